@@ -1,20 +1,9 @@
 """Memory of TensorFlow training runs, for TensorBoard.
 
 Recording needs TensorFlow; reading and viewing do not. Names are imported on first use, so that neither pays for the
-other. The package's rooms, each with a face in its ``__init__``; a room imports only the faces of rooms above it:
-
-- `schema`: every record and answer, declared and documented once.
-- `allocator`: the rules of BFC, TensorFlow's allocator: simulate, replay.
-- `importers`: TensorFlow's profiles, XLA's modules, memory dumps and logs, read without TensorFlow.
-- `attribution`: one traced step: chunks, owners, ledger, timeline, map, requests; the post-mortem.
-- `storage`: frames, their files, from files back to runs.
-- `analysis`: questions on runs; each answer with its sentences.
-- `fit`: what a training would need under other conditions, and what makes it fit.
-- `export`: runs as Python objects, text, JSON and tables.
-- `recorder`: records a training; with `training`, the part that imports TensorFlow.
-- `training`: changes and tries models: recomputation, probes.
-- `server`: the routes behind the tab.
-- `cli`: the command line.
+other. The rooms are `schema`, `allocator`, `importers`, `attribution`, `storage`, `analysis`, `fit`, `export`,
+`recorder`, `training`, `server` and `cli`, each with a face, its ``__init__``, that says what it is for. A room imports
+only the faces of rooms that come before it.
 """
 
 import importlib

@@ -79,8 +79,8 @@ class MemorySummary:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        parts = self._parts(lambda text: text, format_table)
-        return "\n\n".join(parts) + "".join(f"\nNote: {clean(note)}" for note in self.notes)
+        parts = "\n\n".join(self._parts(str, format_table))
+        return parts + "".join(f"\nNote: {clean(note)}" for note in self.notes)
 
     def __repr__(self) -> str:
         devices = ", ".join(f"{one.device}: {format_bytes(one.allocated_bytes)} allocated" for one in self.devices)
@@ -90,24 +90,19 @@ class MemorySummary:
         return "".join([*self._parts(html_text, html_table), *(html_text(f"Note: {note}") for note in self.notes)])
 
     def _parts(self, text: Callable[[str], str], table: Callable[..., str]) -> Iterator[str]:
-        yield text(self._title())
+        named = ", ".join(map(clean, self.models[:NAMES])) or "(none found)"
+        more = f" and {len(self.models) - NAMES} more" if len(self.models) > NAMES else ""
+        noun = "model" if len(self.models) <= 1 else counted(len(self.models), "model") + ":"
+        when = "" if self.step is None else f", after training step {self.step}"
+        yield text(f"Memory of {noun} {named}{more}{when}")
         for device in self.devices:
             yield text(_head(device))
             categories = [(_name(one), format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
             allocated = ("allocated", format_bytes(device.allocated_bytes), "")
             yield table(("category", "size", "tensors"), [*categories, allocated])
-            layers = [
-                (clean(one.layer), format_bytes(one.weight_bytes), format_bytes(one.other_bytes))
-                for one in device.layers[:LAYERS]
-            ]
-            yield table(("largest layers", "weights", "optimizer and other state"), layers)
-
-    def _title(self) -> str:
-        named = ", ".join(map(clean, self.models[:NAMES])) or "(none found)"
-        more = f" and {len(self.models) - NAMES} more" if len(self.models) > NAMES else ""
-        noun = "model" if len(self.models) <= 1 else counted(len(self.models), "model") + ":"
-        when = "" if self.step is None else f", after training step {self.step}"
-        return f"Memory of {noun} {named}{more}{when}"
+            layers = [(one.layer, one.weight_bytes, one.other_bytes) for one in device.layers[:LAYERS]]
+            rows = [(clean(layer), format_bytes(weights), format_bytes(other)) for layer, weights, other in layers]
+            yield table(("largest layers", "weights", "optimizer and other state"), rows)
 
 
 def _head(device: DeviceContents) -> str:

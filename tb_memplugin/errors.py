@@ -1,15 +1,5 @@
-"""Errors with messages for the user.
-
-MemoryPluginError
-├── RecordingError      invalid arguments of a recorder or summary call, raised before training starts
-├── RecomputationError  layers that cannot be recomputed exactly, raised before training starts
-├── FormatError         damaged or foreign bytes (a frame, a profile, a dump, a log)
-│   └── NewerFormatError    written by a newer version of tb_memplugin
-├── NotFoundError       a run, device, step or layer that is not in the data, or a directory that does not exist
-└── RequestError        a parameter of a command or an HTTP request that is missing or malformed
-
-Each message says what is wrong, what was received and what to do. Any other exception is a bug.
-"""
+"""Errors with messages for the user, which say what is wrong, what was received and what to do. Any other exception is
+a bug."""
 
 
 class MemoryPluginError(Exception):

@@ -12,8 +12,6 @@ from tb_memplugin.errors import RecordingError
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """A callback without any hook. Its arguments are not checked."""
-
     _supports_tf_logs = True  # Keras 2 does not wait for the logs of steps then
     _chief_worker_only = False
 
@@ -29,16 +27,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
 
 class MemoryRecorder:
-    """A recorder that records nothing. Its arguments are not checked."""
-
     closed = False
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def _nothing(self, *_: Any, **__: Any) -> None: ...
-
-    start = begin_step = end_step = flush = set_epoch = watch = _nothing
+    start = begin_step = end_step = flush = set_epoch = watch = __init__
 
     def close(self) -> None:
         self.closed = True

@@ -45,14 +45,11 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard h
     def _application(self, route: str) -> Any:
         @Request.application
         def application(request: Request) -> Response:
-            return self._get_server().respond(route, request)
+            with self._lock:
+                if self._server is None:
+                    from tb_memplugin.server import Server
+
+                    self._server = Server(self._context)
+            return self._server.respond(route, request)
 
         return application
-
-    def _get_server(self) -> "Server":
-        with self._lock:
-            if self._server is None:
-                from tb_memplugin.server import Server
-
-                self._server = Server(self._context)
-            return self._server

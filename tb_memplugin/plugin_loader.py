@@ -4,9 +4,6 @@ from typing import Any
 
 from tensorboard.plugins import base_plugin
 
-_NAME = "tb_memplugin"
-_ALL_SAMPLES = 0
-
 
 class MemoryLoader(base_plugin.TBLoader):  # type: ignore[misc]  # tensorboard has no types
     """Creates the plugin, and imports its other modules only then."""
@@ -15,7 +12,7 @@ class MemoryLoader(base_plugin.TBLoader):  # type: ignore[misc]  # tensorboard h
         """Keep all events of this plugin, unless the user passed a number. The rotation of tags does not rely on it."""
         try:
             samples = dict(flags.samples_per_plugin or {})
-            samples.setdefault(_NAME, _ALL_SAMPLES)
+            samples.setdefault("tb_memplugin", 0)  # all
             flags.samples_per_plugin = samples
         except Exception:
             return  # this TensorBoard has other flags

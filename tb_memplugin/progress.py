@@ -27,8 +27,7 @@ class Progress:
 
     def part(self, text: str) -> None:
         with self._lock:
-            self._text = text
-            self._begun += 1
+            self._text, self._begun = text, self._begun + 1
             if self._visible:
                 self._draw()
 

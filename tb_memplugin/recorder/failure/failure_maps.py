@@ -54,11 +54,10 @@ class DumpFiles:
 
     def release(self) -> None:
         directory, self._directory = self._directory, None
-        if directory is None:
-            return
-        if os.environ.get(VARIABLE, "").startswith(directory.path):
-            del os.environ[VARIABLE]
-        directory.remove()
+        if directory is not None:
+            if os.environ.get(VARIABLE, "").startswith(directory.path):
+                del os.environ[VARIABLE]
+            directory.remove()
 
     _abandon = release
 
@@ -69,13 +68,12 @@ class DumpFiles:
         if not prefix or (directory is not None and os.stat(directory.path).st_mtime_ns == self._made):
             return []
         place, name = os.path.split(prefix)
-        dumps = []
-        for entry in os.listdir(place or "."):
-            match = _NAME.fullmatch(entry[len(name) :]) if entry.startswith(name) else None
-            if match is not None and int(match["microseconds"]) / 1e6 >= wall_time:
-                path = os.path.join(place, entry)
-                dumps.append(DumpFile(int(match["microseconds"]) / 1e6, match["allocator"], path))
-        return sorted(dumps)
+        entries = [entry for entry in os.listdir(place or ".") if entry.startswith(name)]
+        return sorted(
+            DumpFile(int(match["microseconds"]) / 1e6, match["allocator"], os.path.join(place, entry))
+            for entry in entries
+            if (match := _NAME.fullmatch(entry[len(name) :])) and int(match["microseconds"]) / 1e6 >= wall_time
+        )
 
     def remove_before(self, wall_time: float) -> None:
         """Delete dumps from before a wall time in the private directory, not those at the user's prefix."""
@@ -151,8 +149,8 @@ class FailureMaps:
 
     def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
         """Dumps of recorded devices since a wall time, in order of time; optionally of one allocator."""
-        dumps = [dump for dump in dump_files.since(since) if allocator in (None, dump.allocator)]
-        return [dump for dump in dumps if self.device_of(dump) is not None]
+        found = dump_files.since(since)
+        return [one for one in found if allocator in (None, one.allocator) and self.device_of(one) is not None]
 
     def device_of(self, dump: DumpFile) -> str | None:
         """The recorded device of the allocator that wrote the dump, None for any other."""

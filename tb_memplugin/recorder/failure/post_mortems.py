@@ -2,6 +2,7 @@
 nothing while no allocation fails."""
 
 import dataclasses
+import itertools
 import sys
 import threading
 import time
@@ -90,8 +91,8 @@ class RecentSteps:
         traced_batch: int | None,
         given_batch: int | None = None,
     ) -> Oom:
-        """The post-mortem of an untraced step: owners by comparison with the recent steps. `facts` are of now;
-        `traced_batch` and `given_batch` are the batch sizes of the traced and of the failed step."""
+        """The post-mortem of an untraced step: owners by comparison with the recent steps. `facts` are of now; the
+        batches are sizes, of the traced and of the failed step."""
         steps = self._comparable(event, facts)
         layer = next((one for one in layers if one.path == event.layer), None)
         batch = given_batch or observed_batch(steps, event, layer, traced_batch)
@@ -117,8 +118,7 @@ class RecentSteps:
         return steps
 
 
-MAX_RAISED = 16
-"""Most failures of a session of which it is noted at its end whether the program went on, the newest ones."""
+MAX_RAISED = 16  # most failures of which it is noted at the session's end whether the program went on, the newest ones
 
 
 class OwnedMap(NamedTuple):
@@ -152,7 +152,7 @@ class OomWatch:
         self._write = write
         self._pending: Oom | None = None
         self._idle_since = time.time()  # when the last step ended
-        self._failures = 0
+        self._numbers = map(str, itertools.count(1))  # the post-mortems' identifiers
         self._thread = threading.get_ident()  # the training's
         self._lock = threading.Lock()
         self._raised: list[tuple[Oom, RaisedError]] = []  # post-mortems without their maps
@@ -174,7 +174,7 @@ class OomWatch:
             device = self._maps.device_of(dumps[-1]) or ""
             memory_map = self._maps.read(dumps[-1], device)
             if memory_map is not None:
-                identifier = self._next_identifier() if pending is None else pending.identifier
+                identifier = next(self._numbers) if pending is None else pending.identifier
                 event = OomEvent(identifier, "failing", device, dumps[-1].wall_time, step, phase, during="step")
                 facts = unmoved(self.recent.facts(device), memory_map)
                 self._pending = self._of_untraced_step(event, memory_map, facts, running_batch(self._thread))
@@ -187,7 +187,7 @@ class OomWatch:
         return self._pending is not None
 
     def steps_ended(self, wall_time: float) -> None:
-        """Handle the end of steps in which no post-mortem waited; seconds since the epoch."""
+        """Handle the end of steps in which no post-mortem waited."""
         self._idle_since = max(self._idle_since, wall_time)
 
     def step_ended(self) -> None:
@@ -216,7 +216,12 @@ class OomWatch:
             memory_map = self._maps.at_failure(device, None if uncertain else requested, dumps)
             self._idle_since = time.time()  # from here on, `tick` deletes these dumps
         notes: list[str] = []
-        facts, paths = self._look(device, notes)
+        paths: Mapping[int, str] = {}
+        try:
+            facts, paths = self._watch.observer.look(device)
+        except Exception as error:
+            notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
+            facts = self.recent.facts(device)  # those of the last traced step
         owned = None if replay is None else replay(device, memory_map, request, facts)
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
@@ -227,10 +232,10 @@ class OomWatch:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
         event = OomEvent(
-            identifier=pending.identifier if pending is not None else self._next_identifier(),
-            status="failed",
-            device=device,
-            wall_time=memory_map.wall_time if memory_map is not None else time.time(),
+            next(self._numbers) if pending is None else pending.identifier,
+            "failed",
+            device,
+            time.time() if memory_map is None else memory_map.wall_time,
             **place._asdict(),
             requested_bytes=requested,
             op=request.op,
@@ -241,11 +246,11 @@ class OomWatch:
             compiled=request.compiled,
             notes=tuple(notes),
         )
-        if owned is not None:
+        if owned is None:
+            oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
+        else:
             batch = owned.batch_size or self._watch.batch_size
             oom = post_mortem(event, owned.map, batch, self.recent.needed_bytes(event, batch))
-        else:
-            oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
         if not in_step:
             oom = dataclasses.replace(oom, batch_size=None)
         batch_notes.failed = None
@@ -261,24 +266,12 @@ class OomWatch:
             if not any(error is other or _quotes(other, one.message) for other in uncaught):
                 self._write(dataclasses.replace(oom, status="survived"), False)
 
-    def _look(self, device: str, notes: list[str]) -> tuple[TraceFacts, Mapping[int, str]]:
-        """Facts about the program now and paths of its layers, or else the facts of the last traced step."""
-        try:
-            return self._watch.observer.look(device)
-        except Exception as error:
-            notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
-            return self.recent.facts(device), {}
-
     def _of_untraced_step(
         self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None
     ) -> Oom:
         table, size = self._watch.table, None if given is None else given.size
         layers = () if table is None else table.layers
         return self.recent.post_mortem(event, memory_map, facts, layers, self._watch.batch_size, size)
-
-    def _next_identifier(self) -> str:
-        self._failures += 1
-        return str(self._failures)
 
 
 def _chain(*errors: BaseException | None) -> Iterator[BaseException]:

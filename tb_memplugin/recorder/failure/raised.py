@@ -20,8 +20,7 @@ from tb_memplugin.recorder.heap import running_functions
 
 logger = logging.getLogger("tb_memplugin")
 
-_NO_ALGORITHM = "No algorithm worked!"
-_NO_SCRATCH = "RESOURCE_EXHAUSTED"
+_NO_ALGORITHM, _NO_SCRATCH = "No algorithm worked!", "RESOURCE_EXHAUSTED"
 """TensorFlow's message, in a NotFoundError, if no algorithm of a convolution got its scratch space."""
 _AUTOTUNING = re.compile(
     r'Autotuning failed for HLO: (?:.*?op_name="(?P<op>[^"]+)")?.*No valid config found', re.DOTALL
@@ -50,8 +49,7 @@ def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Requ
         return request
     op = None if request is None else request.op
     if _NO_ALGORITHM in message and _NO_SCRATCH in message:
-        # It lists one request for each algorithm, so the size of the failed one is unknown.
-        return Request(op=op, trials=True)
+        return Request(op=op, trials=True)  # of a size for each algorithm
     if _COPY_FAILED in message:
         return Request()
     if not dumps:
@@ -91,15 +89,8 @@ def raised_now(error: BaseException, request: Request, line_of: Callable[[Any], 
             layers.append(layer)
             builds = builds or frame.f_code.co_name == "build"
     innermost = layers[0] if layers else None
-    return RaisedError(
-        request,
-        weakref.ref(error),
-        str(error),
-        tuple(map(id, layers)),
-        getattr(innermost, "name", None),
-        line_of(innermost),
-        builds,
-    )
+    name, line = getattr(innermost, "name", None), line_of(innermost)
+    return RaisedError(request, weakref.ref(error), str(error), tuple(map(id, layers)), name, line, builds)
 
 
 class RaisedErrors:
@@ -131,7 +122,7 @@ class RaisedErrors:
         with self._lock:
             kept, self._kept = self._kept, receiver
         try:
-            if kept is not None and not kept.closed:
+            if _is_open(kept):
                 kept.close_without_waiting()
         except Exception:
             logger.debug("a dropped session could not be ended", exc_info=True)
@@ -188,9 +179,8 @@ class RaisedErrors:
     def _see(self, error: BaseException) -> None:
         import tensorflow as tf
 
-        if isinstance(error, tf.errors.OutOfRangeError):  # the end of a data set
-            return
-        if getattr(self._local, "busy", False) or background.is_this_thread():
+        ends_data = isinstance(error, tf.errors.OutOfRangeError)
+        if ends_data or getattr(self._local, "busy", False) or background.is_this_thread():
             return
         self._local.busy = True
         try:

@@ -78,15 +78,9 @@ def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
 def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: MemoryMap | None) -> DeviceContents:
     current, peak = allocator.memory_info(device.name)
     pool = None if memory_map is None else pool_at(memory_map)
-    return DeviceContents(
-        device.name,
-        current,
-        peak,
-        device.capacity_bytes,
-        *((None, None, None) if pool is None else (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)),
-        categories=_categories(tensors, memory_map, current),
-        layers=_layers(tensors),
-    )
+    sizes = (None, None, None) if pool is None else (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)
+    categories, layers = _categories(tensors, memory_map, current), _layers(tensors)
+    return DeviceContents(device.name, current, peak, device.capacity_bytes, *sizes, categories, layers)
 
 
 def _categories(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:

@@ -152,8 +152,9 @@ class Output:
 
     def open(self) -> None:
         self._writer = None
-        summarize = functools.partial(self._faults.run, ROLL_UPS, summarize_session)
-        self._writer = self._faults.run(FILES, open_run_writer, self._settings, summarize)
+        self._writer = self._faults.run(
+            FILES, open_run_writer, self._settings, lambda run: self._faults.run(ROLL_UPS, summarize_session, run)
+        )
 
     def do(self, method: Callable[..., None], *record: object) -> None:
         """Call a method of `RunWriter`; while the file rests, it is closed again afterwards."""

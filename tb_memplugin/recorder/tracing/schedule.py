@@ -63,14 +63,12 @@ class TraceSchedule:
     def changed(self) -> None:
         """Handle a change of the layer table: earlier traces no longer hold."""
         for state in self._phases.values():
-            state.steps_since_change = 0
-            state.traced_since_change = False
+            state.steps_since_change, state.traced_since_change = 0, False
 
     def compiled(self, phase: str) -> None:
         """Handle the end of a step that traced a function, or was traced to learn: the next one is traced."""
         state = self._phases[phase]
-        state.steps_since_change = 1
-        state.traced_since_change = False
+        state.steps_since_change, state.traced_since_change = 1, False
 
     def only_requested(self) -> None:
         """From now on trace the steps of `trace_steps` only, and none to learn."""
@@ -109,7 +107,7 @@ class TraceSchedule:
     def _next_at(self, phase: str) -> float:
         """When the next trace of a phase is due that was traced since the last change."""
         # A trace that only spreads over the run leaves room for one after a new peak.
-        return min(self._next_early(phase), self._affordable_at(reserve=0 if self._phases[phase].grown else 1))
+        return min(self._next_early(phase), self._affordable_at(traces=1 if self._phases[phase].grown else 2))
 
     def _next_early(self, phase: str) -> float:
         return self._early_times[0] if phase == self._early_phase and self._early_times else math.inf
@@ -129,12 +127,10 @@ class TraceSchedule:
             self._early_times = [self._elapsed_seconds + seconds for seconds in EARLY_SECONDS]
         elif self._elapsed_seconds >= self._next_early(phase):
             del self._early_times[0]
+        self.step_done(phase, peak_bytes)
         state = self._phases[phase]
-        state.steps_since_change += 1
         state.traced_since_change = True
-        # Only a still higher peak requests another trace.
-        state.traced_peak_bytes = max(peak_bytes, state.highest_peak_bytes)
-        state.highest_peak_bytes = state.traced_peak_bytes
+        state.traced_peak_bytes = state.highest_peak_bytes  # only a still higher peak requests another trace
         self.add_cost(cost_seconds)
         self._last_cost_seconds = cost_seconds
 
@@ -144,16 +140,14 @@ class TraceSchedule:
 
     def affordable(self, elapsed_seconds: float) -> bool:
         """Whether one trace fits into the budget."""
-        return elapsed_seconds >= self._affordable_at(reserve=0)
+        return elapsed_seconds >= self._affordable_at(traces=1)
 
-    def _affordable_at(self, reserve: int) -> float:
-        after = self._spent_seconds + self._last_cost_seconds * (1 + reserve)
+    def _affordable_at(self, traces: int) -> float:
+        after = self._spent_seconds + self._last_cost_seconds * traces
         return after / self._overhead if self._overhead else math.inf
 
 
-ALL_OF_FIRST = 64
-"""The first timelines of a device and phase are all kept; after this many, every second one, after twice as many, every
-fourth one, and so on."""
+ALL_OF_FIRST = 64  # timelines that are all kept; of twice as many every second one, then every fourth one, and so on
 
 
 class KeptTimelines:
@@ -227,8 +221,7 @@ class StepEnds(_Budgeted):
         super().__init__(maps, overhead, spend)
         self._devices = [device for device in buffer.devices if maps.available(device)]
         self._buffer = buffer
-        # Each is counted by one thread only.
-        self._read = self._measured = 0
+        self._read = self._measured = 0  # each is counted by one thread only
 
     def due_in(self) -> float:
         """Seconds until the budget allows a map, and few of them wait to be measured; infinite if none can be read."""

@@ -216,7 +216,7 @@ class StepTracer:
             self._leave_to_user()
 
     def _leave_to_user(self) -> None:
-        """Give up a window. Not a fault: the user profiles this step. Later steps are traced again."""
+        """Give up a window: the user profiles this step. Later steps are traced again."""
         for device in self._devices[:1]:
             self._faults.run(OBSERVING, self._watch.observer.end_window, device)
         self._watch.observer.close_window()
@@ -241,7 +241,13 @@ class StepTracer:
             return None
         began = time.perf_counter()
         start, end = self._start, self._read_maps()
-        profile = self._close(window)
+        profile = None
+        try:  # not a part: an open window must be closed even if the background thread stopped tracing meanwhile
+            profile = window.stop()
+        except ProfilerBusyError:  # it gave way just now
+            self._leave_to_user()
+        except Exception as error:
+            self._faults.stop(TRACING, error)
         end_window = self._watch.observer.end_window
         facts = {device: self._faults.run(OBSERVING, end_window, device) or TraceFacts() for device in self._devices}
         self._watch.observer.close_window()
@@ -256,16 +262,6 @@ class StepTracer:
             self._room.release()
             return None
         return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled)
-
-    def _close(self, window: ProfilerWindow) -> bytes | None:
-        # Not a part: an open window must be closed even if the background thread stopped tracing meanwhile.
-        try:
-            return window.stop()
-        except ProfilerBusyError:  # it gave way just now
-            self._leave_to_user()
-        except Exception as error:
-            self._faults.stop(TRACING, error)
-        return None
 
     # --- on the background thread
 
@@ -303,9 +299,9 @@ class StepTracer:
             self._faults.run_step(REQUESTS, traced.step, self._add_requests, traced, one, batch, result)
 
     def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
-        capacity = self._capacities[device]
-        start, end = (_parse(dumps.get(device), traced.wall_time, capacity) for dumps in (traced.start, traced.end))
-        return start, end
+        start, end = traced.start.get(device), traced.end.get(device)
+        when, capacity = traced.wall_time, self._capacities[device]
+        return _parse(start, when, capacity), _parse(end, when, capacity)
 
     def _analyze_device(
         self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: TraceResult
@@ -346,10 +342,9 @@ class StepTracer:
         )
 
     def _add_requests(self, traced: TracedStep, step: AttributedStep, batch: int | None, result: TraceResult) -> None:
-        if traced.interrupted or (traced.compiled and not traced.only_learn):
-            return  # a compilation for another batch size: its own chunks are those of no other step
-        device = step.trace.device
-        if step.chunks is None or not self._kept_requests.wants(device, traced.phase, batch, traced.only_learn):
+        # The chunks of a compilation for another batch size are those of no other step.
+        other = step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
+        if other or not self._kept_requests.wants(step.trace.device, traced.phase, batch, traced.only_learn):
             return
         requests = step.requests(first=traced.only_learn, batch_size=batch)
         if requests is not None:
@@ -369,15 +364,11 @@ class StepTracer:
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
     ) -> tuple[TracedStep, OwnedMap | None]:
         """A step that a failed allocation ended, and the memory map at the failure with owners from the step's trace.
+        The step gets the facts behind these owners, so that its timeline has the same ones. If its trace does not lead
+        to a known map, the post-mortem takes the owners from earlier steps, and the step is only learned from.
 
-        The step is returned with the facts behind these owners, so that its timeline has the same ones. If its trace
-        does not lead to a known map, the post-mortem takes the owners from earlier steps, and the step is only learned
-        from.
-
-        Args:
-            memory_map: The memory map at the failure. Without it, the failure is assumed at the step's peak.
-            request: The failed allocation; it must fail in the replay as well.
-            now: Facts about the program now: the step may have made variables, such as the optimizer's slots.
+        Without a memory map, the failure is assumed at the step's peak; the request must fail in the replay as well.
+        `now` has the variables that the step may have made, such as the optimizer's slots.
         """
         traced = dataclasses.replace(traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True)
         unmatched = dataclasses.replace(traced, only_learn=traced.only_learn or memory_map is not None)
