@@ -84,7 +84,7 @@ class CallSegment:
 
 
 def run_call(call: LayerCall, operation: Any, known: dict[int, Any], wrap: Callable[[Any], Any]) -> None:
-    if call.reads() <= known.keys():
+    if call.reads <= known.keys():
         arguments, keywords = call.node.arguments.fill_in(known)
         outputs = wrap(operation)(*arguments, **keywords)
         for symbol, tensor in zip(call.node.outputs, keras.tree.flatten(outputs), strict=True):
@@ -183,8 +183,8 @@ def _exact_steps(
 
 def _call_segment(model: Any, order: Sequence[LayerCall], start: int, end: int) -> CallSegment:
     inside = order[start:end]
-    made = {tensor for call in inside for tensor in call.makes()}
-    needed = {tensor for call in (*order[:start], *order[end:]) for tensor in call.reads()}
+    made = {tensor for call in inside for tensor in call.makes}
+    needed = {tensor for call in (*order[:start], *order[end:]) for tensor in call.reads}
     needed |= {id(tensor) for tensor in functional(model).outputs}
     inputs = {id(tensor): tensor for call in inside for tensor in call.node.input_tensors if id(tensor) not in made}
     outputs = {id(tensor): tensor for call in inside for tensor in call.node.outputs if id(tensor) in needed}

@@ -123,9 +123,8 @@ class _Mark:
 
 
 class SourceFiles:
-    """Tells the user's files from those of libraries: of TensorFlow, Keras, this package, Python, and in
-    ``site-packages``. Names are relative to the working directory at construction. Files outside it, and all files if
-    the working directory contains the home directory, have no directory in their names."""
+    """Names the user's files, relative to the working directory at construction; those of libraries have none. Files
+    outside it, and all files if the working directory contains the home directory, have no directory in their names."""
 
     def __init__(self) -> None:
         import keras
@@ -145,27 +144,18 @@ class SourceFiles:
 
     def name(self, file_name: str) -> str | None:
         if file_name not in self._names:
-            self._names[file_name] = self._find(file_name)
+            path, within = os.path.realpath(file_name), self._directory
+            is_inside = within is not None and path.startswith(within)
+            name = path[len(within or "") :].replace(os.sep, "/") if is_inside else os.path.basename(path)
+            is_library = path.startswith(self._libraries) or not {*INSTALLED}.isdisjoint(path.split(os.sep))
+            self._names[file_name] = None if is_library or not file_name or file_name.startswith("<") else name
         return self._names[file_name]
-
-    def _find(self, file_name: str) -> str | None:
-        path = os.path.realpath(file_name)
-        if not file_name or file_name.startswith("<") or path.startswith(self._libraries):
-            return None
-        if any(part in INSTALLED for part in path.split(os.sep)):
-            return None
-        if self._directory is None or not path.startswith(self._directory):
-            return os.path.basename(path)
-        return path[len(self._directory) :].replace(os.sep, "/")
 
 
 class ConstructorLines:
-    """Finds the lines on which layers were made, as file and number, for layers that only Keras calls.
-
-    A layer of a functional or sequential model is called by `fit`, so no line of the user's is on the stack of its ops
-    but that of `fit`. Keras does not note where a layer was made. The program does: a layer with a name of its own was
-    made by the call of its class with that name, if there is only one.
-    """
+    """Finds the lines on which layers were made, for layers that only Keras calls, in `fit`. Keras does not note where
+    a layer was made. The program does: a layer with a name of its own was made by the call of its class with that name,
+    if there is only one."""
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
@@ -180,8 +170,7 @@ class ConstructorLines:
             if len(sys.modules) != self._modules:
                 self._read_sources()
             kind, name = type(layer).__name__, getattr(layer, "name", None)
-            is_known = isinstance(name, str) and self._left >= 0
-            calls = self._calls if is_known else []
+            calls = self._calls if isinstance(name, str) and self._left >= 0 else []
             lines = {line for made, pattern, line in calls if made == kind and pattern.fullmatch(str(name))}
             self._known[layer] = lines.pop() if len(lines) == 1 else None
         return self._known[layer]
@@ -210,10 +199,8 @@ class ConstructorLines:
                 return nothing
             with open(path, encoding="utf-8") as file:
                 text = file.read(MAX_BYTES + 1)
-            if "name=" not in text:
-                return nothing
-            self._left -= len(text)
-            return nothing if self._left < 0 else ast.parse(text)
+            self._left -= len(text) if "name=" in text else 0
+            return ast.parse(text) if "name=" in text and self._left >= 0 else nothing
         except (OSError, SyntaxError, ValueError, RecursionError):
             return nothing
 
@@ -250,8 +237,7 @@ class SourceLines:
         frame: Any = sys._getframe(1)
         by_trainer = False
         while frame is not None:
-            name = self._files.name(frame.f_code.co_filename)
-            if name is not None:
+            if (name := self._files.name(frame.f_code.co_filename)) is not None:
                 made = self._constructors.of(layer) if by_trainer and layer is not None else None
                 return made or f"{name}:{frame.f_lineno}"
             by_trainer = by_trainer or frame.f_code.co_name in TRAINER_METHODS
@@ -269,10 +255,8 @@ class SourceLines:
         """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
         try:
             by_trainer, stack = False, op.traceback
-            for place in range(len(stack) - 1, -1, -1):
-                frame = stack[place]
-                name = self._files.name(frame.filename)
-                if name is not None:
+            for frame in map(stack.__getitem__, range(len(stack) - 1, -1, -1)):
+                if (name := self._files.name(frame.filename)) is not None:
                     line = f"{name}:{frame.lineno}"
                     if by_trainer:
                         self._of_trainers.add(line)

@@ -10,6 +10,7 @@ A holder is a phrase such as "list in attribute `outputs` of Evaluator", a retai
 """
 
 import collections
+import contextlib
 import functools
 import gc
 import itertools
@@ -49,14 +50,13 @@ _PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 class Node(NamedTuple):
-    """An object on the way from a root, whose value is the dict of its variables, to a tensor. `root` describes a root,
-    `place` is the position among the references of the parent, `depth` the number of references from the root."""
+    """An object on the way from a root, whose value is the dict of its variables, to a tensor."""
 
     value: Any
     parent: "Node | None"
-    root: str = ""
-    place: int = 0
-    depth: int = 0
+    root: str = ""  # describes a root
+    place: int = 0  # among the references of the parent
+    depth: int = 0  # references from the root
 
 
 def find_holders(
@@ -134,11 +134,9 @@ def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, 
         node = pending.popleft()
         for place, child in enumerate(_children(node.value)):
             yield node, place, child
-            if (
-                node.depth < MAX_DEPTH
-                and id(child) not in visited
-                and (_may_hold(child) or (untracked and type(child) in (dict, tuple)))
-            ):
+            if node.depth >= MAX_DEPTH or id(child) in visited:
+                continue
+            if _may_hold(child) or (untracked and type(child) in (dict, tuple)):
                 visited.add(id(child))
                 pending.append(Node(child, node, "", place, node.depth + 1))
 
@@ -167,14 +165,10 @@ def _is_searched(name: str) -> bool:
 
 def _children(value: Any) -> Sequence[Any]:
     """Objects that an object refers to; for a function, its closure and defaults, but not its module."""
-    if isinstance(value, (list, tuple)):
-        return value
-    if isinstance(value, dict):
-        return list(value.values())
-    if isinstance(value, collections.deque):
-        return list(value)
-    if isinstance(value, type):
-        return list(vars(value).values())
+    if isinstance(value, (list, tuple, collections.deque)):
+        return list(value) if isinstance(value, collections.deque) else value
+    if isinstance(value, (dict, type)):
+        return list((value if isinstance(value, dict) else vars(value)).values())
     if isinstance(value, types.FunctionType):
         return [*_closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     return gc.get_referents(value)
@@ -183,9 +177,8 @@ def _children(value: Any) -> Sequence[Any]:
 def _may_hold(value: Any) -> bool:
     if not gc.is_tracked(value) or isinstance(value, _LEAVES):
         return False
-    if isinstance(value, type):
-        return _is_program(str(value.__module__))
-    return _is_searched(str(type(value).__module__))
+    is_class = isinstance(value, type)
+    return _is_program(str(value.__module__)) if is_class else _is_searched(str(type(value).__module__))
 
 
 def _holder(node: Node, child: Any) -> str:
@@ -236,26 +229,20 @@ def _found(variables: Mapping[Any, Any], value: Any) -> Any:
 def _closure(function: types.FunctionType) -> dict[str, Any]:
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
+        with contextlib.suppress(ValueError):  # not assigned yet
             values[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
     return values
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Attributes of an object, without running code of its class."""
-    try:
-        attributes = dict(object.__getattribute__(value, "__dict__"))
-    except AttributeError:
-        attributes = {}
-    for kind in type(value).__mro__:
-        for name, member in vars(kind).items():
-            if isinstance(member, types.MemberDescriptorType):
-                try:
-                    attributes.setdefault(name, member.__get__(value))
-                except AttributeError:  # a slot without a value
-                    continue
+    attributes: dict[str, Any] = {}
+    with contextlib.suppress(AttributeError):
+        attributes.update(object.__getattribute__(value, "__dict__"))
+    for name, member in ((name, one) for kind in type(value).__mro__ for name, one in vars(kind).items()):
+        if isinstance(member, types.MemberDescriptorType):
+            with contextlib.suppress(AttributeError):  # a slot without a value
+                attributes.setdefault(name, member.__get__(value))
     return attributes
 
 
@@ -277,10 +264,10 @@ def _keys(value: Any) -> list[Any]:
 
 def _joined(parts: list[str]) -> str:
     """The path; if it is too long, with "…" for objects in the middle."""
-    first, rest, path = parts[:2], parts[2:], SEPARATOR.join(parts)
-    while len(path) > MAX_PATH_CHARACTERS and len(rest) > 1:
-        rest = rest[1:]
-        path = SEPARATOR.join([*first, OMITTED, *rest])
+    path = SEPARATOR.join(parts)
+    for at in range(3, len(parts)):
+        if len(path) > MAX_PATH_CHARACTERS:
+            path = SEPARATOR.join([*parts[:2], OMITTED, *parts[at:]])
     return path
 
 

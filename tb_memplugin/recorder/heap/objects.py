@@ -97,11 +97,10 @@ class Promotions:
         self._callback: Any = None
 
     def start(self) -> None:
-        if self._callback is not None:
-            return
-        self.misses += 1
-        self._callback = _Callback(self._collection)
-        gc.callbacks.append(self._callback)
+        if self._callback is None:
+            self.misses += 1
+            self._callback = _Callback(self._collection)
+            gc.callbacks.append(self._callback)
 
     def stop(self) -> None:
         callback, self._callback = self._callback, None

@@ -19,9 +19,7 @@ Powers: TypeAlias = tuple[int | None, ...]  # the power of each dimension
 _SOURCES = frozenset({"IteratorGetNext", "MultiDeviceIteratorGetNextFromShard", "OptionalGetValue"})
 _FIXED = frozenset({"ReadVariableOp", "VariableShape", "BiasAddGrad", "Shape", "ShapeN", "Size"})
 _FIXED_PARTS = ("BackpropFilter", "GradFilter")  # in the types of ops whose results are gradients of kernels
-_UNKNOWN_ROWS = frozenset(
-    {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
-)
+_UNKNOWN_ROWS = {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
 _DRAWN_PARTS = ("Random", "Normal", "Multinomial")
 """In the types of ops that draw numbers in a shape that they are given."""
 _RESIZED = frozenset(
@@ -75,11 +73,10 @@ class BatchDimensions:
         """A batch's first dimension, or the only one of its size."""
         if shape is None:
             return None
-        sizes = {self._batch, OPEN}
-        if shape and shape[0] in sizes:
+        if shape and shape[0] in (self._batch, OPEN):
             return (1, *(0 for _ in shape[1:]))
-        holding = [size == self._batch for size in shape]
-        return tuple(int(one) for one in holding) if sum(holding) == 1 else self._unknown(shape)
+        holding = tuple(int(size == self._batch) for size in shape)
+        return holding if sum(holding) == 1 else self._unknown(shape)
 
     def _unknown(self, shape: Shape) -> Powers:
         """Powers of a result of which nothing is known: a size that is no multiple of the batch does not hold it."""
@@ -93,12 +90,10 @@ class BatchDimensions:
             if source >= number or index >= len(self._shapes[source]):
                 continue
             shape, powers = self._shapes[source][index], self.powers[source][index]
-            if not shape or powers is None:
-                continue
-            tensor = self._graph.ops[source].outputs[index]
-            is_axes = len(shape) == 1 and not any(powers) and tensor.dtype.is_integer
-            if not (is_axes and all(0 <= size <= MOST_AXES for size in shape)):
-                yield shape, powers
+            if shape and powers is not None:
+                is_integer = self._graph.ops[source].outputs[index].dtype.is_integer
+                if not (is_integer and len(shape) == 1 and not any(powers) and 0 <= shape[0] <= MOST_AXES):
+                    yield shape, powers
 
     def _of_output(self, number: int, index: int, shape: Shape) -> Powers | None:
         op = self._graph.ops[number]
@@ -137,9 +132,8 @@ class BatchDimensions:
             if axes is None:
                 return None
             gone = {axis % len(first) for axis in axes} if first else set()
-            if op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims"):
-                return tuple(0 if axis in gone else power for axis, power in enumerate(first))
-            return tuple(power for axis, power in enumerate(first) if axis not in gone)
+            keeps = op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
+            return tuple(0 if axis in gone else power for axis, power in enumerate(first) if keeps or axis not in gone)
         return None
 
     def _constant(self, number: int, index: int) -> list[int] | None:
@@ -161,16 +155,14 @@ class BatchDimensions:
         total = max(sum(power or 0 for power in powers) for _, powers in inputs)
         unsure = op.type in _SHAPED or any(None in powers for _, powers in inputs)
         left = total - sum(power or 0 for power in found if power != _NOTHING)
-        result: list[int | None] = []
-        for size, power in zip(shape, found, strict=True):
-            if power != _NOTHING:
-                result.append(power)
-            elif left > 0 and self._may_hold(size):
-                result.append(left)
-                left = 0
+        result = list(found)
+        for axis in (axis for axis, power in enumerate(found) if power == _NOTHING):
+            if not self._may_hold(shape[axis]):
+                result[axis] = 0
+            elif left > 0:
+                result[axis], left = left, 0
             else:  # of open dimensions, one at least is unknown when the function is traced
-                is_unknown = unsure or (size == OPEN and not total)
-                result.append(None if is_unknown and self._may_hold(size) else 0)
+                result[axis] = None if unsure or (shape[axis] == OPEN and not total) else 0
         if op.type == "Reshape" and len(inputs) == 1 and sum(one or 0 for one in result) > total:
             # The first dimension that may hold the batch does.
             place = next((axis for axis, size in enumerate(shape) if self._may_hold(size)), None)
@@ -180,11 +172,8 @@ class BatchDimensions:
     def _from_readers(self) -> None:
         """Where a result's powers are unknown, take those of the results of its readers in the same shape."""
         for number in reversed(range(len(self._graph))):
-            known = [
-                (shape, powers)
-                for shape, powers in zip(self._shapes[number], self.powers[number], strict=True)
-                if shape is not None and powers is not None and None not in powers
-            ]
+            pairs = zip(self._shapes[number], self.powers[number], strict=True)
+            known = [(shape, powers) for shape, powers in pairs if powers is not None and None not in powers]
             for source, index in self._graph.inputs[number] if known else ():
                 before = self.powers[source][index] if index < len(self.powers[source]) else None
                 same = [powers for shape, powers in known if shape == self._shapes[source][index]]
@@ -214,8 +203,7 @@ def _at(axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]],
 
 
 def _most(powers: Sequence[int | None]) -> int | None:
-    known = [power for power in powers if power is not None]
-    return max(known) if known else None
+    return max((power for power in powers if power is not None), default=None)
 
 
 def _joined(one: Powers, other: Powers) -> Powers:

@@ -9,8 +9,8 @@ TensorFlow keeps a model of each pipeline for its autotuning: each buffer and ca
 A pipeline without autotuning has no model, and iterators over several devices do not return theirs.
 """
 
-import collections
 import contextlib
+import dataclasses
 import itertools
 import logging
 import math
@@ -18,7 +18,7 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.heap import module_of, running_functions
@@ -31,6 +31,7 @@ MAX_COMPONENTS = 100  # most tensors of a batch that are examined
 MAX_DATASETS = 64  # most datasets below one dataset that are examined
 MAX_ITERATORS = 64  # more live iterators are not read
 OPEN = -1
+_T = TypeVar("_T")
 _OTHER_LENGTH = ("Unbatch", "FlatMap", "Interleave", "Filter", "Window", "GroupBy", "Sample", "Choose", "Rebatch")
 """In the names of datasets whose elements are not a fixed number of their input's."""
 
@@ -44,13 +45,12 @@ class GivenCall(NamedTuple):
     trains: bool
 
 
+@dataclasses.dataclass
 class FunctionInputs:
-    """What a ``tf.function`` showed while it was traced: whether it takes gradients, and the shapes of what its
-    outermost layer calls were given."""
+    """What a ``tf.function`` showed while it was traced; `model_inputs` are shapes given to outermost layer calls."""
 
-    def __init__(self) -> None:
-        self.trains = False
-        self.model_inputs: set[tuple[int, ...]] = set()
+    trains: bool = False  # whether it takes gradients
+    model_inputs: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
 
 
 class BatchNotes:
@@ -70,25 +70,23 @@ class BatchNotes:
         self._iterator: Any = None
 
     def begin(self, models: Iterable[Any]) -> None:
-        found = list(models)
-        self._models = [weakref.ref(model) for model in found]
-        self._calls, self._stated, self._counts = [], set(), _counts(found)
+        self._models = [weakref.ref(model) for model in models]
+        self._calls, self._stated, self._counts = [], set(), _counts(self._alive())
         self.active = True
 
     def end(self, named: int | None = None) -> BatchFacts:
         """End the window; return what is known of its batch. A batch size that the program names is believed."""
         self.active = False
-        models = [model for model in (reference() for reference in self._models) if model is not None]
-        self._models = []
+        models, self._models = self._alive(), []
         calls = [call for call in self._calls if call.trains] or self._calls
         components = next((call.components for call in calls if call.components), ())
         sizes = frozenset[int]().union(*(call.sizes for call in calls))
         size = named or _only(sizes)
-        if size is None:
-            size = _believed(sizes, _counted(models, self._counts, max(1, sum(not call.sizes for call in calls))))
-        if size is None:
-            size = _believed(sizes, _only(self._stated))
-        return BatchFacts(size, components)
+        size = size or _believed(sizes, _counted(models, self._counts, max(1, sum(not call.sizes for call in calls))))
+        return BatchFacts(size or _believed(sizes, _only(self._stated)), components)
+
+    def _alive(self) -> list[Any]:
+        return [model for model in (reference() for reference in self._models) if model is not None]
 
     def iterated(self, iterator: Any) -> None:
         self._iterator = weakref.ref(iterator)
@@ -105,12 +103,10 @@ class BatchNotes:
     def function_called(self, function: Any, before: tuple[int, int]) -> FunctionInputs | None:
         try:
             known = self._functions.get(function)
-            if (self.backward_passes, len(self._traced)) == before:
-                return known
-            if known is None:
-                known = self._functions[function] = FunctionInputs()
-            known.trains |= self.backward_passes != before[0]
-            known.model_inputs.update(self._traced[before[1] :])
+            if self.tracing() != before:
+                known = self._functions.setdefault(function, FunctionInputs())
+                known.trains |= self.backward_passes != before[0]
+                known.model_inputs.update(self._traced[before[1] :])
             return known
         except Exception:
             logger.debug("a function could not be noted", exc_info=True)
@@ -126,9 +122,7 @@ class BatchNotes:
         try:
             call = self._call(values, function, known)
             if failed:
-                size = _only(call.sizes)
-                if size is None:
-                    size = _believed(call.sizes, self._of_data(call, values, function))
+                size = _only(call.sizes) or _believed(call.sizes, self._of_data(call, values, function))
                 self.failed = BatchFacts(size, call.components)
             else:
                 self._calls.append(call)
@@ -140,9 +134,8 @@ class BatchNotes:
         components = components_of(values)
         if function is None:
             return GivenCall(components, first_dimensions(components_of(values[0][:1]) or components), tape_records())
-        components = components or components_of(outer_values(function))
-        inputs, trains = (set[Any](), False) if known is None else (known.model_inputs, known.trains)
-        return GivenCall(components, candidates(components, inputs), trains or tape_records())
+        components, known = components or components_of(outer_values(function)), known or FunctionInputs()
+        return GivenCall(components, candidates(components, known.model_inputs), known.trains or tape_records())
 
     def _of_data(self, call: GivenCall, values: Any, function: Any) -> int | None:
         """The batch size of Keras's data, of a data set that a call is given, or of that which its tensors are from."""
@@ -215,18 +208,16 @@ def _of_trainer(thread: int) -> tuple[bool, int | None]:
             continue
         end = variables.get("end_step")
         is_last = isinstance(end, int) and end + 1 == getattr(epoch, "num_batches", None)
-        if is_last and getattr(adapter, "has_partial_batch", None) is not False:
-            return True, _number(getattr(adapter, "partial_batch_size", None))
-        size = _number(getattr(adapter, "batch_size", None))
+        is_partial = is_last and getattr(adapter, "has_partial_batch", None) is not False
+        size = getattr(adapter, "partial_batch_size" if is_partial else "batch_size", None)
+        size = size if isinstance(size, int) and size > 0 else None
+        if is_partial:
+            return True, size
         if size is None:  # those batches that Keras takes from a generator to see their shapes
             batches = list(getattr(adapter, "_first_batches", ()))
             size = _only(first_dimensions(components_of(batches[:1])))
         return size is not None, size
     return False, None
-
-
-def _number(size: Any) -> int | None:
-    return size if isinstance(size, int) and size > 0 else None
 
 
 def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ...]]) -> Set[int]:
@@ -263,12 +254,10 @@ def components_of(values: Any) -> tuple[TensorSpec, ...]:
         import tensorflow as tf
 
         for value in leaves(values):
-            tensors = []
+            tensors = [] if hasattr(value, "assign") else [value]  # no variable
             if dataset_of(value) is not None or isinstance(value, (tf.data.Dataset, tf.data.Iterator)):
                 specs = tf.nest.flatten(value.element_spec)  # of one replica
                 tensors = [next(iter(getattr(spec, "_value_specs", ())), spec) for spec in specs]
-            elif not hasattr(value, "assign"):  # no variable
-                tensors = [value]
             for tensor in tensors:
                 shape, dtype = getattr(tensor, "shape", None), getattr(tensor, "dtype", None)
                 sizes = shape if isinstance(shape, tuple) or getattr(shape, "rank", None) is not None else None
@@ -282,18 +271,22 @@ def components_of(values: Any) -> tuple[TensorSpec, ...]:
     return tuple(found[:MAX_COMPONENTS])
 
 
+def _popped(pending: list[_T], most: int) -> Iterator[_T]:
+    for _ in range(most):
+        if not pending:
+            return
+        yield pending.pop()
+
+
 def leaves(values: Any) -> Iterator[Any]:
     import tensorflow as tf
 
-    pending = collections.deque([values])
-    for _ in range(10 * MAX_COMPONENTS):
-        if not pending:
-            return
-        value = pending.popleft()
+    pending = [values]
+    for value in _popped(pending, 10 * MAX_COMPONENTS):
         if isinstance(value, tf.distribute.DistributedValues) and not hasattr(value, "assign"):
             value = value.values
         if isinstance(value, (dict, list, tuple)):
-            pending.extendleft(reversed(list(value.values()) if isinstance(value, dict) else value))
+            pending.extend(reversed(list(value.values()) if isinstance(value, dict) else value))
         else:
             yield value
 
@@ -326,21 +319,17 @@ def outer_values(function: Any) -> list[Any]:
 
 def batch_size(dataset: Any) -> int | None:
     """Examples in the batches that a dataset makes itself; None if it makes none or its size is unknown."""
-    size = getattr(dataset, "_batch_size", None)
-    if size is None:  # a data set of batches that is cut into those of the replicas
-        sizes = getattr(dataset, "_batch_sizes", None)
-        return _only({int(part) for part in sizes.numpy().flat} if sizes is not None else set[int]())
-    return int(size)
+    if (size := getattr(dataset, "_batch_size", None)) is not None:
+        return int(size)
+    sizes = getattr(dataset, "_batch_sizes", None)  # of a data set of batches that is cut into those of the replicas
+    return None if sizes is None else _only({int(part) for part in sizes.numpy().flat})
 
 
 def batch_below(dataset: Any) -> int | None:
     """Size of the full batches that a dataset makes or takes over from those below it; None if these differ."""
     sizes: set[int | None] = set()
     pending = [dataset]
-    for _ in range(MAX_DATASETS):
-        if not pending:
-            break
-        one = pending.pop()
+    for one in _popped(pending, MAX_DATASETS):
         size, inputs = batch_size(one), one._inputs()
         if size is not None or not inputs or _has_other_length(one):
             sizes.add(size)
@@ -372,15 +361,11 @@ class DatasetCaches:
     def now(self) -> tuple[int, int | None]:
         """Number of the datasets that cache in memory, and the bytes that they hold when full, if known."""
         sizes = list(self._caches.values())
-        known = [size for size in sizes if size is not None]
-        return len(sizes), sum(known) if len(known) == len(sizes) else None
+        return len(sizes), None if None in sizes else sum(size or 0 for size in sizes)
 
     def _note(self, dataset: Any) -> None:
         pending: list[tuple[Any, int | None]] = [] if dataset is None else [(dataset, 1)]
-        for _ in range(MAX_DATASETS):
-            if not pending:
-                return
-            dataset, elements = pending.pop()
+        for dataset, elements in _popped(pending, MAX_DATASETS):
             if type(dataset).__name__ == "CacheDataset":
                 if not bytes(dataset._filename.numpy()) and dataset not in self._caches:
                     size = element_bytes(dataset)
@@ -435,18 +420,12 @@ class DataPipelines:
         iterators = list(self._iterators.values())
         if not iterators or len(iterators) > MAX_ITERATORS or not tf.executing_eagerly():
             return None
-        buffers, caches = 0, set()
-        for iterator in iterators:
-            nodes = _nodes(iterator)
-            if nodes is None:
-                return None
-            for node in nodes:
-                if "MemoryCache" in node.name:
-                    # Iterators over the same cached dataset share the cache.
-                    caches.add((node.buffered_elements, node.buffered_bytes))
-                else:
-                    buffers += node.buffered_bytes
-        return int(buffers + sum(size for _, size in caches))
+        pipelines = [_nodes(iterator) for iterator in iterators]
+        nodes = [node for pipeline in pipelines for node in pipeline or ()]
+        buffers = [node.buffered_bytes for node in nodes if "MemoryCache" not in node.name]
+        # Iterators over the same cached dataset share the cache.
+        caches = {(one.buffered_elements, one.buffered_bytes) for one in nodes if "MemoryCache" in one.name}
+        return None if None in pipelines else int(sum(buffers) + sum(size for _, size in caches))
 
 
 data_pipelines = DataPipelines()

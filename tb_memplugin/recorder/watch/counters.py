@@ -30,6 +30,7 @@ FREE_SECONDS = 0.25
 UNREACHABLE_SHARE = 0.2  # share of the overhead budget that it may take beyond that
 CHECK_SECONDS = 1.0
 """Interval of looking at models and optimizers that are not built yet, and at variables of models that are gone."""
+_ABSENT = object()
 MAX_VALUE_CHARACTERS = 40
 MAX_FUNCTIONS = 64  # most functions that are counted, the first ones that were traced
 MAX_SIGNATURES = 10_000  # most signatures that are counted for a function
@@ -115,19 +116,14 @@ class LiveModels:
 
     def find_unreachable(self, overhead: float, unreachable: Callable[[list[Any]], set[int]]) -> float:
         """Find models that only Python's garbage collector can free, if the budget allows; processor seconds spent.
-
         `overhead` is the share of run time that recording may cost. `unreachable` empties a list of objects, and
-        returns the ids of those that only the collector can free.
-        """
+        returns the ids of those that only the collector can free."""
         now = time.monotonic()
         if not overhead or self._search_seconds > FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began):
             return 0.0
         others = {id(None), id(self._in_use())}
-        due = [
-            entry
-            for entry in self._models
-            if entry.unreachable is None and entry.next_search <= now and id(entry.reference()) not in others
-        ]
+        waiting = [entry for entry in self._models if entry.unreachable is None and entry.next_search <= now]
+        due = [entry for entry in waiting if id(entry.reference()) not in others]
         if not due:
             return 0.0
         began = time.thread_time()
@@ -147,10 +143,8 @@ class LiveModels:
         return seconds
 
     def figures(self) -> dict[CounterKind, dict[str, tuple[int, int]]]:
-        """Look at new models, and at others that may have changed; (count, bytes) by kind and device.
-
-        Each variable counts once; one that a model that exists shares with one that is gone belongs to the former.
-        """
+        """Look at new models, and at others that may have changed; (count, bytes) by kind and device. Each variable
+        counts once; one that a model that exists shares with one that is gone belongs to the former."""
         self._changed, self._next_check = False, time.monotonic() + CHECK_SECONDS
         noted, self._noted = self._noted, []
         self._models += noted[: MAX_MODELS - len(self._models)]
@@ -165,16 +159,14 @@ class LiveModels:
         kinds: tuple[CounterKind, ...] = ("models_alive", "models_unreachable", "models_gone", "slots_without_model")
         figures: dict[CounterKind, dict[str, tuple[int, int]]] = {kind: {} for kind in kinds}
         seen: set[int] = set()
-        states = [(entry.reference() is None, entry.unreachable is not None, entry) for entry in self._models]
-        for is_gone, waits, entry in sorted(states, key=lambda state: (state[0], not state[0] and state[1])):
+        waits = [(entry.reference() is None, entry.unreachable, entry) for entry in self._models]
+        states = [(is_gone, None if is_gone else waiting, entry) for is_gone, waiting, entry in waits]
+        for is_gone, waiting, entry in sorted(states, key=lambda state: (state[0], state[1] is not None)):
             own = {key: one for key, one in entry.variables.items() if key not in seen}
             seen.update(own)
-            if not is_gone and not waits:
-                _add(figures["models_alive"], own.values())
-                continue
-            waiting = frozenset() if is_gone else entry.unreachable or frozenset()
-            _add(figures["models_unreachable"], [one for key, one in own.items() if key in waiting])
-            _add(figures["models_gone"], [one for key, one in own.items() if key not in waiting])
+            rest: CounterKind = "models_gone" if is_gone or waiting is not None else "models_alive"
+            _add(figures["models_unreachable"], [one for key, one in own.items() if key in (waiting or ())])
+            _add(figures[rest], [one for key, one in own.items() if key not in (waiting or ())])
             if is_gone and entry.optimizer() is not None:
                 _add(figures["slots_without_model"], [one for one in own.values() if one.is_slot])
         return figures
@@ -237,20 +229,19 @@ def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]
 
 def changed_argument(before: Any, after: Any) -> str | None:
     """ "argument `scale` changed from 1 to 2 (Python value)", of two function types; None if none differs."""
-    earlier: Mapping[str, Any] = before.parameters
-    for name, parameter in after.parameters.items():
-        if name not in earlier:
-            return f"argument `{name}` is new"
-        phrase = _difference(name, earlier[name].type_constraint, parameter.type_constraint)
-        if phrase is not None:
-            return phrase
-    return next((f"argument `{name}` is gone" for name in earlier if name not in after.parameters), None)
+    earlier, later = (
+        {name: one.type_constraint for name, one in types.parameters.items()} for types in (before, after)
+    )
+    phrases = (_difference(name, earlier.get(name, _ABSENT), later.get(name, _ABSENT)) for name in {**later, **earlier})
+    return next(filter(None, phrases), None)
 
 
 def _difference(name: str, before: Any, after: Any) -> str | None:
+    argument = f"argument `{name}`"
+    if before is _ABSENT or after is _ABSENT:
+        return f"{argument} is {'new' if before is _ABSENT else 'gone'}"
     if before == after:
         return None
-    argument = f"argument `{name}`"
     if type(before) is not type(after):
         return f"{argument} changed its type"
     if type(after).__name__ == "Literal":
@@ -266,13 +257,12 @@ def _difference(name: str, before: Any, after: Any) -> str | None:
     earlier, items = _items(before), _items(after)
     if earlier.keys() == items.keys():
         differences = (_difference(f"{name}[{key}]", earlier[key], items[key]) for key in items)
-        return next((phrase for phrase in differences if phrase is not None), f"{argument} is another object")
+        return next(filter(None, differences), f"{argument} is another object")
     return f"{argument} changed from {len(earlier)} to {len(items)} items"
 
 
 def _items(constraint: Any) -> dict[str, Any]:
-    mapping = getattr(constraint, "mapping", None)
-    if isinstance(mapping, Mapping):
+    if isinstance(mapping := getattr(constraint, "mapping", None), Mapping):
         return {_text(key): item for key, item in mapping.items()}
     for field in ("components_tuple", "attributes"):
         constraint = getattr(constraint, field, constraint)
@@ -284,8 +274,7 @@ def _shape_text(shape: Any) -> str:
     """A shape such as ``(32, 8)``, with ``?`` for unknown dimensions."""
     if shape is None or getattr(shape, "rank", 0) is None:
         return "unknown"
-    sizes = ["?" if size is None else str(size) for size in shape]
-    return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+    return str(tuple(shape)).replace("None", "?")
 
 
 def _text(value: Any) -> str:
@@ -307,11 +296,10 @@ class TracedFunction:
         self._last: tuple[Any, ...] = ()
 
     def add_trace(self, function: Any, before: int, after: int) -> None:
-        if not before:
-            self.retraced = "it was a new tf.function object" if self.traces else None
-        else:
-            types = [one.function_type for one in function._function_cache.values()[-2:]]
-            self.retraced = changed_argument(*types) if len(types) == 2 else None
+        types = [one.function_type for one in function._function_cache.values()[-2:]] if before else []
+        self.retraced = changed_argument(*types) if len(types) == 2 else None
+        if not before and self.traces:
+            self.retraced = "it was a new tf.function object"
         self.traces += after - before if before else 1
 
     def add_signature(self, signature: tuple[Any, ...]) -> bool:
@@ -337,13 +325,12 @@ class FunctionTraces:
         """Note an outermost call of a `tf.function`, given its number of traces before the call."""
         try:
             traces, is_compiled = traces_of(function), getattr(function, "_jit_compile", None)
-            known = self._function(function) if is_compiled or traces != traces_before else None
-            if known is None:
-                return
-            if traces != traces_before:
+            is_traced = traces != traces_before
+            known = self._function(function) if is_compiled or is_traced else None
+            if known is not None and is_traced:
                 known.add_trace(function, traces_before, traces)
-            is_new = is_compiled and known.add_signature((*_signature(args), *_signature(kwargs)))
-            if is_new or traces != traces_before:
+            is_new = is_compiled and known and known.add_signature((*_signature(args), *_signature(kwargs)))
+            if is_new or (known is not None and is_traced):
                 self.changed = True
                 changes.note()
         except Exception:
@@ -416,19 +403,14 @@ class ProgramCounters:
         self.functions.changed = self.datasets.changed = False
         figures = self.models.figures()
         values = [CounterValue("models_built", None, self.models.built)]
-        values += [
-            CounterValue(kind, device, *figure)
-            for kind, by_device in figures.items()
-            for device, figure in by_device.items()
-        ]
-        by_name: dict[str, list[TracedFunction]] = {}
-        for function in list(self.functions.functions.values()):
-            by_name.setdefault(function.name, []).append(function)
-        for name, functions in by_name.items():
+        for kind, by_device in figures.items():
+            values += [CounterValue(kind, device, *figure) for device, figure in by_device.items()]
+        every = list(self.functions.functions.values())
+        for name in dict.fromkeys(function.name for function in every):
+            functions = [function for function in every if function.name == name]
             most = max(functions, key=lambda function: (function.traces, len(function.signatures)))
             values.append(CounterValue("traces", name, sum(one.traces for one in functions), detail=most.retraced))
-            signatures = sum(len(one.signatures) for one in functions)
-            if signatures:
+            if signatures := sum(len(one.signatures) for one in functions):
                 values.append(CounterValue("compiled_shapes", name, signatures, detail=most.reshaped))
         caches, size = self.datasets.now()
         if caches:

@@ -23,13 +23,11 @@ SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs
 VECTORIZED_SCOPE = "/pfor/"
 GRADIENT_SCOPE = "gradient_tape/"
 """TensorFlow's prefix of the forward op's name in the names of the ops of its gradient."""
-REPEATABLE = frozenset(
-    {
-        *("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "StringFormat"),
-        *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),  # Keras leaves dropout to its own layers
-        *("LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"),  # vocabularies
-    }
-)
+REPEATABLE = {
+    *("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "StringFormat"),
+    *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),  # Keras leaves dropout to its own layers
+    *("LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"),  # vocabularies
+}
 """Types of ops that TensorFlow marks as stateful although they return the same when they run again."""
 ASSIGNING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
 """Types of ops that change a variable. A trainable one that changes in the forward pass would change twice."""
@@ -72,12 +70,10 @@ class GraphOps:
         self.number: dict[str, int] = {op.name: number for number, op in enumerate(self.ops)}
         self.types: list[str] = [op.type for op in self.ops]
         self.inputs: list[list[tuple[int, int]]] = []
-        for op in self.ops:
+        for at, op in enumerate(self.ops):
             sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
-            seen = len(self.inputs)
-            bundled = [number < seen and self.types[number] == "IdentityN" for number, _ in sources]
-            pairs = zip(sources, bundled, strict=True)
-            self.inputs.append([self.inputs[one[0]][one[1]] if through else one for one, through in pairs])
+            bundled = ((one, one[0] < at and self.types[one[0]] == "IdentityN") for one in sources)
+            self.inputs.append([self.inputs[one[0]][one[1]] if through else one for one, through in bundled])
         self._outputs = list(getattr(graph, "outputs", ()) or ())
 
     def __len__(self) -> int:
@@ -125,11 +121,11 @@ class GraphOps:
         return self._reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
-        shapes = [tensor.shape for tensor in self.ops[number].outputs]
-        known = [
-            None if one.rank is None else [-1 if size is None else size for size in one.as_list()] for one in shapes
-        ]
-        return _same(tuple(None if one is None else tuple(one) for one in known))
+        shapes = (tensor.shape for tensor in self.ops[number].outputs)
+        sizes = (None if one.rank is None else one.as_list() for one in shapes)
+        return _same(
+            tuple(None if one is None else tuple(-1 if size is None else size for size in one) for one in sizes)
+        )
 
     def output_dtypes(self, number: int) -> tuple[str, ...]:
         return _same(tuple(tensor.dtype.name for tensor in self.ops[number].outputs))
@@ -139,8 +135,7 @@ class GraphOps:
         owners: dict[str, VariableOwner] = {}
         for external, internal in getattr(self.graph, "captures", ()):
             of_caller = call.variables.get(external.op.name) if hasattr(external, "graph") else None
-            owner = owner_of(external) or of_caller
-            if owner is not None:
+            if owner := owner_of(external) or of_caller:
                 owners[internal.op.name] = owner
         return owners
 
@@ -170,13 +165,10 @@ def _same(values: tuple[Any, ...]) -> tuple[Any, ...]:
 class OpLayers:
     """Layer (None for none) and pass of each op of a graph, by the op's number.
 
-    Layer calls that were noted while the graph was traced decide. Other ops follow from the forward op that their name
-    refers to, and optimizer ops from the variable that they read or write (`place_updates`). `forward` are the layers
-    of the graph that this one is the gradient of, if any.
-
-    A noted call of the layer made the op if it is `in_layer`. `backward_spans` are the backward passes that no other
-    one differentiates; another one is part of the forward pass.
-    """
+    Layer calls that were noted while the graph was traced decide: they made the ops that are `in_layer`. Other ops
+    follow from the forward op that their name refers to, and optimizer ops from the variable that they read or write.
+    `forward` are the layers of the graph that this one is the gradient of, if any. `backward_spans` are the backward
+    passes that no other one differentiates; another one is part of the forward pass."""
 
     def __init__(
         self, graph: GraphOps, notes: GraphNotes, paths: Mapping[int, str], call: Call, forward: "OpLayers | None"
@@ -226,8 +218,7 @@ class OpLayers:
                     self.pass_name[number] = "forward"
                 threads[number] = span.thread
                 if path is not None:
-                    self.layer[number] = path
-                    self.in_layer[number] = True
+                    self.layer[number], self.in_layer[number] = path, True
 
     def late_pass(self, number: int) -> int | None:
         """Number of the backward pass that an op is part of, if that pass differentiates another one."""
@@ -252,10 +243,8 @@ class OpLayers:
         _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
         while gradient and scope:
             number = self._graph.number.get(scope)
-            if number is not None:
-                return True, self.layer[number]
-            if scope in self._scopes:
-                return True, self._scopes[scope]
+            if number is not None or scope in self._scopes:
+                return True, self._scopes[scope] if number is None else self.layer[number]
             scope = scope.rpartition("/")[0]
         return False, None
 
@@ -271,16 +260,11 @@ class OpLayers:
             if self.layer[number] is None:
                 sources = [source for source, _ in graph.inputs[number]]
                 owners = (variables.get(graph.ops[source].name, ("", None))[1] for source in sources)
-                of_variable = next((layer for layer in owners if layer is not None), None)
-                made = (
-                    gradient_of.get(one) or (self.layer[one] if self.pass_name[one] == "update" else None)
-                    for one in sources
-                )
-                of_gradients = {layer for layer in made if layer is not None}
-                if of_variable is not None:
-                    self.layer[number] = of_variable
-                elif len(of_gradients) == 1:
-                    (self.layer[number],) = of_gradients
+                of_variable = [layer for layer in owners if layer is not None][:1]
+                own = {one: self.layer[one] for one in sources if self.pass_name[one] == "update"}
+                of_gradients = {gradient_of.get(one) or own.get(one) for one in sources} - {None}
+                if of_variable or len(of_gradients) == 1:
+                    (self.layer[number],) = of_variable or of_gradients
                 elif of_gradients or any(source in mixed for source in sources):
                     mixed[number] = not of_gradients
         for number in reversed(updates):
@@ -294,12 +278,12 @@ def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span
     """The outermost backward passes of a graph, without those that another one differentiates. A tape must have
     recorded such a pass, and the target of a later one depend on its results, as with a gradient penalty. In a function
     whose results the caller's backward pass reads, every pass is part of the forward pass."""
+    if call.pass_name == "forward" and call.read_outputs:
+        return []
     spans: list[Span] = []
     for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
         if span.kind == "backward" and span.start < span.end and not (spans and span.start < spans[-1].end):
             spans.append(span)
-    if call.pass_name == "forward" and call.read_outputs:
-        return []
     outer: list[Span] = []
     differentiated: set[int] = set()  # what the targets of later passes depend on
     for span in reversed(spans):

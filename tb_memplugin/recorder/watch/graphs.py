@@ -51,11 +51,12 @@ def graph_facts(
     batch_size: int | None = None,
 ) -> tuple[GraphFacts, ...]:
     """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first. Of
-    `others` that were not read so, only the constants are read. `paths` is the id of a layer to its path; `lines` finds
-    the user's lines."""
+    `others` that were not read so, only the constants are read. `paths` is the id of a layer to its path."""
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
-        if not _can_run(graph):
+        try:
+            tuple(getattr(graph, "variables", ()))
+        except AssertionError:  # its variables are gone: TensorFlow keeps one graph of every model that was trained
             call_notes.forget(graph)
             continue
         outer = graph
@@ -90,34 +91,21 @@ def output_bytes(op: str | None, batch_size: int | None) -> int | None:
     return None
 
 
-def _can_run(graph: Any) -> bool:
-    """Whether the variables of a graph still exist. TensorFlow keeps one graph of every model that was trained."""
-    try:
-        tuple(getattr(graph, "variables", ()))
-    except AssertionError:  # running the function would raise it as well
-        return False
-    return True
-
-
 _known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantFact]]]" = weakref.WeakKeyDictionary()
 
 
 def _constants_of(graph: Any) -> dict[str, ConstantFact]:
     """The constants of a function graph with at least `MIN_BYTES`, by the name of their op, without layer and line.
-    Such as NumPy arrays that a traced function or a layer uses. TensorFlow allocates each when it first runs the
-    function, without naming an op, and keeps it as long as the function."""
+    TensorFlow allocates each when it first runs the function, without naming an op, and keeps it as long."""
     version, constants = _known_constants.get(graph, (-1, {}))
     if version == graph.version:
         return constants
     constants, of_input = {}, graph.name.startswith(PIPELINE_FUNCTION)
-    for op in graph.get_operations():
-        if op.type == "Const" and op.outputs[0].dtype.name != "string":
-            tensor = op.outputs[0]
-            shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
-            size = math.prod(shape) * int(tensor.dtype.size)
-            if size >= MIN_BYTES:
-                name = tensor.dtype.name
-                constants[op.name] = ConstantFact(size, shape, name, function=graph.name, of_input=of_input)
+    for tensor in (op.outputs[0] for op in graph.get_operations() if op.type == "Const"):
+        shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
+        dtype, size = tensor.dtype.name, math.prod(shape) * int(tensor.dtype.size)
+        if dtype != "string" and size >= MIN_BYTES:
+            constants[tensor.op.name] = ConstantFact(size, shape, dtype, function=graph.name, of_input=of_input)
     _known_constants[graph] = graph.version, constants
     return constants
 
@@ -140,7 +128,7 @@ class _Reader:
         callees: dict[str, list[tuple[str, int]]] = {}
         for number, op in enumerate(reading.graph.ops):
             for attribute, label in CALLS.get(op.type, ()):
-                callee = _callee(graph, op, attribute)
+                callee = _callee(graph, op.get_attr(attribute).name)
                 if callee is not None and len(self.facts) < MAX_GRAPHS:
                     callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number, callee))))
         arguments = reading.graph.own_arguments() if call is None else ()
@@ -170,8 +158,7 @@ class _Reader:
                 yield dataclasses.replace(constant, layer=layer, line=line)
 
 
-def _callee(graph: Any, op: Any, attribute: str) -> Any:
-    name = op.get_attr(attribute).name
+def _callee(graph: Any, name: str) -> Any:
     while graph is not None:
         function = graph._get_function(name) if hasattr(graph, "_get_function") else None
         if function is not None:
@@ -181,14 +168,9 @@ def _callee(graph: Any, op: Any, attribute: str) -> Any:
 
 
 class _Graph:
-    """What one graph's ops are, by their numbers, and what its backward pass needs.
-
-    Attributes:
-        gradients: Ops that make gradients of variables, to the layer of the variable; `of_output` has them by (number
-            of a call op, index of its output).
-        made_dense: Those of `gradients` that make a dense gradient of a sparse one.
-        reads: (number of an op, index of its output) of all that ops of the backward pass read that TensorFlow runs.
-    """
+    """What one graph's ops are, by their numbers, and what its backward pass needs. `gradients` are the ops that make
+    gradients of variables, to the layer of the variable, `of_output` the same by (number of a call op, index of its
+    output), `made_dense` those of `gradients` that make a dense gradient of a sparse one."""
 
     def __init__(self, graph: Any, reader: _Reader, call: Call, forward: OpLayers | None) -> None:
         self.graph = ops = GraphOps(graph)
@@ -203,7 +185,7 @@ class _Graph:
         self.made_dense = self._sparse_sums()
         self.layers.place_updates(self._variables, self.gradients)
         self._backward = [at for at, name in enumerate(self._passes) if name == "backward" and at in ops.needed]
-        self.reads = {source for number in self._backward for source in ops.inputs[number]}
+        self.reads = {source for at in self._backward for source in ops.inputs[at]}  # (op, index of its output)
         self._early = self._early_ops()
         self._saved = self._saved_for_backward()
         self.batch = BatchDimensions(ops, reader.batch_size, call.powers, call.fixed)
@@ -276,8 +258,7 @@ class _Graph:
         vectorized = {graph.vectorized_from(number): number for number in range(len(graph))}
         pending: list[tuple[int, int, str | None]] = []
         for index, layer in self._call.gradients.items():
-            producer = graph.output(index)
-            if producer is not None:
+            if (producer := graph.output(index)) is not None:
                 pending.append((*producer, layer))
         for name, index, reference in self._notes.gradients:
             owner = self._reader.owner_of(reference()) if reference() is not None else None
@@ -317,8 +298,8 @@ class _Graph:
         if not seeds or any(graph.types[seed] not in _ONES for seed in seeds if seed < len(graph)):
             return set()
         dependent: set[int] = set()
-        for number in range(len(graph)):
-            if number in seeds or any(source in dependent for source, _ in graph.inputs[number]):
+        for number, sources in enumerate(graph.inputs):
+            if number in seeds or any(source in dependent for source, _ in sources):
                 dependent.add(number)
         others = [at for at, name in enumerate(self._passes) if name == "backward" and at not in dependent]
         outputs = [graph.ops[number].outputs for number in others if number in self.gradients]
@@ -361,24 +342,18 @@ class _Graph:
     def _unread_outputs(self) -> dict[int, tuple[int, ...]]:
         """Op number to the indices of its outputs that are not in `reads`, of saved ops with several outputs. A loss
         for each example, for one: its op computes the gradient of the logits as well, and only that is read."""
-        unread: dict[int, tuple[int, ...]] = {}
-        for number in self._saved:
-            outputs = range(len(self.graph.ops[number].outputs))
-            missing = tuple(index for index in outputs if (number, index) not in self.reads)
-            if 0 < len(missing) < len(outputs):
-                unread[number] = missing
-        return unread
+        outputs = {number: range(len(self.graph.ops[number].outputs)) for number in self._saved}
+        unread = {at: tuple(one for one in all_of if (at, one) not in self.reads) for at, all_of in outputs.items()}
+        return {number: missing for number, missing in unread.items() if 0 < len(missing) < len(outputs[number])}
 
     def _buffer_reusers(self) -> dict[int, list[str]]:
         """Op number to the names of the ops that may reuse its output buffer: readers of the same pass and dtype."""
         names: dict[int, list[str]] = {}
-        for op, kind, name, sources in zip(
-            self.graph.ops, self.graph.types, self._passes, self.graph.inputs, strict=True
-        ):
-            if kind not in SHAPE_OPS and op.outputs:
-                for source, index in sources:
+        for number, op in enumerate(self.graph.ops):
+            if op.type not in SHAPE_OPS and op.outputs:
+                for source, index in self.graph.inputs[number]:
                     same_dtype = self.graph.ops[source].outputs[index].dtype == op.outputs[0].dtype
-                    if same_dtype and self._passes[source] == name:
+                    if same_dtype and self._passes[source] == self._passes[number]:
                         names.setdefault(source, []).append(op.name)
         return names
 
@@ -419,8 +394,6 @@ class _Graph:
         _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
         while gradient and (scope := scope.rpartition("/")[0]):
             forward = self.graph.number.get(scope)
-            if forward is not None:
-                return lines[forward]
-            if scope in scopes:
-                return scopes[scope]
+            if forward is not None or scope in scopes:
+                return scopes[scope] if forward is None else lines[forward]
         return None

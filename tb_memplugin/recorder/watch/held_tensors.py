@@ -62,28 +62,27 @@ class Captures:
 
 
 class KnownTensor:
-    """A remembered tensor. Its address is 0 until it was read, None if unknown; its holder is searched again in window
-    `next_search`."""
+    """A remembered tensor."""
 
     def __init__(self, tensor: Any) -> None:
         self.reference = weakref.ref(tensor)
-        self.address: int | None = 0
+        self.address: int | None = 0  # until it was read; None if unknown
         self.held_by: str | None = None
         self.retaining_path: str | None = None
-        self.next_search = 0
+        self.next_search = 0  # the window in which its holder is searched again
 
 
 Entry = tuple[Device, TensorFact, KnownTensor]
 
 
 class HeldTensors:
-    """Facts about the tensors of one program from window to window, and its remembered objects by id; for the
-    training's thread."""
+    """Facts about the tensors of one program, and its remembered objects by id; for the training's thread."""
 
     def __init__(self) -> None:
         self.captures = Captures()
         self.handles: _ById = weakref.WeakValueDictionary()
-        self._promotions = Promotions(_kinds, _next_tensor_number)
+        promotions = self._promotions = Promotions(_kinds, _next_tensor_number)
+        self.watch, self.unwatch = promotions.start, promotions.stop  # in between, every object is known
         self._misses_found = 0
         self._tensors: dict[int, KnownTensor] = {}
         self._variables: _ById = weakref.WeakValueDictionary()
@@ -96,13 +95,6 @@ class HeldTensors:
         self._in_use: Mapping[Device, int] = {}
         self._held_before: Mapping[Device, int] = {}
         self._at_start: list[Entry] = []
-
-    def watch(self) -> None:
-        """Know every object from now on, however old it gets, until `unwatch`."""
-        self._promotions.start()
-
-    def unwatch(self) -> None:
-        self._promotions.stop()
 
     def find(
         self,
@@ -118,10 +110,8 @@ class HeldTensors:
         `batches_since`, by `time.perf_counter`, is a held tensor: then the step before the window's began."""
         self._windows += 1
         self._batches_since = batches_since
-        if self._first_number is None:
-            self._first_number = _next_tensor_number()
-        self._known_variables = known_variables
-        self._in_use = in_use
+        self._first_number = _next_tensor_number() if self._first_number is None else self._first_number
+        self._known_variables, self._in_use = known_variables, in_use
         self._add(input_notes.tensors())
         addresses = set(variable_addresses)
         self._search_new()
@@ -161,8 +151,7 @@ class HeldTensors:
         return [model for model in models if id(model) not in inner]
 
     def variables_of_no_model(self) -> list[Any]:
-        variables = list(self._variables.values())
-        return [variable for variable in variables if id(variable) not in self._known_variables]
+        return [one for one in list(self._variables.values()) if id(one) not in self._known_variables]
 
     def _search_new(self) -> None:
         """Find the young objects and those that grew old since `watch` or the last call."""
@@ -202,13 +191,11 @@ class HeldTensors:
         import tensorflow as tf
 
         for tensor in tensors:
-            key, dtype = id(tensor), tensor.dtype
-            if dtype == tf.resource:
-                self.handles[key] = tensor
-            elif dtype not in (tf.variant, tf.string) and (
-                key not in self._tensors or self._tensors[key].reference() is not tensor
-            ):
-                self._tensors[key] = KnownTensor(tensor)
+            known = self._tensors.get(id(tensor))
+            if tensor.dtype == tf.resource:
+                self.handles[id(tensor)] = tensor
+            elif tensor.dtype not in (tf.variant, tf.string) and (known is None or known.reference() is not tensor):
+                self._tensors[id(tensor)] = KnownTensor(tensor)
 
     def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
         self.captures.read([*graphs, *self.captures.graphs])
@@ -229,12 +216,9 @@ class HeldTensors:
             tensor = known.reference()
             if tensor is None:
                 del self._tensors[key]
+            if tensor is None or id(known) in known_ids:
                 continue
-            if id(known) in known_ids:
-                continue
-            if known.address == 0:
-                known.address = layers.tensor_address(tensor)
-            address = known.address
+            address = known.address = layers.tensor_address(tensor) if known.address == 0 else known.address
             if address is None or address in excluded:
                 continue
             category, holder = self._kind(tensor, of_datasets)
@@ -249,10 +233,8 @@ class HeldTensors:
         """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
         category, name = self.captures.of(tensor)
         captured = f"captured by function `{name}`"
-        if id(tensor) in of_datasets:
-            return "inputs", DATA_SET
-        if category == "inputs":
-            return "inputs", captured
+        if id(tensor) in of_datasets or category == "inputs":
+            return "inputs", DATA_SET if id(tensor) in of_datasets else captured
         made_before = getattr(tensor, "_id", 0) < (self._first_number or 0)
         if input_notes.is_input(tensor, -math.inf if made_before else self._batches_since):
             return "inputs", None
@@ -278,16 +260,12 @@ class HeldTensors:
         for device, fact, _ in held:
             by_device[device] += fact.requested_bytes
             by_shape[device, fact.shape, fact.dtype] += fact.requested_bytes
-        devices = {
-            device
-            for device, size in by_device.items()
-            if size > self._held_before.get(device, 0) or size > HOLDER_SHARE * self._in_use.get(device, 0)
-        }
-        self._held_before = by_device
+        before, self._held_before = self._held_before, by_device
+        least = {one: min(before.get(one, 0), HOLDER_SHARE * self._in_use.get(one, 0)) for one in by_device}
         due = [
             known
             for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes)
-            if device in devices
+            if by_device[device] > least[device]
             and known.held_by is None
             and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
             and known.next_search <= self._windows

@@ -102,9 +102,8 @@ def _claim(layer: Any, waiting: dict[int, LayerNode], claimed: set[int], owned: 
         return
     for _, child in reversed(children(layer)):
         _claim(child, waiting, claimed, owned)
-    mine = [weight for weight in variables_of(layer, "weights") if id(weight) not in claimed]
-    claimed.update(id(weight) for weight in mine)
-    owned[node.path] = mine
+    owned[node.path] = [weight for weight in variables_of(layer, "weights") if id(weight) not in claimed]
+    claimed.update(map(id, owned[node.path]))
 
 
 def variables_of(layer: Any, name: str) -> list[Any]:
@@ -123,7 +122,7 @@ def variables_of(layer: Any, name: str) -> list[Any]:
 def tf_variable(variable: Any) -> Any:
     """The TensorFlow variable of a Keras variable; any other variable unchanged."""
     inner = getattr(variable, "_value", None)
-    return inner if inner is not None and hasattr(inner, "handle") else variable
+    return inner if hasattr(inner, "handle") else variable
 
 
 def replicas(variable: Any) -> list[Any]:
@@ -202,10 +201,8 @@ def short_device(name: str) -> str:
 
 
 class Slot(NamedTuple):
-    """A variable of an optimizer, and the model's variable that it serves, None for scalars such as a step counter."""
-
     variable: Any
-    of: Any | None
+    of: Any | None  # the model's variable that it serves; None for scalars such as a step counter
 
 
 def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
@@ -251,8 +248,7 @@ def _parallel_slots(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]
 
 
 def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerTable | None) -> LayerTable:
-    """The layer table of a model as of a step, without output sizes (`with_output_bytes` adds them). Unbuilt layers
-    have no weights. The table's reason describes the change from the `previous` one."""
+    """The layer table of a model as of a step, without output sizes. Unbuilt layers have no weights."""
     nodes = walk(model)
     owned = own_variables(nodes)
     owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
@@ -266,8 +262,7 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     for path, layer in nodes:
         own = owned[path]
         trainable = [weight for weight in own if id(weight) in trainable_ids]
-        outputs = _outputs(layer)
-        shape, dtype = outputs[0] if outputs else (None, None)
+        shape, dtype = next(iter(_outputs(layer)), (None, None))
         exact = call_notes.recomputed.get(layer)
         layers.append(
             Layer(
@@ -306,18 +301,17 @@ def outputs_by_layer(model: Any) -> dict[str, Outputs]:
 
 
 def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_size: int | None) -> LayerTable:
-    """`table` with the total output bytes of each layer's first call; None where a dimension is unknown. `outputs` are
-    the model's `outputs_by_layer`; the batch size replaces an unknown first dimension."""
+    """`table` with the total output bytes of each layer's first call; None where a dimension is unknown. The batch size
+    replaces an unknown first dimension."""
     layers = []
     for layer in table.layers:
-        total: int | None = None
-        for shape, dtype in outputs.get(layer.path, ()):
-            filled = (batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape
-            if -1 in filled:
-                total = None
-                break
-            total = (total or 0) + math.prod(filled) * item_bytes(dtype)
-        layers.append(dataclasses.replace(layer, output_bytes=total))
+        filled = [
+            ((batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape, dtype)
+            for shape, dtype in outputs.get(layer.path, ())
+        ]
+        total = sum(math.prod(shape) * item_bytes(dtype) for shape, dtype in filled if -1 not in shape)
+        is_known = bool(filled) and not any(-1 in shape for shape, _ in filled)
+        layers.append(dataclasses.replace(layer, output_bytes=total if is_known else None))
     return dataclasses.replace(table, layers=tuple(layers))
 
 
@@ -337,8 +331,7 @@ def signature(model: Any, optimizer: Any) -> Hashable:
 def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: str | None) -> str:
     if previous is None:
         return "recording began"
-    before = {layer.path: layer for layer in previous.layers}
-    after = {layer.path: layer for layer in layers}
+    before, after = ({layer.path: layer for layer in table} for table in (previous.layers, layers))
     both = [(before[path], layer) for path, layer in after.items() if path in before]
     # A layer without weights follows its model's flag, which changes no bytes.
     flags = [(new.path, new.trainable) for old, new in both if new.weight_bytes and old.trainable != new.trainable]
@@ -355,22 +348,23 @@ def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: s
         names = [path.rsplit("/", 1)[-1] for path in paths]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         parts += [f"{', '.join(names[:3])}{more} {change}"] if names else []
-    if not parts and sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):
-        parts.append("weights were created")
+    if parts:
+        return "; ".join(parts)
+    if sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):
+        return "weights were created"
     slots_changed = sum(x.optimizer_bytes for x in layers) != sum(x.optimizer_bytes for x in previous.layers)
-    if not parts and (previous.optimizer != optimizer or slots_changed):
-        parts.append(f"optimizer {optimizer} was built" if optimizer else "the optimizer was removed")
-    return "; ".join(parts) or "the model was compiled again"
+    if previous.optimizer != optimizer or slots_changed:
+        return f"optimizer {optimizer} was built" if optimizer else "the optimizer was removed"
+    return "the model was compiled again"
 
 
 def _outputs(layer: Any) -> Outputs:
     import keras
 
     nodes = getattr(layer, "_inbound_nodes", None)
-    outputs = keras.tree.flatten(nodes[0].outputs) if nodes else ()
-    shapes = (tuple(-1 if size is None else int(size) for size in output.shape) for output in outputs)
     return tuple(
-        (shape, str(getattr(one.dtype, "name", one.dtype))) for shape, one in zip(shapes, outputs, strict=True)
+        (tuple(-1 if size is None else int(size) for size in one.shape), str(getattr(one.dtype, "name", one.dtype)))
+        for one in (keras.tree.flatten(nodes[0].outputs) if nodes else ())
     )
 
 
@@ -390,8 +384,7 @@ def _recomputable_units(model: Any) -> dict[str, int]:
     units: dict[str, int] = {}
     number, parent = -1, None
     for segment in segments:
-        inside = segment[0].rpartition("/")[0]
-        number += 1 if inside == parent and is_graph(model) else 2
-        parent = inside
+        before, parent = parent, segment[0].rpartition("/")[0]
+        number += 1 if parent == before and is_graph(model) else 2
         units.update(dict.fromkeys(segment, number))
     return units

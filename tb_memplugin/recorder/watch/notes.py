@@ -59,25 +59,20 @@ class _OfThread(threading.local):
 class CallNotes:
     """Process-wide notes, taken while `active`. Any thread may trace a function and so take notes.
 
-    Attributes:
-        outermost_layers: Layers that no other layer called.
-        recomputed: Layer that the backward pass traced last called again, to whether that call left all variables as
-            they were.
-        optimizers: Those with a traced update.
-        eager_paths, eager_lines: While a profiler window is open, id of a layer to its path, and `SourceLines`.
-        eager_gradients: (address, requested bytes, weak reference to the variable) of those of the last window.
-    """
+    While a profiler window is open, `eager_paths` is the id of a layer to its path, `eager_lines` a `SourceLines`;
+    `eager_gradients` are (address, requested bytes, weak reference to the variable) of the last window."""
 
     def __init__(self) -> None:
         self.active = False
         self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
-        self.outermost_layers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.outermost_layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that no other layer called
+        # Layer that the backward pass traced last called again, to whether that call left all variables as they were.
         self.recomputed: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()  # with a traced update
         self.traced_calls = 0
         self.eager_paths: Mapping[int, str] | None = None
         self.eager_lines: Any = None
-        self.eager_gradients: list[tuple[int, int, Any]] | None = None
+        self.eager_gradients: list[tuple[int, int, Any]] = []
         self._lock = threading.Lock()
         self.of_thread = _OfThread()
 
@@ -86,7 +81,7 @@ class CallNotes:
             return self.graphs.setdefault(graph, GraphNotes())
 
     def end_window(self) -> None:
-        self.eager_paths = self.eager_lines = self.eager_gradients = None
+        self.eager_paths, self.eager_lines, self.eager_gradients = None, None, []
 
     def abandon(self) -> None:
         self._lock = threading.Lock()
@@ -123,13 +118,9 @@ class InputNotes:
         note = self._inputs.get(id(tensor))
         return note is not None and note() is tensor and note.used_at >= since
 
-    def data(self, values: Any, used_at: float | None = None) -> None:
-        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is noted as a batch."""
-        self._note_inputs(values, time.perf_counter() if used_at is None else used_at)
-
     def arguments(self, values: Any) -> None:
         """Note the arguments of an outermost call: a batch, except what another such call returned."""
-        self._note_inputs(values, time.perf_counter(), is_argument=True)
+        self.data(values, is_argument=True)
 
     def results(self, values: Any) -> None:
         for tensor in self._examined(values):
@@ -157,7 +148,9 @@ class InputNotes:
         if outermost is not None:
             self._of_thread.depth -= 1
 
-    def _note_inputs(self, values: Any, used_at: float, is_argument: bool = False) -> None:
+    def data(self, values: Any, used_at: float | None = None, is_argument: bool = False) -> None:
+        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is noted as a batch."""
+        used_at = time.perf_counter() if used_at is None else used_at
         for tensor in self._examined(values):
             key = id(tensor)
             if is_argument and self._results.get(key) is tensor:

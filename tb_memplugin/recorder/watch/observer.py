@@ -248,7 +248,7 @@ class ModelObserver:
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
         call_notes.eager_paths = call_notes.eager_lines = None
-        window, gradients = self._window, call_notes.eager_gradients or ()
+        window, gradients = self._window, call_notes.eager_gradients
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
         if self._batch is None:

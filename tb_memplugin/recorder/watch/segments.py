@@ -6,7 +6,6 @@ Keras runs the graph.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tb_memplugin.errors import RecomputationError
@@ -16,23 +15,12 @@ Segments = tuple[tuple[str, ...], ...]
 """Segments in linear order, each with the paths of all its layers. A segment lies inside one (nested) model."""
 
 
-@dataclass(frozen=True)
 class LayerCall:
-    node: Any
+    """A node of Keras's graph; it `reads` and `makes` tensors, by their ids."""
 
-    @property
-    def name(self) -> str:
-        return str(self.node.operation.name)
-
-    @property
-    def operation(self) -> Any:
-        return self.node.operation
-
-    def reads(self) -> set[int]:
-        return {id(tensor) for tensor in self.node.input_tensors}
-
-    def makes(self) -> set[int]:
-        return {id(tensor) for tensor in self.node.outputs}
+    def __init__(self, node: Any) -> None:
+        self.node, self.operation, self.name = node, node.operation, str(node.operation.name)
+        self.reads, self.makes = set(map(id, node.input_tensors)), set(map(id, node.outputs))
 
 
 def is_graph(layer: Any) -> bool:
@@ -78,14 +66,14 @@ def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
     steps = calls(model)
     times = Counter(call.name for call in steps)
     uncounted = {id(tensor) for at, tensor in enumerate(model.inputs) if at in free}
-    last_use = {tensor: at for at, call in enumerate(steps) for tensor in call.reads() - uncounted}
+    last_use = {tensor: at for at, call in enumerate(steps) for tensor in call.reads - uncounted}
     alive = {id(tensor) for tensor in model.inputs}
     for at, call in enumerate(steps):
         alive = {tensor for tensor in alive if last_use.get(tensor, -1) > at}
         if not alive and times[call.name] == 1 and is_graph(call.operation):
             inner = {position for position, tensor in enumerate(call.node.input_tensors) if id(tensor) in uncounted}
             yield from _cut_points(call.operation, f"{prefix}{call.name}/", inner)
-        makes = {tensor for tensor in call.makes() if last_use.get(tensor, -1) > at}
+        makes = {tensor for tensor in call.makes if last_use.get(tensor, -1) > at}
         if not alive and len(makes) == 1 and times[call.name] == 1:
             yield prefix + call.name
         alive |= makes
@@ -99,9 +87,8 @@ def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
     cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
     if not isinstance(cuts, Collection):
         raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
-    if any(not isinstance(one, str) for one in cuts):
-        return _of_pairs(model, list(cuts))
-    return _between_cuts(model, list(cuts))
+    are_names = all(isinstance(one, str) for one in cuts)
+    return _between_cuts(model, list(cuts)) if are_names else _of_pairs(model, list(cuts))
 
 
 def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:

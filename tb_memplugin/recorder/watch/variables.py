@@ -23,8 +23,8 @@ _NUMBERED = re.compile(r"_\d+$")
 
 
 class _Entry:
-    """A variable, weakly, its facts but for the addresses, and its address at construction of the registry. `model` and
-    `optimizer`, which only a slot has, are known until the registry is complete."""
+    """A variable, weakly, its facts but for the addresses, and its `start` address at construction of the registry.
+    `model` and `optimizer`, which only a slot has, are known until the registry is complete."""
 
     def __init__(self, variable: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
         self.reference, self.handle = weakref.ref(variable), weakref.ref(variable.handle)
@@ -40,16 +40,14 @@ class _Entry:
 class Variables:
     """The variables of models, given with their optimizers, and optimizers of other models. For the training's thread.
 
-    Keeps nothing alive: what the program has dropped is freed in a window as it would be without one.
-
-    Attributes: `paths` is the id of a layer that exists to its path, for all models; `trainable` is a layer's path to
-    whether the layer has trainable weights; `eager` is whether a model runs eagerly.
-    """
+    Keeps nothing alive: what the program has dropped is freed in a window as it would be without one. `paths` is the id
+    of a layer that exists to its path, for all models, `trainable` a layer's path to whether the layer has trainable
+    weights."""
 
     def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], addresses: bool = True) -> None:
         self.paths: dict[int, str] = {}
         self.trainable: dict[str, bool] = {}
-        self.eager = False
+        self.eager = False  # whether a model runs eagerly
         self._entries: list[_Entry] = []
         self._by_handle: dict[int, _Entry] = {}
         self._by_id: dict[int, tuple[Callable[[], Any], _Entry]] = {}  # with a weak reference, as ids are used again
@@ -67,10 +65,9 @@ class Variables:
             entry.model = entry.optimizer = None
 
     def _add_model(self, nodes: list[layers.LayerNode], model: Any, optimizer: Any) -> None:
-        # The second model named ``fold`` has paths such as ``fold#2/dense``.
         taken, name, paths = set(self.paths.values()), nodes[0].path, self.paths
-        numbered = (f"{name}#{number}" for number in itertools.count(2))
-        root = next(one for one in itertools.chain([name], numbered) if one not in taken)
+        names = (f"{name}#{number}" if number > 1 else name for number in itertools.count(1))
+        root = next(one for one in names if one not in taken)  # the second model named ``fold`` is ``fold#2``
         nodes = [layers.LayerNode(root + node.path[len(name) :], node.layer) for node in nodes]
         for node in nodes:
             key = id(node.layer)
@@ -85,10 +82,9 @@ class Variables:
                 path_of[id(layers.tf_variable(weight))] = path
                 self._add(weight, "weights", path, id(weight) in trainable, model)
         for node in nodes:
-            weights = [
-                (one, path_of.get(id(layers.tf_variable(one)))) for one in layers.variables_of(node.layer, "weights")
-            ]
-            flags = [id(weight) in trainable for weight, path in weights if path == node.path]
+            weights = layers.variables_of(node.layer, "weights")
+            own = [one for one in weights if path_of.get(id(layers.tf_variable(one))) == node.path]
+            flags = [id(weight) in trainable for weight in own]
             self.trainable.setdefault(node.path, any(flags) if flags else bool(getattr(node.layer, "trainable", True)))
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
@@ -136,8 +132,7 @@ class Variables:
         """Add variables of no model, such as a replay buffer, but for those at one of the known addresses."""
         known = {*known, *self.start_addresses()} - {None}
         for variable in variables:
-            start = layers.variable_address(variable)
-            count = len(self._entries)
+            start, count = layers.variable_address(variable), len(self._entries)
             if start not in known:
                 self._add(variable, "other_state")
             for entry in self._entries[count:]:
@@ -258,8 +253,7 @@ class FormerVariables:
         if owner is not None and owner.handle() is handle:
             role, layer = owner.role, owner.path()
         else:
-            is_array = bool(shape.rank) and dtype.is_floating
-            role, layer = _named(str(handle._name).partition(":")[0], is_array)
+            role, layer = _named(str(handle._name).partition(":")[0], bool(shape.rank) and dtype.is_floating)
         name, device = f"{handle._name}#{id(handle)}", layers.short_device(handle.device)
         size, sizes = int(shape.num_elements()) * int(dtype.size), tuple(shape.as_list())
         # Nobody assigns to it: the address stays.

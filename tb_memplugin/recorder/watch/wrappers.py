@@ -63,13 +63,11 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | N
         return None
     name = paths.get(id(layer)) if kind == "layer" else f"({kind})"
     if tape is not None:
-        name = KEEPING_BACKWARD if tape._persistent else BACKWARD
-        if not tape._recording and tape_records():
-            name = DIFFERENTIATED_BACKWARD
+        differentiated = not tape._recording and tape_records()
+        name = DIFFERENTIATED_BACKWARD if differentiated else KEEPING_BACKWARD if tape._persistent else BACKWARD
     if name is None:
         return None
-    lines = call_notes.eager_lines
-    line = None if lines is None else lines.calling(layer)
+    line = None if call_notes.eager_lines is None else call_notes.eager_lines.calling(layer)
     trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)
@@ -109,8 +107,8 @@ def leave(call: OpenCall, target: Any = None) -> None:
         reference = None if call.layer is None else weakref.ref(call.layer)
         targets = tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph)
         recorded = call.kind == "backward" and tape_records()
-        ends, thread = (call.start, call.graph.version), threading.get_ident()
-        notes.spans.append(Span(*ends, len(stack), thread, call.kind, reference, targets, recorded))
+        place = (call.start, call.graph.version, len(stack), threading.get_ident())
+        notes.spans.append(Span(*place, call.kind, reference, targets, recorded))
     except Exception:
         logger.debug("a %s call could not be observed", call.kind, exc_info=True)
 
@@ -140,10 +138,10 @@ def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
 def optimizer_apply(original: Any, self: Any, /, grads: Any, trainable_variables: Any = None) -> Any:
     opened = enter("update", None)
     if opened is not None:
-        given = trainable_variables is not None
-        variables = _listed(trainable_variables if given else getattr(self, "_trainable_variables", ()))
-        grads, trainable_variables = _listed(grads), variables if given else None
-        _note_gradients(variables, grads)
+        grads = _listed(grads)
+        trainable_variables = None if trainable_variables is None else _listed(trainable_variables)
+        own = getattr(self, "_trainable_variables", ())
+        _note_gradients(own if trainable_variables is None else trainable_variables, grads)
     return _update(self, opened, original, grads, trainable_variables)
 
 
@@ -192,21 +190,16 @@ def _note_gradients(sources: Any, gradients: Any) -> None:
         import tensorflow as tf
 
         for variable, gradient in zip(_flat(sources), _flat(gradients), strict=False):
-            handle = getattr(getattr(variable, "value", variable), "handle", None)
-            handle = getattr(variable, "handle", None) if handle is None else handle
-            if gradient is None or handle is None:
+            handles = (getattr(one, "handle", None) for one in (getattr(variable, "value", None), variable))
+            if gradient is None or all(handle is None for handle in handles):
                 continue
             reference = weakref.ref(variable)
             sparse = isinstance(gradient, tf.IndexedSlices)
             for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
-                if tf.executing_eagerly():
-                    noted = None if call_notes.eager_paths is None else call_notes.eager_gradients
-                    address = None if noted is None else tensor_address(tensor)
-                    if noted is not None and address is not None:
-                        noted.append((address, tensor_size(tensor), reference))
-                else:
-                    notes = call_notes.notes(tensor.graph)
-                    notes.gradients.append((tensor.op.name, tensor.value_index, reference))
+                if not tf.executing_eagerly():
+                    call_notes.notes(tensor.graph).gradients.append((tensor.op.name, tensor.value_index, reference))
+                elif call_notes.eager_paths is not None and (address := tensor_address(tensor)) is not None:
+                    call_notes.eager_gradients.append((address, tensor_size(tensor), reference))
     except Exception:
         logger.debug("gradients could not be observed", exc_info=True)
 
@@ -217,8 +210,8 @@ def _flat(values: Any) -> Iterable[Any]:
     if isinstance(values, (list, tuple)):
         return (item for value in values for item in _flat(value))
     if isinstance(values, dict):
-        return (item for key in sorted(values) for item in _flat(values[key]))
-    return (values,) if not isinstance(values, tf.RaggedTensor) else (values.flat_values,)
+        return _flat([values[key] for key in sorted(values)])
+    return (values.flat_values if isinstance(values, tf.RaggedTensor) else values,)
 
 
 def returns_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -281,10 +274,10 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
                 program_counters.datasets.iterated(arg)
     if call_notes.traced_calls != calls_before:
         input_notes.function(self)
-    known = batch_notes.function_called(self, tracing)
-    if outermost and (input_notes.calls_layers(self) or (known is not None and known.trains)):
+    known, calls_layers = batch_notes.function_called(self, tracing), input_notes.calls_layers(self)
+    if outermost and (calls_layers or (known is not None and known.trains)):
         batch_notes.given([args, kwargs], self, known)
-    if outermost and input_notes.calls_layers(self):
+    if outermost and calls_layers:
         input_notes.arguments([args, kwargs])
         input_notes.results(result)
     return result
@@ -301,19 +294,20 @@ class Hooks:
     def acquire(self) -> None:
         with self._lock:
             self._users += 1
-            if self._users == 1:
-                call_notes.active = True
-                try:
-                    for (owner, name), wrapper in places().items():
-                        original = vars(owner)[name]
-                        replacement = _wrapped(original, wrapper)
-                        setattr(owner, name, replacement)
-                        self._originals.append((owner, name, original, replacement))
-                    input_notes.active = data_pipelines.active = True
-                except Exception:
-                    self._restore()
-                    self._users = 0
-                    raise
+            if self._users > 1:
+                return
+            call_notes.active = True
+            try:
+                for (owner, name), wrapper in places().items():
+                    original = vars(owner)[name]
+                    replacement = _wrapped(original, wrapper)
+                    setattr(owner, name, replacement)
+                    self._originals.append((owner, name, original, replacement))
+                input_notes.active = data_pipelines.active = True
+            except Exception:
+                self._restore()
+                self._users = 0
+                raise
 
     def release(self) -> None:
         with self._lock:
@@ -327,8 +321,7 @@ class Hooks:
         return self._lock.locked()
 
     def _abandon(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
+        self._lock, self._users = threading.Lock(), 0
         self._restore()
         call_notes.abandon()
 
