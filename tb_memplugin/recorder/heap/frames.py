@@ -6,6 +6,7 @@ so that they identify neither a person nor a machine.
 """
 
 import ast
+import contextlib
 import inspect
 import logging
 import os
@@ -82,11 +83,8 @@ def keep_with(frame: Any, value: Any) -> None:
 
 class RunningCall:
     """The innermost training method of Keras that runs on this thread. Detects that it raised, of which Keras does not
-    notify callbacks.
-
-    Args:
-        ended: Called with this object when the method's frame is gone: as it returns, or when the traceback of its
-            exception is dropped. Runs in a finalizer, on any thread, and at times although the method still runs.
+    notify callbacks. `ended` is called with this object when the method's frame is gone: as it returns, or when the
+    traceback of its exception is dropped; in a finalizer, on any thread, and at times although the method still runs.
     """
 
     def __init__(self, ended: Callable[["RunningCall"], None] | None = None) -> None:
@@ -101,11 +99,9 @@ class RunningCall:
 
     def is_running(self) -> bool:
         frame = sys._current_frames().get(self._thread)
-        while frame is not None:
-            if (id(frame), frame.f_code) == self._frame:
-                return True
+        while frame is not None and (id(frame), frame.f_code) != self._frame:
             frame = frame.f_back
-        return False
+        return frame is not None
 
     def has_ended(self) -> bool:
         return self._frame[1] is not None and not self.is_running()
@@ -113,12 +109,10 @@ class RunningCall:
 
 class _Mark:
     def __init__(self, ended: Callable[[RunningCall], None], call: RunningCall) -> None:
-        self._ended = ended
-        self._call = weakref.ref(call)
+        self._ended, self._call = ended, weakref.ref(call)
 
     def __del__(self) -> None:
-        call = self._call()
-        if call is not None:
+        if (call := self._call()) is not None:
             self._ended(call)
 
 
@@ -135,10 +129,9 @@ class SourceFiles:
         libraries = [*map(os.path.dirname, files), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
         self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries)
         self._names: dict[str, str | None] = {}
-        try:
+        directory = ""
+        with contextlib.suppress(OSError):  # it is gone
             directory = os.path.join(os.path.realpath(os.getcwd()), "")
-        except OSError:
-            directory = ""  # it is gone
         home = os.path.realpath(os.path.expanduser("~"))
         self._directory = None if not directory or home.startswith(directory) else directory
 

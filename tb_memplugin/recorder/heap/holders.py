@@ -66,8 +66,7 @@ def find_holders(
     attribute or a container to a variable."""
     end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
-    holders: dict[int, tuple[str, str]] = {}
-    variables: dict[int, tuple[str, str]] = {}
+    holders, variables = dict[int, tuple[str, str]](), dict[int, tuple[str, str]]()
     described: Node | None = None  # tensors of one container are found in a row
     for count, (node, place, child) in enumerate(references({*ids, id(tensors)})):
         if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
@@ -95,9 +94,7 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
         return [], []
     end = time.thread_time() + seconds
     seen: set[int] = set()
-    sizes: Counter[int] = Counter()
-    arrays: Counter[int] = Counter()
-    iterators: Counter[int] = Counter()
+    sizes, arrays, iterators = Counter[int](), Counter[int](), Counter[int]()  # by id of the holder
     holders: dict[int, tuple[Node, Any]] = {}
     for number, (node, _, child) in enumerate(references(set(), untracked=True)):
         if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
@@ -193,10 +190,8 @@ def _holder(node: Node, child: Any) -> str:
         return _owner_name(path[0], child)
     at = next(at for at, one in enumerate(path) if one.parent is None or _kind(one.value) is None)
     owner, inside = path[at], path[at - 1].value
-    name = _owner_name(owner, inside)
-    if owner.parent is not None:
-        return f"{kind} in {name}"
-    return f"{kind} {name}" if at == 1 else f"{kind} in {_kind(inside)} {name}"
+    between = "in " if owner.parent is not None else "" if at == 1 else f"in {_kind(inside)} "
+    return f"{kind} {between}{_owner_name(owner, inside)}"
 
 
 def _is_attribute_dict(node: Node, parent: Node) -> bool:
@@ -229,8 +224,10 @@ def _found(variables: Mapping[Any, Any], value: Any) -> Any:
 def _closure(function: types.FunctionType) -> dict[str, Any]:
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):  # not assigned yet
+        try:
             values[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
     return values
 
 

@@ -45,15 +45,12 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
     """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks.
 
     The collector also lists tuples that another thread is filling at this moment. `tuple(generator)` raises SystemError
-    if something else refers to its tuple, so no thread may run from the listing until the tuples are dropped. Threads
-    switch between the interpreter's own instructions, so neither may run in between: Python code, nor anything that can
-    run Python code. That excludes `id`, which calls the audit hooks, the classes' own `__hash__`, `__eq__` and
-    `__class__`, and every new object that the collector tracks: it may start a collection, and with it finalizers.
-
-    Therefore one call of C code lists the objects, leaves out the tuples, and drops the list. What follows in the same
-    call, choosing the classes, may start a collection before Python 3.12: `object.__hash__` is passed its argument in a
-    tuple. Raises ValueError if `kinds` contains `tuple`.
-    """
+    if something else refers to its tuple, so no thread may run from the listing until the tuples are dropped: no Python
+    code, nor anything that can run Python code. That excludes `id`, which calls the audit hooks, the classes' own
+    `__hash__`, `__eq__` and `__class__`, and every new object that the collector tracks: it may start a collection, and
+    with it finalizers. Therefore one call of C code lists the objects, leaves out the tuples, and drops the list. What
+    follows in the same call, choosing the classes, may start a collection before Python 3.12: `object.__hash__` is
+    passed its argument in a tuple. Raises ValueError if `kinds` contains `tuple`."""
     if tuple in kinds:
         raise ValueError("objects_of cannot list tuples: another thread may be filling one. Pass other classes.")
     wanted = frozenset(map(object.__hash__, kinds))
@@ -89,9 +86,7 @@ class Promotions:
     `misses` counts the times at which objects may have grown old uncaught, `start` included."""
 
     def __init__(self, kinds: Callable[[], Collection[type]], next_number: Callable[[], int]) -> None:
-        self.misses = 0
-        self._kinds = kinds
-        self._next_number = next_number
+        self.misses, self._kinds, self._next_number = 0, kinds, next_number
         self._number: int | None = None  # before the list was made
         self._caught: collections.deque[weakref.ref[Any]] = collections.deque(maxlen=MAX_CAUGHT)
         self._callback: Any = None
@@ -279,9 +274,7 @@ class _StandIn:
         self.graphs = [weakref.ref(graph) for graph in graphs]
         self._name, self._registry = name, registry
         for graph in graphs:
-            if not hasattr(graph, _LENT):
-                setattr(graph, _LENT, {})
-            getattr(graph, _LENT)[name] = entry
+            vars(graph).setdefault(_LENT, {})[name] = entry
         registry[name] = {**entry, "type": self}
 
     def lent(self) -> dict[str, Any] | None:

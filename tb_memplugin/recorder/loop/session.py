@@ -235,7 +235,7 @@ class Session:
                 part, rule = "batch sizes with a wrong number", "batch sizes are integers from 1 on"
                 self._refuse(part, rule, batch_size=batch_size)
                 batch_size = None
-            self.layers.observer.batch_size = None if batch_size is None else int(batch_size)
+            self.layers.step_batch_size = None if batch_size is None else int(batch_size)
             self.recording.begin_step(int(step), phase, self._epoch)
 
     def end_step(self) -> None:
@@ -261,7 +261,7 @@ class Session:
 
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
         """Take a failure whose exception is being made on this thread."""
-        raised = raised_now(error, request, self.layers.observer.calling_line)
+        raised = raised_now(error, request, self.layers.calling_line)
         if self._guards:
             self._raised = raised
             return

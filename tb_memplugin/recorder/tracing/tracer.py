@@ -112,7 +112,7 @@ class StepTracer:
         for device in self._devices:
             if is_cpu(device) and maps.available(device) and settings.traces:
                 size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
-                self._watch.observer.history[device].handle_bytes = size
+                self._watch.history[device].handle_bytes = size
 
     @property
     def _elapsed(self) -> float:
@@ -153,7 +153,7 @@ class StepTracer:
     @property
     def compiled(self) -> bool:
         """Whether a function was traced since the step began."""
-        return self._watch.observer.traces != self._traces_before
+        return self._watch.traces != self._traces_before
 
     def due(self, step: int, phase: Phase) -> Due:
         """Until when no later step of the phase is traced, after `begin` of an untraced one."""
@@ -169,7 +169,7 @@ class StepTracer:
         self.schedule.step_done(phase, passed.peak_bytes, passed.steps)
 
     def begin(self, step: int, phase: Phase) -> None:
-        self._traces_before = self._watch.observer.traces
+        self._traces_before = self._watch.traces
         if not self._devices or self._faults.stopped(TRACING):
             return
         elapsed = self._elapsed
@@ -207,7 +207,7 @@ class StepTracer:
     def _open(self) -> None:
         began = time.perf_counter()
         try:
-            self._faults.run(OBSERVING, self._watch.observer.begin_window, self._parsed_maps, self._last_began)
+            self._faults.run(OBSERVING, self._watch.begin_window, self._parsed_maps, self._last_began)
             self._window = ProfilerWindow()
             # Read just after the profiler starts and just before it stops, so that no event between them is missed.
             self._start = self._read_maps()
@@ -218,8 +218,8 @@ class StepTracer:
     def _leave_to_user(self) -> None:
         """Give up a window: the user profiles this step. Later steps are traced again."""
         for device in self._devices[:1]:
-            self._faults.run(OBSERVING, self._watch.observer.end_window, device)
-        self._watch.observer.close_window()
+            self._faults.run(OBSERVING, self._watch.end_window, device)
+        self._watch.close_window()
         self._faults.stop(
             "step tracing while another profiler runs",
             "only one profiler can run in a process, so these steps are not traced",
@@ -248,9 +248,9 @@ class StepTracer:
             self._leave_to_user()
         except Exception as error:
             self._faults.stop(TRACING, error)
-        end_window = self._watch.observer.end_window
+        end_window = self._watch.end_window
         facts = {device: self._faults.run(OBSERVING, end_window, device) or TraceFacts() for device in self._devices}
-        self._watch.observer.close_window()
+        self._watch.close_window()
         cost = self._opening_seconds + time.perf_counter() - began
         if self._only_learn:
             self.schedule.compiled(phase)
@@ -270,7 +270,7 @@ class StepTracer:
         for device in self._capacities:
             first, second = (_parse(dumps.get(device)) for dumps in (before, after))
             if first is not None and second is not None:
-                self._watch.observer.history[device].first_batches(first, second)
+                self._watch.history[device].first_batches(first, second)
 
     def work_through(self, traced: TracedStep) -> TraceResult:
         """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds, which count as
@@ -311,7 +311,7 @@ class StepTracer:
         whole = between_maps(profiled, start, end)
         failure = traced.at_failure.get(device)
         trace = whole if failure is None else between_maps(profiled, start, failure)
-        history, facts = self._watch.observer.history[device], traced.facts[device]
+        history, facts = self._watch.history[device], traced.facts[device]
         if trace.start_map is None and self._maps.available(device):
             facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
         observes = not self._faults.stopped(OBSERVING)
@@ -381,7 +381,7 @@ class StepTracer:
         if at_failure is None or trace.start_map is None or trace.missed:
             return unmatched, None
         traced = dataclasses.replace(traced, at_failure={device: at_failure})
-        facts = self._watch.observer.history[device].add_to(traced.facts[device], trace)
+        facts = self._watch.history[device].add_to(traced.facts[device], trace)
         owned = self._attributed(traced, trace, facts).map(self._ages.get(device, {}), len(trace) - 1)
         return traced, None if owned is None else OwnedMap(owned, (batch_notes.failed or facts.batch).size)
 

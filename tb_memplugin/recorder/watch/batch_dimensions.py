@@ -22,10 +22,8 @@ _FIXED_PARTS = ("BackpropFilter", "GradFilter")  # in the types of ops whose res
 _UNKNOWN_ROWS = {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
 _DRAWN_PARTS = ("Random", "Normal", "Multinomial")
 """In the types of ops that draw numbers in a shape that they are given."""
-_RESIZED = frozenset(
-    {"ConcatV2", "Tile", "Split", "SplitV", "StridedSlice", "Slice", "Pad", "PadV2", "MirrorPad", "StridedSliceGrad"}
-)
-"""Ops that change the size of a dimension and keep its place."""
+_RESIZED = {"ConcatV2", "Tile", "Split", "SplitV", "StridedSlice", "Slice", "Pad", "PadV2", "MirrorPad"}
+_RESIZED |= {"StridedSliceGrad"}  # ops that change the size of a dimension and keep its place
 _SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
 """Ops whose results have dimensions that no input has."""
 _REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"})
@@ -33,9 +31,8 @@ MOST_AXES = 8  # longest vector of integers without batch that counts as a shape
 
 
 class BatchDimensions:
-    """The powers of the dimensions of all results of one graph: for each op, those of its results; None for an unknown
-    rank. A graph that another one calls is given the powers of its arguments by name, and whether that one was traced
-    for one batch size (`fixed`)."""
+    """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that another one calls is
+    given the powers of its arguments by name, and whether that one was traced for one batch size (`fixed`)."""
 
     def __init__(
         self, graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None = None, fixed: bool = False
@@ -55,14 +52,12 @@ class BatchDimensions:
                 found = [None if one is None else self._of_output(number, at, one) for at, one in enumerate(shapes)]
             self.powers.append(tuple(found))
         self._from_readers()
-        if self.fixed:  # a first dimension of that size holds the batch
-            self.powers = [
-                tuple(
-                    (1, *powers[1:]) if powers and shape and powers[0] is None and shape[0] == batch_size else powers
-                    for shape, powers in zip(shapes, of_results, strict=True)
-                )
-                for shapes, of_results in zip(self._shapes, self.powers, strict=True)
-            ]
+        for number, of_results in enumerate(self.powers if self.fixed else ()):
+            pairs = zip(self._shapes[number], of_results, strict=True)
+            self.powers[number] = tuple(  # a first dimension of that size holds the batch
+                (1, *powers[1:]) if powers and shape and powers[0] is None and shape[0] == batch_size else powers
+                for shape, powers in pairs
+            )
 
     def of_arguments(self, number: int, placeholders: Sequence[str], skipped: int = 0) -> dict[str, Powers]:
         sources = self._graph.inputs[number][skipped:]

@@ -3,7 +3,7 @@
 Only calls that take gradients count, if any does: a policy may act on one observation before it learns from many. Each
 names candidates: the first dimensions of its tensors, as far as they agree with what the model is called with. Where an
 iterator leaves the number of examples open, Keras counts it, or the data set states it. If candidates disagree, the
-batch size is unknown. Nothing is noted outside of profiler windows, except while a function is traced or a call fails.
+batch size is unknown.
 
 TensorFlow keeps a model of each pipeline for its autotuning: each buffer and cache in memory counts the elements in it.
 A pipeline without autotuning has no model, and iterators over several devices do not return theirs.
@@ -11,10 +11,8 @@ A pipeline without autotuning has no model, and iterators over several devices d
 
 import contextlib
 import dataclasses
-import itertools
 import logging
 import math
-import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -37,12 +35,9 @@ _OTHER_LENGTH = ("Unbatch", "FlatMap", "Interleave", "Filter", "Window", "GroupB
 
 
 class GivenCall(NamedTuple):
-    """An outermost call: the tensors that it was given, without scalars (those of an iterator's elements), the
-    candidates for its batch size, none if they are left open, and whether it takes gradients."""
-
-    components: tuple[TensorSpec, ...]
-    sizes: Set[int]
-    trains: bool
+    components: tuple[TensorSpec, ...]  # that an outermost call was given, or of an iterator's elements; no scalars
+    sizes: Set[int]  # candidates for the batch size, none if they are left open
+    trains: bool  # whether it takes gradients
 
 
 @dataclasses.dataclass
@@ -115,8 +110,7 @@ class BatchNotes:
     def given(
         self, values: Any, function: Any = None, known: FunctionInputs | None = None, failed: bool = False
     ) -> None:
-        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input. A
-        call that failed is noted outside of a window, too."""
+        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input."""
         if not failed and (not self.active or len(self._calls) >= MAX_CALLS):
             return
         try:
@@ -199,8 +193,8 @@ def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | N
 
 
 def _of_trainer(thread: int) -> tuple[bool, int | None]:
-    """(whether a Keras method trains on a thread's stack and its data say something, the batch size of its step). The
-    last batch of an epoch may be a smaller one, whose size only arrays tell."""
+    """(whether the data of a Keras method on a thread's stack say something, the batch size of its step). The last
+    batch of an epoch may be a smaller one, whose size only arrays tell."""
     for frame, variables in running_functions(thread):
         epoch = variables.get("epoch_iterator")
         adapter = getattr(epoch, "data_adapter", None)
@@ -229,16 +223,10 @@ def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ..
     begins = {shape[0] for shape in model_inputs}
     if sizes & begins:
         return sizes & begins
-    long = [shape for shape in shapes if len(shape) > 1 and shape[0] in sizes]
-    if long and len(long) == len(shapes):
-        joined = {
-            count + 1
-            for shape in model_inputs
-            for count, size in enumerate(itertools.accumulate(long[0], operator.mul))
-            if count and size == shape[0] and len({one[: count + 1] for one in long}) == 1
-        }
-        if joined:
-            return frozenset(long[0][: max(joined)])
+    if shapes and all(len(shape) > 1 and shape[0] in sizes for shape in shapes):
+        for count in range(len(shapes[0]), 1, -1):
+            if math.prod(shapes[0][:count]) in begins and len({one[:count] for one in shapes}) == 1:
+                return frozenset(shapes[0][:count])
     return sizes
 
 
@@ -307,10 +295,9 @@ def dataset_of(value: Any) -> Any:
 def outer_values(function: Any) -> list[Any]:
     """Data sets and iterators that a function takes from around it instead of from its arguments."""
     python: Any = getattr(function, "_python_function", None)
-    code = getattr(python, "__code__", None)
-    if code is None:
+    if not hasattr(python, "__code__"):
         return []
-    values = [python.__globals__.get(name) for name in code.co_names]
+    values = [python.__globals__.get(name) for name in python.__code__.co_names]
     for cell in python.__closure__ or ():
         with contextlib.suppress(ValueError):  # an empty cell
             values.append(cell.cell_contents)
@@ -385,9 +372,8 @@ def element_bytes(dataset: Any) -> int | None:
     for spec in tf.nest.flatten(dataset.element_spec):
         if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None or spec.dtype in (tf.string, tf.variant):
             return None
-        sizes = spec.shape.as_list()
-        if sizes and sizes[0] is None:
-            sizes[0] = batch_below(dataset)
+        sizes: list[Any] = spec.shape.as_list()
+        sizes[:1] = [batch_below(dataset) if one is None else one for one in sizes[:1]]
         if None in sizes:
             return None
         total += -(-max(1, math.prod(sizes) * spec.dtype.size) // 256) * 256

@@ -1,11 +1,9 @@
 """The counters of the program: models, traces and dataset caches, as rows of (kind, name) with their values.
 
-Models: a model in reference cycles that nothing else refers to is gone for the program, but exists until Python's
-garbage collector runs. Its variables may outlive it: a function graph that captured them, or an optimizer, keeps their
-memory. So the resource handle of each variable is referenced weakly, beside the model.
-
-Traces, and the signatures for which XLA compiles a `tf.function`, are counted by the function's Python code, so that
-one that is made again counts as the same function.
+A model in reference cycles that nothing else refers to is gone for the program, but exists until Python's garbage
+collector runs. Its variables may outlive it: a function graph that captured them, or an optimizer, keeps their memory.
+So the resource handle of each variable is referenced weakly, beside the model. Traces, and the signatures for which XLA
+compiles a `tf.function`, are counted by the function's Python code: one that is made again is the same function.
 """
 
 import itertools
@@ -180,8 +178,7 @@ class LiveModels:
         one was counted before or is noted later."""
         if not getattr(model, "built", True):
             return
-        inner = getattr(model, "_functional", None)
-        if inner is not None:
+        if (inner := getattr(model, "_functional", None)) is not None:
             self._known.setdefault(inner, _Model(inner, self._gone))
         for part in map(self._known.get, layers.parts(model)):
             if part is not None and not part.is_part:
@@ -192,11 +189,10 @@ class LiveModels:
             self.built += 1
         optimizer = getattr(model, "optimizer", None)
         entry.variables.update(_variables(layers.variables_of(model, "variables"), False))
-        if optimizer is not None:
-            if not getattr(optimizer, "built", True):
-                return
+        is_built = bool(getattr(optimizer, "built", True))
+        if is_built and optimizer is not None:
             entry.add_slots(optimizer)
-        entry.complete = True
+        entry.complete = is_built
 
     def _match(self, optimizer: Any) -> None:
         own = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
@@ -283,15 +279,11 @@ def _text(value: Any) -> str:
 
 
 class TracedFunction:
-    """What is known of a function: calls that traced it, why the last one did (`retraced`), and how the last new
-    signature differs from the one before (`reshaped`), if XLA compiles it."""
-
     def __init__(self, name: str, code: Any) -> None:
-        self.name = name
-        self._code = code  # so that no other code gets its id
-        self.traces = 0
-        self.retraced: str | None = None
-        self.reshaped: str | None = None
+        self.name, self._code = name, code  # so that no other code gets its id
+        self.traces = 0  # calls that traced it
+        self.retraced: str | None = None  # why the last one did
+        self.reshaped: str | None = None  # how the last new signature differs from the one before, if XLA compiles it
         self.signatures: set[int] = set()  # hashes
         self._last: tuple[Any, ...] = ()
 
@@ -338,8 +330,7 @@ class FunctionTraces:
 
     def _function(self, function: Any) -> TracedFunction | None:
         python = getattr(function, "_python_function", None)
-        name = str(getattr(python, "__name__", None) or type(python).__name__)
-        code = getattr(python, "__code__", None)
+        name, code = str(getattr(python, "__name__", None) or type(python).__name__), getattr(python, "__code__", None)
         key = name if code is None else id(code)  # hashing code takes longer than all else here
         known = self.functions.get(key)
         if known is None and len(self.functions) < MAX_FUNCTIONS:
@@ -376,9 +367,7 @@ def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     return None
 
 
-class CounterValue(NamedTuple):
-    """The value of a counter; `value` is the count, other fields are as in `Counters`."""
-
+class CounterValue(NamedTuple):  # fields as in `Counters`
     kind: CounterKind
     name: str | None
     value: int

@@ -30,9 +30,8 @@ logger = logging.getLogger("tb_memplugin")
 MAX_GRAPHS = 2000  # most graphs that are read of one program; every branch and loop body is a graph
 MIN_BYTES = 1024  # smaller constants are not read: most graphs have hundreds, of shapes and axes
 PIPELINE_FUNCTION = "Dataset_"  # prefix of the names of tf.data's function graphs
-_SAME_BYTES = frozenset(
-    {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
-)
+_SAME_BYTES = {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims"}
+_SAME_BYTES |= {"StopGradient", "PreventGradient", "CheckNumerics"}
 _COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
 _SCALES = _SAME_BYTES | {"Cast", "Mul", "RealDiv", "Maximum", "Minimum", "ClipByValue"}
 _MAKES_DENSE = "UnsortedSegmentSum"  # type of the op that makes a dense tensor of `tf.IndexedSlices`
@@ -125,17 +124,18 @@ class _Reader:
         forward = self._by_graph.get(id(getattr(graph, "_forward_graph", None)))
         reading = _Graph(graph, self, call or Call(), None if forward is None else forward.layers)
         self._by_graph[id(graph)] = reading
-        callees: dict[str, list[tuple[str, int]]] = {}
+        callees: dict[str, tuple[tuple[str, int], ...]] = {}
         for number, op in enumerate(reading.graph.ops):
             for attribute, label in CALLS.get(op.type, ()):
                 callee = _callee(graph, op.get_attr(attribute).name)
                 if callee is not None and len(self.facts) < MAX_GRAPHS:
-                    callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number, callee))))
+                    labelled = label, self.read(callee, reading.call(number, callee))
+                    callees[op.name] = (*callees.get(op.name, ()), labelled)
         arguments = reading.graph.own_arguments() if call is None else ()
         self.facts[index] = GraphFacts(
             name=graph.name,
             ops=reading.op_facts(),
-            callees={name: tuple(labelled) for name, labelled in callees.items()},
+            callees=callees,
             root=call is None,
             arguments=frozenset(name.lower() for name in arguments),  # as they run
             unrepeatable=reading.unrepeatable(),

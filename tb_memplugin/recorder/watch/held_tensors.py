@@ -289,9 +289,9 @@ def _alive(known: Iterable[KnownTensor]) -> list[Any]:
 
 def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:
     device, fact, known = entry
-    if fact.category != "held_tensors":
-        return device, fact
-    return device, dataclasses.replace(fact, held_by=known.held_by, retaining_path=known.retaining_path)
+    if fact.category == "held_tensors":
+        fact = dataclasses.replace(fact, held_by=known.held_by, retaining_path=known.retaining_path)
+    return device, fact
 
 
 def _next_tensor_number() -> int:

@@ -35,11 +35,8 @@ def model_classes() -> tuple[type, ...]:
 
 
 class LayerNode(NamedTuple):
-    """A layer (keras.Layer or tf.Module) and its path in the model's tree, such as ``sequential/vgg16/block1_conv2``.
-    The path of a module consists of attributes: ``mlp/layers/0``."""
-
-    path: str
-    layer: Any
+    path: str  # in the model's tree: ``sequential/vgg16/block1_conv2``; of a module, of attributes: ``mlp/layers/0``
+    layer: Any  # keras.Layer or tf.Module
 
 
 def walk(model: Any, path: str | None = None, visited: set[int] | None = None) -> list[LayerNode]:
@@ -111,7 +108,7 @@ def variables_of(layer: Any, name: str) -> list[Any]:
     of a module are its variables and those of the layers inside it."""
     if is_module(layer):
         own = layer.trainable_variables if name.startswith("trainable") else layer.variables
-        inner = [variable for _, child in children(layer) for variable in variables_of(child, name)]
+        inner = (variable for _, child in children(layer) for variable in variables_of(child, name))
         return list({id(variable): variable for variable in (*own, *inner)}.values())
     try:
         return list(getattr(layer, name))

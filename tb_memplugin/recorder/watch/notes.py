@@ -30,8 +30,7 @@ DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
 
 class Span(NamedTuple):
     """A range of ops of one graph, by their numbers, that one call made. Each replica of a distributed step is traced
-    on a thread of its own, while the optimizer calls of the replicas before it wait. Of a backward pass, `targets` are
-    the names of the ops whose results it differentiates, and another one may then differentiate a `recorded` one."""
+    on a thread of its own, while the optimizer calls of the replicas before it wait."""
 
     start: int
     end: int
@@ -39,8 +38,8 @@ class Span(NamedTuple):
     thread: int
     kind: CallKind
     layer: Any
-    targets: tuple[str, ...] = ()
-    recorded: bool = False
+    targets: tuple[str, ...] = ()  # names of the ops whose results a backward pass differentiates
+    recorded: bool = False  # another backward pass may then differentiate it
 
 
 class GraphNotes:

@@ -1,5 +1,4 @@
-"""`LayerWatch`: the layer table of the model that is trained, and `ModelObserver`, which observes the program for one
-recorder, now and from window to window.
+"""`LayerWatch`: what one recorder knows of the model that is trained and of the program around it.
 
 Keras keeps a model's step functions from one `fit` to the next. The layers of a function that was traced while nothing
 was observed are unknown, so it is made again before recording; Keras traces it again, with the same result.
@@ -23,7 +22,7 @@ from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.graphs import graph_facts
-from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors, ReadChunks
+from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
@@ -44,8 +43,7 @@ logger = logging.getLogger("tb_memplugin")
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
-STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
-"""Attributes of a model that hold its step functions, one per phase."""
+STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")  # attributes of a model
 
 
 class ChunkHistory:
@@ -72,8 +70,7 @@ class ChunkHistory:
 
     def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
         if trace.start_map is not None:
-            in_use = _chunks_in_use(trace.start_map)
-            known = self._known.items()
+            in_use, known = _chunks_in_use(trace.start_map), self._known.items()
             self._known = {at: one for at, one in known if (at, one.allocated, one.requested) in in_use}
             sizes = {address: requested for address, _, requested in in_use}
             facts = dataclasses.replace(facts, variables=self._with_addresses(facts, sizes))
@@ -85,11 +82,7 @@ class ChunkHistory:
         embedding's, makes a variable copy-on-read for good. Python then sees no address, or that of a copy that no
         longer exists when the map is read; the value is in a chunk of its size with unknown contents. Variables of one
         size are matched only if there are as many such chunks as variables."""
-        lost = [
-            fact
-            for fact in facts.variables
-            if fact.start_address is None or in_use.get(fact.start_address) != fact.requested_bytes
-        ]
+        lost = [one for one in facts.variables if in_use.get(one.start_address or -1) != one.requested_bytes]
         counts = Counter(fact.requested_bytes for fact in lost)
         known = {fact.start_address for fact in facts.variables} | {fact.address for fact in facts.tensors}
         known -= {fact.start_address for fact in lost}
@@ -100,10 +93,8 @@ class ChunkHistory:
                 candidates[requested].append(address)
         sizes = {size for size, count in counts.items() if len(candidates[size]) == count}
         found = {id(fact): candidates[fact.requested_bytes].pop() for fact in lost if fact.requested_bytes in sizes}
-        return tuple(
-            dataclasses.replace(fact, start_address=found[id(fact)]) if id(fact) in found else fact
-            for fact in facts.variables
-        )
+        starts = [(fact, found.get(id(fact), fact.start_address)) for fact in facts.variables]
+        return tuple(dataclasses.replace(fact, start_address=start) for fact, start in starts)
 
     def remember(
         self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
@@ -127,18 +118,10 @@ def _chunks_in_use(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
 
 class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's thread. Keeps no model
-    alive. `held` are the tensors known from earlier windows; a new object searches all of Python's objects. Tensors
-    that the traced `graphs` captured are constants."""
+    alive. `held` are the tensors known from earlier windows; a new object searches all of Python's objects. `finding`
+    are further arguments of `HeldTensors.find`."""
 
-    def __init__(
-        self,
-        models: list[tuple[Any, Any]],
-        optimizers: list[Any],
-        held: HeldTensors,
-        graphs: Iterable[Any] = (),
-        read_chunks: ReadChunks | None = None,
-        batches_since: float = -math.inf,
-    ) -> None:
+    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], held: HeldTensors, **finding: Any) -> None:
         import tensorflow as tf
 
         self.variables = variables = Variables(models, optimizers)
@@ -146,7 +129,7 @@ class ObservedWindow:
         self._start_in_use = {name: size for name in names if (size := layers.bytes_in_use(name)) is not None}
         self._held = held
         addresses, ids = variables.start_addresses(), variables.ids()
-        self._tensors = held.find(self._start_in_use, addresses, graphs, ids, read_chunks, batches_since)
+        self._tensors = held.find(self._start_in_use, addresses, known_variables=ids, **finding)
         variables.add_unowned(held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
         self._former = former_variables.facts(list(held.handles.values()))
         self._tensors_at_end: DeviceFacts = ()
@@ -175,34 +158,85 @@ class ObservedWindow:
         )
 
 
-class ModelObserver:
-    """Knows the owners of the program's ops, variables and tensors, and the user's lines that call layers and ops. The
-    training's thread calls the methods; the background thread uses the `history` of each device. (After a failed step
-    the training's thread does, once the background thread is idle.) The program may name the `batch_size` of the
-    current step."""
+_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()  # step functions that were made while their model was not observed
+_seen: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
+"""Model to those that were made while it was."""
 
-    def __init__(self, source_lines: bool = True) -> None:
-        self.batch_size: int | None = None
+
+def unguarded(function: Any) -> Any:
+    return getattr(function, "tb_memplugin_original", function)
+
+
+def _step_functions(model: Any) -> list[Any]:
+    functions = (unguarded(getattr(model, name, None)) for name in STEP_FUNCTIONS)
+    return [function for function in functions if function is not None]
+
+
+def _note_seen(model: Any) -> None:
+    """Note that the model's current functions, except the unseen ones, were made while it was observed."""
+    _seen.setdefault(model, weakref.WeakSet()).update(one for one in _step_functions(model) if one not in _unseen)
+
+
+def _nothing() -> None: ...
+
+
+def _reference(item: Any) -> Callable[[], Any]:
+    return _nothing if item is None else weakref.ref(item)
+
+
+class LayerWatch:
+    """Watches a model and its optimizer: keeps their last layer table, and knows the owners of the program's ops,
+    variables and tensors, and the user's lines that call layers and ops, now and from window to window.
+
+    The training's thread calls all methods except `completed_table`, which the background thread calls; that thread
+    also sets `batch_size`, uses the `history` of each device (after a failed step the training's thread does, once it
+    is idle), and calls `remove` for a recorder that was dropped without `close`."""
+
+    def __init__(self, faults: Faults, source_lines: bool = True) -> None:
+        self.history: dict[str, ChunkHistory] = defaultdict(ChunkHistory)  # by device
+        self.step_batch_size: int | None = None  # of the current step, as the program names it
+        self.last_step = -1  # the last training step that ended, -1 for none
+        self.batch_size: int | None = None  # for the table
         self._installed = False
         self._lines = SourceLines() if source_lines else None
-        self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
+        self._watched: list[tuple[Any, Any]] = []  # weak references to each model that was trained and its optimizer
         self._window: ObservedWindow | None = None
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
-        self.history: dict[str, ChunkHistory] = defaultdict(ChunkHistory)  # by device
+        self.table: LayerTable | None = None
+        self._observing = False
+        self._faults = faults
+        # Weak references: a recorder that is not closed must not keep a model that is not used any more.
+        self._model = self._optimizer = _reference(None)
+        self._last_optimizer: FormerOptimizer | None = None
+        self._table_before: LayerTable | None = None
+        self._outputs: dict[str, layers.Outputs] = {}
+        self._signature: Any = None
+        self._lock = threading.Lock()  # for the table
+        self._table_batch_size: int | None = None
 
+    @uncounted
     def install(self) -> None:
         """Start observing functions that are traced from now on. Calling it again does nothing."""
+        self._observing = True
         if not self._installed:
-            hooks.acquire()
-            self._installed = True
+            self._faults.run(OBSERVING, hooks.acquire)
+            self._installed = not self._faults.stopped(OBSERVING)
 
+    @uncounted
     def remove(self) -> None:
+        model = self._model()
+        if self._observing and model is not None:
+            self._faults.run(OBSERVING, _note_seen, model)
+        self._observing = False
+        self._faults.clean_up(OBSERVING, self._remove)
+
+    def _remove(self) -> None:
         if self._installed:
             self._installed = False
             window, self._window = self._window, None
-            if window is not None and call_notes.eager_paths is window.variables.paths:  # not another observer's window
+            if window is not None and call_notes.eager_paths is window.variables.paths:  # not another recorder's window
                 call_notes.end_window()
             hooks.release()
         self._graphs = None
@@ -210,23 +244,51 @@ class ModelObserver:
 
     def abandon(self) -> None:
         """Stop observing in a forked child; `hooks` restores the wrapped functions there."""
-        self._installed, self._window = False, None
+        self._observing, self._installed, self._window = False, False, None
         self._held.unwatch()
-
-    def watch(self, model: Any, optimizer: Any = None) -> None:
-        """Set the layers' paths from a model that is trained, and its optimizer. Call it for each model."""
-        self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
-        self._watched.append((weakref.ref(model), _reference(optimizer)))
 
     @property
     def traces(self) -> int:
         """A number that grows whenever a function is traced: if it grew during a step, that step compiled."""
         return call_notes.traced_calls
 
-    def has_seen(self, model: Any) -> bool:
-        """Whether any observer of the process saw a function that calls the model being traced."""
-        spans = (span for notes in list(call_notes.graphs.values()) for span in notes.spans)
-        return any(span.layer is not None and span.layer() is model for span in spans)
+    @uncounted
+    def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
+        """Watch `model` from now on. Warn once about a model without layers or of another framework. `gone` is called
+        in a finalizer, on any thread, when the model does not exist any more."""
+        if not layers.is_layer(model) and not layers.is_module(model):
+            received = f"Received: model of type {type(model).__name__}"
+            self._faults.stop(TABLE, f"layers are known only for a Keras model or a tf.Module. {received}")
+            return
+        self._model, self._optimizer = weakref.ref(model, lambda _: gone()), _reference(optimizer)
+        if layers.is_layer(model):
+            program_counters.models.note(model)
+        if not layers.children(model) and not (layers.is_module(model) and layers.variables_of(model, "weights")):
+            self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
+
+    @uncounted
+    def find_unseen_functions(self, model: Any) -> None:
+        """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
+
+        def find() -> None:
+            spans = (span for notes in list(call_notes.graphs.values()) for span in notes.spans)
+            if model in _seen or all(span.layer is None or span.layer() is not model for span in spans):
+                seen = _seen.get(model, ())
+                _unseen.update(function for function in _step_functions(model) if function not in seen)
+
+        self._faults.run(OBSERVING, find)
+
+    def see_function(self, model: Any, name: str) -> None:
+        """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
+
+        def see() -> None:
+            function = unguarded(getattr(model, name, None))
+            if function is not None and function in _unseen:
+                setattr(model, name, None)
+                getattr(model, f"make_{name}")()
+            _note_seen(model)
+
+        self._faults.run(OBSERVING, see)
 
     def begin_window(
         self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None, batches_since: float = -math.inf
@@ -239,7 +301,8 @@ class ModelObserver:
             return {device: None if one is None else self.history[device].ownable(one) for device, one in maps.items()}
 
         self._held.watch()
-        self._window = window = self._observed(self._held, None if read_maps is None else read_chunks, batches_since)
+        chunks = None if read_maps is None else read_chunks
+        self._window = window = self._observed(self._held, read_chunks=chunks, batches_since=batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
         self._batch = None
@@ -252,7 +315,7 @@ class ModelObserver:
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
         if self._batch is None:
-            self._batch = batch_notes.end(self.batch_size)
+            self._batch = batch_notes.end(self.step_batch_size)
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         variables, size = window.variables, self._batch.size
@@ -277,124 +340,17 @@ class ModelObserver:
         """The user's line on this thread's stack, given the running layer; None if lines are not recorded."""
         return None if self._lines is None else self._lines.calling(layer)
 
-    def _observed(
-        self, held: HeldTensors, read_chunks: ReadChunks | None = None, batches_since: float = -math.inf
-    ) -> ObservedWindow:
+    def _observed(self, held: HeldTensors, **finding: Any) -> ObservedWindow:
         optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
-        return ObservedWindow(self._models(), optimizers, held, graphs, read_chunks, batches_since)
+        return ObservedWindow(self._models(), optimizers, held, graphs=graphs, **finding)
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""
-        models = [(model(), optimizer()) for model, optimizer in self._watched]
-        models = [pair for pair in models if pair[0] is not None]
-        others = {id(model): model for model in (*call_notes.outermost_layers, *self._held.models())}
-        for model, _ in models:
-            others.pop(id(model), None)
-        return models + [(model, None) for model in others.values()]
-
-
-_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()  # step functions that were made while their model was not observed
-_seen: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
-"""Model to those that were made while it was."""
-
-
-def unguarded(function: Any) -> Any:
-    return getattr(function, "tb_memplugin_original", function)
-
-
-def _step_functions(model: Any) -> list[Any]:
-    functions = (unguarded(getattr(model, name, None)) for name in STEP_FUNCTIONS)
-    return [function for function in functions if function is not None]
-
-
-def _note_seen(model: Any) -> None:
-    """Note that the model's current functions, except the unseen ones, were made while it was observed."""
-    seen = _seen.setdefault(model, weakref.WeakSet())
-    seen.update(function for function in _step_functions(model) if function not in _unseen)
-
-
-def _nothing() -> None: ...
-
-
-def _reference(item: Any) -> Callable[[], Any]:
-    return _nothing if item is None else weakref.ref(item)
-
-
-class LayerWatch:
-    """Watches a model and its optimizer, and keeps their last layer table. The training's thread calls all methods
-    except `completed_table`, which the background thread calls; that thread also sets `batch_size`, and calls `remove`
-    for a recorder that was dropped without `close`. `last_step` is the last training step that ended, -1 for none."""
-
-    def __init__(self, faults: Faults, source_lines: bool = True) -> None:
-        self.observer = ModelObserver(source_lines)
-        self.last_step = -1
-        self.batch_size: int | None = None
-        self.table: LayerTable | None = None
-        self._observing = False
-        self._faults = faults
-        # Weak references: a recorder that is not closed must not keep a model that is not used any more.
-        self._model = self._optimizer = _reference(None)
-        self._last_optimizer: FormerOptimizer | None = None
-        self._table_before: LayerTable | None = None
-        self._outputs: dict[str, layers.Outputs] = {}
-        self._signature: Any = None
-        self._lock = threading.Lock()  # for the table
-        self._table_batch_size: int | None = None
-
-    @uncounted
-    def install(self) -> None:
-        self._observing = True
-        self._faults.run(OBSERVING, self.observer.install)
-
-    @uncounted
-    def remove(self) -> None:
-        model = self._model()
-        if self._observing and model is not None:
-            self._faults.run(OBSERVING, _note_seen, model)
-        self._observing = False
-        self._faults.clean_up(OBSERVING, self.observer.remove)
-
-    def abandon(self) -> None:
-        self._observing = False
-        self.observer.abandon()
-
-    @uncounted
-    def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
-        """Watch `model` from now on. Warn once about a model without layers or of another framework. Model and
-        optimizer are referenced weakly; `gone` is called in a finalizer, on any thread, when the model does not exist
-        any more."""
-        if not layers.is_layer(model) and not layers.is_module(model):
-            received = f"Received: model of type {type(model).__name__}"
-            self._faults.stop(TABLE, f"layers are known only for a Keras model or a tf.Module. {received}")
-            return
-        self._model, self._optimizer = weakref.ref(model, lambda _: gone()), _reference(optimizer)
-        if layers.is_layer(model):
-            program_counters.models.note(model)
-        if not layers.children(model) and not (layers.is_module(model) and layers.variables_of(model, "weights")):
-            self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
-
-    @uncounted
-    def find_unseen_functions(self, model: Any) -> None:
-        """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
-
-        def find() -> None:
-            if model in _seen or not self.observer.has_seen(model):
-                seen = _seen.get(model, ())
-                _unseen.update(function for function in _step_functions(model) if function not in seen)
-
-        self._faults.run(OBSERVING, find)
-
-    def see_function(self, model: Any, name: str) -> None:
-        """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
-
-        def see() -> None:
-            function = unguarded(getattr(model, name, None))
-            if function is not None and function in _unseen:
-                setattr(model, name, None)
-                getattr(model, f"make_{name}")()
-            _note_seen(model)
-
-        self._faults.run(OBSERVING, see)
+        watched = ((model(), optimizer()) for model, optimizer in self._watched)
+        models = {id(pair[0]): pair for pair in watched if pair[0] is not None}
+        for model in (*call_notes.outermost_layers, *self._held.models()):
+            models.setdefault(id(model), (model, None))
+        return list(models.values())
 
     def model_bytes(self) -> dict[str, int]:
         return program_counters.models.bytes_of(self._model())
@@ -432,10 +388,9 @@ class LayerWatch:
         if model is None:
             return None
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
-        now = layers.signature(model, optimizer)
-        if now == self._signature:
+        before, self._signature = self._signature, layers.signature(model, optimizer)
+        if before == self._signature:
             return None
-        self._signature = now
         self._faults.run(OBSERVING, self._note_owners, model, optimizer, step)
         if self.table is not None and self.table.step < step:
             self._table_before = self.table
@@ -445,7 +400,8 @@ class LayerWatch:
         with self._lock:
             self._outputs = layers.outputs_by_layer(model)
             table = self._complete(table)
-        self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
+        self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
+        self._watched.append((weakref.ref(model), _reference(optimizer)))
         return table
 
     def _note_owners(self, model: Any, optimizer: Any, step: int) -> None:

@@ -1,9 +1,8 @@
 """The variables of the program's models and optimizers: roles, layers and addresses.
 
 Some are gone in Python but not in memory: slots of earlier optimizers, weights of earlier models. A traced function
-captures the resource handles of its variables. TensorFlow keeps functions that nobody can call any more, and a handle
-keeps its variable's memory after the variable is gone in Python. Keras's optimizers are replaced at each `compile`, so
-their slots stay behind, and with them earlier models.
+captures the resource handles of its variables, which keep their memory, and TensorFlow keeps functions that nobody can
+call any more. Keras's optimizers are replaced at each `compile`, so their slots stay behind, and with them models.
 """
 
 import dataclasses

@@ -97,11 +97,11 @@ def leave(call: OpenCall, target: Any = None) -> None:
         notes = call_notes.notes(call.graph)
         if call.kind == "backward":
             batch_notes.backward_passes += 1
-            if None not in stack:  # layers of the graph that it has not called again are not recomputed
-                for span in notes.spans:
-                    layer = None if span.layer is None else span.layer()
-                    if layer is not None and id(layer) not in call_notes.of_thread.again:
-                        call_notes.recomputed.pop(layer, None)
+            # Layers of the graph that it has not called again are not recomputed.
+            for span in notes.spans if None not in stack else ():
+                layer = None if span.layer is None else span.layer()
+                if layer is not None and id(layer) not in call_notes.of_thread.again:
+                    call_notes.recomputed.pop(layer, None)
         if call.layer is not None and _is_outermost(call.layer):
             call_notes.outermost_layers.add(call.layer)
         reference = None if call.layer is None else weakref.ref(call.layer)

@@ -68,14 +68,11 @@ class Observer:
         return self.facts, self.paths or {}
 
 
-class Watch:
+class Watch(Observer):
     """The watched model."""
 
     batch_size: int | None = 4
     table = make_table(0, unfrozen=True)
-
-    def __init__(self) -> None:
-        self.observer = Observer()
 
 
 class Watched:
@@ -206,7 +203,7 @@ def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(watche
 
 
 def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_the_traced_steps(watched) -> None:
-    watched.watch.observer.facts = TraceFacts(
+    watched.watch.facts = TraceFacts(
         graphs=graph(StatefulPartitionedCall=OpFact("model/head", "forward", line="train.py:7"))
     )
     for uncertain in (0, 3):
@@ -219,18 +216,18 @@ def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_t
 @pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
 def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(watched, mode, line) -> None:
     layer = object()
-    watched.watch.observer.facts = TraceFacts(mode=mode)  # type: ignore[arg-type]
-    watched.watch.observer.paths = {id(layer): "model/head"}
+    watched.watch.facts = TraceFacts(mode=mode)  # type: ignore[arg-type]
+    watched.watch.paths = {id(layer): "model/head"}
     message = "OOM when allocating tensor with shape[4] and type float on CPU:0\n\t [[{{node MatMul}}]]"
     given = {"layers": (1, id(layer)), "layer_name": "inner", "line": "eager.py:3"}
     watched.fails(error_of(message), **given)
     assert (watched.last.layer, watched.last.line) == ("model/head", line)
     # AND a layer without a path has its name
-    watched.watch.observer.paths = {}
+    watched.watch.paths = {}
     watched.fails(error_of(message), **given)
     assert watched.last.layer == "inner"
     # AND a graph's op has the layer and line that its graph knows
-    watched.watch.observer.facts = dataclasses.replace(FACTS, mode=mode)
+    watched.watch.facts = dataclasses.replace(FACTS, mode=mode)
     watched.fails(error_of(), **given)
     assert (watched.last.layer, watched.last.line) == ("model/head", "train.py:7")
 
@@ -279,7 +276,7 @@ def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
 
 def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
     watched.oom.recent.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
-    watched.watch.observer.facts = None
+    watched.watch.facts = None
     watched.fails(error_of(), 7)
     assert watched.last.layer == "model/head"
     assert "Addresses of variables are unknown: reading them raised RuntimeError." in watched.last.not_available

@@ -108,7 +108,8 @@ class Tracer:
             directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None
         )
         listed = [Device(name, None, None) for name in devices]
-        watch: Any = SimpleNamespace(observer=self.observer, replicated=arguments.get("replicated", False))
+        watch: Any = self.observer
+        watch.replicated = arguments.get("replicated", False)
         maps: Any = self.maps
         self.tracer = StepTracer(settings, listed, watch, self.faults, None, maps)  # type: ignore[arg-type]
         self.tracer._analyze = lambda traced, result: self.analyzed.append(traced)  # type: ignore[method-assign]
