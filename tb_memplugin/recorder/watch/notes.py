@@ -71,7 +71,7 @@ class CallNotes:
         self.traced_calls = 0
         self.eager_paths: Mapping[int, str] | None = None
         self.eager_lines: Any = None
-        self.eager_gradients: list[tuple[int, int, Any]] = []
+        self.eager_gradients: list[tuple[int, int, Any]] | None = None
         self._lock = threading.Lock()
         self.of_thread = _OfThread()
 
@@ -80,7 +80,7 @@ class CallNotes:
             return self.graphs.setdefault(graph, GraphNotes())
 
     def end_window(self) -> None:
-        self.eager_paths, self.eager_lines, self.eager_gradients = None, None, []
+        self.eager_paths = self.eager_lines = self.eager_gradients = None
 
     def abandon(self) -> None:
         self._lock = threading.Lock()

@@ -311,7 +311,7 @@ class LayerWatch:
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
         call_notes.eager_paths = call_notes.eager_lines = None
-        window, gradients = self._window, call_notes.eager_gradients
+        window, gradients = self._window, call_notes.eager_gradients or ()
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
         if self._batch is None:

@@ -198,8 +198,9 @@ def _note_gradients(sources: Any, gradients: Any) -> None:
             for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
                 if not tf.executing_eagerly():
                     call_notes.notes(tensor.graph).gradients.append((tensor.op.name, tensor.value_index, reference))
-                elif call_notes.eager_paths is not None and (address := tensor_address(tensor)) is not None:
-                    call_notes.eager_gradients.append((address, tensor_size(tensor), reference))
+                elif call_notes.eager_paths is not None and (noted := call_notes.eager_gradients) is not None:
+                    address = tensor_address(tensor)
+                    noted += [] if address is None else [(address, tensor_size(tensor), reference)]
     except Exception:
         logger.debug("gradients could not be observed", exc_info=True)
 
