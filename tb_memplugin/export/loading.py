@@ -6,89 +6,43 @@ A run as `load` and `probe` return it: its data, and how it is read in a termina
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis import device_facts, device_names, findings
+from tb_memplugin.analysis import device_facts, findings
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.export.tables import Values, frame_tables
 from tb_memplugin.export.text import device_table, format_run
-from tb_memplugin.fit import MAX_FIXED, advice, with_advice
+from tb_memplugin.fit import (
+    MAX_FIXED,
+    Globs,
+    Plan,
+    Predictor,
+    WhatIf,
+    advice,
+    capacity_bytes,
+    checked_conditions,
+    device_of,
+    plan_for,
+    with_advice,
+)
 from tb_memplugin.schema import (
     MISSING,
-    PHASES,
     Fix,
-    Floats,
-    HeldTensorGroup,
-    Integers,
-    Layer,
-    LedgerRow,
     Oom,
     Run,
     html_details,
     html_table,
     html_text,
-    optional_column,
     unknown_name,
+    with_layers_of,
 )
 from tb_memplugin.storage import LoadedRun, Reader, RunTags, no_records, of_worker, workers_of
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.read import ALL, BASIC, REQUESTS, Stream
 from tb_memplugin.storage.write import recordings
-
-Column: TypeAlias = Integers | Floats | list[str | None] | list[bool | None]
-"""One value for each row. Unknown is `MISSING` in an array of integers and None in a list."""
-Table: TypeAlias = Mapping[str, Column]
-_SNAPSHOT = {"step": int, "phase": str, "device": str}
-_NOT_SHOWN = ("unit", "recomputed")
-"""Fields of layers that are no columns."""
-
-
-def run_tables(run: Run) -> dict[str, Table]:
-    """The tables of a run, sizes in bytes: ``peaks`` has a row for each sample of each device, device by device in the
-    order of recording; ``ledger`` and ``held_tensors`` those of all snapshots, ``layers`` those of all layer tables.
-    """
-    layers = [((table.step,), layer) for table in run.layer_tables for layer in table.layers]
-
-    def of_snapshots(field: str) -> list[tuple[tuple[Any, ...], Any]]:
-        return [((one.step, one.phase, one.device), row) for one in run.snapshots for row in getattr(one, field)]
-
-    return {
-        "peaks": _peaks(run),
-        "ledger": _table(_SNAPSHOT, LedgerRow, of_snapshots("ledger")),
-        "layers": _table({"from_step": int}, Layer, layers),
-        "held_tensors": _table(_SNAPSHOT, HeldTensorGroup, of_snapshots("held_tensors")),
-    }
-
-
-def _peaks(run: Run) -> Table:
-    samples, devices = run.samples, [name for name in device_names(run) if name in run.samples.devices]
-    parts: list[Integers] = [np.empty((6, 0), np.int64)]
-    times: list[Floats] = [np.empty(0)]
-    for number, name in enumerate(devices):
-        in_use, peak = samples.devices[name].in_use_bytes, samples.devices[name].peak_bytes
-        known = (in_use != MISSING) | (peak != MISSING)  # samples of other workers have no figures of this device
-        columns = (samples.step, samples.phase, samples.epoch, np.full(len(samples), number), in_use, peak)
-        parts.append(np.asarray(columns, np.int64)[:, known])
-        times.append(samples.wall_time[known])
-    step, phase, epoch, device, in_use, peak = np.concatenate(parts, axis=1)
-    names: Table = {"phase": [PHASES[at] for at in phase.tolist()], "device": [devices[at] for at in device.tolist()]}
-    table = {"step": step, "phase": names["phase"], "epoch": epoch, "device": names["device"]}
-    return table | {"wall_time": np.concatenate(times), "in_use_bytes": in_use, "peak_bytes": peak}
-
-
-def _table(places: Mapping[str, type], record: type, rows: Sequence[tuple[tuple[Any, ...], Any]]) -> Table:
-    """Columns of the places of records and of their fields, from pairs of both."""
-    hints = {name: hint for name, hint in get_type_hints(record).items() if name not in _NOT_SHOWN}
-    table = {name: _column(kind, [at[place] for at, _ in rows]) for place, (name, kind) in enumerate(places.items())}
-    return table | {name: _column(hint, [getattr(row, name) for _, row in rows]) for name, hint in hints.items()}
-
-
-def _column(hint: Any, values: list[Any]) -> Column:
-    if any(get_origin(one) is tuple for one in (hint, *get_args(hint))):
-        return [None if value is None else f"[{', '.join(map(str, value))}]" for value in values]
-    return optional_column(values) if hint is int or int in get_args(hint) else values
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -130,7 +84,7 @@ class RecordedRun(Run):
             raise ImportError(f"to_pandas needs pandas: {error}. Install it with: pip install pandas") from error
         return {
             name: pandas.DataFrame({column: _series(pandas, values) for column, values in table.items()})
-            for name, table in run_tables(self).items()
+            for name, table in frame_tables(self).items()
         }
 
 
@@ -140,7 +94,7 @@ def recorded_run(run: Run, by_worker: Mapping[str, Run], **changes: Any) -> Reco
     return RecordedRun(**(fields | changes), by_worker=by_worker)
 
 
-def _series(pandas: Any, column: Column) -> Any:
+def _series(pandas: Any, column: Values) -> Any:
     """A column with types that can say unknown, whatever its first values are."""
     if isinstance(column, np.ndarray):
         is_whole = np.issubdtype(column.dtype, np.integer)
@@ -282,3 +236,56 @@ def existing_runs(logdir: str, all_attempts: bool = False, details: bool = True)
 def load(path: str | os.PathLike[str], all_attempts: bool = False) -> Runs:
     """Load the runs under `path`; see `Runs`."""
     return Runs(path, all_attempts)
+
+
+def what_if(
+    run: Run,
+    *,
+    batch_size: int | None = None,
+    capacity: int | str | None = None,
+    freeze: Globs | None = None,
+    unfreeze: Globs | None = None,
+    optimizer: str | None = None,
+    precision: str | None = None,
+    device: str | None = None,
+) -> WhatIf:
+    """Predict what a recorded run would need under other conditions.
+
+    The recorded steps are replayed first; only if that reproduces every address is anything predicted.
+
+    Args:
+        run: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it.
+        batch_size: Examples in a batch.
+        capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``.
+        freeze, unfreeze: Glob for whole paths of layers, such as ``"*/block1_*"``, or a list of globs; commas separate
+            several in one text, and ``*`` also matches ``/``.
+        optimizer: Name of a Keras optimizer in lower case, or ``momentum`` for SGD with momentum.
+        precision: ``float32``, ``mixed_float16`` or ``mixed_bfloat16``.
+        device: Device of the run; by default the first accelerator with recorded requests.
+
+    Returns:
+        The answer; `print` shows it. Its `prediction.method` is ``unknown`` if nothing can be predicted;
+        `prediction.assumptions` then says why.
+
+    Raises:
+        RequestError: A condition is malformed, or a glob matches no layer with weights.
+        NotFoundError: The run has no such device.
+    """
+    conditions = checked_conditions(batch_size, capacity, freeze, unfreeze, optimizer, precision)
+    return predictor_of(run, device).what_if(conditions)
+
+
+def predictor_of(run: Run, device: str | None) -> Predictor:
+    return Predictor.of(*_on_device(run, device))
+
+
+def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
+    """The run with the layers of the device's worker, and the device."""
+    chosen = device_of(run, device)
+    return with_layers_of(run, run.by_worker if isinstance(run, RecordedRun) else {}, chosen), chosen
+
+
+def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
+    """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors."""
+    size = checked_conditions(batch_size).batch_size
+    return plan_for(*_on_device(run, device), capacity_bytes(budget, "budget"), size)

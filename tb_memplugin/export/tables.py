@@ -62,6 +62,18 @@ _MICROSECONDS = 1_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0
 """The begin of the year 1 and the end of the year 9999: other dates cannot be written."""
 _EPOCH = datetime(1970, 1, 1)
+_OF_SNAPSHOT = ("step", "phase", "device", "wall_time", "at_failure")
+_FRAMES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "peaks": (
+        "samples",
+        ("step", "phase", "epoch", "device", "wall_time", "in_use_bytes", "peak_bytes"),
+        "pinned_pool_bytes",
+    ),
+    "ledger": ("ledger", _OF_SNAPSHOT[:3], "at_failure"),
+    "layers": ("layers", ("from_step",), "position"),
+    "held_tensors": ("held_tensors", _OF_SNAPSHOT[:3], "time"),
+}
+"""Data frame to its table, the first columns, and the column of the table after which the others come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +197,12 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
             damage = (*damage, thinned_note(loaded.run.thinning))
         # Of damaged files alone there is a run without samples.
         exported = any(len(run.samples) or run.snapshots or run.ooms or run.layer_tables for run in by_worker.values())
-        tables = _joined([_run_tables(unit.run, worker, run) for worker, run in by_worker.items()])
+        tables = _joined(
+            [
+                {table: run_rows(table, run, unit.run, worker) for table in TABLES if table != "dead_letters"}
+                for worker, run in by_worker.items()
+            ]
+        )
     except Exception as error:  # one worker must not end an export of thousands
         return unreadable(unit, error), False
     return tables | {"dead_letters": _dead_letters(unit, exported, damage)}, True
@@ -211,50 +228,61 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
     return optional_values(values)
 
 
-def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
-    records = {
-        "peaks": daily_peaks(run),
-        "ledger": _of_snapshots(run, "ledger"),
-        "layers": [
-            {**vars(of), **vars(layer), "from_step": of.step, "position": position}
-            for of in run.layer_tables
-            for position, layer in enumerate(of.layers)
-        ],
-        "held_tensors": _of_snapshots(run, "held_tensors"),
-        "failures": [vars(oom) for oom in run.ooms],
-    }
+def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
+    """A table of one worker. ``samples``, device by device in the order of recording, also has a column
+    ``wall_time``."""
     about = {"run": name, "worker": worker}
-    tables = {table: _from_records(table, about, of_table) for table, of_table in records.items()}
-    return {"samples": _samples(name, worker, run), **tables}
+    if table == "samples":
+        return _samples(run, about)
+    if table == "peaks":
+        return _from_records(table, about, daily_peaks(run))
+    if table == "failures":
+        return _from_records(table, about, [vars(oom) for oom in run.ooms])
+    if table == "layers":
+        layers = (
+            vars(of) | vars(one) | {"from_step": of.step, "position": at}
+            for of in run.layer_tables
+            for at, one in enumerate(of.layers)
+        )
+        return _from_records(table, about, list(layers))
+    rows = (values_of(one, *_OF_SNAPSHOT) | vars(row) for one in run.snapshots for row in getattr(one, table))
+    return _from_records(table, about, list(rows))
 
 
-def _samples(name: str, worker: str, run: Run) -> Rows:
+def frame_tables(run: Run) -> dict[str, Rows]:
+    """The tables of `RecordedRun.to_pandas`: fewer columns than those of the export, and lists of sizes as texts."""
+    tables: dict[str, Rows] = {}
+    for frame, (table, first, before) in _FRAMES.items():
+        rows, columns = run_rows(table, run), TABLES[table].columns
+        names = [one.name for one in columns]
+        listed = {one.name for one in columns if one.kind == "dimensions"}
+        tables[frame] = {
+            name: [None if one is None else f"[{', '.join(map(str, one))}]" for one in rows[name]]
+            if name in listed
+            else rows[name]
+            for name in (*first, *names[names.index(before) + 1 :])
+        }
+    return tables
+
+
+def _samples(run: Run, about: Mapping[str, str]) -> Rows:
     samples = run.samples
     phases = [PHASES[at] for at in samples.phase.tolist()]
     parts: list[Rows] = []
-    for device in device_names(run):
-        figures = samples.devices.get(device)
-        if figures is None:
-            continue
+    for device, figures in ((name, samples.devices[name]) for name in device_names(run) if name in samples.devices):
+        # Samples of other workers have no figures of this device.
         known = np.flatnonzero((figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING))
         columns: dict[str, Values] = {
-            "run": [name] * len(known),
-            "worker": [worker] * len(known),
-            "device": [device] * len(known),
-            "step": samples.step[known],
+            **{name: [value] * len(known) for name, value in {**about, "device": device}.items()},
             "phase": [phases[at] for at in known.tolist()],
             "time": _times(samples.wall_time[known]),
-            "epoch": samples.epoch[known],
-            **{field: getattr(samples, field)[known] for field in SAMPLE_COLUMNS if field.endswith("_bytes")},
         }
-        others = (column.name for column in TABLES["samples"].columns if column.name not in columns)
-        parts.append(columns | {other: getattr(figures, other)[known] for other in others})
-    return _concatenated("samples", parts)
-
-
-def _of_snapshots(run: Run, field: str) -> list[dict[str, Any]]:
-    about = ("step", "phase", "device", "wall_time", "at_failure")
-    return [values_of(snapshot, *about) | vars(row) for snapshot in run.snapshots for row in getattr(snapshot, field)]
+        others = [column.name for column in TABLES["samples"].columns if column.name not in columns]
+        for name in (*others, "wall_time"):
+            columns[name] = getattr(samples if name in SAMPLE_COLUMNS else figures, name)[known]
+        parts.append(columns)
+    times = [np.empty(0), *(part["wall_time"] for part in parts)]
+    return {**_concatenated("samples", parts), "wall_time": np.concatenate(times)}
 
 
 def _dead_letters(unit: ExportUnit, exported: bool, reasons: Sequence[str]) -> Rows:

@@ -86,11 +86,7 @@ class Selection:
     phase: Phase | None = None
 
     def includes(self, record: Snapshot | Oom) -> bool:
-        return (
-            self.step in (None, record.step)
-            and self.device in (None, record.device)
-            and self.phase in (None, record.phase)
-        )
+        return all(wanted in (None, getattr(record, name)) for name, wanted in vars(self).items())
 
 
 EVERYTHING = Selection()
@@ -315,13 +311,15 @@ def _listed(
     head: Sequence[str],
     items: Sequence[Any],
     names: Callable[[Any], Sequence[str]],
-    figures: Callable[[Sequence[Any]], Sequence[str]],
+    figures: Callable[[Sequence[Any]], Sequence[str]] | None = None,
+    most: int = MAX_ROWS,
 ) -> str:
-    """A table with a row for each of the first items, and one for the others together."""
-    rows = [[*names(item), *figures([item])] for item in items[:MAX_ROWS]]
-    left = len(names(items[0]))
-    if others := items[MAX_ROWS:]:
-        last = figures(others)
+    """A table with a row for each of the first items, and one for the others together, with their `figures`."""
+    of = figures or (lambda _: [])
+    rows = [[*names(item), *of([item])] for item in items[:most]]
+    left = len(names(items[0])) if figures else 1
+    if others := items[most:]:
+        last = of(others)
         rows.append([f"{len(others)} more", *[""] * (len(head) - len(last) - 1), *last])
     return format_table(head, rows, left=left)
 
@@ -379,10 +377,7 @@ def _activations(run: Run) -> str:
         return [_name(entry["layer"]), most, str(entry["max_step"]), last, f"{entry['steps']:,}"]
 
     head = ["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"]
-    rows = [cells(entry) for entry in described[:MAX_ROWS]]
-    if len(described) > MAX_ROWS:
-        rows.append([f"{len(described) - MAX_ROWS} more", *[""] * 4])
-    return format_table(head, rows)
+    return _listed(head, described, cells)
 
 
 def _known_name(text: str | None) -> str:
@@ -412,10 +407,8 @@ def _worker_table(workers: Sequence[Mapping[str, Any]]) -> str:
         ended = ["yes" if worker["ended"] else "no", UNKNOWN if clock is None else f"{clock:+.3f}"]
         return [clean(worker["worker"]) or UNKNOWN, str(worker["sessions"]), *steps, *ended]
 
-    rows = [cells(one) for one in sorted(workers, key=lambda one: one["stopped_early"] is None)[:MAX_WORKERS]]
-    if len(workers) > MAX_WORKERS:
-        rows.append([f"{len(workers) - MAX_WORKERS} more", *[""] * 5])
-    table = format_table(["worker", "sessions", "first step", "last step", "ended", "clock s"], rows)
+    head = ["worker", "sessions", "first step", "last step", "ended", "clock s"]
+    table = _listed(head, sorted(workers, key=lambda one: one["stopped_early"] is None), cells, most=MAX_WORKERS)
     return "\n".join([table, *(f"  {clean(one['stopped_early'])}." for one in workers if one["stopped_early"])])
 
 

@@ -16,7 +16,7 @@ from reading_cases import HELD_TENSORS, write_small_run
 import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.export import loading
-from tb_memplugin.export.loading import run_tables
+from tb_memplugin.export.tables import frame_tables
 from tb_memplugin.fit import Advice
 from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_rows
 
@@ -102,7 +102,7 @@ def test_a_notebook_shows_a_table_of_the_devices_and_escapes_names(tmp_path: pat
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is optional")
 def test_data_frames_hold_the_tables() -> None:
     run = tb_memplugin.load(STORED)["out_of_memory"]
-    frames, tables = run.to_pandas(), run_tables(run)
+    frames, tables = run.to_pandas(), frame_tables(run)
     assert frames.keys() == tables.keys()
     for name, frame in frames.items():
         assert list(frame.columns) == list(tables[name])
@@ -133,7 +133,7 @@ def test_without_pandas_the_error_says_what_to_install() -> None:
 def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "small")
     run = tb_memplugin.load(tmp_path)["small"]
-    tables = run_tables(run)
+    tables = frame_tables(run)
     assert list(tables) == ["peaks", "ledger", "layers", "held_tensors"]
     for table in tables.values():
         assert len({len(column) for column in table.values()}) == 1
@@ -143,7 +143,7 @@ def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     assert peaks["peak_bytes"].tolist() == figures.peak_bytes.tolist()
     assert set(peaks["device"]) == {"CPU:0"} and "train" in peaks["phase"]
     empty = dataclasses.replace(run, samples=take_rows(run.samples, []), snapshots=(), layer_tables=())
-    assert all(len(column) == 0 for table in run_tables(empty).values() for column in table.values())
+    assert all(len(column) == 0 for table in frame_tables(empty).values() for column in table.values())
     held = tables["held_tensors"]
     assert held["count"].tolist() == [group.count for group in HELD_TENSORS]
     assert held["shape"][0] == "[32, 10]" and None in held["held_by"]
