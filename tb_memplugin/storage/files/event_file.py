@@ -9,7 +9,7 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.source import NO_ROLLUP, RECORDED, StoredFrame
-from tb_memplugin.storage.frames import codec, masked_crc32c, tfrecord
+from tb_memplugin.storage.frames import codec, masked_crc32c, run_name, tfrecord
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.version import PLUGIN_NAME
 
@@ -36,10 +36,6 @@ class Place:
 class EventFile:
     """The index of one event file.
 
-    Args:
-        run: TensorBoard's name of its run, for sentences.
-        is_recorders: Whether only this plugin writes such files; then bytes without any trace of it are damage, too.
-
     Attributes:
         places: Tag to its frames, in order.
         generation: Counts how often the file was replaced.
@@ -47,7 +43,7 @@ class EventFile:
         remaining: Bytes that the last scan left for the next one.
     """
 
-    def __init__(self, run: str, path: str, is_recorders: bool) -> None:
+    def __init__(self, run: str, path: str) -> None:
         self.path = path
         self.places: dict[str, list[Place]] = {}
         self.generation = 0
@@ -55,17 +51,14 @@ class EventFile:
         self.remaining = 0
         self._run = run
         self._name = files.printable(path.replace("\\", "/").rsplit("/", 1)[-1])
-        self._is_recorders = is_recorders
+        # Only this plugin writes such files: bytes without any trace of it are damage, too.
+        self._is_recorders = run_name(run)[0] != run
         self._state: files.FileState | None = None
         self._reset()
 
     def scan(self, deadline: float, state: files.FileState | None = None) -> bool:
-        """Index what was appended since the last scan; True if anything changed.
-
-        Args:
-            deadline: Value of `time.monotonic` at which to stop; the next scan goes on.
-            state: The file's state, None to ask for it.
-        """
+        """Index what was appended since the last scan, up to the `time.monotonic` of `deadline`; True if that changed
+        anything. Asks for the file's state if none is given."""
         try:
             state = state or files.state(self.path)
             if state == self._state and not self.remaining and self.error is None:
@@ -81,21 +74,16 @@ class EventFile:
         return True
 
     def damage(self, live: bool) -> tuple[str, ...]:
-        """Sentences on bytes that cannot be read.
-
-        Args:
-            live: Whether the file is looked at again: then the end of a file that was written a moment ago, and what
-                the next scan reads, is no damage.
-        """
+        """Sentences on bytes that cannot be read. If `live`, the end of a file written a moment ago is no damage."""
         sentences = list(self._damage)
         if self._more_damage:
             sentences.append(f"run {self._run}: {self._more_damage} more damaged ranges in {self._name}")
         if self._tail is not None and not self._is_being_written(live):
             sentences.append(self._tail)
         if self.remaining and self.is_ours:
+            length = self._state.length if self._state else 0
             sentences.append(
-                f"run {self._run}: {self._name} is still being read: {self.remaining} of "
-                f"{self._state.length if self._state else 0} bytes remain"
+                f"run {self._run}: {self._name} is still being read: {self.remaining} of {length} bytes remain"
             )
         if self.unread is not None:
             sentences.append(self.unread)
@@ -129,9 +117,8 @@ class EventFile:
             return True
         if state.length == old.length and state.modified != old.modified:
             return True
-        return bool(self._anchor) and self._anchor != files.reader(self.path)(
-            self._scanned - len(self._anchor), len(self._anchor)
-        )
+        size = len(self._anchor)
+        return self._anchor != files.reader(self.path)(self._scanned - size, size) if size else False
 
     def _scan_to(self, length: int, deadline: float) -> None:
         read_at = files.reader(self.path)
@@ -153,7 +140,7 @@ class EventFile:
             else:
                 self._scanned = part.offset + part.size
                 self._add_damage(
-                    f"run {self._run}: {part.size} bytes of {self._name} at byte {part.offset} cannot be read: "
+                    f"{part.size} bytes of {self._name} at byte {part.offset} cannot be read: "
                     "the length of a record is damaged"
                 )
             if time.monotonic() > deadline and self._tail is None:
@@ -180,36 +167,32 @@ class EventFile:
 
     def _index(self, record: tfrecord.Record) -> None:
         if not record.is_intact():
-            self._add_damage(
-                f"run {self._run}: the record at byte {record.offset} of {self._name} is damaged: wrong checksum"
-            )
+            self._add_damage(f"the record at byte {record.offset} of {self._name} is damaged: wrong checksum")
             return
         try:
             event = event_pb2.Event.FromString(record.data)
         except DecodeError:
             return  # intact, but not an event: not written by this plugin
         for index, value in enumerate(event.summary.value):
-            if value.metadata.plugin_data.plugin_name == PLUGIN_NAME:
-                if _holds_one_string(value.tensor):
-                    place = Place(self.path, record.offset, len(record.data), index, int(event.step))
-                    self.places.setdefault(value.tag, []).append(place)
-                else:
-                    self._add_damage(
-                        f"run {self._run}: the event of step {event.step} at byte {record.offset} of {self._name} "
-                        "does not hold one string"
-                    )
+            if value.metadata.plugin_data.plugin_name != PLUGIN_NAME:
+                continue
+            if _holds_one_string(value.tensor):
+                place = Place(self.path, record.offset, len(record.data), index, int(event.step))
+                self.places.setdefault(value.tag, []).append(place)
+            else:
+                at = f"the event of step {event.step} at byte {record.offset} of {self._name}"
+                self._add_damage(f"{at} does not hold one string")
 
     def _add_damage(self, sentence: str) -> None:
         if len(self._damage) < MAX_SENTENCES:
-            self._damage.append(sentence)
+            self._damage.append(f"run {self._run}: {sentence}")
         else:
             self._more_damage += 1
 
     def _is_being_written(self, live: bool) -> bool:
-        if recordings.is_live(self.path):
-            return True
         modified = None if self._state is None else self._state.modified
-        return live and modified is not None and time.time() - modified / 1e9 < _QUIET_SECONDS
+        quiet = modified is None or time.time() - modified / 1e9 >= _QUIET_SECONDS
+        return recordings.is_live(self.path) or (live and not quiet)
 
 
 def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
@@ -224,8 +207,7 @@ def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
 
 
 def _is_marked(data: bytes) -> bool:
-    first, second = _OUR_MARKS
-    return first in data or second in data
+    return any(mark in data for mark in _OUR_MARKS)
 
 
 def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
@@ -260,9 +242,9 @@ def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> Tail:
         data = read_at(begin, length - begin)
         for match in reversed(list(pattern.finditer(data))):
             start = _record_before(data, match.start())
-            if start is None and begin and match.start() < _HEADER_BYTES + _BEFORE_TAG:
-                continue  # its begin lies before these bytes
             if start is None:
+                if begin and match.start() < _HEADER_BYTES + _BEFORE_TAG:
+                    continue  # its begin lies before these bytes
                 return Tail(None, None, "its newest roll-up is damaged")
             end = start + _HEADER_BYTES + int.from_bytes(data[start : start + 8], "little")
             if end + _FOOTER_BYTES > len(data):

@@ -5,7 +5,8 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of, read_tail
@@ -30,7 +31,6 @@ class FileSource:
     """The frames in the event files under a directory.
 
     Args:
-        logdir: Path or URL of the directory.
         live: Whether the directory is listed again and again, as by a server: then a listing is quick at the expense of
             being complete, what it leaves out is said, and the next one goes on.
         found: The event files to read; by default all under the directory, which are looked for at each listing.
@@ -62,10 +62,7 @@ class FileSource:
         found = self._found or files.event_files(self._logdir)
         self._unlisted = found.damage
         known = {run: list(of_run) for run, of_run in self._files.items()}
-        self._files = {
-            run: {path: self._files.get(run, {}).get(path) or _event_file(run, path) for path in paths}
-            for run, paths in found.files.items()
-        }
+        self._files = {run: self._files_of(run, paths) for run, paths in found.files.items()}
         changed = self._scanned_alone or known != {run: list(of_run) for run, of_run in self._files.items()}
         self._scanned_alone = False
         every = [file for of_run in self._files.values() for file in of_run.values()]
@@ -85,7 +82,11 @@ class FileSource:
         if began < self._runs_valid_until:
             return self._runs
         found = self._found or files.event_files(self._logdir)
-        self._runs = self._states(found)
+        runs = {run: paths for run, paths in found.files.items() if run_name(run)[0] != run}
+        unknown = [path for paths in runs.values() for path in paths if path not in found.states]
+        asked = zip(unknown, files.at_once(_state, unknown, self._logdir), strict=True)
+        states: dict[str, files.FileState | None] = {**found.states, **dict(asked)}
+        self._runs = {run: tuple((path, states[path]) for path in paths) for run, paths in runs.items()}
         if self._live:
             self._runs_valid_until = self._rested(began)
         return self._runs
@@ -93,9 +94,8 @@ class FileSource:
     def listing_of(self, event_runs: Collection[str]) -> Listing:
         runs = self.event_runs().keys() & set(event_runs)
         for run in runs:
-            known = self._files.get(run, {})
             states = dict(self._runs[run])
-            self._files[run] = {path: known.get(path) or _event_file(run, path) for path in states}
+            self._files[run] = self._files_of(run, states)
             for path, file in self._files[run].items():
                 # The length of a store's listing was true a moment ago; a local file is asked for its own.
                 self._scanned_alone |= file.scan(math.inf, None if files.is_local(path) else states[path])
@@ -104,18 +104,16 @@ class FileSource:
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         self.event_runs()
         known = self._runs
-        runs = tuple(event_runs)
-        yield from files.at_once(lambda run: _newest(run, known.get(run, ()), stream), runs, self._logdir)
+        yield from files.at_once(lambda run: _newest(run, known.get(run, ()), stream), [*event_runs], self._logdir)
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         for run, tags in wanted.items():
             of_run = self._files.get(run, {}).values()
-            places = {tag: [place for file in of_run for place in file.places.get(tag, ())] for tag in tags}
             batch: dict[str, Sequence[Place]] = {}
             size = 0
-            for tag, tag_places in places.items():
-                batch[tag] = tag_places
-                size += sum(place.size for place in tag_places)
+            for tag in dict.fromkeys(tags):
+                batch[tag] = [place for file in of_run for place in file.places.get(tag, ())]
+                size += sum(place.size for place in batch[tag])
                 if size >= _READ_BYTES:
                     yield from self._read_batch(run, batch)
                     batch, size = {}, 0
@@ -131,12 +129,9 @@ class FileSource:
                     sentences.setdefault(run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
-    def _states(self, found: files.Found) -> dict[str, tuple[tuple[str, files.FileState | None], ...]]:
-        runs = {run: paths for run, paths in found.files.items() if run_name(run)[0] != run}
-        unknown = [path for paths in runs.values() for path in paths if path not in found.states]
-        asked = zip(unknown, files.at_once(_state, unknown, self._logdir), strict=True)
-        states = {**found.states, **dict(asked)}
-        return {run: tuple((path, states[path]) for path in paths) for run, paths in runs.items()}
+    def _files_of(self, run: str, paths: Iterable[str]) -> dict[str, EventFile]:
+        known = self._files.get(run, {})
+        return {path: known.get(path) or EventFile(run, path) for path in paths}
 
     def _rested(self, began: float) -> float:
         """Until when a result is valid whose making began then."""
@@ -151,14 +146,16 @@ class FileSource:
         return (*unlisted, *(text for text in every if text is not None))
 
     def _read_batch(self, run: str, wanted: Mapping[str, Sequence[Place]]) -> Iterator[TagContent]:
-        fitting = {tag: _fitting(places) for tag, places in wanted.items()}
-        contents = _read_places([place for places in fitting.values() for place in places])
+        fitting: dict[str, list[Place]] = {}
+        for tag, places in wanted.items():
+            ends = itertools.accumulate(place.size for place in places)
+            fitting[tag] = [place for place, end in zip(places, ends, strict=True) if end <= MAX_TAG_BYTES]
+        contents = _read_places(itertools.chain(*fitting.values()))
         for tag, places in fitting.items():
             frames, damage = [], []
-            if len(places) < len(wanted[tag]):
-                damage.append(
-                    f"{len(wanted[tag]) - len(places)} events are not read: the tag exceeds {MAX_TAG_BYTES} bytes"
-                )
+            more = len(wanted[tag]) - len(places)
+            if more:
+                damage.append(f"{more} events are not read: the tag exceeds {MAX_TAG_BYTES} bytes")
             for place in places:
                 found = frame_of(contents.get((place.path, place.offset), b""), place.value)
                 if found is None:
@@ -192,24 +189,15 @@ def _newest(run: str, paths: Sequence[tuple[str, files.FileState | None]], strea
     return NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
 
 
-def _event_file(run: str, path: str) -> EventFile:
-    return EventFile(run, path, is_recorders=run_name(run)[0] != run)
-
-
-def _fitting(places: Sequence[Place]) -> Sequence[Place]:
-    ends = itertools.accumulate(place.size for place in places)
-    return [place for place, end in zip(places, ends, strict=True) if end <= MAX_TAG_BYTES]
-
-
 def _marks(of_run: Mapping[str, EventFile]) -> dict[str, Hashable]:
-    marks: dict[str, tuple[tuple[str, int, int], ...]] = {}
+    marks: dict[str, Any] = {}
     for path, file in of_run.items():
         for tag, places in file.places.items():
             marks[tag] = (*marks.get(tag, ()), (path, file.generation, len(places)))
-    return dict(marks)
+    return marks
 
 
-def _read_places(places: Sequence[Place]) -> dict[tuple[str, int], bytes]:
+def _read_places(places: Iterable[Place]) -> dict[tuple[str, int], bytes]:
     contents: dict[tuple[str, int], bytes] = {}
     ordered = sorted({(place.path, place.offset, place.size) for place in places})
     at = 0

@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import NotFoundError
@@ -119,13 +119,6 @@ def is_readable(path: str) -> bool:
         return False
 
 
-def identity(directory: str) -> object:
-    if not is_local(directory):
-        return directory
-    status = os.stat(directory)
-    return status.st_dev, status.st_ino
-
-
 def state(path: str) -> FileState:
     """The state of a file. Raises whatever its file system raises, and OSError for devices and pipes."""
     if not is_local(path):
@@ -139,9 +132,7 @@ def state(path: str) -> FileState:
 
 def reader(path: str) -> tfrecord.ReadAt:
     """Reads ranges of a file. The result raises whatever the file system raises."""
-    if is_local(path):
-        return lambda offset, size: _read_local(path, offset, size)
-    return functools.partial(_read_whole, path)
+    return functools.partial(_read_local if is_local(path) else _read_whole, path)
 
 
 def _read_whole(path: str, offset: int, size: int) -> bytes:
@@ -150,16 +141,15 @@ def _read_whole(path: str, offset: int, size: int) -> bytes:
     Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end.
     """
     store, inner = _store(path)
-    received = 0
+    data = b""
     for attempt in range(READ_ATTEMPTS if size else 0):
         time.sleep(_PAUSE_SECONDS * attempt)
         data = bytes(store.cat_file(inner, start=offset, end=offset + size))
         if len(data) == size:
-            return data
-        received = len(data)
-    if size:
-        raise OSError(f"{received} of {size} bytes at byte {offset} were received")
-    return b""
+            break
+    if len(data) != size:
+        raise OSError(f"{len(data)} of {size} bytes at byte {offset} were received")
+    return data
 
 
 def reason(error: Exception, path: str) -> str:
@@ -204,26 +194,19 @@ class Found:
     states: Mapping[str, FileState] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Visit:
-    path: str
-    run: str
-    ancestors: tuple[object, ...]
+_Visit: TypeAlias = tuple[str, str, tuple[object, ...]]
+"""A directory's path, its run, and the identities of the directories above it."""
 
 
-class _Listed(NamedTuple):
-    identity: object
-    entries: Sequence[Entry]
-    reason: str | None
-    """Why it cannot be listed."""
-
-
-def _list(visit: _Visit) -> _Listed:
+def _list(visit: _Visit) -> tuple[object, Sequence[Entry], str | None]:
+    """Identity and entries of a directory, or why it cannot be listed."""
+    path, _, ancestors = visit
     try:
-        found = identity(visit.path)
-        return _Listed(found, () if found in visit.ancestors else entries(visit.path), None)
+        status = os.stat(path) if is_local(path) else None
+        identity = path if status is None else (status.st_dev, status.st_ino)
+        return identity, () if identity in ancestors else entries(path), None
     except Exception as error:  # each file system raises its own
-        return _Listed(None, (), reason(error, visit.path))
+        return None, (), reason(error, path)
 
 
 def event_files(logdir: str) -> Found:
@@ -236,35 +219,33 @@ def event_files(logdir: str) -> Found:
     damage: dict[str, list[str]] = {}
     states: dict[str, FileState] = {}
     followed: set[object] = set()
-    level, behind_links = [_Visit(logdir, ".", ())], list[_Visit]()
+    level: list[_Visit] = [(logdir, ".", ())]
+    behind_links: list[_Visit] = []
     visited = 0
     while (level or behind_links) and visited <= MAX_DIRECTORIES:
         if not level:
             level, behind_links = behind_links, []
         below: list[_Visit] = []
-        for visit, listed in zip(level, at_once(_list, level, logdir), strict=False):
-            if listed.reason is not None:
-                sentence = f"run {visit.run}: the directory cannot be listed: {listed.reason}"
-                damage.setdefault(visit.run, []).append(sentence)
+        for (_, run, above), (identity, listed, why) in zip(level, at_once(_list, level, logdir), strict=False):
+            if why is not None:
+                damage.setdefault(run, []).append(f"run {run}: the directory cannot be listed: {why}")
                 continue
             visited += 1
             if visited > MAX_DIRECTORIES:
                 damage.setdefault(".", []).append(f"only the first {MAX_DIRECTORIES} directories are read")
                 break
-            ancestors = (*visit.ancestors, listed.identity)
-            for entry in listed.entries:
+            ancestors = (*above, identity)
+            for entry in listed:
                 if entry.is_directory:
-                    if len(ancestors) > MAX_DEPTH or (entry.is_link and (listed.identity, entry.name) in followed):
+                    if len(ancestors) > MAX_DEPTH or (entry.is_link and (identity, entry.name) in followed):
                         continue
                     name = printable(entry.name)
-                    inner = _Visit(entry.path, name if visit.run == "." else f"{visit.run}/{name}", ancestors)
+                    inner = (entry.path, name if run == "." else f"{run}/{name}", ancestors)
                     if entry.is_link:
-                        followed.add((listed.identity, entry.name))
-                        behind_links.append(inner)
-                    else:
-                        below.append(inner)
+                        followed.add((identity, entry.name))
+                    (behind_links if entry.is_link else below).append(inner)
                 elif EVENT_FILE_PART in entry.name:
-                    found.setdefault(visit.run, []).append(entry.path)
+                    found.setdefault(run, []).append(entry.path)
                     if entry.state is not None:
                         states[entry.path] = entry.state
         level = below

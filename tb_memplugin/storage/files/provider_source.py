@@ -17,7 +17,7 @@ from tb_memplugin.storage.files.source import (
     StoredFrame,
     TagContent,
 )
-from tb_memplugin.storage.frames import Tag, parse_tag
+from tb_memplugin.storage.frames import parse_tag
 from tb_memplugin.version import PLUGIN_NAME
 
 ALL = 2**31 - 1
@@ -76,7 +76,8 @@ class ProviderSource:
                 continue
             yield from contents
             total = sum(len(frame.data) for content in contents for frame in content.frames)
-            size = _next_size(len(batch), total)
+            fitting = AIM_BATCH_BYTES // max(1, total // len(batch))
+            size = max(1, min(fitting, len(batch) * 4, MAX_BATCH_TAGS))
 
     def event_runs(self) -> Mapping[str, Hashable]:
         """See `Source.event_runs`; a run's mark is the number of its tags and the newest of their marks."""
@@ -88,13 +89,13 @@ class ProviderSource:
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         listing = self.listing_of(event_runs)
-        last = {run: _last_tags(tags, stream) for run, tags in listing.items()}
+        parsed = {run: sorted(filter(None, map(parse_tag, tags))) for run, tags in listing.items()}
+        last = {run: {tag.session: str(tag) for tag in tags if tag.stream == stream} for run, tags in parsed.items()}
         contents: dict[str, list[TagContent]] = {}
-        for content in self.read({run: [str(tag) for tag in of.values()] for run, of in last.items()}):
+        for content in self.read({run: list(tags.values()) for run, tags in last.items()}):
             contents.setdefault(content.event_run, []).append(dataclasses.replace(content, frames=content.frames[-1:]))
         for run in event_runs:
-            tags = listing.get(run, {})
-            recorded = {tag.session for text in tags if (tag := parse_tag(text)) and tag.stream in RECORDED}
+            recorded = {tag.session for tag in parsed.get(run, ()) if tag.stream in RECORDED}
             missing = NO_ROLLUP if recorded - last.get(run, {}).keys() else None
             yield NewestFrames(run, tuple(sorted(contents.get(run, ()), key=lambda content: content.tag)), missing)
 
@@ -111,42 +112,24 @@ class ProviderSource:
                 runs=sorted({run for run, _ in batch}), tags=sorted({tag for _, tag in batch})
             ),
         )
-        contents = []
-        for run, tag in batch:
-            data = (tensors or {}).get(run, {}).get(tag)
-            if data is not None:
-                contents.append(_content(run, tag, data))
-        return contents
+        found = [(run, tag, (tensors or {}).get(run, {}).get(tag)) for run, tag in batch]
+        return [_content(run, tag, data) for run, tag, data in found if data is not None]
 
 
 def _time(mark: Any) -> float:
     return float(mark[1])
 
 
-def _last_tags(tags: Collection[str], stream: str) -> dict[str, Tag]:
-    parsed = sorted(tag for text in tags if (tag := parse_tag(text)) is not None and tag.stream == stream)
-    return {tag.session: tag for tag in parsed}
-
-
 def _content(run: str, tag: str, data: Sequence[Any]) -> TagContent:
     frames: list[StoredFrame] = []
-    others = 0
     for datum in data:
         values = np.asarray(datum.numpy, dtype=object)
         value = values.item() if values.size == 1 else None
         if isinstance(value, bytes):
             frames.append(StoredFrame(int(datum.step or 0), value))
-        else:
-            others += 1
+    others = len(data) - len(frames)
     damage = (f"{others} events of the tag do not hold one string",) if others else ()
     return TagContent(run, tag, tuple(frames), damage)
-
-
-def _next_size(tags: int, total_bytes: int) -> int:
-    if not tags:
-        return FIRST_BATCH_TAGS
-    fitting = AIM_BATCH_BYTES // max(1, total_bytes // tags)
-    return max(1, min(fitting, tags * 4, MAX_BATCH_TAGS))
 
 
 def _brief(error: BaseException) -> str:
