@@ -39,23 +39,12 @@ _IN, _OUT, _HEAD_OUT = 64 << 10, 1 << 20, 4 << 10
 """Bytes that are inflated at once, and bytes of the result at once; those of a head alone."""
 
 
-def _open_stream(packed: memoryview) -> tuple[Any, memoryview]:
-    """An inflater for the deflated bytes of a zlib stream, and these bytes.
-
-    The stream's own checksum at its end is not compared: the frame's checksum covers all of its bytes, and this one
-    takes a fifth of the time of inflating.
-    """
-    method, flags = bytes(packed[:2]).ljust(2, b"\0")
-    if method & 15 != 8 or flags & 32 or (method << 8 | flags) % 31:
-        raise FormatError("frame's body cannot be inflated: incorrect header check")
-    return zlib.decompressobj(-zlib.MAX_WBITS), packed[2:]
-
-
 class _Inflating:
     """A body that is inflated in order, without holding all of it. One of at most `_OUT` bytes is checked at once.
 
     Args:
-        packed: The zlib stream.
+        packed: The zlib stream. Its own checksum at its end is not compared: the frame's covers all of its bytes, and
+            this one takes a fifth of the time of inflating.
         size: The size that the frame's header states.
         head_only: Whether only its begin is needed: little is inflated at once, and nothing is checked.
 
@@ -64,7 +53,10 @@ class _Inflating:
     """
 
     def __init__(self, packed: memoryview, size: int, head_only: bool) -> None:
-        self._inflater, self._packed = _open_stream(packed)
+        method, flags = bytes(packed[:2]).ljust(2, b"\0")
+        if method & 15 != 8 or flags & 32 or (method << 8 | flags) % 31:
+            raise FormatError("frame's body cannot be inflated: incorrect header check")
+        self._inflater, self._packed = zlib.decompressobj(-zlib.MAX_WBITS), packed[2:]
         self._size = self._left = size
         self._out = _HEAD_OUT if head_only else _OUT
         self._ready = memoryview(b"")
@@ -117,7 +109,6 @@ class _Inflating:
 
 
 FORMAT_VERSION = 1
-"""The format that is written and read."""
 MAGIC = b"TBMP"
 MAX_FRAME_BYTES = 8 << 20
 """Largest frame that is read; writers aim to stay below 1 MB."""
@@ -139,7 +130,6 @@ class Frame:
     Attributes:
         stream: Index of the stream in `metadata.STREAMS`.
         sequence: Position of the frame in its stream and session, from 0; a gap is a lost frame.
-        first_step, last_step: Range of steps.
         rows: Rows of the main table.
         attributes: JSON object.
         tables: Table name to column name to int64 array, float64 array, or tuple of strings and None.
@@ -169,13 +159,11 @@ class FrameHead(Frame):
 
 
 class OpenFrame:
-    """A frame whose columns are decoded later, or never: `head_only`.
+    """A frame whose columns are decoded later, or never: `head_only`. `text` is the JSON of the body's head.
 
     Raises:
         NewerFormatError: A newer version of this package wrote the frame.
         FormatError: The bytes are damaged, or not a frame.
-
-    `text` is the JSON of the body's head.
     """
 
     def __init__(self, data: bytes, head_only: bool = False) -> None:
@@ -183,7 +171,13 @@ class OpenFrame:
         _, self.sequence, self.first_step, self.last_step, _, self.body_bytes = self._fixed
         body = _Inflating(memoryview(data)[_HEADER.size :], self.body_bytes, head_only)
         self.take = body.take
-        head_bytes = _check_head_length(bytes(body.take(min(4, self.body_bytes))), self.body_bytes)
+        prefix = bytes(body.take(min(4, self.body_bytes)))
+        head_bytes = int.from_bytes(prefix, "little")
+        if len(prefix) < 4 or 4 + head_bytes > self.body_bytes or head_bytes > MAX_HEAD_BYTES:
+            raise FormatError(
+                f"frame's head of {head_bytes} bytes is over its body of {self.body_bytes} bytes or the limit of "
+                f"{MAX_HEAD_BYTES}"
+            )
         self.text = bytes(body.take(head_bytes))
 
     def head(self) -> FrameHead:
@@ -197,9 +191,7 @@ def encode(frame: Frame, level: int = 1) -> bytes:
     described: dict[str, list[list[Any]]] = {}
     parts: list[bytes] = []
     for table_name, table in frame.tables.items():
-        lengths = {len(column) for column in table.values()}
-        if len(lengths) > 1:
-            raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
+        _check_lengths(table_name, {len(column) for column in table.values()})
         described[table_name] = []
         for column_name, column in table.items():
             kind, data = column_codec.encode_column(column, strings)
@@ -266,27 +258,21 @@ def _checksum(header: bytes, rest: bytes | memoryview) -> int:
     return zlib.crc32(rest, zlib.crc32(header[len(MAGIC) : _CRC_FROM - 4]))
 
 
-def _check_head_length(prefix: bytes, body_bytes: int) -> int:
-    head_bytes = int.from_bytes(prefix, "little")
-    if len(prefix) < 4 or 4 + head_bytes > body_bytes or head_bytes > MAX_HEAD_BYTES:
-        raise FormatError(
-            f"frame's head of {head_bytes} bytes is over its body of {body_bytes} bytes or the limit of "
-            f"{MAX_HEAD_BYTES}"
-        )
-    return head_bytes
-
-
 def _json_bytes(value: Any) -> int:
     size, found = 0, [value]
     while found:
         one = found.pop()
         size += _VALUE_BYTES + (len(one) if isinstance(one, str) else 0)
         if isinstance(one, dict):
-            found += one.keys()
-            found += one.values()
+            found += [*one, *one.values()]
         elif isinstance(one, list):
             found += one
     return size
+
+
+def _check_lengths(table: str, lengths: set[int]) -> None:
+    if len(lengths) > 1:
+        raise FormatError(f"table {table!r} has columns of different lengths: {sorted(lengths)}")
 
 
 def _refuse_constant(text: str) -> float:
@@ -315,7 +301,6 @@ def _check_tables(described: dict[str, Any], size: int) -> dict[str, list[tuple[
     for table_name, columns in described.items():
         if not isinstance(columns, list):
             raise FormatError(f"table {table_name!r} is not a list of columns")
-        lengths = set()
         table = tables[table_name] = []
         for column in columns:
             if not (
@@ -329,9 +314,7 @@ def _check_tables(described: dict[str, Any], size: int) -> dict[str, list[tuple[
                 raise FormatError(f"column {name!r} of {length} values does not fit the frame")
             at += length * column_codec.value_bytes(kind)
             table.append((name, kind, length))
-            lengths.add(length)
-        if len(lengths) > 1:
-            raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
+        _check_lengths(table_name, {length for _, _, length in table})
     if at != size:
         raise FormatError(f"frame has {size - at} bytes after its last column")
     return tables

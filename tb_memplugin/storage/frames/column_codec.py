@@ -75,18 +75,13 @@ def decode_table(
     table: dict[str, Any] = {}
     for group in groups:
         _, kind, length = columns[group[0]]
-        if kind == "f":
-            planes = _planes(stored, takes, [starts[at] for at in group], 1, 8 * length)
-            decoded: Sequence[Any] = _floats(next(planes))
-        elif kind == "s":
-            decoded = [
-                _texts(column, strings)
-                for column in _integers("i", _planes(stored, takes, [starts[at] for at in group], 8, length))
-            ]
-        elif isinstance(kind, str) and kind in _PLANES:
-            decoded = _integers(kind, _planes(stored, takes, [starts[at] for at in group], _PLANES[kind], length))
-        else:
+        if not isinstance(kind, str) or kind not in {"f", "s", *_PLANES}:
             raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
+        count, width = (1, 8 * length) if kind == "f" else (_PLANES.get(kind, 8), length)
+        planes = _planes(stored, takes, [starts[at] for at in group], count, width)
+        decoded: Sequence[Any] = _floats(next(planes)) if kind == "f" else _integers(kind in "is", planes)
+        if kind == "s":
+            decoded = [_texts(column, strings) for column in decoded]
         table.update(zip((columns[at][0] for at in group), decoded, strict=True))
     return table
 
@@ -98,11 +93,9 @@ def _planes(
     planes: int,
     length: int,
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """The stored bytes of columns of one type: `planes` arrays of shape [columns, frames, length].
+    """The bytes of columns of one type, which begin at `starts`: `planes` arrays of shape [columns, frames, length].
 
-    Args:
-        stored: The bytes of all columns, shape [frames, bytes]; None if `takes` yield them for the only column.
-        starts: Where the columns begin.
+    `stored` are those of all columns, shape [frames, bytes]; None if `takes` yield them for the only column.
     """
     if stored is None:
         for _ in range(planes):
@@ -130,7 +123,7 @@ def _texts(indices: Integers, strings: Sequence[str]) -> tuple[str | None, ...]:
     return tuple(table[index] for part in parts for index in part)
 
 
-def _integers(kind: str, planes: Iterator[npt.NDArray[np.uint8]]) -> list[Integers]:
+def _integers(are_differences: bool, planes: Iterator[npt.NDArray[np.uint8]]) -> list[Integers]:
     """Columns from the bytes of their values, lowest first."""
     lowest = next(planes)
     count, frames, length = lowest.shape
@@ -138,7 +131,7 @@ def _integers(kind: str, planes: Iterator[npt.NDArray[np.uint8]]) -> list[Intege
     for at, plane in enumerate(itertools.chain([lowest], planes)):
         values[..., at] = plane
     integers = values.view("<i8")[..., 0].astype(np.int64, copy=False)
-    if kind == "i":
+    if are_differences:
         np.cumsum(integers, axis=2, out=integers)
     columns = integers.reshape(count, frames * length)
     varying = (columns != columns[:, :1]).any(axis=1)

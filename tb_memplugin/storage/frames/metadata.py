@@ -22,18 +22,8 @@ EVENTS_PER_TAG = 8
 """Events per tag; below 10, the smallest default sample size of any reader."""
 
 STREAMS = (
-    "meta",
-    "samples",
-    "activations",
-    "snapshots",
-    "peak",
-    "maps",
-    "oom",
-    "timelines",
-    "requests",
-    "counters",
-    "host",
-    "rollups",
+    *("meta", "samples", "activations", "snapshots", "peak", "maps"),
+    *("oom", "timelines", "requests", "counters", "host", "rollups"),
 )
 """Streams of a session. `meta`: session facts and layer tables; `samples`: per-step allocator figures;
 `activations`: activation bytes by layer over steps; `snapshots`: ledgers of traced steps; `peak`: the sample of the
@@ -76,12 +66,10 @@ def run_name(event_run: str) -> tuple[str, str]:
     return event_run, ""
 
 
-def summary_metadata(
-    plugin: str = PLUGIN_NAME, data_class: int = summary_pb2.DATA_CLASS_TENSOR
-) -> summary_pb2.SummaryMetadata:
+def summary_metadata(name: str = PLUGIN_NAME, kind: int = summary_pb2.DATA_CLASS_TENSOR) -> summary_pb2.SummaryMetadata:
     """Metadata of every event: plugin name and tensor data class, which make TensorBoard's readers keep the event."""
-    data = summary_pb2.SummaryMetadata.PluginData(plugin_name=plugin)
-    return summary_pb2.SummaryMetadata(plugin_data=data, data_class=data_class)
+    data = summary_pb2.SummaryMetadata.PluginData(plugin_name=name)
+    return summary_pb2.SummaryMetadata(plugin_data=data, data_class=kind)
 
 
 def frame_summary(tag: Tag, frame: bytes) -> summary_pb2.Summary:
@@ -118,7 +106,7 @@ def start_of(session: str) -> float | None:
 
 @dataclasses.dataclass
 class TagRotation:
-    """Numbers the frames of one stream of one session. Not thread-safe: one writer owns it."""
+    """Numbers the frames of one stream of one session. One writer owns it."""
 
     session: str
     stream: str

@@ -6,6 +6,7 @@ frame, arrays are columns, and a tuple of records is a table; None, empty tables
 out.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -39,11 +40,7 @@ _Tables = Mapping[str, Mapping[str, Any]]
 
 
 def frame_of(stream: str, record: Any, sequence: int, **attributes: Any) -> Frame:
-    """The frame of a record.
-
-    Args:
-        attributes: Further ones, which do not belong to the record.
-    """
+    """The frame of a record, with further `attributes`, which do not belong to the record."""
     tables: dict[str, dict[str, Any]] = {}
     own = _parts(record, "", tables)
     steps = getattr(record, "step", 0) if any(one.name == "step" for one in stored_fields(type(record))) else 0
@@ -55,11 +52,9 @@ def frame_of(stream: str, record: Any, sequence: int, **attributes: Any) -> Fram
 
 
 def read_frame(record: type[Record], frame: Frame, only: Collection[str] = (), **given: Any) -> Record:
-    """The record of a frame.
+    """The record of a frame, with the `given` values of fields that frames do not hold.
 
-    Args:
-        only: Fields to read of the records of each device; the others are unknown. Empty for all of them.
-        given: Values of fields that frames do not hold.
+    Of the records of each device, only the fields of `only` are read, all if it is empty; the others are unknown.
     """
     made: Record = _read(record, frame.attributes, frame.tables, "", given, only)
     return made
@@ -92,9 +87,9 @@ def _parts(record: Any, prefix: str, tables: dict[str, dict[str, Any]]) -> dict[
             _add_rows(prefix + name, field.record, value, tables)
         elif field.kind == "record":
             attributes[name] = _parts(value, f"{prefix}{name}/", tables)
-        elif field.kind == "devices":
+        elif field.kind == "devices" and field.table:
             attributes[name] = list(value)
-            columns = tables[prefix + _table_of(field)]
+            columns = tables[prefix + field.table.name]
             for device, one in value.items():
                 columns.update((f"{part.name}/{device}", getattr(one, part.name)) for part in fields_of(field.record))
         elif field.table:
@@ -133,11 +128,6 @@ def _check_count(record: Any, field: Field, count: int, most: int) -> None:
         raise FormatError(f"{field.name} of a {name}: {count} are over the limit of {most}")
 
 
-def _table_of(field: Field) -> str:
-    assert field.table is not None, field
-    return field.table.name
-
-
 def _read(
     record: Any, attributes: Any, tables: _Tables, prefix: str, given: Mapping[str, Any], only: Collection[str] = ()
 ) -> Any:
@@ -150,7 +140,8 @@ def _read(
     columns.check_bounds()
     for field in stored_fields(record):
         if field.index:
-            _check_index(record, field, values)
+            bounds = Bounds(-1 if field.index.unknown else 0, len(values[field.index.field]) - 1)
+            _check_bounds(f"{field.name} of a {record.__name__}", values[field.name], bounds)
         if field.matrix:
             rows, across = (len(values[axis]) for axis in field.matrix)
             if values[field.name].size != rows * across:
@@ -178,8 +169,11 @@ def _value(
         return _devices(field, value, columns, only)
     if field.table:
         if field.kind == "texts":
-            return columns.texts(field)
-        return None if field.optional and not columns.has(field) else columns.array(field, field.name)
+            column = columns.of(field, field.name)
+            return _texts(field, () if column is None and not columns.rows(field) else column)
+        if field.optional and field.name not in columns.table(field):
+            return None
+        return columns.array(field, field.name)
     if value is None and field.optional:
         return None
     if field.kind == "record":
@@ -201,13 +195,13 @@ def _is_valid(field: Field, value: Any) -> bool:
         case "number":
             return type(value) in (int, float) and bounds.least <= value <= bounds.most  # False for NaN
         case "text":
-            return isinstance(value, str) and _fits(value, field) and (not field.choices or value in field.choices)
+            least = field.bounds.least if field.bounds else 0
+            return _is_text(value) and least <= len(value) and (not field.choices or value in field.choices)
         case "texts":
             return isinstance(value, list) and len(value) <= field.most and all(map(_is_text, value))
         case "mapping":
-            return (
-                isinstance(value, dict) and len(value) <= field.most and all(map(_is_text, (*value, *value.values())))
-            )
+            is_small = isinstance(value, dict) and len(value) <= field.most
+            return is_small and all(map(_is_text, (*value, *value.values())))
     return False
 
 
@@ -215,23 +209,16 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_STRING_CHARACTERS
 
 
-def _fits(value: str, field: Field) -> bool:
-    return (field.bounds.least if field.bounds else 0) <= len(value) <= MAX_STRING_CHARACTERS
-
-
 def _devices(field: Field, names: Any, columns: "_Columns", only: Collection[str]) -> dict[str, Any]:
     valid = isinstance(names, list) and len(names) <= field.most
     if not valid or not all(_is_text(name) and name for name in names):
         raise FormatError(f"{field.name} must be at most {field.most} names of 1 to {MAX_STRING_CHARACTERS} characters")
+    parts = fields_of(field.record)
+    wanted = {part.name for part in parts if not only or part.name in only}
     unknown = np.broadcast_to(np.int64(MISSING), columns.rows(field))
     return {
         name: field.record(
-            **{
-                part.name: columns.array(part, f"{part.name}/{name}", field)
-                if part.name in (only or (part.name,))
-                else unknown
-                for part in fields_of(field.record)
-            }
+            *(columns.array(part, f"{part.name}/{name}", field) if part.name in wanted else unknown for part in parts)
         )
         for name in names
     }
@@ -245,7 +232,7 @@ class _Columns:
         self._by_bounds: dict[Bounds, list[tuple[str, Integers]]] = {}
 
     def array(self, field: Field, name: str, holder: Field | None = None) -> Any:
-        column = self._column(holder or field, name)
+        column = self.of(holder or field, name)
         kind: type = np.int64 if field.kind == "integers" else np.float64
         if not isinstance(column, np.ndarray) or column.dtype != kind:
             raise FormatError(f"column {name!r:.80} is missing or of another type")
@@ -253,16 +240,17 @@ class _Columns:
             self._by_bounds.setdefault(field.bounds, []).append((name, column))
         return column
 
-    def texts(self, field: Field) -> tuple[str | None, ...]:
-        column = self._column(field, field.name)
-        return _texts(field, () if column is None and not self.rows(field) else column)
+    def of(self, field: Field, name: str) -> Any:
+        assert field.table is not None
+        _check_count(self._record, field, self.rows(field), field.table.most)
+        return self.table(field).get(name)
 
-    def has(self, field: Field) -> bool:
-        return field.name in self._tables.get(self._prefix + _table_of(field), {})
+    def table(self, field: Field) -> Mapping[str, Any]:
+        assert field.table is not None, field
+        return self._tables.get(self._prefix + field.table.name, {})
 
     def rows(self, field: Field) -> int:
-        columns = self._tables.get(self._prefix + _table_of(field), {})
-        return len(next(iter(columns.values()), ()))
+        return len(next(iter(self.table(field).values()), ()))
 
     def check_bounds(self) -> None:
         for bounds, named in self._by_bounds.items():
@@ -278,12 +266,6 @@ class _Columns:
             for name, column in named:
                 _check_bounds(name, column, bounds)
 
-    def _column(self, field: Field, name: str) -> Any:
-        table = self._tables.get(self._prefix + _table_of(field), {})
-        assert field.table is not None
-        _check_count(self._record, field, self.rows(field), field.table.most)
-        return table.get(name)
-
 
 def _check_bounds(name: str, column: Integers, bounds: Bounds) -> None:
     if not len(column):
@@ -296,15 +278,6 @@ def _check_bounds(name: str, column: Integers, bounds: Bounds) -> None:
             return
     if least < bounds.least or most > bounds.most:
         raise FormatError(f"column {name!r:.80} holds {least} to {most}, not {bounds.least:.0f} to {bounds.most:.0f}")
-
-
-def _check_index(record: Any, field: Field, values: Mapping[str, Any]) -> None:
-    assert field.index is not None
-    _check_bounds(
-        f"{field.name} of a {record.__name__}",
-        values[field.name],
-        Bounds(-1 if field.index.unknown else 0, len(values[field.index.field]) - 1),
-    )
 
 
 def _rows(record: Any, field: Field, name: str, tables: _Tables) -> tuple[Any, ...]:
@@ -329,7 +302,11 @@ def _row_values(field: Field, table: Mapping[str, Any], count: int, name: str, t
     _check_bounds(name, column, Bounds(bounds.least, bounds.most, field.optional))
     values: list[Any] = column.tolist()
     if field.kind == "sizes":
-        return _split(values, _sizes(field, name, tables), name)
+        sizes = tables.get(name, {}).get("size")
+        if not isinstance(sizes, np.ndarray) or sizes.dtype != np.int64:
+            raise FormatError(f"table {name!r:.80} is missing or of another type")
+        _check_bounds(name, sizes, field.bounds or _ANY)
+        return _split(values, sizes.tolist(), name)
     if field.kind == "rows":
         return _split(values, _rows(field.record, field, name, tables), name)
     if field.kind == "flag":
@@ -337,24 +314,11 @@ def _row_values(field: Field, table: Mapping[str, Any], count: int, name: str, t
     return [None if value == MISSING else value for value in values] if field.optional else values
 
 
-def _sizes(field: Field, name: str, tables: _Tables) -> list[int]:
-    column = tables.get(name, {}).get("size")
-    if not isinstance(column, np.ndarray) or column.dtype != np.int64:
-        raise FormatError(f"table {name!r:.80} is missing or of another type")
-    _check_bounds(name, column, field.bounds or _ANY)
-    sizes: list[int] = column.tolist()
-    return sizes
-
-
 def _split(counts: Sequence[int], items: Sequence[Any], name: str) -> list[tuple[Any, ...] | None]:
     if sum(count for count in counts if count != MISSING) != len(items):
         raise FormatError(f"{len(items)} items of {name!r:.80} do not fit the numbers of them")
-    found: list[tuple[Any, ...] | None] = []
-    at = 0
-    for count in counts:
-        found.append(None if count == MISSING else tuple(items[at : at + count]))
-        at += max(count, 0)
-    return found
+    rest = iter(items)
+    return [None if count == MISSING else tuple(itertools.islice(rest, count)) for count in counts]
 
 
 def _texts(field: Field, column: Any) -> tuple[str | None, ...]:
@@ -363,7 +327,6 @@ def _texts(field: Field, column: Any) -> tuple[str | None, ...]:
     found = set(column)
     if None in found and not field.optional:
         raise FormatError(f"column {field.name!r:.80} lacks a text")
-    if field.choices and not found <= {None, *field.choices}:
-        unknown = next(iter(found - {None, *field.choices}))
+    for unknown in found - {None, *field.choices} if field.choices else ():
         raise FormatError(f"unknown {field.name} {unknown!r:.40}; expected one of {', '.join(field.choices)}")
     return column

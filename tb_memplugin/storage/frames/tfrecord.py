@@ -19,40 +19,28 @@ _VECTOR_FROM = 48
 """Shorter inputs are faster in a plain loop."""
 
 
-def _make_table() -> npt.NDArray[np.uint32]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1).astype(np.uint32)
-    return table
-
-
-_TABLE = _make_table()
+_TABLE = np.arange(256, dtype=np.uint32)
+for _ in range(8):
+    _TABLE = np.where(_TABLE & 1, (_TABLE >> 1) ^ np.uint32(_POLYNOMIAL), _TABLE >> 1).astype(np.uint32)
 _TABLE_LIST: list[int] = _TABLE.tolist()
 
 
-def _make_places() -> npt.NDArray[np.uint32]:
-    """Flat table [place in a block, byte]: the register after this byte alone, and zeros up to the block's end."""
-    places = np.empty((_BLOCK, 256), np.uint32)
-    places[-1] = _TABLE
-    for at in range(_BLOCK - 2, -1, -1):
-        places[at] = _TABLE[places[at + 1] & 0xFF] ^ (places[at + 1] >> np.uint32(8))
-    return places.reshape(-1)
+def _fed(registers: npt.NDArray[np.uint32], byte: Any = 0) -> npt.NDArray[np.uint32]:
+    """The registers after one more byte."""
+    return _TABLE[(registers ^ byte) & 0xFF] ^ (registers >> np.uint32(8))
 
 
-def _make_shift() -> list[list[int]]:
-    # Feeding `_BLOCK` zero bytes to a register is linear: one table for each of its four bytes.
-    shift = []
-    for byte in range(4):
-        registers = np.arange(256, dtype=np.uint32) << np.uint32(8 * byte)
-        for _ in range(_BLOCK):
-            registers = _TABLE[registers & 0xFF] ^ (registers >> np.uint32(8))
-        shift.append(registers.tolist())
-    return shift
-
-
-_PLACES = _make_places()
+_zeros_fed = [_TABLE]
+for _ in range(_BLOCK - 1):
+    _zeros_fed.append(_fed(_zeros_fed[-1]))
+_PLACES = np.concatenate(_zeros_fed[::-1])
+"""Flat table [place in a block, byte]: the register after this byte alone, and zeros up to the block's end."""
 _OFFSETS = np.arange(0, 256 * _BLOCK, 256)
-_SHIFT = _make_shift()
+_registers = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
+for _ in range(_BLOCK):
+    _registers = _fed(_registers)
+_SHIFT: list[list[int]] = _registers.tolist()
+"""Feeding `_BLOCK` zero bytes to a register is linear: one table for each of its four bytes."""
 
 
 def crc32c(data: bytes | memoryview) -> int:
@@ -91,7 +79,7 @@ def header_matches(headers: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Mask of valid rows of `headers`, shape [rows, 12]: a length (8 bytes) and its masked checksum (4 bytes)."""
     registers = np.full(len(headers), 0xFFFFFFFF, np.uint32)
     for column in range(8):
-        registers = _TABLE[(registers ^ headers[:, column]) & 0xFF] ^ (registers >> np.uint32(8))
+        registers = _fed(registers, headers[:, column])
     registers ^= np.uint32(0xFFFFFFFF)
     masked = ((registers >> np.uint32(15)) | (registers << np.uint32(17))) + np.uint32(0xA282EAD8)
     stored = np.ascontiguousarray(headers[:, 8:12]).view("<u4").reshape(-1)
@@ -114,17 +102,11 @@ class RecordFile(Protocol):
 
 
 class LocalRecordFile:
-    """A new TFRecord file, or the end of an existing one. Not thread-safe: one thread owns it.
+    """A new TFRecord file, or with `append` the end of an existing one. Not thread-safe: one thread owns it.
 
     Its records wait in this process's memory, not in the C library's, until `flush`. So a forked child, which gets
     copies of the C library's buffers, cannot write a record a second time, and a failed write leaves only whole records
-    behind.
-
-    Args:
-        append: Whether the file exists and new records follow the old ones.
-
-    Raises:
-        OSError: The file cannot be opened.
+    behind. Raises OSError if the file cannot be opened.
     """
 
     def __init__(self, path: str, append: bool = False) -> None:
@@ -175,11 +157,8 @@ class LocalRecordFile:
 def framed(record: bytes) -> tuple[bytes, ...]:
     """The parts of a record in the file, to be written in this order."""
     length = struct.pack("<Q", len(record))
-    return length, _checksum(length), record, _checksum(record)
-
-
-def _checksum(data: bytes) -> bytes:
-    return struct.pack("<I", masked_crc32c(data))
+    of_length, of_record = (struct.pack("<I", masked_crc32c(data)) for data in (length, record))
+    return length, of_length, record, of_record
 
 
 MAX_RECORD_BYTES = 12 << 20
