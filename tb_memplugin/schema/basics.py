@@ -19,7 +19,7 @@ MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
 
 MAX_STEP = 2**53 - 1
-"""Largest step: JavaScript represents no larger integer exactly."""
+"""JavaScript represents no larger integer exactly."""
 
 
 def values_of(record: object, *names: str) -> dict[str, Any]:
@@ -34,12 +34,10 @@ def optional_column(values: Iterable[int | None]) -> Integers:
 
 
 def optional_values(column: Integers) -> list[int | None]:
-    """The values of a column, None for `MISSING`."""
     return [None if value == MISSING else value for value in column.tolist()]
 
 
 def last_known(column: Integers) -> int | None:
-    """The last value that is not `MISSING`, None without any."""
     known = np.flatnonzero(column != MISSING)
     return int(column[known[-1]]) if len(known) else None
 
@@ -50,9 +48,7 @@ def distinct(*columns: Integers) -> Integers:
     Faster than `numpy.unique`, which hashes since NumPy 2.3: twenty times for a few thousand integers.
     """
     values = np.sort(np.concatenate(columns))
-    first = np.ones(len(values), bool)
-    first[1:] = values[1:] != values[:-1]
-    result: Integers = values[first]
+    result: Integers = values[np.diff(values, prepend=values[:1] - 1) != 0]
     return result
 
 
@@ -70,11 +66,7 @@ def _kind(device: str) -> str:
 
 
 def as_json(value: Any, without: Collection[str] = ()) -> Any:
-    """A record as an object, a tuple as a list, a column as a list with None for `MISSING`; other values as they are.
-
-    Args:
-        without: Fields of the record to leave out.
-    """
+    """A record as an object, `without` some fields, a tuple as a list, a column as a list with None for `MISSING`."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.name not in without]
         return {name: as_json(getattr(value, name)) for name in names}

@@ -115,7 +115,6 @@ class Field:
 
 @functools.cache
 def fields_of(record: Any) -> tuple[Field, ...]:
-    """The fields of a record type, in their order."""
     hints = typing.get_type_hints(record, include_extras=True)
     fields = [(_field(one.name, hints[one.name]), one.default) for one in dataclasses.fields(record)]
     return tuple(dataclasses.replace(field, optional=field.optional or default is None) for field, default in fields)
@@ -135,12 +134,10 @@ def meanings(record: Any) -> Mapping[str, str]:
 
 
 def column_names(record: Any, table: str) -> tuple[str, ...]:
-    """The fields of a record that are columns of a table."""
     return tuple(field.name for field in fields_of(record) if field.table and field.table.name == table)
 
 
 def stored_fields(record: Any) -> Iterator[Field]:
-    """The fields that frames hold."""
     return (field for field in fields_of(record) if field.stored)
 
 

@@ -53,7 +53,6 @@ def matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 _NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
 
 Recomputed: TypeAlias = Literal["exact", "anew"]
-RECOMPUTED: Mapping[str, Recomputed] = {"exact": "exact", "anew": "anew"}
 
 
 def replaced_optimizer(name: str, step: int) -> str:
@@ -158,12 +157,8 @@ def example_bytes(layer: Layer) -> int | None:
 
 def unfreezing_bytes(layer: Layer) -> int:
     """Bytes of a frozen layer's weights that would be trained if it were not frozen."""
-    return layer.weight_bytes - layer.trainable_weight_bytes - _statistics(layer)
-
-
-def _statistics(layer: Layer) -> int:
-    """Bytes of the moving mean and variance of a frozen batch normalization, which are never trained."""
-    channels = layer.output_shape[-1] if layer.output_shape else 0
-    if layer.type != "BatchNormalization" or channels < 1 or layer.parameters % channels:
-        return 0
-    return layer.weight_bytes * 2 * channels // layer.parameters if 2 <= layer.parameters // channels <= 4 else 0
+    statistics, channels = 0, layer.output_shape[-1] if layer.output_shape else 0
+    if layer.type == "BatchNormalization" and channels > 0 and layer.parameters in [n * channels for n in (2, 3, 4)]:
+        # The moving mean and variance of a frozen batch normalization are never trained.
+        statistics = layer.weight_bytes * 2 * channels // layer.parameters
+    return layer.weight_bytes - layer.trainable_weight_bytes - statistics

@@ -76,10 +76,8 @@ def split_rounding(rows: Iterable[LedgerRow]) -> tuple[LedgerRow, ...]:
     unknown: set[_Key] = set()
     for row in rows:
         own: _Key = (row.layer, row.category, row.trainable)
-        rounding = min(max(row.rounding_bytes or 0, 0), row.bytes)
-        if row.category == "rounding":
-            rounding = row.bytes
-        elif row.rounding_bytes is None:
+        rounding = row.bytes if row.category == "rounding" else min(max(row.rounding_bytes or 0, 0), row.bytes)
+        if row.rounding_bytes is None:
             unknown.add(own)
         sums[own] += row.bytes - rounding
         sums[row.layer, "rounding", row.trainable] += rounding

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -141,10 +141,11 @@ class Oom:
     @property
     def place(self) -> str:
         """Where it happened, in words that follow "OOM" or "ran out of memory"; empty if that is unknown."""
+        after = "" if self.step is None else f"after step {self.step}"
         if self.during == "building":
-            return "building the model" + ("" if self.step is None else f" after step {self.step}")
+            return f"building the model {after}".rstrip()
         if self.during == "between_steps":
-            return "between steps, " + ("before the first one" if self.step is None else f"after step {self.step}")
+            return f"between steps, {after or 'before the first one'}"
         if self.step is None:
             return ""
         return f"at step {self.step}" + ("" if self.phase is None else f" ({self.phase})")
@@ -165,17 +166,10 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
     Every view, the terminal and reports take a step's breakdown from its snapshot, so that they agree with the
     post-mortem. The last failure of a step on a device counts; it replaces a trace of the same step.
     """
-    failed = {
-        (oom.step, oom.phase, oom.device): snapshot
-        for oom in sorted(ooms, key=lambda oom: oom.wall_time)
-        if (snapshot := _at_failure(oom)) is not None
-    }
+    failed: dict[Any, Snapshot] = {}
+    for oom in sorted(ooms, key=lambda oom: oom.wall_time):
+        if oom.ledger and None not in (oom.step, oom.phase, oom.in_use_bytes):
+            names = [field.name for field in fields_of(Snapshot) if hasattr(oom, field.name)]
+            failed[oom.step, oom.phase, oom.device] = failed_step({name: getattr(oom, name) for name in names})
     traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
     return (*traced, *failed.values())
-
-
-def _at_failure(oom: Oom) -> Snapshot | None:
-    if oom.step is None or oom.phase is None or oom.in_use_bytes is None or not oom.ledger:
-        return None
-    of_failure = {field.name: getattr(oom, field.name) for field in fields_of(Snapshot) if hasattr(oom, field.name)}
-    return failed_step(of_failure)

@@ -109,5 +109,4 @@ class StepRequests:
 
 
 def owned(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> npt.NDArray[np.bool_]:
-    """Mask of the chunks with a wanted owner."""
     return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]

@@ -41,18 +41,17 @@ def each_column(record: Record, change: Callable[[Any], Any]) -> Record:
     changed: dict[str, Any] = {}
     for field in _columns(kind):
         value = getattr(record, field.name)
-        devices = field.kind == "devices"
-        changed[field.name] = (
-            {name: each_column(one, change) for name, one in value.items()} if devices else change(value)
-        )
+        if field.kind == "devices":
+            changed[field.name] = {name: each_column(one, change) for name, one in value.items()}
+        else:
+            changed[field.name] = change(value)
     return replace(record, **changed)  # type: ignore[type-var]  # records are dataclasses
 
 
 def join_rows(records: Sequence[Record], devices: Collection[str] | None = None) -> Record:
     """The rows of records, one after the other; the first record has the other fields.
 
-    Args:
-        devices: Those that are kept, by default all; `MISSING` where a record lacks one.
+    Of the devices, these are kept, by default all; `MISSING` where a record lacks one.
     """
     kind: Any = type(records[0])
     return replace(records[0], **{one.name: _joined_field(records, one, devices) for one in _columns(kind)})  # type: ignore[type-var]
@@ -105,19 +104,11 @@ def flat(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.broadcast_to(column[0].copy(), len(column))
 
 
-_Indices = npt.NDArray[np.intp]
-
-
-def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] = ()) -> _Indices:
+def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] = ()) -> npt.NDArray[np.intp]:
     """Indices of the rows to show, in order: all if they are at most `limit`, else about that many.
 
-    Each bucket of equal size keeps the first row with its lowest and the first with its highest value in each column.
-    The first row, the last row and those of `always` stay too.
-
-    Args:
-        columns: int64 of equal length; `MISSING` values are ignored.
-        limit: About the most rows.
-        always: _Indices that must be kept.
+    Each bucket of equal size keeps the first row with its lowest and the first with its highest value in each column;
+    `MISSING` values are ignored. The first row, the last row and those of `always` stay too.
     """
     rows = len(columns[0])
     if rows <= limit:
@@ -127,16 +118,10 @@ def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] 
     sizes = np.diff(np.append(edges, rows))
     chosen = [np.asarray([0, rows - 1], np.intp), np.fromiter(always, np.intp)]
     for column in columns:
-        chosen.append(_first_equal(column, np.maximum.reduceat(column, edges), edges, sizes))
         # MISSING is the lowest int64: replace it to find the lowest known value.
         known = np.where(column == MISSING, np.iinfo(np.int64).max, column)
-        chosen.append(_first_equal(known, np.minimum.reduceat(known, edges), edges, sizes))
+        for values, extreme in ((column, np.maximum), (known, np.minimum)):
+            equal = np.flatnonzero(values == np.repeat(extreme.reduceat(values, edges), sizes))
+            _, first = np.unique(np.searchsorted(edges, equal, side="right"), return_index=True)
+            chosen.append(equal[first])
     return np.unique(np.concatenate(chosen))
-
-
-def _first_equal(column: Integers, targets: Integers, edges: _Indices, sizes: _Indices) -> _Indices:
-    """The first row of each bucket with the bucket's target value."""
-    equal = np.flatnonzero(column == np.repeat(targets, sizes))
-    bucket = np.searchsorted(edges, equal, side="right")
-    _, first = np.unique(bucket, return_index=True)
-    return np.asarray(equal[first], np.intp)

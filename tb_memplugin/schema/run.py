@@ -105,9 +105,8 @@ NO_SAMPLES = Samples(_NONE, _NONE, _NONE, np.empty(0, np.float64), _NONE, {})
 def measured_pools(figures: DeviceSamples) -> npt.NDArray[np.bool_]:
     """Mask of rows with a measured pool that holds the allocated bytes and the largest free chunk at step end."""
     in_use, pool, largest = figures.in_use_bytes, figures.pool_bytes, figures.largest_free_bytes
-    known = (in_use != MISSING) & (pool != MISSING) & (largest != MISSING)
-    measured: npt.NDArray[np.bool_] = known & (in_use + largest <= pool)
-    return measured
+    measured: npt.NDArray[np.bool_] = (in_use != MISSING) & (pool != MISSING) & (largest != MISSING)
+    return measured & (in_use + largest <= pool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +128,6 @@ class LayerActivations:
         return len(self.step)
 
     def faults(self) -> Iterator[str]:
-        """What no table can be, as sentences."""
         if len(set(self.layers)) != len(self.layers):
             yield "the layer paths of activations are not unique"
 

@@ -217,11 +217,9 @@ class Snapshot:
 
     @property
     def pool(self) -> Pool | None:
-        """The pool at the peak, or at the failure; None if unknown."""
         return pool_of(self.pool_bytes, self.in_use_bytes, self.largest_free_bytes)
 
     def kept_for_backward(self, is_one: Callable[[str | None], bool]) -> int:
-        """Bytes of `saved_for_backward` of some layers."""
         return sum(row.bytes for row in self.saved_for_backward if is_one(row.layer))
 
 

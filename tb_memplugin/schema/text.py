@@ -36,9 +36,7 @@ def format_figure(size: int | None, unit: str) -> str:
     if _is_long(size, at):
         return format_bytes(size)
     text = _figure(abs(size) / 1024**at, at, forced=True)[0]
-    if size >= 0:
-        return text
-    return f">-{text[1:]}" if text.startswith("<") else f"-{text}"
+    return text if size >= 0 else f"-{text}".replace("-<", ">-")
 
 
 def format_bytes(size: int | None, unit: str | None = None) -> str:
@@ -60,15 +58,13 @@ def counted(count: int, noun: str) -> str:
 def parse_bytes(text: str) -> int | None:
     """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if `text` is not a size.
 
-    A number without a unit is no size: some would take it for bytes, others for GiB. ``KiB``, ``MiB``, ``GiB`` and so
-    on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
+    A number without a unit is no size: some would take it for bytes, others for GiB.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
     unit = match[2].upper()
-    power = [name[0] for name in UNITS].index(unit[0])
-    scale: int = (1024 if "I" in unit else 1000) ** power
+    scale: int = (1024 if "I" in unit else 1000) ** "BKMGTP".index(unit[0])
     return round(Fraction(match[1]) * scale)
 
 
@@ -79,20 +75,12 @@ def _is_long(size: int, at: int) -> bool:
 
 def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:
     """(text, its value) of a number in the unit at index `at`; halves are rounded up."""
-    if at == 0 or _round(scaled, 1) >= 100:
-        value = _round(scaled, 0)
-        return f"{value:.0f}", value
-    if not forced or _round(scaled, 2) >= 1:
-        value = _round(scaled, 1)
-        return f"{value:.1f}", value
-    value = _round(scaled, 2)
-    if scaled == 0:
-        return "0", value
-    return (f"{value:.2f}" if value else "<0.01"), value
-
-
-def _round(figure: float, decimals: int) -> float:
-    return math.floor(figure * 10.0**decimals + 0.5) / 10.0**decimals
+    rounded = [math.floor(scaled * 10.0**decimals + 0.5) / 10.0**decimals for decimals in range(3)]
+    decimals = 0 if at == 0 or rounded[1] >= 100 else 1 if not forced or rounded[2] >= 1 else 2
+    value = rounded[decimals]
+    if decimals == 2 and not value:
+        return ("<0.01" if scaled else "0"), value
+    return f"{value:.{decimals}f}", value
 
 
 LISTED = 10
@@ -139,7 +127,6 @@ def some(names: Sequence[Any]) -> str:
 
 
 def html_text(text: str) -> str:
-    """Lines as they are printed in a terminal, in a fixed-width font."""
     return f'<pre style="white-space: pre-wrap">{_escaped(text)}</pre>'
 
 
@@ -148,18 +135,14 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
 
     def line(cells: Sequence[str], tag: str) -> str:
         sides = ["left"] * left + ["right"] * (len(cells) - left)
-        texts = (
-            f'<{tag} style="text-align: {side}">{_escaped(cell)}</{tag}>'
-            for cell, side in zip(cells, sides, strict=True)
-        )
-        return f"<tr>{''.join(texts)}</tr>"
+        styled = [(f'{tag} style="text-align: {side}"', cell) for cell, side in zip(cells, sides, strict=True)]
+        return f"<tr>{''.join(f'<{start}>{_escaped(cell)}</{tag}>' for start, cell in styled)}</tr>"
 
     body = "".join(line(row, "td") for row in rows)
     return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def html_details(title: str, content: str) -> str:
-    """HTML that opens with a click on its title."""
     return f"<details><summary>{_escaped(title)}</summary>{content}</details>"
 
 
@@ -205,12 +188,11 @@ def common_path(paths: Sequence[str]) -> str | None:
     if any(len(parts) != len(columns) for parts in split):
         same = next((at for at, parts in enumerate(columns) if len(set(parts)) > 1), len(columns))
         return SEPARATOR.join([*split[0][:same], OMITTED])
-    return SEPARATOR.join(map(_common_part, columns))
-
-
-def _common_part(parts: Sequence[str]) -> str:
-    references, _, classes = zip(*(part.partition(" (") for part in parts), strict=True)
-    reference = references[0]
-    if len(set(references)) > 1:
-        reference = f"[{OMITTED}]" if all(one.startswith("[") for one in references) else OMITTED
-    return f"{reference} ({classes[0]}" if classes[0] and len(set(classes)) == 1 else reference
+    common = []
+    for parts in columns:
+        references, _, classes = zip(*(part.partition(" (") for part in parts), strict=True)
+        reference = references[0]
+        if len(set(references)) > 1:
+            reference = f"[{OMITTED}]" if all(one.startswith("[") for one in references) else OMITTED
+        common.append(f"{reference} ({classes[0]}" if classes[0] and len(set(classes)) == 1 else reference)
+    return SEPARATOR.join(common)

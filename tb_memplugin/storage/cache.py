@@ -57,10 +57,13 @@ class ByteCache:
         with self._lock:
             _, _, old = self._entries.pop(key, (None, None, 0))
             self._size -= old
-            if size <= self._limit:
-                self._make_room(size)
-                self._entries[key] = (mark, value, size)
-                self._size += size
+            if size > self._limit:
+                return
+            while self._entries and self._size + size > self._limit:
+                _, (_, _, freed) = self._entries.popitem(last=False)
+                self._size -= freed
+            self._entries[key] = (mark, value, size)
+            self._size += size
 
     def computed(self, key: Hashable, mark: Hashable, compute: Callable[[], tuple[_Value, int]]) -> _Value:
         """The value of `key` at `mark`; if it is not there, `compute` returns it and its bytes in memory."""
@@ -75,11 +78,6 @@ class ByteCache:
             self._entries.clear()
             self._size = 0
         give_back()
-
-    def _make_room(self, size: int) -> None:
-        while self._entries and self._size + size > self._limit:
-            _, (_, _, freed) = self._entries.popitem(last=False)
-            self._size -= freed
 
     @property
     def size(self) -> int:

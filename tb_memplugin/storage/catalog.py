@@ -27,31 +27,34 @@ def catalog_of(
     sentences: dict[str, list[str]] = {}
     for event_run, of_run in listing.items():
         name, worker = run_name(event_run)
-        unknown_tags = 0
+        unknown = 0
         for text, mark in of_run.items():
             tag = parse_tag(text)
             # Only the writers' spelling: "samples/s/01" would be read under another name.
             if tag is None or str(tag) != text:
-                unknown_tags += 1
+                unknown += 1
             elif tag.stream != GONE:
                 tags.setdefault(name, []).append((worker, event_run, tag, mark))
-        if unknown_tags:
-            sentences.setdefault(name, []).append(
-                f"run {event_run}: {unknown_tags} tags are unknown to this version and not shown"
-            )
+        if unknown:
+            sentence = f"run {event_run}: {unknown} tags are unknown to this version and not shown"
+            sentences.setdefault(name, []).append(sentence)
     for event_run, texts in damage.items():
         sentences.setdefault(run_name(event_run)[0], []).extend(texts)
     runs = {}
     for name in sorted(tags.keys() | sentences.keys()):
         entries = tuple(sorted(tags.get(name, ()), key=lambda entry: (entry[1], entry[2])))
         texts = tuple(sentences.get(name, ()))
-        runs[name] = RunTags(name, f"{zlib.crc32(repr((entries, texts)).encode()):08x}", entries, texts)
+        runs[name] = RunTags(name, version_of((entries, texts)), entries, texts)
     return runs
+
+
+def version_of(data: object) -> str:
+    return f"{zlib.crc32(repr(data).encode()):08x}"
 
 
 def of_worker(tags: RunTags, worker: str) -> RunTags:
     entries = tuple(entry for entry in tags.tags if entry[0] == worker)
-    return RunTags(tags.name, f"{zlib.crc32(repr(entries).encode()):08x}", entries, (), worker)
+    return RunTags(tags.name, version_of(entries), entries, (), worker)
 
 
 def workers_of(tags: RunTags) -> tuple[str, ...]:
@@ -61,10 +64,8 @@ def workers_of(tags: RunTags) -> tuple[str, ...]:
 def of_session(tags: RunTags, session: str) -> RunTags:
     entries = tuple(entry for entry in tags.tags if entry[2].session == session)
     if not entries:
-        known = sorted({entry[2].session for entry in tags.tags})
-        raise NotFoundError(
-            f"run {tags.name} has no session {session!r:.200}; available: {', '.join(known[-10:]) or 'none'}"
-        )
+        known = ", ".join(sorted({entry[2].session for entry in tags.tags})[-10:])
+        raise NotFoundError(f"run {tags.name} has no session {session!r:.200}; available: {known or 'none'}")
     return dataclasses.replace(tags, tags=entries)
 
 

@@ -104,6 +104,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
         later.add(sessions[at])
     merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}
+    last = sessions[-1].info if sessions else None
     return Run(
         name=name,
         sessions=tuple(session.info.session for session in sessions),
@@ -111,7 +112,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         notes=tuple(dict.fromkeys(note for session in sessions for note in _notes(session.info))),
         damage=tuple(hidden),
         session_starts=tuple(session.info.started for session in sessions),
-        ended=_ended(sessions),
+        ended=None if last is None or last.producer != "recorder" else last.ended is not None,
         **merged,
     )
 
@@ -120,11 +121,6 @@ def _notes(info: SessionInfo) -> tuple[str, ...]:
     if info.analyzing is None:
         return info.notes
     return (*info.notes, f"Traced step {info.analyzing} is still being analyzed, unless its process was killed.")
-
-
-def _ended(sessions: Sequence[Session]) -> bool | None:
-    last = sessions[-1].info if sessions else None
-    return None if last is None or last.producer != "recorder" else last.ended is not None
 
 
 def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:

@@ -1,11 +1,10 @@
 """The stored summaries of a run's workers: enough for a list of all of them, without reading what they recorded."""
 
 import dataclasses
-import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 
 from tb_memplugin.schema import WorkerSummary
-from tb_memplugin.storage.catalog import RunTags, catalog_of, of_worker
+from tb_memplugin.storage.catalog import RunTags, catalog_of, of_worker, version_of
 from tb_memplugin.storage.files import NewestFrames, Room, Source
 from tb_memplugin.storage.frames import parse_tag, run_name
 from tb_memplugin.storage.read import ROLLUPS, decode_tag
@@ -31,7 +30,7 @@ class WorkerRuns:
 
     @property
     def version(self) -> str:
-        return f"{zlib.crc32(repr(self.of_worker).encode()):08x}"
+        return version_of(self.of_worker)
 
 
 class RollupReader:
@@ -67,10 +66,13 @@ class RollupReader:
             known[found.event_run] = read = _decoded(found)
             size = 1000 + sum(1000 * (1 + len(one.devices)) for one in read.sessions)
             cache.put(("rollups", found.event_run), marks[found.event_run], read, size)
-        return {
-            worker: _together([known[run] for run in sorted(runs) if run in known])
-            for worker, runs in workers.of_worker.items()
-        }
+        together = {}
+        for worker, runs in workers.of_worker.items():
+            parts = [known[run] for run in sorted(runs) if run in known]
+            sessions = sorted((one for part in parts for one in part.sessions), key=lambda one: one.started or 0.0)
+            missing = next((part.missing for part in parts if part.missing), None)
+            together[worker] = WorkerRollups(tuple(sessions), missing)
+        return together
 
     def tags(self, source: Source, workers: WorkerRuns, worker: str) -> RunTags:
         """The tags of one worker, complete however many others there are."""
@@ -90,8 +92,3 @@ def _decoded(newest: NewestFrames) -> WorkerRollups:
         else:
             sessions.append(decoded.pieces[-1].value)
     return WorkerRollups(tuple(sessions), missing)
-
-
-def _together(parts: Sequence[WorkerRollups]) -> WorkerRollups:
-    sessions = sorted((one for part in parts for one in part.sessions), key=lambda one: one.started or 0.0)
-    return WorkerRollups(tuple(sessions), next((part.missing for part in parts if part.missing), None))

@@ -4,23 +4,16 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 import numpy as np
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import NO_SAMPLES, Oom, Run, Samples, Session, clean, unknown_name
+from tb_memplugin.schema import NO_SAMPLES, Oom, Run, Samples, clean, unknown_name
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream
-from tb_memplugin.storage.files import (
-    MAX_ACTIVATION_BYTES,
-    Entry,
-    Listing,
-    Source,
-    TagContent,
-    within_limits,
-)
+from tb_memplugin.storage.files import MAX_ACTIVATION_BYTES, Entry, Listing, Source, within_limits
 from tb_memplugin.storage.frames import Tag
 from tb_memplugin.storage.merge import MergedRun, merge
 from tb_memplugin.storage.read import (
@@ -112,9 +105,6 @@ class Reader:
     """Reads the runs of one source and caches decoded data. Thread-safe.
 
     Methods raise NotFoundError for an unknown run or session, and SourceError if the source cannot be read now.
-
-    Args:
-        cache_bytes: Limit of all that is kept.
 
     Attributes:
         lock: Held while the source is used, but not while a run is decoded: runs do not wait for each other.
@@ -225,7 +215,8 @@ class Reader:
     def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, ACTIVATIONS.tag)
         with self._lock_of(tags.name):
-            rows: ActivationRows | None = self.cache.get(("activations", tags.name, tags.worker), wanted)
+            key = ("activations", tags.name, tags.worker)
+            rows: ActivationRows | None = self.cache.get(key, wanted)
             if rows is not None:
                 return rows
             with ExitStack() as stack:
@@ -240,7 +231,7 @@ class Reader:
                     # Several sessions, or steps out of order: the merge selects the rows.
                     merged = self._loaded(source, tags, BASIC | {ACTIVATIONS})
                     rows = activation_rows_of(merged.run.activations).with_damage(damage)
-            self.cache.put(("activations", tags.name, tags.worker), wanted, rows, rows.nbytes)
+            self.cache.put(key, wanted, rows, rows.nbytes)
             return rows
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
@@ -262,7 +253,7 @@ class Reader:
             damage += [sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage]
         for (_, identifier), pieces in by_session(wanted, decoded).items():
             damage += gaps(identifier, ACTIVATIONS, pieces[ACTIVATIONS])
-        layers = set(dict.fromkeys(head.layers for head in heads))
+        layers = {head.layers for head in heads}
         return len({path for paths in layers for path in paths}), tuple(limited(damage))
 
     def _lock_of(self, name: str) -> threading.RLock:
@@ -281,10 +272,17 @@ class Reader:
         damage = [*tags.damage, *sentences]
         try:
             read = self._read(source, wanted, streams, known or _Read())
-            sessions, sentences = _sessions_of(read)
+            sessions, sentences = [], []
+            for one in sorted(read.sessions, key=lambda one: one.session):
+                session, missing = session_from_pieces(one.session, one.pieces, one.samples)
+                sessions.append((one.worker, session))
+                sentences += [*one.sentences, *missing]
             if read.newer:
-                damage.append(read.newer[0] if len(read.newer) == 1 else _newer(read.newer))
-                self._warn_once(tags.name, damage[-1])
+                more = f" (and {len(read.newer) - 1} more tags)" if len(read.newer) > 1 else ""
+                damage.append(read.newer[0] + more)
+                if tags.name not in self._warned:
+                    self._warned.add(tags.name)
+                    _log.warning("tb_memplugin: %s", clean(damage[-1]))
             damage = limited([*damage, *read.damage, *sentences])
             merged = merge(tags.name, sessions, damage, all_attempts, thinning=read.thinning)
         except MemoryError:
@@ -298,7 +296,7 @@ class Reader:
         damage, newer = list(known.damage), list(known.newer)
         with ExitStack() as stack:
             reading = Reading(stack)
-            reading.room_of(SAMPLES).take(known.size, known.rows)
+            reading.others.take(known.size, known.rows)
             reading.joined = {key: one.samples for key, one in sessions.items()}
             for group in groups(wanted):
                 decoded = self._decode(source, group, reading, streams)
@@ -325,17 +323,23 @@ class Reader:
         for _, run, tag, mark in wanted:
             cached: DecodedTag | None = self.cache.get(("tag", run, tag, by_tag[tag.stream]), mark)
             if cached is not None:
-                reading.room_of(OF_TAG[tag.stream]).take(cached.size, cached.rows)
+                reading.room_of(tag).take(cached.size, cached.rows)
                 reading.add(run, tag, cached)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
-        for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
+        contents = source.read({run: list(tags) for run, tags in missing.items()}) if missing else iter(())
+        while True:
+            with self.lock:
+                content = next(contents, None)
+            if content is None:
+                break
             tag, mark = missing[content.event_run][content.tag]
-            room = reading.room_of(OF_TAG[tag.stream])
+            room = reading.room_of(tag)
             if room.is_full:
                 reading.left_out += 1
                 continue
-            if reading.is_large() and reading.enter(self._large):
+            if reading.is_large() and not reading.has_entered:
+                reading.enter(self._large)
                 self.cache.clear()
             decoded = decode_tag(tag, content, room, by_tag[tag.stream])
             if decoded.complete and not reading.is_large() and SAMPLE_FIGURES not in streams:
@@ -343,35 +347,6 @@ class Reader:
             reading.add(content.event_run, tag, decoded)
         reading.thin_whole()
         return reading.contents
-
-    def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        if not wanted:
-            return
-        contents = source.read(wanted)
-        while True:
-            with self.lock:
-                content = next(contents, None)
-            if content is None:
-                return
-            yield content
-
-    def _warn_once(self, run: str, sentence: str) -> None:
-        if run not in self._warned:
-            self._warned.add(run)
-            _log.warning("tb_memplugin: %s", clean(sentence))
-
-
-def _sessions_of(read: _Read) -> tuple[list[tuple[str, Session]], list[str]]:
-    pairs, sentences = [], []
-    for one in sorted(read.sessions, key=lambda one: one.session):
-        session, missing = session_from_pieces(one.session, one.pieces, one.samples)
-        pairs.append((one.worker, session))
-        sentences += [*one.sentences, *missing]
-    return pairs, sentences
-
-
-def _newer(sentences: Sequence[str]) -> str:
-    return f"{sentences[0]} (and {len(sentences) - 1} more tags)"
 
 
 def _same(oom: Oom, own: Oom) -> bool:

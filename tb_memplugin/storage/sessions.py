@@ -87,10 +87,10 @@ def lost_activation_steps(streams: Pieces) -> tuple[tuple[int, int], ...]:
 
 def join_with_peaks(streams: Pieces) -> tuple[Samples, tuple[str, ...]]:
     """The joined samples, and sentences on those left out. A peak replaces its sample if that was lost."""
-    parts = [tables_of([piece.value for piece in streams.get(stream, ())]) for stream in (SAMPLES, PEAK)]
-    joined, sentence = join_samples(parts[0])
+    (joined, sentence), (highest, _) = (
+        join_samples(tables_of([piece.value for piece in streams.get(stream, ())])) for stream in (SAMPLES, PEAK)
+    )
     sentences = [sentence]
-    highest, _ = join_samples(parts[1])
     only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
     if only_peaks.any():
         joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
@@ -121,17 +121,19 @@ def session_from_pieces(identifier: str, streams: Pieces, samples: Samples) -> t
     The last facts are used; a session without facts still shows its data. Also returns sentences on missing frames and
     on data left out.
     """
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {SAMPLES.field: samples}
     sentences: list[str] = []
-    for stream in MERGED:
-        if stream is SAMPLES:
-            fields[stream.field] = samples
-        else:
-            contents = [piece.value for piece in streams.get(stream, ())]
-            fields[stream.field], sentence = stream.of_frames(contents)
-            sentences += [sentence] if sentence else []
+    for stream in MERGED[1:]:
+        fields[stream.field], sentence = stream.of_frames([piece.value for piece in streams.get(stream, ())])
+        sentences += [sentence] if sentence else []
     fields["snapshots"] = with_failed_steps(fields["snapshots"], fields["ooms"])
-    info = _facts(streams) or _unknown_session(identifier, (samples, fields["activations"]))
+    info = _facts(streams)
+    if info is None:
+        times = [float(table.wall_time.min()) for table in (samples, fields["activations"]) if len(table)]
+        named = start_of(identifier)
+        note = f"the start time and versions of session {identifier} could not be read; its data is shown"
+        started = min(times, default=0.0) if named is None else named
+        info = SessionInfo(identifier, started, "recorder", {}, (note,))
     for stream in MERGED:
         first = first_step_of(streams) if stream is SAMPLES else 0
         sentences.extend(gaps(identifier, stream, streams.get(stream, ()), first))
@@ -159,10 +161,3 @@ def limited(sentences: Sequence[str]) -> list[str]:
 def _facts(streams: Pieces) -> SessionInfo | None:
     facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
     return facts[-1] if facts else None
-
-
-def _unknown_session(identifier: str, tables: Iterable[Any]) -> SessionInfo:
-    named = start_of(identifier)
-    times = [float(table.wall_time.min()) for table in tables if len(table)] if named is None else [named]
-    note = f"the start time and versions of session {identifier} could not be read; its data is shown"
-    return SessionInfo(identifier, min(times, default=0.0), "recorder", {}, (note,))

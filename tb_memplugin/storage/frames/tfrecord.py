@@ -27,7 +27,8 @@ _TABLE_LIST: list[int] = _TABLE.tolist()
 
 def _fed(registers: npt.NDArray[np.uint32], byte: Any = 0) -> npt.NDArray[np.uint32]:
     """The registers after one more byte."""
-    return _TABLE[(registers ^ byte) & 0xFF] ^ (registers >> np.uint32(8))
+    fed: npt.NDArray[np.uint32] = _TABLE[(registers ^ byte) & 0xFF] ^ (registers >> np.uint32(8))
+    return fed
 
 
 _zeros_fed = [_TABLE]

@@ -5,6 +5,7 @@ are kept in four bytes if they are below 4 GiB, and rows are widened when they a
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -81,34 +82,28 @@ class ActivationHead:
 
 
 class ActivationRows:
-    """The rows of several parts, concatenated.
+    """The rows of several parts in display order, concatenated; parts without rows or layers are dropped.
 
     Args:
-        parts: The parts, in display order; those without rows or layers are dropped.
         order: Row of the parts for each row shown; None for all of them as they come.
         damage: Sentences on rows that are left out.
     """
 
     def __init__(
-        self,
-        parts: Sequence[ActivationPart],
-        order: npt.NDArray[np.intp] | None = None,
-        damage: Sequence[str] = (),
+        self, parts: Sequence[ActivationPart], order: npt.NDArray[np.intp] | None = None, damage: Sequence[str] = ()
     ) -> None:
         self.parts = [part for part in parts if len(part) and part.layers]
         self.damage = tuple(damage)
         self._order = order
         self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
-        columns: dict[str, int] = {}
-        for layers in dict.fromkeys(part.layers for part in self.parts):
-            for path in layers:
-                columns.setdefault(path, len(columns))
-        self._columns = columns
-        self.layers = tuple(columns)
+        different = dict.fromkeys(part.layers for part in self.parts)
+        self.layers = tuple(dict.fromkeys(itertools.chain(*different)))
+        self._columns = {path: at for at, path in enumerate(self.layers)}
         every = slice(None) if order is None else order
-        self.step: Integers = _joined([part.step for part in self.parts], np.int64)[every]
-        self.wall_time: Floats = _joined([part.wall_time for part in self.parts], np.float64)[every]
-        self.totals: Integers = _joined([part.totals for part in self.parts], np.int64)[every]
+        none = np.empty(0, np.int64)
+        self.step: Integers = np.concatenate([none, *(part.step for part in self.parts)])[every]
+        self.wall_time: Floats = np.concatenate([np.empty(0), *(part.wall_time for part in self.parts)])[every]
+        self.totals: Integers = np.concatenate([none, *(part.totals for part in self.parts)])[every]
         self.nbytes = sum(part.nbytes for part in self.parts) + 24 * len(self)
 
     def __len__(self) -> int:
@@ -121,13 +116,10 @@ class ActivationRows:
         return ActivationRows(self.parts, rows if self._order is None else self._order[rows], self.damage)
 
     def take(self, rows: npt.NDArray[np.intp]) -> LayerActivations:
-        return LayerActivations(self.step[rows], self.wall_time[rows], self.layers, self._bytes(rows))
+        return LayerActivations(self.step[rows], self.wall_time[rows], self.layers, self.bytes(rows))
 
-    def bytes(self) -> Integers:
-        """All values, shape [rows, layers]: eight bytes each."""
-        return self._bytes(np.arange(len(self)))
-
-    def _bytes(self, rows: npt.NDArray[np.intp]) -> Integers:
+    def bytes(self, rows: npt.NDArray[np.intp]) -> Integers:
+        """Values, shape [rows, layers]: eight bytes each."""
         if self._order is None:
             return self._in_order(rows)
         stored = self._order[rows]
@@ -161,7 +153,7 @@ class RecordedActivations(LayerActivations):
     def __getattr__(self, name: str) -> Any:
         if name != "bytes" or "rows" not in self.__dict__:
             raise AttributeError(name)
-        object.__setattr__(self, "bytes", self.rows.bytes())
+        object.__setattr__(self, "bytes", self.rows.bytes(np.arange(len(self.rows))))
         return self.__dict__["bytes"]
 
 
@@ -264,7 +256,3 @@ def row_sums(values: Integers) -> Integers:
     for at in range(0, len(values), at_once):
         sums[at : at + at_once] = np.maximum(values[at : at + at_once], 0).sum(axis=1, dtype=np.float64)
     return np.minimum(sums, _MOST).astype(np.int64)
-
-
-def _joined(arrays: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
-    return np.concatenate(arrays) if arrays else np.empty(0, kind)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.schema import MAX_STEP, Integers
+from tb_memplugin.schema import MAX_STEP
 from tb_memplugin.storage.files import Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
 from tb_memplugin.storage.read.activations import ActivationHead, ActivationPart
@@ -25,7 +25,6 @@ class Piece:
     """The content of one frame.
 
     Attributes:
-        sequence: Position of the frame in its stream and session.
         value: Decoded content; None once it has been joined to others.
         size: Bytes in memory.
         rows: Rows of samples, or values of activations.
@@ -66,8 +65,7 @@ class DecodedTag:
 def decode_tag(tag: Tag, content: TagContent, room: Room, stream: Stream | None = None) -> DecodedTag:
     """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes.
 
-    Args:
-        stream: How its frames are read, if not as usual.
+    `stream` says how its frames are read, if not as usual.
     """
     stream = stream or OF_TAG[tag.stream]
     report = _Report(content)
@@ -111,10 +109,9 @@ class _Report:
             return
         except NewerFormatError as error:
             self.newer = self.newer or f"{self.place}: {error}"
-        except FormatError as error:
-            self.damage.append(f"{self.place}, event of step {stored.step}: {error}")
-        except MemoryError:
-            self.damage.append(f"{self.place}, event of step {stored.step}: there is not enough memory to read it")
+        except (FormatError, MemoryError) as error:
+            why = error if isinstance(error, FormatError) else "there is not enough memory to read it"
+            self.damage.append(f"{self.place}, event of step {stored.step}: {why}")
         self.frames += 1
 
 
@@ -133,7 +130,11 @@ def _alike(
         if opened is None:
             continue
         is_alike = stream.field == SAMPLES.field and len(frames) < EVENTS_PER_TAG
-        if frames and not (is_alike and _are_alike(frames[0][1], opened)):
+        if frames and not (
+            is_alike
+            and frames[0][1].body_bytes == opened.body_bytes <= MAX_TOGETHER_BYTES
+            and frames[0][1].text == opened.text
+        ):
             yield frames
             frames = []
             if room.is_full:
@@ -141,10 +142,6 @@ def _alike(
         frames.append((stored, opened))
     if frames:
         yield frames
-
-
-def _are_alike(first: OpenFrame, other: OpenFrame) -> bool:
-    return first.body_bytes == other.body_bytes <= MAX_TOGETHER_BYTES and first.text == other.text
 
 
 def _check_steps(frame: FrameHead | OpenFrame) -> None:
@@ -178,15 +175,12 @@ def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: Room) -
         part = SamplesPart(value, at, len(frames)) if stream.field == SAMPLES.field else value
         if stream.has_steps and not stream.heads_only:
             # They name the missing ones when a neighboring frame is lost, so they must be right.
-            _check_rows(frame, value.step[part.rows] if isinstance(part, SamplesPart) else value.step)
+            steps = value.step[part.rows] if isinstance(part, SamplesPart) else value.step
+            if not len(steps) or int(steps.min()) != frame.first_step or int(steps.max()) != frame.last_step:
+                raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")
         pieces.append(Piece(frame.sequence, frame.first_step, frame.last_step, part, size + PIECE_BYTES, rows))
     total = sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
     if not room.fits(*total):
         return None
     room.take(*total)
     return pieces
-
-
-def _check_rows(frame: OpenFrame, steps: Integers) -> None:
-    if not len(steps) or int(steps.min()) != frame.first_step or int(steps.max()) != frame.last_step:
-        raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")

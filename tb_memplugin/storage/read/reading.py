@@ -4,7 +4,7 @@ import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tb_memplugin.schema import NO_SAMPLES, Samples
 from tb_memplugin.storage.files import (
@@ -18,9 +18,9 @@ from tb_memplugin.storage.files import (
     Room,
 )
 from tb_memplugin.storage.frames import Tag
-from tb_memplugin.storage.read.decoding import PIECE_BYTES, DecodedTag, Piece
+from tb_memplugin.storage.read.decoding import PIECE_BYTES, DecodedTag
 from tb_memplugin.storage.read.samples import SamplesPart, join_samples, samples_bytes, tables_of, thinned
-from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, SAMPLES, Stream
+from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, SAMPLES
 
 GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
@@ -57,6 +57,7 @@ class Reading:
         contents: The decoded tags of the current group.
         joined: The samples of the sessions that were read before.
         left_out: Tags without room.
+        others: What all but the activations may still take.
         recorded: Rows of samples that were decoded, also those that were left out again.
         halvings: How often the number of samples was halved.
     """
@@ -69,26 +70,23 @@ class Reading:
         self._can_halve = True
         self._whole: set[Key] = set()  # samples that were not thinned yet
         self._stack = stack
-        self._entered = False
+        self.has_entered = False
         self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
-        self._others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
+        self.others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
 
-    def room_of(self, stream: Stream) -> Room:
-        return self._activations if stream is ACTIVATIONS else self._others
+    def room_of(self, tag: Tag) -> Room:
+        return self._activations if tag.stream == ACTIVATIONS.tag else self.others
 
     def taken(self) -> tuple[int, int]:
-        return MAX_RUN_BYTES - self._others.bytes, MAX_RUN_ROWS - self._others.rows
+        return MAX_RUN_BYTES - self.others.bytes, MAX_RUN_ROWS - self.others.rows
 
     def is_large(self) -> bool:
         return MAX_ACTIVATION_BYTES - self._activations.bytes + self.taken()[0] > LARGE_BYTES
 
-    def enter(self, lock: threading.RLock) -> bool:
-        """Hold `lock` until the run has been read; False if it is held already."""
-        if self._entered:
-            return False
+    def enter(self, lock: threading.RLock) -> None:
+        """Hold `lock` until the run has been read."""
         self._stack.enter_context(lock)
-        self._entered = True
-        return True
+        self.has_entered = True
 
     def over_limit(self) -> list[str]:
         sentence = f"{self.left_out} tags are not shown: the run exceeds the limits of its size"
@@ -111,7 +109,7 @@ class Reading:
             _thin(self.contents)
             self.joined.update((name, thinned(samples)) for name, samples in self.joined.items())
             after = self._samples_taken()
-            self._give(before[0] - after[0], before[1] - after[1])
+            self._give(before, after)
             self._can_halve = after[1] < HALVED * before[1]
             self.halvings += self._can_halve
 
@@ -122,15 +120,14 @@ class Reading:
             before = _taken(whole)
             _thin(whole, self.halvings)
             self.contents |= whole
-            after = _taken(whole)
-            self._give(before[0] - after[0], before[1] - after[1])
+            self._give(before, _taken(whole))
         self._whole.clear()
 
     def join(self, frames: int, samples: int) -> None:
         """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
         freed = frames - min(frames, samples)
-        if not self._others.is_full:
-            self._others.bytes += freed
+        if not self.others.is_full:
+            self.others.bytes += freed
         self._sample_bytes -= freed
 
     def _samples_are_full(self) -> bool:
@@ -141,10 +138,10 @@ class Reading:
         size, rows = _taken(self.contents)
         return size + sum(map(samples_bytes, self.joined.values())), rows + sum(map(len, self.joined.values()))
 
-    def _give(self, size: int, rows: int) -> None:
-        self._others.bytes += size
-        self._others.rows += rows
-        self._sample_bytes -= size
+    def _give(self, before: tuple[int, int], after: tuple[int, int]) -> None:
+        self.others.bytes += before[0] - after[0]
+        self.others.rows += before[1] - after[1]
+        self._sample_bytes -= before[0] - after[0]
 
 
 def _has_samples(tag: Tag) -> bool:
@@ -166,11 +163,11 @@ def _thin(contents: dict[Key, DecodedTag], halvings: int = 1) -> None:
         pieces = sorted((piece for key in keys for piece in contents[key].pieces), key=lambda piece: piece.sequence)
         table, _ = join_samples(tables_of([piece.value for piece in pieces]))
         table = thinned(table, halvings) if len(table) else table
+        size = samples_bytes(table) if len(table) else 0
+        empty: dict[str, Any] = {"value": SamplesPart(NO_SAMPLES, 0, 1), "size": PIECE_BYTES, "rows": 0}
+        full: dict[str, Any] = {"value": SamplesPart(table, 0, 1), "size": PIECE_BYTES + size, "rows": len(table)}
         for key in keys:
-            own = [_holding(piece, table if piece is pieces[0] else NO_SAMPLES) for piece in contents[key].pieces]
-            contents[key] = contents[key].holding(own)
-
-
-def _holding(piece: Piece, table: Samples) -> Piece:
-    size = PIECE_BYTES + (samples_bytes(table) if len(table) else 0)
-    return dataclasses.replace(piece, value=SamplesPart(table, 0, 1), size=size, rows=len(table))
+            own = contents[key].pieces
+            contents[key] = contents[key].holding(
+                [dataclasses.replace(piece, **(full if piece is pieces[0] else empty)) for piece in own]
+            )

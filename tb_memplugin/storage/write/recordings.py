@@ -22,15 +22,10 @@ EVENT_FILE_BEGIN = "events.out.tfevents."
 def hold(path: str) -> int | None:
     """Lock an event file until the returned descriptor is closed; None if it cannot be locked."""
     descriptor = _open(path)
-    if descriptor is not None and not _lock(descriptor, exclusive=True):
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def release(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
+    if descriptor is None or _lock(descriptor, fcntl.LOCK_EX):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def any_live(directory: str) -> bool:
@@ -56,7 +51,7 @@ def is_live(path: str) -> bool:
     if descriptor is None:
         return False
     try:
-        return not _lock(descriptor, exclusive=False)
+        return not _lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
@@ -71,9 +66,9 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _lock(descriptor: int, *, exclusive: bool) -> bool:
+def _lock(descriptor: int, kind: int) -> bool:
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -96,7 +91,9 @@ def write_under(directory: str) -> None:
     """Wait until what this process recorded under a directory is written; log a warning where that takes too long."""
     wanted = _canonical(directory)
     for own, write in list(_writers.items()):
-        if _contains(wanted, own) and not write():
+        separator = "/" if "://" in wanted else os.sep
+        is_inside = own == wanted or own.startswith(wanted.rstrip("/\\") + separator)
+        if is_inside and not write():
             logger.warning("%s is incomplete: traced steps are still being analyzed. Load it again later.", own)
 
 
@@ -107,7 +104,3 @@ def forget_all() -> None:
 
 def _canonical(directory: str) -> str:
     return directory.rstrip("/") if "://" in directory else os.path.realpath(directory)
-
-
-def _contains(outer: str, inner: str) -> bool:
-    return inner == outer or inner.startswith(outer.rstrip("/\\") + ("/" if "://" in outer else os.sep))

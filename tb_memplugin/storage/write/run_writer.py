@@ -1,6 +1,7 @@
 """Writes event files of a run: frames of every stream under rotating tags, in a directory of their own."""
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -81,7 +82,7 @@ class RunWriter:
     ) -> None:
         self._place = os.fspath(run_directory).rstrip("/"), worker
         self._open_file = open_file
-        self._make_directories = make_directories or _make_local_directories
+        self._make_directories = make_directories or functools.partial(os.makedirs, exist_ok=True)
         self._max_file_bytes = max_file_bytes
         self._summarize = summarize
         self._producer: Literal["recorder", "summary", "import"] = producer
@@ -183,7 +184,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Flush and close the file, also if flushing fails. A later record opens it again."""
-        file, self._file = self._file, None
+        file = self._file
         try:
             if file is not None:
                 try:
@@ -191,16 +192,19 @@ class RunWriter:
                 finally:
                     file.close()
         finally:
-            recordings.release(self._mark)
-            self._mark = None
+            self._let_go()
 
     def abandon(self) -> None:
         """Let go of the file without writing: in a forked child it belongs to the parent."""
-        file, self._file = self._file, None
+        file = self._file
+        self._let_go()
         if file is not None:
             file.abandon()
-        recordings.release(self._mark)
-        self._mark = None
+
+    def _let_go(self) -> None:
+        mark, self._mark, self._file = self._mark, None, None
+        if mark is not None:
+            os.close(mark)
 
     def _begin_session(self) -> None:
         self.directory = _free_directory(*self._place)
@@ -237,7 +241,13 @@ class RunWriter:
         if self._open_file is not None:
             return self._begin_file()
         if self._is_taken():
-            self._begin_anew()
+            # A new session, in a directory of its own if another session still records into this one.
+            notes, table = self.info.notes, self._table
+            self._begin_session()
+            for sentence in notes:
+                self.note(sentence)
+            if table is not None:
+                self.layer_table(table)
             return self._opened()
         self._file = LocalRecordFile(self._path, append=True)
         self._mark = recordings.hold(self._path)
@@ -248,15 +258,6 @@ class RunWriter:
         there, earlier = recordings.sessions_in(self.directory), self.info.earlier
         began = there is not None and earlier is not None and there > earlier + 1
         return began or recordings.any_live(self.directory)
-
-    def _begin_anew(self) -> None:
-        """Continue as a new session, in a directory of its own if another session still records into this one."""
-        notes, table = self.info.notes, self._table
-        self._begin_session()
-        for sentence in notes:
-            self.note(sentence)
-        if table is not None:
-            self.layer_table(table)
 
     def _keep(self, add: Callable[[KeptSession, Any], None], record: Any) -> None:
         if self._summarize is not None:
@@ -285,8 +286,9 @@ class RunWriter:
         rows = set()
         for device, figures in samples.devices.items():
             at = int(np.argmax(figures.peak_bytes))
-            if figures.peak_bytes[at] > self._peaks.get(device, -1):
-                self._peaks[device] = int(figures.peak_bytes[at])
+            peak = int(figures.peak_bytes[at])
+            if peak > self._peaks.get(device, -1):
+                self._peaks[device] = peak
                 rows.add(at)
         return sorted(rows)
 
@@ -297,7 +299,3 @@ def _free_directory(run: str, worker: str) -> str:
     names = (worker, *(f"{worker}_process_{number}" if worker else f"process_{number}" for number in range(2, 1000)))
     directories = ("/".join(filter(None, [run, DIRECTORY_NAME, name])) for name in names)
     return next(directory for directory in directories if not recordings.any_live(directory))
-
-
-def _make_local_directories(path: str) -> None:
-    os.makedirs(path, exist_ok=True)

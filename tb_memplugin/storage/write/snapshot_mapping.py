@@ -12,11 +12,7 @@ from tb_memplugin.storage.frames import MAX_STRING_CHARACTERS
 
 
 def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
-    """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0.
-
-    Raises:
-        RecordingError: A field is missing or invalid.
-    """
+    """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0. Raises RecordingError."""
     if not isinstance(fields, Mapping) or "device" not in fields or "in_use_bytes" not in fields:
         raise RecordingError(f"an allocator snapshot needs device and in_use_bytes. Received: {fields!r:.200}")
     known = set(Snapshot.__dataclass_fields__) - {"step", "wall_time", "replay", "held_tensors", "at_failure"}
@@ -44,19 +40,25 @@ def _checked(field: Field, described: Mapping[str, Any], of: str = "") -> Any:
     """The value of a field of a snapshot or of one of its rows; `of` names the row in the error."""
     value: Any = described.get(field.name)
     if field.kind == "texts":
-        return _sentences(described.get(field.name, ()))
+        value = described.get(field.name, ())
+        several = (value,) if isinstance(value, str) else value
+        if not isinstance(several, Sequence) or not all(isinstance(one, str) for one in several):
+            raise RecordingError(f"{field.name} must be a sentence, or a list of sentences. Received: {value!r:.200}")
+        return tuple(several)
     if field.kind == "rows":
-        row = f" of a {field.name} row"
-        return tuple(
-            field.record(**{one.name: _checked(one, given, row) for one in fields_of(field.record)})
-            for given in _rows(described.get(field.name, ()), field.name)
-        )
+        row, rows = f" of a {field.name} row", described.get(field.name, ())
+        if not isinstance(rows, Sequence) or not all(isinstance(one, Mapping) for one in rows):
+            raise RecordingError(f"{field.name} must be a list of mappings. Received: {rows!r:.200}")
+        parts = fields_of(field.record)
+        return tuple(field.record(**{one.name: _checked(one, given, row) for one in parts}) for given in rows)
     if value is None and (field.optional or field.kind == "flag"):
         return None
     if field.choices and value not in field.choices:
         raise RecordingError(f"{field.name}{of} must be one of {', '.join(field.choices)}. Received: {value!r:.100}")
     if field.name == "batch_size":
-        return _batch_size(value)
+        if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 < value <= MAX_BYTES:
+            raise RecordingError(f"batch_size must be a number of examples from 1. Received: {value!r:.100}")
+        return int(value)
     if field.kind == "integer":
         return check_bytes(value, field.name + of)
     if field.kind == "number" and not (isinstance(value, (int, float)) and 0 <= value <= 1):
@@ -66,24 +68,13 @@ def _checked(field: Field, described: Mapping[str, Any], of: str = "") -> Any:
     return {"number": float, "flag": bool}.get(field.kind, str)(value)
 
 
-def _sentences(value: Any) -> tuple[str, ...]:
-    several = (value,) if isinstance(value, str) else value
-    if not isinstance(several, Sequence) or not all(isinstance(one, str) for one in several):
-        raise RecordingError(f"not_available must be a sentence, or a list of sentences. Received: {value!r:.200}")
-    return tuple(several)
-
-
 def is_statistics(fields: Any) -> bool:
     """Whether `fields` is what `tf.config.experimental.get_memory_info` returns: ``current`` and ``peak``."""
     return isinstance(fields, Mapping) and set(fields) == {"current", "peak"}
 
 
 def snapshot_from_statistics(statistics: Mapping[str, Any], device: str) -> Snapshot:
-    """The snapshot at the peak of an allocator whose statistics are known; its step is 0.
-
-    Raises:
-        RecordingError: The figures are no numbers of bytes.
-    """
+    """The snapshot at the peak of an allocator whose statistics are known; its step is 0. Raises RecordingError."""
     check_bytes(statistics["current"], "current")
     return snapshot_from_mapping({"device": device, "in_use_bytes": check_bytes(statistics["peak"], "peak")})
 
@@ -113,15 +104,3 @@ def check_bytes(size: Any, what: str) -> int:
     if not math.isfinite(value) or value < 0 or value != math.floor(value) or value > MAX_BYTES:
         raise RecordingError(f"{what} must be an integer number of bytes from 0. Received: {size!r:.100}")
     return int(size)
-
-
-def _batch_size(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 < value <= MAX_BYTES:
-        raise RecordingError(f"batch_size must be a number of examples from 1. Received: {value!r:.100}")
-    return int(value)
-
-
-def _rows(rows: Any, what: str) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
-        raise RecordingError(f"{what} must be a list of mappings. Received: {rows!r:.200}")
-    return rows
