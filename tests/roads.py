@@ -39,7 +39,19 @@ ROADS = {
     ),
 }
 """Quantity to how the code spells it and the rooms between its source and the page."""
-CONTAINERS = {"Run", "LoadedRun", "FoundDevice", "RunFacts", "Handlers", "Reader", "RunWriter", "Session", "Recording", "App", "Store"}
+CONTAINERS = {*"Run LoadedRun FoundDevice RunFacts Handlers Reader RunWriter Session Recording App Store".split()}
+    "Run",
+    "LoadedRun",
+    "FoundDevice",
+    "RunFacts",
+    "Handlers",
+    "Reader",
+    "RunWriter",
+    "Session",
+    "Recording",
+    "App",
+    "Store",
+}
 FACT = "largest_free_bytes"
 MOST_NAMESAKES = 3
 GENERATED = "frontend/src/schema"

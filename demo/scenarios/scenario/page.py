@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, Verdict, judged
-from tb_memplugin.schema import CATEGORIES
-from tb_memplugin.schema import format_bytes
+from tb_memplugin.schema import CATEGORIES, format_bytes
 
 WORDS = {"true": "True", "true only if": "True only if", "not true": "Not true"}
 LEAST_CHANGE = 0.02

@@ -80,7 +80,10 @@ def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: 
     pool = None if memory_map is None else pool_at(memory_map)
     sizes = (None, None, None) if pool is None else (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)
     categories, layers = _categories(tensors, memory_map, current), _layers(tensors)
-    return DeviceContents(device.name, current, peak, device.capacity_bytes, *sizes, categories, layers)
+    pool_bytes, free_bytes, largest = sizes
+    return DeviceContents(
+        device.name, current, peak, device.capacity_bytes, pool_bytes, free_bytes, largest, categories, layers
+    )
 
 
 def _categories(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
