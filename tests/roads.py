@@ -39,19 +39,8 @@ ROADS = {
     ),
 }
 """Quantity to how the code spells it and the rooms between its source and the page."""
-CONTAINERS = {*"Run LoadedRun FoundDevice RunFacts Handlers Reader RunWriter Session Recording App Store".split()}
-    "Run",
-    "LoadedRun",
-    "FoundDevice",
-    "RunFacts",
-    "Handlers",
-    "Reader",
-    "RunWriter",
-    "Session",
-    "Recording",
-    "App",
-    "Store",
-}
+WHOLES = "Run LoadedRun FoundDevice RunFacts Handlers Reader RunWriter Session Recording App Store"
+CONTAINERS = frozenset(WHOLES.split())
 FACT = "largest_free_bytes"
 MOST_NAMESAKES = 3
 GENERATED = "frontend/src/schema"
