@@ -11,8 +11,7 @@ from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced, p
 
 import tb_memplugin
 from tb_memplugin.fit import Conditions, Predictor, advice, recorded_program, with_advice
-from tb_memplugin.fit.advice import recomputing_fix, simulated_fixes
-from tb_memplugin.fit.segments import units_of
+from tb_memplugin.fit.advice import simulated_fixes
 from tb_memplugin.schema import FIX_KINDS, Fix, Oom, Run, format_bytes
 
 BATCH = 48
@@ -78,15 +77,6 @@ def test_no_fix_contradicts_what_ran(run: Run) -> None:
     assert batch.batch_size is not None and batch.batch_size >= 4
 
 
-def test_units_are_in_the_order_of_the_model_though_random_ops_run_first(refit: Run) -> None:
-    predictor = Predictor.of(refit, "CPU:0")
-    found = units_of(refit, predictor.steps[-1], predictor.layers).found
-    # Masks have no inputs: TensorFlow makes them before the layers whose results they are applied to.
-    begins = [part.begin for _, part in found]
-    assert begins != sorted(begins)
-    assert [unit.first for unit, _ in found] == sorted(unit.first for unit, _ in found)
-
-
 def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> None:
     (oom,) = refit.ooms
     (fix,) = (one for one in oom.fixes if one.kind == "recompute")
@@ -99,16 +89,6 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
     plan = tb_memplugin.plan(refit, budget=fix.budget_bytes)
     segments = tuple(tuple(f"{plan.model}/{name}" for name in segment) for segment in plan.segments)
     assert plan.fits and predictor.passes(48, oom.capacity_bytes, Conditions(recompute=segments))
-
-
-def test_there_is_no_fix_where_no_segments_are_enough(refit: Run) -> None:
-    (oom,) = refit.ooms
-    predictor = Predictor.of(refit, "CPU:0")
-    units = units_of(refit, predictor.steps[-1], predictor.layers)
-    assert recomputing_fix(predictor, units, 48, 20 << 20) is None
-    roomy = oom.capacity_bytes or 0
-    assert recomputing_fix(predictor, units, 48, roomy) is not None
-    assert recomputing_fix(predictor, dataclasses.replace(units, found=()), 48, roomy) is None
 
 
 STEPS = tuple(one.requests for one in make_traced().values())

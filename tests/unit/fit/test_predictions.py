@@ -14,7 +14,7 @@ from tb_memplugin.fit import Conditions, Evidence, Predictor, Reproduced, record
 from tb_memplugin.fit.advice import simulated_fixes
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.evidence import Failure, Ran
-from tb_memplugin.fit.predictor import RESERVE, largest
+from tb_memplugin.fit.predictor import RESERVE
 from tb_memplugin.fit.simulation import exploratory_rows
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, StepRequests, recorded_precision
 
@@ -518,26 +518,3 @@ def test_mixed_precision_is_not_advised_to_a_mixed_run() -> None:
     failed = dataclasses.replace(make_oom(18), batch_size=32, capacity_bytes=100 * MIB, op=None)
     kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), failed)[0]} for one in (TABLE.layers, half())]
     assert "precision" in kinds[0] and kinds[1] == kinds[0] - {"precision"}
-
-
-def searched(passing: set[int] | range, possible: int, ran: int = 0, below: int = 1 << 24) -> tuple[int, list[int]]:
-    """The result of a search and the sizes that it simulated, where no allocator serves more than `possible`."""
-    tried: list[int] = []
-
-    def passes(size: int) -> bool:
-        tried.append(size)
-        return size in passing
-
-    return largest(ran, below, lambda size: size <= possible, passes), tried
-
-
-@pytest.mark.parametrize("real", [1, 2, 50, 193, 196, 197, 198, 199, 200, 5000])
-def test_it_is_the_largest_of_sizes_that_follow_each_other(real: int) -> None:
-    found, tried = searched(range(1, real + 1), possible=max(200, real + real // 20))
-    assert found == real
-    assert len(tried) <= 10 or real < 150  # it goes down from the first possible size
-
-
-def test_a_larger_size_may_pass_where_a_smaller_one_does_not() -> None:
-    passing = {*range(1, 150), 200}
-    assert searched(passing, possible=200)[0] == 200

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from map_cases import memory_map
 
-from tb_memplugin.recorder.base import PrivateDirectory
 from tb_memplugin.recorder.failure import FailureMaps, failure_maps
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles
 from tb_memplugin.schema import MISSING
@@ -53,23 +52,6 @@ def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path
-
-
-def test_dumps_of_ended_processes_are_removed_and_those_of_others_kept(place: pathlib.Path) -> None:
-    # GIVEN the dumps of a process that was killed, and of one that lives, which holds a lock
-    holder = PrivateDirectory("oom")
-    left, used = place / "tb_memplugin_oom_killed", pathlib.Path(holder.path)
-    left.mkdir()
-    for directory in (left, used):
-        (directory / "dump_cpu.1700000000000000").touch()
-    # WHEN another one starts
-    files = DumpFiles()
-    files.acquire()
-    # THEN the killed one's are gone, and later its own
-    assert set(place.iterdir()) == {used, pathlib.Path(os.environ[VARIABLE]).parent}
-    files.release()
-    assert [*place.iterdir()] == [used] and list(used.iterdir()) and VARIABLE not in os.environ
-    holder.remove()
 
 
 def test_the_users_own_prefix_is_used_and_kept(place: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

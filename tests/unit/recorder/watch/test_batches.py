@@ -138,32 +138,6 @@ def test_a_data_set_decides_between_candidates() -> None:
         assert notes.end().size == expected
 
 
-def test_a_function_may_take_its_data_from_around_it() -> None:
-    data = pairs(4)
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def epoch() -> None:
-        for _ in data:
-            pass
-
-    notes = window()
-    notes.given([(), {}], epoch, None)
-    assert notes.end().size == 4
-
-
-def test_a_function_shows_while_it_is_traced_what_its_model_is_given() -> None:
-    notes, function = BatchNotes(), tf.function(lambda: None)
-    mark = notes.tracing()
-    assert notes.function_called(function, mark) is None
-    notes.model_called((tf.ones((8, 3)), tf.ones((2, 2))), {})
-    notes.model_called((), {"inputs": tf.ones((9, 3))})
-    notes.backward_passes += 1
-    known = notes.function_called(function, mark)
-    assert known is not None and known.trains and known.model_inputs == {(8, 3), (9, 3)}
-    # AND it keeps that when it is called again
-    assert notes.function_called(function, notes.tracing()) is known
-
-
 def model(kind: Any = keras.Sequential, **compiled: Any) -> Any:
     made = kind([keras.Input((3,)), keras.layers.Dense(1)])
     made.compile("sgd", "mse", run_eagerly=True, **compiled)

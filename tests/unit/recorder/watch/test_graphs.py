@@ -161,21 +161,6 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
     assert found == {noise.name, looped.name}
 
 
-def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named() -> None:
-    normed = keras.layers.SpectralNormalization(keras.layers.Dense(3))
-    statistics, words = keras.layers.BatchNormalization(), keras.layers.Embedding(5, 3)
-    for layer, shape in ((normed, (None, 3)), (statistics, (None, 3)), (words, (None,))):
-        layer.build(shape)
-
-    def step(tokens: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(statistics(normed(words(tokens), training=True), training=True) ** 2)
-        normed.layer.bias.assign_sub(tape.gradient(loss, normed.layer.bias.value))
-        return loss
-
-    assert unrepeatable(step, tf.constant([1, 2]), normed, statistics, words) == {normed.name}
-
-
 def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(monkeypatch) -> None:
     layer, read = dense(), module.GraphOps
     graphs = [traced(tf.function(lambda values: layer(values)), tf.ones((size, 3))).graph for size in (4, 5, 6)]

@@ -78,33 +78,6 @@ def traced(function: Any) -> tuple[Any, Any]:
     return concrete, call_notes.graphs.get(concrete.graph)
 
 
-def test_each_call_has_the_ops_that_it_made() -> None:
-    layer, optimizer = built(), keras.optimizers.SGD()
-    optimizer.build(layer.trainable_variables)
-
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(X))
-        optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
-        return loss
-
-    calls = call_notes.traced_calls
-    concrete, notes = traced(step)
-    assert call_notes.traced_calls == calls + 4
-    ops = concrete.graph.get_operations()
-    found = {(one.kind, None if one.layer is None else one.layer().name): one for one in notes.spans}
-    assert set(found) == {("layer", "inner"), ("layer", "outer"), ("backward", None), ("update", None)}
-    inner, outer = found["layer", "inner"], found["layer", "outer"]
-    assert (outer.depth, inner.depth) == (0, 1)
-    assert outer.start <= inner.start < inner.end <= outer.end
-    assert "MatMul" in [op.type for op in ops[inner.start : inner.end]]
-    backward, update = found["backward", None], found["update", None]
-    assert outer.end <= backward.start < backward.end <= update.start < update.end
-    # AND the outermost layer is known, and the optimizer that made an update
-    assert layer in call_notes.outermost_layers and layer.inner not in call_notes.outermost_layers
-    assert optimizer in call_notes.optimizers and call_notes.of_thread.stack == []
-
-
 def test_gradients_are_noted_with_their_variables() -> None:
     layer, table = built(), tf.Variable(tf.ones((5, 2)))
 
@@ -221,30 +194,6 @@ def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes:
     assert notes.is_input(batch, between) and notes.is_input(data, math.inf)
     notes.data(data)
     assert not notes.is_input(data, math.inf)
-
-
-def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
-    data, result = eager(), eager()
-    notes.arguments([data])
-    notes.results([result, data])  # a call that returns its argument
-    notes.arguments([data, result])
-    assert notes.is_input(data) and not notes.is_input(result)
-    # AND what an iterator gives is data in any case
-    notes.data(result)
-    assert notes.is_input(result)
-
-
-def test_only_the_first_of_nested_calls_is_the_outermost(notes: InputNotes) -> None:
-    assert [notes.begin(), notes.begin()] == [True, False]
-    notes.end(False)
-    notes.end(True)
-    assert notes.begin() is True
-    notes.end(True)
-    notes.end(None)
-    assert notes.begin() is True
-    found: list[Any] = []
-    tf.function(lambda: found.append(notes.begin()))()
-    assert found == [None]  # it is traced
 
 
 def dense() -> Any:
