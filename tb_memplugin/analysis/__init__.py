@@ -51,6 +51,7 @@ from tb_memplugin.analysis.pool import (
     POOL_SOURCES,
     MemorySegment,
     Part,
+    PoolColumns,
     PoolGrowth,
     PoolHistory,
     PoolSource,

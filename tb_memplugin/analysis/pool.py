@@ -7,11 +7,9 @@ bytes in use; the ledger divides the latter by category.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_memplugin.analysis.composition import overview
 from tb_memplugin.analysis.facts import device_phase
@@ -29,7 +27,6 @@ from tb_memplugin.schema import (
     group_sums,
     measured_pools,
     optional_values,
-    values_of,
 )
 
 MAX_SENTENCES = 30
@@ -126,16 +123,31 @@ its failed allocation."""
 UNKNOWN, TRACED, MEASURED, FAILED = range(4)
 
 
-class PoolSteps(NamedTuple):
-    """The pool at the rows of an `overview`, and its changes between steps at which it is known, by session.
+class PoolColumns(NamedTuple):
+    """The pool at the rows of an `overview`: one value per row, int64 with `MISSING` but for two columns of float64.
 
-    Columns have one value per row, int64 with `MISSING` but for ``fragmentation`` (float64, NaN). ``pool_source`` is an
-    index into `POOL_SOURCES` and says when ``pool_bytes``, ``largest_free_bytes`` and ``fragmentation`` were so;
-    ``peak_bytes`` of traced steps are those of the ledger, and ``rounding_bytes`` are known only there.
+    ``pool_source`` is an index into `POOL_SOURCES` and says when the three after it were so; ``peak_bytes`` of traced
+    steps are those of the ledger, and ``rounding_bytes`` are known only there.
     """
 
+    step: Integers
+    wall_time: Floats
+    session: Integers
+    in_use_bytes: Integers
+    peak_bytes: Integers
+    capacity_bytes: Integers
+    pool_source: Integers
+    pool_bytes: Integers
+    largest_free_bytes: Integers
+    fragmentation: Floats  # NaN if unknown
+    rounding_bytes: Integers
+
+
+class PoolSteps(NamedTuple):
+    """The pool at the rows of an `overview`, and its changes between steps at which it is known, by session."""
+
     total_rows: int
-    columns: Mapping[str, npt.NDArray[Any]]
+    columns: PoolColumns
     growths: tuple[PoolGrowth, ...]
     sentences: tuple[str, ...]
 
@@ -163,18 +175,19 @@ def pool_steps(
         pool[row] = at_peak.pool_bytes
         largest[row] = MISSING if at_peak.largest_free_bytes is None else at_peak.largest_free_bytes
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
-    columns: dict[str, npt.NDArray[Any]] = {
-        **values_of(view.rows, "step", "wall_time"),
-        "session": _session_numbers(run, view.rows.wall_time),
-        "in_use_bytes": figures.in_use_bytes,
-        "peak_bytes": peak,
-        "capacity_bytes": figures.capacity_bytes,
-        "pool_source": source,
-        "pool_bytes": pool,
-        "largest_free_bytes": largest,
-        "fragmentation": ratio,
-        "rounding_bytes": rounding,
-    }
+    columns = PoolColumns(
+        view.rows.step,
+        view.rows.wall_time,
+        _session_numbers(run, view.rows.wall_time),
+        figures.in_use_bytes,
+        peak,
+        figures.capacity_bytes,
+        source,
+        pool,
+        largest,
+        ratio,
+        rounding,
+    )
     return PoolSteps(view.total_rows, columns, *_growths(run, device))
 
 
@@ -206,21 +219,21 @@ def pool_history(run: Run, device: str) -> PoolHistory:
     """The rows with a known pool, in spans of equal session, source and pool. Free bytes are the pool minus the bytes
     allocated at the same time: at step end in measured rows, at the peak in others."""
     pool = pool_steps(run, device, device_phase(run, device), None, None, limit=None)
-    is_known = pool.columns["pool_source"] != UNKNOWN
-    at = {name: column[is_known] for name, column in pool.columns.items()}
-    free = at["pool_bytes"] - np.where(at["pool_source"] == MEASURED, at["in_use_bytes"], at["peak_bytes"])
-    key = np.stack([at["session"], at["pool_source"], at["pool_bytes"]], axis=1)
+    is_known = pool.columns.pool_source != UNKNOWN
+    at = PoolColumns(*(column[is_known] for column in pool.columns))
+    free = at.pool_bytes - np.where(at.pool_source == MEASURED, at.in_use_bytes, at.peak_bytes)
+    key = np.stack([at.session, at.pool_source, at.pool_bytes], axis=1)
     cuts = np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1
     spans = []
     for rows in np.split(np.arange(len(key)), cuts) if len(key) else ():
-        largest, ratio = at["largest_free_bytes"][rows], at["fragmentation"][rows]
+        largest, ratio = at.largest_free_bytes[rows], at.fragmentation[rows]
         largest, ratio = largest[largest != MISSING], ratio[~np.isnan(ratio)]
         span = PoolSpan(
-            first_step=int(at["step"][rows[0]]),
-            last_step=int(at["step"][rows[-1]]),
+            first_step=int(at.step[rows[0]]),
+            last_step=int(at.step[rows[-1]]),
             known_steps=len(rows),
-            source=POOL_SOURCES[int(at["pool_source"][rows[0]])],
-            pool_bytes=int(at["pool_bytes"][rows[0]]),
+            source=POOL_SOURCES[int(at.pool_source[rows[0]])],
+            pool_bytes=int(at.pool_bytes[rows[0]]),
             least_free_bytes=int(free[rows].min()),
             most_free_bytes=int(free[rows].max()),
             least_largest_free_bytes=int(largest.min()) if len(largest) else None,

@@ -202,10 +202,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),
         *(field.name for field in schema.fields_of(schema.DeviceSamples)),
     ),
-    "POOL_COLUMNS": (
-        *("step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"),
-        *("pool_source", "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
-    ),
+    "POOL_COLUMNS": analysis.PoolColumns._fields,
     "MAP_COLUMNS": schema.column_names(schema.MemoryMap, "chunks"),
     "TIMELINE_COLUMNS": schema.column_names(schema.Timeline, "allocations"),
 }

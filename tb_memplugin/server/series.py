@@ -129,7 +129,7 @@ class Series(Lookup):
             "growths": as_json(pool.growths),
             "sentences": list(pool.sentences),
         }
-        return Columns(fields, pool.columns)
+        return Columns(fields, pool.columns._asdict())
 
     def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
         of_worker = self.find_device(source, run, stretch.device, stretch.session).run

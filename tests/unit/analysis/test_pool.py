@@ -45,7 +45,7 @@ def run_of(
 
 def pool_of(run: Run, limit: int = 10_000) -> Any:
     pool = pool_steps(run, DEVICE, "train", None, None, limit)
-    return types.SimpleNamespace(**pool.columns, growths=pool.growths, sentences=pool.sentences)
+    return types.SimpleNamespace(**pool.columns._asdict(), growths=pool.growths, sentences=pool.sentences)
 
 
 def figures(pool: Any) -> list[tuple[str, int | None, int | None]]:
