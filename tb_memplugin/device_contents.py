@@ -7,6 +7,7 @@ from tb_memplugin.schema import Category, clean, counted, format_bytes, format_t
 
 LAYERS = 10  # largest layers that are printed
 NAMES = 3  # most models that are named
+_KINDS = {None: "", True: "trainable ", False: "frozen "}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +98,9 @@ class MemorySummary:
         yield text(f"Memory of {noun} {named}{more}{when}")
         for device in self.devices:
             yield text(_head(device))
-            categories = [(_name(one), format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
+            names = [_KINDS[one.trainable] + one.category.replace("_", " ") for one in device.categories]
+            sizes = [(format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
+            categories = [(name, *size) for name, size in zip(names, sizes, strict=True)]
             allocated = ("allocated", format_bytes(device.allocated_bytes), "")
             yield table(("category", "size", "tensors"), [*categories, allocated])
             layers = [(one.layer, one.weight_bytes, one.other_bytes) for one in device.layers[:LAYERS]]
@@ -113,8 +116,3 @@ def _head(device: DeviceContents) -> str:
         return head
     reserved, free = format_bytes(device.pool_bytes), format_bytes(device.free_bytes)
     return f"{head}\n{reserved} reserved, {free} free, largest free chunk {format_bytes(device.largest_free_bytes)}"
-
-
-def _name(one: CategorySum) -> str:
-    word = one.category.replace("_", " ")
-    return word if one.trainable is None else f"{'trainable' if one.trainable else 'frozen'} {word}"

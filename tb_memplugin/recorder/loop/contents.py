@@ -78,7 +78,9 @@ def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
 def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: MemoryMap | None) -> DeviceContents:
     current, peak = allocator.memory_info(device.name)
     pool = None if memory_map is None else pool_at(memory_map)
-    sizes = (None, None, None) if pool is None else (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)
+    sizes: tuple[int | None, int | None, int | None] = (None, None, None)
+    if pool is not None:
+        sizes = (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)
     categories, layers = _categories(tensors, memory_map, current), _layers(tensors)
     pool_bytes, free_bytes, largest = sizes
     return DeviceContents(

@@ -1,5 +1,6 @@
 """Counters of a program: what is kept of them, the memory left by earlier sessions, and the objects that it keeps."""
 
+import collections
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ class CounterRows:
         self._lock = threading.Lock()
         self._last: dict[tuple[str, str | None], Value] = {}
         self._rows: list[tuple[int, Value]] = []
-        self._kept: dict[tuple[str, str | None], int] = {}
+        self._kept: collections.Counter[tuple[str, str | None]] = collections.Counter()
         self._pending: dict[tuple[str, str | None], tuple[int, Value]] = {}
 
     def add(self, step: int, values: Sequence[Any]) -> None:
@@ -39,7 +40,7 @@ class CounterRows:
             for key, value in now.items():
                 if self._last.get(key, (None,) * 5)[2:4] == value[2:4]:
                     continue
-                self._kept[key] = self._kept.get(key, 0) + 1
+                self._kept[key] += 1
                 if self._kept[key] <= DENSE_ROWS:
                     self._rows.append((step, value))
                 else:
@@ -118,13 +119,9 @@ class ProgramCounts:
     def _look(self) -> float:
         began = time.thread_time()
         arrays, iterators = kept_objects()
-        self._kept = [
-            *(
-                ("kept_arrays", one.holder, one.number, MISSING if one.size is None else one.size, None)
-                for one in arrays
-            ),
-            *(("kept_iterators", one.holder, one.number, MISSING, None) for one in iterators),
-        ]
+        sized = [(one, MISSING if one.size is None else one.size) for one in arrays]
+        self._kept = [("kept_arrays", one.holder, one.number, size, None) for one, size in sized]
+        self._kept += [("kept_iterators", one.holder, one.number, MISSING, None) for one in iterators]
         seconds = time.thread_time() - began
         self._spent_seconds += seconds
         return seconds

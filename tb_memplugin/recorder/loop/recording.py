@@ -269,8 +269,7 @@ class Recording:
 
         def replay(device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts) -> OwnedMap | None:
             nonlocal failed  # so that its analysis finds the same owners
-            replayed = self.tracer.failed_step
-            found = self._faults.run(REPLAYS, replayed, failed, device, memory_map, request, now)
+            found = self._faults.run(REPLAYS, self.tracer.failed_step, failed, device, memory_map, request, now)
             failed, owned = found or (failed, None)
             return owned
 

@@ -37,6 +37,7 @@ from tb_memplugin.storage.write import recordings
 logger = logging.getLogger("tb_memplugin")
 
 _STEPS = "must be integers from 0 to 2**53 - 1"
+_INCOMPLETE = "the memory run may be incomplete: its last records could not be written in time"
 
 _by_place: "weakref.WeakValueDictionary[tuple[str, str], Session]" = weakref.WeakValueDictionary()
 """By run directory, as in `Settings`, and worker name."""
@@ -105,10 +106,7 @@ class Session:
         if not self.closed:
             self.close_without_waiting()
             if self.recording is not None and not wait():
-                self.warn_incomplete()
-
-    def warn_incomplete(self) -> None:
-        self.faults.warn("the memory run may be incomplete: its last records could not be written in time")
+                self.faults.warn(_INCOMPLETE)
 
     def close_without_waiting(self) -> None:
         self.end_step()
@@ -193,7 +191,7 @@ class Session:
             self.faults.run(RECORDING, self._active.tracer.before_data, phase)
 
     def check_layers(self) -> None:
-        """Check whether the layer table changed; without this it is checked every few seconds."""
+        """Check whether the layer table changed, as is done every few seconds."""
         if self._active is not None:
             self.faults.run(RECORDING, self._active.check_layers)
 
@@ -297,7 +295,7 @@ def _close_all() -> None:
         session.close_without_waiting()
     if not wait():  # once for all, also for sessions that were dropped
         for session in unclosed:
-            session.warn_incomplete()
+            session.faults.warn(_INCOMPLETE)
     reason = (
         "the memory recorder waits for up to %d s until TensorFlow gives up a request to the file system of a run: "
         "the process would be aborted otherwise"

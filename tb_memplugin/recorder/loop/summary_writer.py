@@ -34,7 +34,6 @@ class SummaryWriter:
         self._pending_values = 0
         self._drained = time.monotonic()
         self._lock = threading.RLock()
-        self._described = False
         for name in ("flush", "close"):  # which write the buffered activations first
             setattr(writer, name, self._drained_first(getattr(writer, name)))
         abandon_in_child(self)
@@ -79,8 +78,7 @@ class SummaryWriter:
             self._keep_alive = None
 
     def _write(self, stream: str, step: int, record: Any) -> None:
-        if not self._described:
-            self._described = True
+        if stream != "meta" and "meta" not in self._rotations:
             versions = {"tb_memplugin": __version__}
             self._write("meta", step, SessionInfo(self._session, time.time(), "summary", versions, ()))
         rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))

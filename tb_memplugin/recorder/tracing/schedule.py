@@ -76,7 +76,7 @@ class TraceSchedule:
         self._trace_steps = self._trace_steps or frozenset()
 
     def wants(self, phase: str, step: int, elapsed_seconds: float) -> Wish | None:
-        """How to trace the next step, None for not at all; `elapsed_seconds` counts from the recorder's start."""
+        """How to trace the next step; `elapsed_seconds` counts from the recorder's start."""
         if self._trace_steps is not None:
             if phase != "train" or not self._trace_steps:
                 return None
@@ -135,7 +135,7 @@ class TraceSchedule:
         self._last_cost_seconds = cost_seconds
 
     def add_cost(self, seconds: float) -> None:
-        """Add recording time outside of a trace: analysis on the background thread, memory maps."""
+        """Add recording time outside of a trace."""
         self._spent_seconds += seconds
 
     def affordable(self, elapsed_seconds: float) -> bool:
