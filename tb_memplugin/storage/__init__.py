@@ -2,11 +2,26 @@
 
 Records of `schema` become frames under rotating tags of event files (`frames`, `write`); files or TensorBoard's data
 provider give them back (`files`), they are checked and decoded within limits (`read`), and joined to sessions and
-runs. A `Reader` caches that; the server, exports and the command line ask it, the recorder calls `write`.
+runs. A `Reader` caches that; the server, exports and the command line ask it, the recorder calls `write` and imports
+no reader.
 """
 
-from tb_memplugin.storage.cache import given_back
-from tb_memplugin.storage.catalog import RunTags, no_records, of_session, of_worker, workers_of
-from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
-from tb_memplugin.storage.run_reader import LoadedRun, Reader
-from tb_memplugin.storage.sessions import limited
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tb_memplugin.storage.cache import given_back
+    from tb_memplugin.storage.catalog import RunTags, no_records, of_session, of_worker, workers_of
+    from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
+    from tb_memplugin.storage.run_reader import LoadedRun, Reader
+    from tb_memplugin.storage.sessions import limited
+
+_MODULES = ("cache", "catalog", "rollups", "run_reader", "sessions")
+
+
+def __getattr__(name: str) -> Any:
+    for module in _MODULES if not name.startswith("_") else ():
+        found = importlib.import_module(f"tb_memplugin.storage.{module}")
+        if name in vars(found):
+            return vars(found)[name]
+    raise AttributeError(f"tb_memplugin.storage has no attribute {name!r}")

@@ -33,7 +33,7 @@ def test_what_is_wrong_is_said_with_what_to_do() -> None:
 
 
 def test_a_training_goes_on_until_its_steps_are_traced_however_little_time_it_has() -> None:
-    assert run_child("from tb_memplugin.cli.doctor import checks; answer(checks._recording(0.0))")[0] is True
+    assert run_child("from tb_memplugin.cli import doctor; answer(doctor._recording(0.0))")[0] is True
 
 
 @pytest.mark.long

@@ -274,7 +274,9 @@ class _StandIn:
         self.graphs = [weakref.ref(graph) for graph in graphs]
         self._name, self._registry = name, registry
         for graph in graphs:
-            vars(graph).setdefault(_LENT, {})[name] = entry
+            if not hasattr(graph, _LENT):  # a graph may have slots instead of a dictionary
+                setattr(graph, _LENT, {})
+            getattr(graph, _LENT)[name] = entry
         registry[name] = {**entry, "type": self}
 
     def lent(self) -> dict[str, Any] | None:
