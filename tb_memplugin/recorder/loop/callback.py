@@ -139,7 +139,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase. Inside a `fit` of the
         recorded model, Keras does not call `set_model` when the other model's call has ended."""
         other = self._other
-        if other is None or other.has_ended():  # by an exception that the program caught
+        if other is None:
+            return False
+        if other.has_ended():  # by an exception that the program caught
             self._other = None
             return False
         self._other_phases += phases
