@@ -91,6 +91,9 @@ def test_any_sequence_matches_a_plain_allocator(steps: list[tuple[bool, int, int
             assert int(taken.bytes[rows].sum()) == size
             used = taken.state[rows] == IN_USE
             assert (used[:-1] | used[1:]).all()
+        # AND a simulator goes on from it as this one does
+        again = Simulator(taken)
+        assert again.chunks() == chunks and again.choose(requested) == simulator.choose(requested)
 
 
 def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:

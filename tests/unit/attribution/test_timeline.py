@@ -156,12 +156,33 @@ def test_every_moment_has_the_allocators_bytes() -> None:
     assert int(taken.rounding_bytes[dw]) == 24
 
 
-def test_the_bands_are_the_passes() -> None:
-    step = one_step()
-    step.run("up", [(0x70000, 256)], [(0x70000, 256)])
-    taken, _ = worked(step.trace(), STEP_FACTS)
-    bands = [(band.name, band.start, band.end) for band in taken.bands]
-    assert bands == [("forward", 0, 3), ("backward", 3, 9), ("update", 9, 10)]
+AGAIN = dataclasses.replace(
+    STEP_FACTS, graphs=graph(**dict(STEP_FACTS.graphs[0].ops), rematerialized=OpFact("m/a", "forward"))
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "bands"),
+    [
+        (["a b da up"], [("forward", 0, 4), ("backward", 4, 7), ("update", 7, 8)]),
+        # Recomputation does not begin another step
+        (["a da rematerialized da"], [("forward", 0, 2), ("backward", 2, 8)]),
+        # Updates within the backward pass have a band
+        (
+            ["a b da up da up", "a da", "a"],
+            [
+                *(("forward", 0, 4), ("backward", 4, 7), ("backward_and_update", 7, 10), ("update", 10, 12)),
+                *(("forward", 13, 14), ("backward", 14, 16), ("forward", 17, 19)),
+            ],
+        ),
+    ],
+)
+def test_the_bands_are_the_passes(steps: list[str], bands: list[tuple[str, int, int]]) -> None:
+    step = Recorder()
+    for op in " ".join(steps).split():
+        step.run(op, [(0x1000, 256)], [(0x1000, 256)])
+    taken, _ = worked(step.trace(), AGAIN)
+    assert [(band.name, band.start, band.end) for band in taken.bands] == bands
 
 
 def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none() -> None:
@@ -179,35 +200,6 @@ def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none() -> 
     assert [band.name for band in worked_steps(2).bands] == ["forward", "backward", "update"] * 2
     many = worked_steps(101)
     assert many.bands == () and "more than" in many.not_available[-1]
-
-
-def test_recomputation_does_not_begin_another_step() -> None:
-    again = OpFact("m/a", "forward")
-    facts = dataclasses.replace(STEP_FACTS, graphs=graph(**dict(STEP_FACTS.graphs[0].ops), rematerialized=again))
-    step = Recorder()
-    step.run("a", [(0x1000, 4096)])
-    step.run("da", [(0x20000, 16384)])
-    step.run("rematerialized", [(0x90000, 4096)])
-    step.run("da", [(0xA0000, 16384)])
-    taken, _ = worked(step.trace(), facts)
-    assert [band.name for band in taken.bands] == ["forward", "backward"]
-
-
-def test_updates_within_the_backward_pass_have_a_band() -> None:
-    step = Recorder()
-    for ops in (("a", "b", "da", "up", "da", "up"), ("a", "da"), ("a",)):
-        for op in ops:
-            step.run(op, [(0x1000, 256)], [(0x1000, 256)])
-    taken, _ = worked(step.trace(), STEP_FACTS)
-    assert [(band.name, band.start, band.end) for band in taken.bands] == [
-        ("forward", 0, 4),
-        ("backward", 4, 7),
-        ("backward_and_update", 7, 10),
-        ("update", 10, 12),
-        ("forward", 13, 14),
-        ("backward", 14, 16),
-        ("forward", 17, 19),
-    ]
 
 
 def test_variable_owns_its_new_chunk_once_the_old_one_is_freed() -> None:

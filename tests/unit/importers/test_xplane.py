@@ -18,7 +18,7 @@ from profile_cases import MESSAGES
 
 from tb_memplugin.attribution import AttributedStep, facts_from_names
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers import device_name, hlo_class, read_module, read_traces
+from tb_memplugin.importers import device_name, hlo_class, read_module, read_traces, wire
 from tb_memplugin.importers.hlo import buffer_shape
 from tb_memplugin.importers.xplane import in_allocator_order
 from tb_memplugin.schema import DTYPE_BYTES, AllocationTrace, TensorShape
@@ -222,6 +222,19 @@ def test_order_is_repaired_from_the_bytes_in_use_and_missing_events_are_counted(
     for kept, gaps in (([0, 2, 1, 4, 3], 0), ([0, 1, 3], 1)):
         order, missed = in_allocator_order(change[kept], in_use[kept])
         assert missed == gaps and np.asarray(kept)[order].tolist() == sorted(kept)
+
+
+@given(st.lists(st.tuples(st.integers(-(1 << 63), (1 << 63) - 1), st.binary(max_size=200)), max_size=20))
+def test_messages_read_in_parallel_or_split_are_those_of_protobuf(rows: list[tuple[int, bytes]]) -> None:
+    parts = [MESSAGES["XStat"](int64_value=number, str_value=text).SerializeToString() for number, text in rows]
+    messages = wire.joined(parts)
+    numbers, texts = wire.select(messages, 8 * 4 + wire.VARINT, 8 * 5 + wire.LENGTH)
+    assert numbers.column(len(rows)).tolist() == [number for number, _ in rows]
+    read = dict(zip(texts.message.tolist(), wire.texts(texts.inner(messages.data)), strict=True))
+    assert read == {at: text for at, (_, text) in enumerate(rows) if text}
+    whole = wire.split(messages.data, 0, len(messages.data))
+    assert whole.of(8 * 4).value.tolist() == [number for number, _ in rows if number]
+    assert wire.texts(whole.of(8 * 5 + wire.LENGTH).inner(messages.data)) == [text for _, text in rows if text]
 
 
 def test_device_names() -> None:

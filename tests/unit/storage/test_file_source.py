@@ -8,17 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
 
-import fsspec
 import numpy as np
 import pytest
-from reading_cases import MIB, event_files, make_samples, write_small_run
+from reading_cases import event_files, make_samples, write_small_run
 from tensorboard import errors
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.data import provider as provider_lib
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.storage.files import FileSource, ProviderSource, SourceError, TagContent, file_source, provider_source
-from tb_memplugin.storage.frames import Tag, codec, frame_summary, tfrecord
+from tb_memplugin.storage.frames import Tag, frame_summary, tfrecord
 from tb_memplugin.storage.write import RunWriter
 
 
@@ -131,32 +130,6 @@ def test_a_log_directory_may_be_the_run_or_its_memory_directory(tmp_path: pathli
     write_small_run(tmp_path / "exp")
     assert list(FileSource(tmp_path / "exp").listing()) == ["memory"]
     assert list(FileSource(str(tmp_path / "exp" / "memory") + "/").listing()) == ["."]
-
-
-def test_several_files_of_one_session_are_one(tmp_path: pathlib.Path) -> None:
-    # GIVEN a writer that begins a new file after each flush, as on remote file systems
-    writer = RunWriter(tmp_path / "exp", max_file_bytes=1)
-    for first in range(0, 40, 10):
-        writer.samples(make_samples(range(first, first + 10), [MIB] * 10))
-        writer.flush()
-    writer.close()
-    assert len(event_files(tmp_path)) == 5
-    contents = all_contents(FileSource(tmp_path)).values()
-    frames = [frame.data for content in contents if content.tag.startswith("samples") for frame in content.frames]
-    assert [codec.decode(data).sequence for data in frames] == [0, 1, 2, 3]
-
-
-def test_a_remote_file_system_is_read() -> None:
-    files = fsspec.filesystem("memory")
-    writer = RunWriter(
-        "memory://logs/exp",
-        open_file=lambda path: RecordWriter(files.open(path, "wb")),
-        make_directories=lambda path: files.makedirs(path, exist_ok=True),
-    )
-    writer.samples(make_samples(range(10), range(10)))
-    writer.close()
-    found = {(run, tag.split("/")[0]) for run, tag in all_contents(FileSource("memory://logs"))}
-    assert found == {("exp/memory", stream) for stream in ("meta", "samples", "peak")}
 
 
 LARGE = tensor_shape_pb2.TensorShapeProto(dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)])
@@ -363,14 +336,6 @@ def test_batches_stay_below_what_an_answer_may_hold(monkeypatch: pytest.MonkeyPa
     provider = Provider({"r": {f"samples/s/{at}": [bytes(1_000)] for at in range(64)}})
     read_all(source(provider))
     assert provider.batches[0] == 16 and max(provider.batches[1:]) <= 4
-
-
-def test_an_answer_over_the_limit_is_asked_for_in_smaller_parts() -> None:
-    # GIVEN a data server that answers at most five tags at once
-    data = {"r": {f"samples/s/{at}": [b"x"] for at in range(40)}}
-    provider = Provider(data, fails=lambda pairs: len(pairs) > 5)
-    # THEN all of them are read
-    assert len(read_all(source(provider))) == 40
 
 
 def test_one_tag_that_cannot_be_converted_costs_itself() -> None:

@@ -29,6 +29,26 @@ class Store(MemoryFileSystem):
         return str(super()._strip_protocol(path.removeprefix(f"{cls.protocol}://")))
 
 
+class KeepingStore(Store):
+    """The same store, whose listings are kept, as the file system of Google Cloud Storage does."""
+
+    protocol = "keeping"
+    kept: ClassVar[dict[str, Any]] = {}
+
+    def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
+        path = self._strip_protocol(path)
+        if path not in self.kept or not self.dircache.use_listings_cache:
+            self.kept[path] = super().ls(path, detail=True)
+        return self.kept[path] if detail else [entry["name"] for entry in self.kept[path]]
+
+    def info(self, path: str, **more: Any) -> Any:
+        path = self._strip_protocol(path)
+        for entry in self.kept.get(self._parent(path), ()) if self.dircache.use_listings_cache else ():
+            if entry["name"] == path:
+                return entry
+        return super().info(path)
+
+
 class RefusingStore(Store):
     """The same store, which refuses to say what the path `refused` is."""
 
@@ -83,10 +103,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> type[FaultyStore]:
 
 @pytest.fixture
 def written() -> Iterator[Store]:
+    fsspec.register_implementation("keeping", KeepingStore, clobber=True)
     fsspec.register_implementation("refusing", RefusingStore, clobber=True)
     yield Store()
     RefusingStore.refused = ""
     Store.store.clear()
+    KeepingStore.kept.clear()
 
 
 def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathlib.Path) -> None:
@@ -99,6 +121,18 @@ def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathli
     with pytest.raises(SourceError, match=r"cannot be read now: .*oci"):
         files.log_directory("oci://bucket/runs")
     assert not files.is_readable("oci://bucket/runs")
+
+
+def test_a_growing_run_is_seen_in_a_store_that_keeps_its_listings(written: Store) -> None:
+    written.pipe("/bucket/exp/a", b"0123456789")
+    assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a"]
+    assert files.state("keeping://bucket/exp/a").length == 10
+    # WHEN the file is replaced by a longer one, and another one comes
+    written.pipe({"/bucket/exp/a": b"0123456789abcdef", "/bucket/exp/b": b"0"})
+    # THEN the next listing has both
+    assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a", "b"]
+    assert files.state("keeping://bucket/exp/a").length == 16
+    assert files.reader("keeping://bucket/exp/a")(10, 6) == b"abcdef"
 
 
 def test_a_run_of_unknown_kind_is_damage_and_does_not_vanish(store: type[FaultyStore]) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import pathlib
+import threading
 import tracemalloc
 import types
 from typing import Any
@@ -97,6 +98,31 @@ def test_a_lack_of_memory_is_damage_of_the_run(tmp_path: pathlib.Path, monkeypat
     assert damage and all("not enough memory to read it" in sentence for sentence in damage)
     monkeypatch.setattr(reader_module, "session_from_pieces", no_memory)
     assert read_run(tmp_path).damage == ("the run is not shown: there is not enough memory for it",)
+
+
+def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a reader that is in the middle of one run
+    write_small_run(tmp_path / "slow")
+    write_small_run(tmp_path / "quick")
+    source, reader = FileSource(tmp_path), Reader()
+    inside, release, waited = threading.Event(), threading.Event(), list[bool]()
+    original = reader_module.session_from_pieces
+
+    def wait(*args: Any) -> Any:
+        if threading.current_thread().name == "slow":
+            inside.set()
+            waited.append(release.wait(10))
+        return original(*args)
+
+    monkeypatch.setattr(reader_module, "session_from_pieces", wait)
+    thread = threading.Thread(target=lambda: reader.run(source, "slow"), name="slow")
+    thread.start()
+    assert inside.wait(30)
+    # THEN another one is read meanwhile
+    assert len(reader.run(source, "quick").run.samples)
+    release.set()
+    thread.join(30)
+    assert waited == [True]
 
 
 def test_activations_over_the_limit_are_counted_without_decoding_them(

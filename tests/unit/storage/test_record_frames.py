@@ -33,17 +33,20 @@ from tb_memplugin.schema import (
     Field,
     GroupBytes,
     HeldTensorGroup,
+    LedgerRow,
     Replay,
     Samples,
     SessionInfo,
+    Snapshot,
     TracedPeak,
     WorkerSummary,
+    as_json,
     fields_of,
     join_rows,
     stored_fields,
     take_rows,
 )
-from tb_memplugin.schema.fields import MAX_ADDRESS
+from tb_memplugin.schema.fields import MAX_ADDRESS, Size
 from tb_memplugin.storage.files import Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, read_frame
 from tb_memplugin.storage.read import ACTIVATION_HEADS, decode_tag
@@ -239,6 +242,29 @@ def test_rows_over_the_limit_are_neither_written_nor_read() -> None:
     }
     with pytest.raises(FormatError, match="over the limit of 4096"):
         read_frame(Counters, dataclasses.replace(frame, tables={"counters": long}))
+
+
+@dataclasses.dataclass(frozen=True)
+class WiderRow(LedgerRow):
+    chunks: Size | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class WiderSnapshot(Snapshot):
+    ledger: tuple[WiderRow, ...]  # type: ignore[assignment]
+
+
+def test_a_new_field_of_a_row_is_stored_checked_and_answered_by_its_declaration_alone() -> None:
+    rows = tuple(WiderRow(**vars(row), chunks=at) for at, row in enumerate(SNAPSHOT.ledger))
+    wider = WiderSnapshot(**{**vars(SNAPSHOT), "ledger": rows})
+    frame = frame_of("snapshots", wider, 0)
+    read_back = read_frame(WiderSnapshot, codec.decode(codec.encode(frame)))
+    assert equal(read_back, wider)
+    assert as_json(read_back)["ledger"][1]["chunks"] == 1
+    with pytest.raises(FormatError, match="chunks"):
+        read_frame(
+            WiderSnapshot, spoiled(codec.decode(codec.encode(frame)), "ledger", "chunks", np.full(len(rows), -5))
+        )
 
 
 def test_a_frame_without_rows_is_not_written() -> None:

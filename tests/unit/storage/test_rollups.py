@@ -153,6 +153,18 @@ def test_one_that_is_still_being_written_is_skipped(tmp_path: pathlib.Path, cut:
     assert tail.frame is not None and tail.frame.step == 19
 
 
+def test_a_damaged_one_is_no_roll_up(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path, 3)
+    whole = path.read_bytes()
+    place = whole.rindex(b"rollups/")
+    for at in (place - 30, place + 100):  # its header, its content
+        damaged = bytearray(whole)
+        for byte in range(at, at + 8):
+            damaged[byte] ^= 0x5A
+        path.write_bytes(damaged)
+        assert tail_of(path) == Tail(None, None, "its newest roll-up is damaged")
+
+
 @pytest.mark.parametrize(("after", "missing"), [(1, "it has no roll-up"), (900, "it has no roll-up"), (0, None)])
 def test_a_file_without_one_says_so_if_it_has_samples(tmp_path: pathlib.Path, after: int, missing: str | None) -> None:
     assert tail_of(write(tmp_path, 0, after)) == Tail(None, None, missing)

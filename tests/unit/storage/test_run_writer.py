@@ -154,18 +154,6 @@ def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypat
     writer.close()
 
 
-def test_each_session_has_a_roll_up_of_its_own(tmp_path: pathlib.Path) -> None:
-    for first in (0, 5):
-        writer = RunWriter(tmp_path / "run", summarize=summarize_session)
-        writer.samples(make_samples(range(first, first + 10), [100] * 10))
-        writer.end()
-        writer.close()
-    found = rollups_of(tmp_path)
-    assert len({session for session, _, _ in found}) == 2
-    assert sorted((rollup.first_step, rollup.last_step) for _, _, rollup in found) == [(0, 9), (5, 14)]
-    assert all(rollup.ended for _, _, rollup in found)
-
-
 def test_a_session_says_how_many_were_there_before(tmp_path: pathlib.Path) -> None:
     first = RunWriter(tmp_path / "exp")
     first.samples(make_samples([1, 2, 3], [1, 2, 3], start=5000.0))
