@@ -70,3 +70,11 @@ def words_above_the_fold(frame: FrameLocator) -> list[str]:
     """Each word and figure in the window, fields' values included; texts of canvases, such as the axes', are not."""
     found: list[str] = frame.locator("body").evaluate(WORDS)
     return found
+
+
+def text_of(frame: FrameLocator, selector: str) -> str:
+    """A text on the first screen, with plain blanks."""
+    place = frame.locator(selector)
+    box = place.bounding_box()
+    assert box is not None and box["y"] + box["height"] <= 900, f"{selector} is not on the first screen"
+    return place.inner_text().replace("\u00a0", " ")

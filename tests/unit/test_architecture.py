@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 
 import pytest
 
@@ -83,6 +84,19 @@ def test_rooms_import_each_other_through_faces_and_downwards(file: pathlib.Path)
 def test_a_face_says_what_the_room_does(room: str) -> None:
     text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
     assert len(text.split()) >= 20
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_files_that_exist(page: pathlib.Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(r"\b(?:tb_memplugin|tests|demo|docs|frontend)/[\w./-]+\.(?:py|md|ts|tsx|json)\b", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.findall(r"`(test_\w+)`", text) if page.name == "CONTRIBUTING.md" else []
+    assert set(named) <= tests
 
 
 def test_the_entry_point_imports_nothing_that_can_fail() -> None:

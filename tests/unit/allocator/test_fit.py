@@ -63,5 +63,5 @@ def test_request_fits_if_a_search_through_all_chunks_finds_one(blocks: list[tupl
 
 
 def test_page_gives_the_same_answers() -> None:
-    # GIVEN the answers that frontend/tests/model/fit.test.ts compares with the page's
+    # GIVEN the answers that frontend/tests/model/memory-map.test.ts compares with the page's
     assert json.loads(fit_cases.FILE.read_text(encoding="utf-8")) == fit_cases.golden(), "run tests/fit_cases.py"
