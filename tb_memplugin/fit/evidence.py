@@ -16,7 +16,7 @@ from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
 from tb_memplugin.analysis import growth_of
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.simulation import NO_LIMIT, empty_map, event_order, in_use, older_rows, reproduce, rounded_sizes
-from tb_memplugin.schema import PHASES, LayerTable, Oom, Phase, Run, StepRequests, format_bytes, former_name
+from tb_memplugin.schema import PHASES, LayerTable, Oom, Phase, Run, StepRequests, as_json, format_bytes, former_name
 
 _TRAIN: Phase = "train"
 STEP_UP = 1.01
@@ -328,4 +328,4 @@ def demand_sentences(demand: Demand) -> tuple[str, ...]:
 def describe_demand(demand: Demand | None) -> dict[str, Any] | None:
     if demand is None:
         return None
-    return {**dataclasses.asdict(demand), "sentences": list(demand_sentences(demand))}
+    return {**as_json(demand), "sentences": list(demand_sentences(demand))}

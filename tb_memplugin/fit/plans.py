@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.prediction import describe_rows
-from tb_memplugin.schema import Layer, LedgerRow, clean, counted, format_bytes, format_table, html_text
+from tb_memplugin.schema import Layer, LedgerRow, as_json, clean, counted, format_bytes, format_table, html_text
 
 Kind: TypeAlias = Literal[
     "none",
@@ -123,17 +123,7 @@ class Plan:
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    return {
-        **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
-        "segments": [list(segment) for segment in plan.segments],
-        "options": [
-            {**dataclasses.asdict(one), "segments": [list(part) for part in one.segments], "frozen": list(one.frozen)}
-            for one in plan.options
-        ],
-        "curve": [dataclasses.asdict(point) for point in plan.curve],
-        "ledger": describe_rows(plan.ledger),
-        "sentences": list(plan.sentences),
-    }
+    return {**as_json(plan, without=("ledger",)), "ledger": describe_rows(plan.ledger)}
 
 
 def _lines(plan: Plan) -> list[str]:

@@ -14,6 +14,7 @@ from tb_memplugin.schema import (
     LedgerRow,
     Run,
     Snapshot,
+    as_json,
     clean,
     format_bytes,
     format_table,
@@ -141,7 +142,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
         "largest_batch_size": answer.largest_batch_size,
         "method": prediction.method,
-        "reproduced": dataclasses.asdict(prediction.reproduced),
+        "reproduced": as_json(prediction.reproduced),
         "assumptions": list(prediction.assumptions),
         "recorded": {
             "batch_sizes": list(answer.recorded_batch_sizes),

@@ -137,7 +137,7 @@ export function planSentence(plan: Plan): string {
   const budget = formatBytes(plan.budget_bytes);
   const option = chosenOption(plan);
   if (!plan.fits) return `None of the simulated changes fits into ${budget}`;
-  if (option === null || option.kind === "none") return `Fits as recorded: ${formatBytes(plan.peak_bytes ?? 0)} of ${budget}`;
+  if (option === null || option.kind === "none") return `No change is needed to fit into ${budget}`;
   return `Fits into ${budget}: ${option.sentence}`;
 }
 

@@ -171,7 +171,7 @@ describe("a plan", () => {
       segments: [],
       options: [{ ...option("none", 100), fits: true }],
     };
-    expect(planSentence(recorded)).toBe("Fits as recorded: 100 MiB of 200 MiB");
+    expect(planSentence(recorded)).toBe("No change is needed to fit into 200 MiB");
     expect(planPoint(recorded)).toBe(2);
   });
 
