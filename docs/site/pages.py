@@ -99,7 +99,11 @@ def reference() -> str:
     errors = tuple(name for name, value in offered.items() if _is_error(value))
     listed = {*errors, *(name for names in REFERENCE.values() for name in names)}
     sections = {**REFERENCE, "Errors": errors, "More": tuple(name for name in offered if name not in listed)}
-    model = [value for _, value in sorted(vars(tb_memplugin.schema).items()) if dataclasses.is_dataclass(value)]
+    model = [
+        value
+        for _, value in sorted(vars(tb_memplugin.schema).items())
+        if inspect.isclass(value) and dataclasses.is_dataclass(value)
+    ]
     contents = (one for one in model if one.__name__ not in {*offered, *INTERNAL})
     led_to = {**LED_TO, "Runs": (*LED_TO["Runs"], *contents)}
     text = []
