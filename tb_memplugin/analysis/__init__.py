@@ -11,13 +11,27 @@ from tb_memplugin.analysis.answer import (
     AnswerSource,
     AnswerStatus,
     EvidenceView,
+    answers,
+    describe_answers,
     run_status,
     with_ranks,
     worst,
 )
 from tb_memplugin.analysis.causes import CauseKind, retracing_of
-from tb_memplugin.analysis.changes import LayerChange, LayerTotals, layer_changes, layer_totals, table_at
-from tb_memplugin.analysis.composition import Overview, first_described, overview
+from tb_memplugin.analysis.changes import LayerChange, layer_changes
+from tb_memplugin.analysis.composition import (
+    Epoch,
+    LayerTotals,
+    Overview,
+    ValidationPass,
+    epochs,
+    first_described,
+    layer_totals,
+    overview,
+    snapshots_of,
+    table_at,
+    validation_passes,
+)
 from tb_memplugin.analysis.facts import (
     DeviceFacts,
     Peak,
@@ -60,8 +74,6 @@ from tb_memplugin.analysis.pool import (
     pool_history,
     pool_steps,
 )
-from tb_memplugin.analysis.questions import answers, describe_answers
-from tb_memplugin.analysis.rows import Epoch, ValidationPass, epochs, snapshots_of, validation_passes
 from tb_memplugin.analysis.run_findings import findings, former_findings, recomputation_findings
 from tb_memplugin.analysis.workers import (
     combine,

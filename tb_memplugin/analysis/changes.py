@@ -9,20 +9,22 @@ the steps near the change stand in, and nothing is said about categories.
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.rows import (
-    batch_changes,
-    category_deltas,
-    comparable_steps,
-    first_of_level,
-    former_bytes,
+from tb_memplugin.analysis.composition import (
+    LayerTotals,
+    epochs,
+    layer_totals,
+    snapshots_of,
     step_rows,
+    trainable_layers,
 )
 from tb_memplugin.analysis.trend import WINDOW, Jump, Level, largest_jump, least_change
 from tb_memplugin.schema import (
+    CATEGORIES,
     MISSING,
     PERSISTENT,
     Category,
@@ -34,30 +36,80 @@ from tb_memplugin.schema import (
     counted,
     format_bytes,
     format_figure,
-    unfreezing_bytes,
+    former_name,
     unit_for,
 )
 
-MOST_BYTES = 2**53 - 1
-"""Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
+_LASTING = 2
+"""Traced steps on either side of a change of the batch size, as far as there are any, that must have one size: batches
+of varying sizes are no change."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerTotals:
-    """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
+BatchChange: TypeAlias = tuple[Snapshot, Snapshot]
+"""The nearest traced steps before and after a lasting change of the batch size."""
 
-    `statistics_bytes` are never trained, such as the moving statistics of batch normalizations; unfreezing would train
-    `unfreezing_weight_bytes`; `optimizer_bytes` include `other_optimizer_bytes`.
+
+def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
+    """The snapshots of the traced and failed steps of a phase, one for each, without partial batches.
+
+    A partial batch is smaller than the batch traced before it and ends an epoch, or the batch traced after it is as
+    large as that before it.
     """
+    traced = list({snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values())
+    ends = {epoch.last_step for epoch in epochs(run)} if phase == "train" else set()
+    found: list[Snapshot] = []
+    for at, snapshot in enumerate(traced):
+        size = next((one.batch_size for one in reversed(found) if one.batch_size is not None), None)
+        if size is not None and snapshot.batch_size is not None and snapshot.batch_size < size:
+            after = next((one.batch_size for one in traced[at + 1 :] if one.batch_size is not None), None)
+            if not snapshot.at_failure and (snapshot.step in ends or after == size):
+                continue
+        found.append(snapshot)
+    return found
 
-    frozen_weight_bytes: int
-    trainable_weight_bytes: int
-    statistics_bytes: int
-    unfreezing_weight_bytes: int
-    optimizer_bytes: int
-    other_optimizer_bytes: int
-    frozen_layers: int
-    trainable_layers: int
+
+def batch_changes(snapshots: Sequence[Snapshot]) -> list[BatchChange]:
+    """The lasting changes of the batch size between `comparable_steps`; a failed step counts alone."""
+    known = [snapshot for snapshot in snapshots if snapshot.batch_size is not None]
+    changes = []
+    for at in range(1, len(known)):
+        before, after = known[at - 1], known[at]
+        earlier = {one.batch_size for one in known[max(0, at - _LASTING) : at]}
+        later = {one.batch_size for one in known[at : at + (1 if after.at_failure else _LASTING)]}
+        if before.batch_size != after.batch_size and len(earlier) == len(later) == 1:
+            changes.append((before, after))
+    return changes
+
+
+def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int | None:
+    """The first step after a change by the measured peaks between its traced steps; None if they do not show it."""
+    before, after = change
+    first, last = before.step + 1, after.step
+    inside = (steps >= first) & (steps <= last) & (peaks >= 0)
+    steps, peaks = steps[inside], peaks[inside]
+    closer = np.abs(peaks - after.in_use_bytes) < np.abs(peaks - before.in_use_bytes)
+    if not len(steps) or not closer.any():
+        return last if first == last else None
+    at = int(np.argmax(closer))
+    # Every step from there on has the new level, and every step was measured.
+    contiguous = len(steps) == last - first + 1
+    return int(steps[at]) if contiguous and closer[at:].all() else None
+
+
+def category_deltas(before: Snapshot, after: Snapshot) -> dict[Category, int]:
+    """Change of the bytes of each category at the peak, in stack order; categories without a change are left out."""
+    deltas = dict.fromkeys(CATEGORIES, 0)
+    for sign, snapshot in ((-1, before), (1, after)):
+        for row in snapshot.ledger:
+            deltas[row.category] += sign * row.bytes
+    return {category: delta for category, delta in deltas.items() if delta}
+
+
+def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
+    """Requested bytes of optimizers and models that the program no longer uses: slots, and all other bytes."""
+    rows = [row for row in snapshot.ledger if row.category != "rounding" and former_name(row.layer) is not None]
+    slots = sum(row.bytes for row in rows if row.category == "optimizer_state")
+    return slots, sum(row.bytes for row in rows) - slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,29 +130,6 @@ class LayerChange:
     peak_before_step: int | None = None
     peak_after_bytes: int | None = None
     peak_after_step: int | None = None
-
-
-def layer_totals(table: LayerTable) -> LayerTotals:
-    flags = trainable_layers(table).values()
-    frozen = [layer for layer in table.layers if not layer.trainable]
-    sums = {
-        "frozen_weight_bytes": sum(layer.weight_bytes for layer in frozen),
-        "trainable_weight_bytes": sum(layer.trainable_weight_bytes for layer in table.layers),
-        "statistics_bytes": sum(
-            layer.weight_bytes - layer.trainable_weight_bytes for layer in table.layers if layer.trainable
-        ),
-        "unfreezing_weight_bytes": sum(map(unfreezing_bytes, frozen)),
-        "optimizer_bytes": sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes,
-        "other_optimizer_bytes": table.other_optimizer_bytes,
-    }
-    # Fields of a hostile table are in range, but their sums may not be.
-    limited = {name: min(max(0, size), MOST_BYTES) for name, size in sums.items()}
-    return LayerTotals(**limited, frozen_layers=sum(not on for on in flags), trainable_layers=sum(flags))
-
-
-def trainable_layers(table: LayerTable) -> dict[str, bool]:
-    """Path to whether the layer is trainable, for layers with weights: the others are neither frozen nor trainable."""
-    return {layer.path: layer.trainable for layer in table.layers if layer.weight_bytes}
 
 
 def _became(before: Mapping[str, bool], table: LayerTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -125,12 +154,6 @@ def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
         LayerChange(one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ()))
         for at, one in enumerate(tables)
     ]
-
-
-def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
-    """The table valid at `step` (None: the last one); the first for earlier steps; None without tables."""
-    valid = [table for table in tables if step is None or table.step <= step]
-    return valid[-1] if valid else next(iter(tables), None)
 
 
 def _table_effects(

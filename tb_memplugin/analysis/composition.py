@@ -1,4 +1,5 @@
-"""Samples, traced steps and their composition at the steps of one phase on one device. Pure.
+"""The rows of the steps of one phase on one device, one row a step, and their composition; sums over layer tables;
+epochs and validation passes. Pure.
 
 ``server/http_api.md`` states the rules of the composition: bytes by category at every step's peak, measured at traced
 steps, inferred between them. Each row sums to the measured peak: a stack above the peak is cut from the top, a
@@ -12,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.changes import layer_totals
-from tb_memplugin.analysis.rows import phase_steps, rows_of_steps, snapshots_of
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
     PERSISTENT,
+    PHASES,
+    SAMPLE_COLUMNS,
     DeviceSamples,
+    Floats,
     Group,
     Integers,
     LayerTable,
@@ -26,9 +28,209 @@ from tb_memplugin.schema import (
     Run,
     Samples,
     Snapshot,
+    extreme_rows,
     group_sums,
     is_cpu,
+    join_rows,
+    measured_pools,
+    one_row_a_step,
+    optional_column,
+    take_rows,
+    unfreezing_bytes,
 )
+
+_RATIO_STEPS = 1 << 40
+"""Resolution of a ratio as an integer."""
+
+
+def step_rows(run: Run, device: str, phase: Phase) -> tuple[Integers, DeviceSamples]:
+    """Every step of a phase on a device, ascending, and its figures: the unreduced rows of `overview`."""
+    rows, _ = rows_of_steps(run, device, phase, None, None, limit=None)
+    return rows.step, rows.devices[device]
+
+
+def snapshots_of(run: Run, device: str, phase: Phase) -> tuple[Snapshot, ...]:
+    """The snapshots of a phase on a device, sorted by step and then by bytes in use."""
+    own = (one for one in run.snapshots if one.device == device and one.phase == phase)
+    return tuple(sorted(own, key=lambda snapshot: (snapshot.step, snapshot.in_use_bytes)))
+
+
+def rows_of_steps(
+    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
+) -> tuple[Samples, int]:
+    """The rows of an overview, and their number before reduction.
+
+    Missing peaks are those of snapshots; a traced step without a sample has a row, too.
+    """
+    figures = run.samples.devices.get(device)
+    first, last = first_step or 0, np.iinfo(np.int64).max if last_step is None else last_step
+    chosen = phase_steps(run, device, phase)
+    steps = run.samples.step[chosen]
+    chosen = chosen[(steps >= first) & (steps <= last)]
+    steps = run.samples.step[chosen]
+    # The last snapshot of a step has the most bytes in use.
+    highest = {one.step: one for one in snapshots_of(run, device, phase) if first <= one.step <= last}
+    traced = np.asarray(list(highest), np.int64)
+    is_sampled = np.isin(traced, steps)
+    unsampled = [highest[step] for step in traced[~is_sampled].tolist()]
+    total = len(chosen) + len(unsampled)
+    if figures is None or not len(chosen):
+        figures = _no_figures(len(run.samples))
+    elif limit is not None and len(chosen) > limit:
+        shown = take_rows(figures, chosen)
+        always = np.searchsorted(steps, traced[is_sampled]).tolist()
+        extremes, measured = [shown.peak_bytes, shown.in_use_bytes], measured_pools(shown)
+        if measured.any():
+            pools, ratio = (shown.pool_bytes, shown.largest_free_bytes), fragmentation(shown)
+            extremes += [np.where(measured, column, MISSING) for column in pools]
+            extremes += [np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64)]
+        chosen = chosen[extreme_rows(extremes, limit, always)]
+    rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+    own = rows.devices[device]
+    for at in np.flatnonzero(own.peak_bytes == MISSING).tolist():
+        if int(rows.step[at]) in highest:
+            own.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
+    if not unsampled:
+        return rows, total
+    missing = np.full(len(unsampled), MISSING)
+    of_device = dataclasses.replace(
+        _no_figures(len(unsampled)),
+        peak_bytes=np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64),
+        capacity_bytes=optional_column(snapshot.capacity_bytes for snapshot in unsampled),
+    )
+    times = np.asarray([snapshot.wall_time for snapshot in unsampled])
+    phases = np.full(len(unsampled), PHASES.index(phase))
+    added = Samples(traced[~is_sampled], phases, missing, times, missing, {})
+    columns = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
+    joined = Samples(**columns, devices={device: join_rows([own, of_device])})
+    return take_rows(joined, np.argsort(joined.step, kind="stable")), total
+
+
+def phase_steps(run: Run, device: str, phase: Phase) -> npt.NDArray[np.intp]:
+    """The rows of a phase with a value of the device, sorted by step; for each step the row of the highest peak."""
+    figures = run.samples.devices.get(device)
+    if figures is None:
+        return np.empty(0, np.intp)
+    return one_row_a_step(run.samples.step, figures, run.samples.phase == PHASES.index(phase))
+
+
+def _no_figures(rows: int) -> DeviceSamples:
+    missing = np.full(rows, MISSING)
+    return DeviceSamples(**{field.name: missing for field in dataclasses.fields(DeviceSamples)})
+
+
+def fragmentation(figures: DeviceSamples) -> Floats:
+    """1 − largest free chunk / free bytes of each row; NaN if nothing is free or the pool was not measured."""
+    free = figures.pool_bytes - figures.in_use_bytes
+    known = measured_pools(figures) & (free > 0)
+    ratio: Floats = np.where(known, 1 - figures.largest_free_bytes / np.where(known, free, 1), np.nan)
+    return ratio
+
+
+MAX_SPANS = 10_000
+"""Most epochs, and most validation passes, that are reported for a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    epoch: int
+    first_step: int
+    last_step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationPass:
+    """The validation batches between two training steps; `peak_bytes` is None if unknown."""
+
+    after_step: int
+    batches: int
+    peak_bytes: int | None
+
+
+def epochs(run: Run) -> list[Epoch]:
+    samples = run.samples
+    of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
+    steps, numbers = samples.step[of_training], samples.epoch[of_training]
+    return [
+        Epoch(int(numbers[begin]), int(steps[begin:end].min()), int(steps[begin:end].max()))
+        for begin, end in _stretches(numbers)
+    ]
+
+
+def validation_passes(run: Run, device: str) -> list[ValidationPass]:
+    """The validation passes of a training, with their peak on `device`: the batches after its first step. Batches
+    before it count as steps of their own."""
+    samples = run.samples
+    trained = samples.wall_time[samples.phase == PHASES.index("train")].min(initial=np.inf)
+    of_validation = (samples.phase == PHASES.index("validation")) & (samples.wall_time >= trained)
+    steps = samples.step[of_validation]
+    figures = samples.devices.get(device)
+    peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
+    passes = []
+    for begin, end in _stretches(steps):
+        peak = int(peaks[begin:end].max())
+        passes.append(ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak))
+    return passes
+
+
+def _stretches(values: Integers) -> list[tuple[int, int]]:
+    """Ranges [begin, end) of equal values, the first `MAX_SPANS`."""
+    if not len(values):
+        return []
+    edges = np.flatnonzero(np.diff(values)) + 1
+    begins, ends = np.append(0, edges)[:MAX_SPANS], np.append(edges, len(values))[:MAX_SPANS]
+    return list(zip(begins.tolist(), ends.tolist(), strict=True))
+
+
+MOST_BYTES = 2**53 - 1
+"""Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTotals:
+    """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
+
+    `statistics_bytes` are never trained, such as the moving statistics of batch normalizations; unfreezing would train
+    `unfreezing_weight_bytes`; `optimizer_bytes` include `other_optimizer_bytes`.
+    """
+
+    frozen_weight_bytes: int
+    trainable_weight_bytes: int
+    statistics_bytes: int
+    unfreezing_weight_bytes: int
+    optimizer_bytes: int
+    other_optimizer_bytes: int
+    frozen_layers: int
+    trainable_layers: int
+
+
+def layer_totals(table: LayerTable) -> LayerTotals:
+    flags = trainable_layers(table).values()
+    frozen = [layer for layer in table.layers if not layer.trainable]
+    sums = {
+        "frozen_weight_bytes": sum(layer.weight_bytes for layer in frozen),
+        "trainable_weight_bytes": sum(layer.trainable_weight_bytes for layer in table.layers),
+        "statistics_bytes": sum(
+            layer.weight_bytes - layer.trainable_weight_bytes for layer in table.layers if layer.trainable
+        ),
+        "unfreezing_weight_bytes": sum(map(unfreezing_bytes, frozen)),
+        "optimizer_bytes": sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes,
+        "other_optimizer_bytes": table.other_optimizer_bytes,
+    }
+    # Fields of a hostile table are in range, but their sums may not be.
+    limited = {name: min(max(0, size), MOST_BYTES) for name, size in sums.items()}
+    return LayerTotals(**limited, frozen_layers=sum(not on for on in flags), trainable_layers=sum(flags))
+
+
+def trainable_layers(table: LayerTable) -> dict[str, bool]:
+    """Path to whether the layer is trainable, for layers with weights: the others are neither frozen nor trainable."""
+    return {layer.path: layer.trainable for layer in table.layers if layer.weight_bytes}
+
+
+def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
+    """The table valid at `step` (None: the last one); the first for earlier steps; None without tables."""
+    valid = [table for table in tables if step is None or table.step <= step]
+    return valid[-1] if valid else next(iter(tables), None)
 
 
 @dataclasses.dataclass(frozen=True)

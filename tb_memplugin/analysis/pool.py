@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from tb_memplugin.analysis.composition import overview
+from tb_memplugin.analysis.composition import fragmentation, overview
 from tb_memplugin.analysis.facts import device_phase
-from tb_memplugin.analysis.rows import fragmentation
 from tb_memplugin.schema import (
     MISSING,
     PHASES,

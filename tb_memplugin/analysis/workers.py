@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.answer import run_status
+from tb_memplugin.analysis.composition import phase_steps, snapshots_of
 from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak, most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.growth import growth_of
-from tb_memplugin.analysis.rows import phase_steps, snapshots_of
 from tb_memplugin.schema import (
     MISSING,
     NO_STEPS,

@@ -17,8 +17,7 @@ from tb_memplugin.server import messages
 from tb_memplugin.server.messages import Route, Sources, StaticFiles, route
 from tb_memplugin.server.predictions import PREDICTION_ROUTES, Predictions
 from tb_memplugin.server.run_list import RunFacts, RunList
-from tb_memplugin.server.series import SERIES_ROUTES, Series
-from tb_memplugin.server.steps import STEP_ROUTES, Steps
+from tb_memplugin.server.views import VIEW_ROUTES, Views
 from tb_memplugin.server.workers import DEVICE_ROUTES, Devices
 from tb_memplugin.storage import Reader, given_back
 from tb_memplugin.storage.files import Source, SourceError
@@ -30,7 +29,7 @@ PATIENCE_SECONDS = 1.0
 """Time that the list of runs waits for a run that takes longer to read than the others."""
 
 
-class Handlers(Series, Steps, Devices, Predictions):
+class Handlers(Views, Devices, Predictions):
     """Handlers on top of one `Reader`; for `patience_seconds` see `RunList`. Thread-safe.
 
     Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
@@ -49,8 +48,7 @@ class Handlers(Series, Steps, Devices, Predictions):
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: Mapping[str, Route] = {
     "runs": route("RunsAnswer", Handlers.runs),
-    **SERIES_ROUTES,
-    **STEP_ROUTES,
+    **VIEW_ROUTES,
     **DEVICE_ROUTES,
     **PREDICTION_ROUTES,
 }

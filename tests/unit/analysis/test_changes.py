@@ -20,8 +20,7 @@ from tb_memplugin.analysis import (
     table_at,
     validation_passes,
 )
-from tb_memplugin.analysis.changes import step_changes
-from tb_memplugin.analysis.rows import comparable_steps
+from tb_memplugin.analysis.changes import comparable_steps, step_changes
 from tb_memplugin.analysis.trend import Level
 from tb_memplugin.schema import MISSING, LayerTable, LedgerRow, Run, Snapshot
 from tb_memplugin.storage.read import join_samples

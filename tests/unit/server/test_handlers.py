@@ -11,7 +11,7 @@ from reading_cases import DEVICE, MIB, START, make_map, make_samples, make_timel
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING
-from tb_memplugin.server import Handlers, Stretch, series
+from tb_memplugin.server import Handlers, Stretch, views
 from tb_memplugin.server.messages import MapPlace
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
@@ -89,7 +89,7 @@ def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Pa
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
     real = series.layer_changes
-    monkeypatch.setattr(series, "layer_changes", lambda *given: computed.append(1) or real(*given))
+    monkeypatch.setattr(views, "layer_changes", lambda *given: computed.append(1) or real(*given))
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)
 

@@ -269,7 +269,7 @@ def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     samples = dataclasses.replace(make_samples(range(50), [1] * 50), epoch=np.arange(50) // 5)
     run: Any = types.SimpleNamespace(samples=samples)
     assert [epoch.epoch for epoch in epochs(run)] == list(range(10))
-    monkeypatch.setattr("tb_memplugin.analysis.rows.MAX_SPANS", 3)
+    monkeypatch.setattr("tb_memplugin.analysis.composition.MAX_SPANS", 3)
     assert [(epoch.epoch, epoch.last_step) for epoch in epochs(run)] == [(0, 4), (1, 9), (2, 14)]
 
 

@@ -1,4 +1,5 @@
-"""Handlers of the routes on the steps of a run: the answers, what each view draws over steps, and layers."""
+"""Handlers of the routes on recorded data: the answers, what each view draws over steps, layers; breakdowns, memory
+maps, timelines, failed allocations and the division of device memory at single steps."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -7,10 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.allocator import map_summary
 from tb_memplugin.analysis import (
     POOL_SOURCES,
     describe_answers,
     describe_host,
+    device_memory,
     device_names,
     epochs,
     first_described,
@@ -24,45 +27,41 @@ from tb_memplugin.analysis import (
     validation_passes,
 )
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.export import describe_oom, describe_snapshot
 from tb_memplugin.schema import (
     MISSING,
+    OWNER_SOURCES,
     DeviceSamples,
     Group,
+    MemoryMap,
     Phase,
     Run,
+    Timeline,
     as_json,
+    column_names,
     extreme_rows,
     ledger_totals,
     some,
     values_of,
 )
-from tb_memplugin.server.messages import (
-    ANY_DEVICE,
-    ANY_STEP,
-    DEVICE,
-    LAYER,
-    PHASE,
-    POINTS,
-    RUN,
-    SESSION,
-    STEPS,
-    STRETCH,
-    Columns,
-    Stretch,
-    route,
-)
-from tb_memplugin.server.workers import Lookup, workers_with
+from tb_memplugin.server import messages as of
+from tb_memplugin.server.messages import Columns, MapPlace, Stretch, route
+from tb_memplugin.server.workers import Lookup, at_step, workers_with
 from tb_memplugin.storage import LoadedRun, RunTags
 from tb_memplugin.storage.files import Source
+from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
 
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
 _ANSWER_BYTES, _CHANGE_BYTES, _PATH_BYTES = 16 << 10, 2000, 8
 """Estimated bytes in memory of the four answers, of a change, and of a layer in it, whose path the table has."""
+_STATES = ("free", "in_use", "unknown")
+_TIMELINE_INDICES = ("op", "address", "shape", "line")
+"""Columns in which -1 is unknown."""
 
 
-class Series(Lookup):
-    """Handlers of the routes on a range of steps."""
+class Views(Lookup):
+    """Handlers of these routes, in the order of the list below."""
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         def compute() -> tuple[dict[str, Any], int]:
@@ -195,6 +194,99 @@ class Series(Lookup):
         key = ("changes", loaded.run.name, stretch.device, stretch.phase, stretch.session)
         return self._reader.cache.computed(key, loaded.version, compute)
 
+    def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        loaded = self._reader.run(source, run) if device is None else self.find_device(source, run, device).loaded
+        return {
+            "run": run,
+            "snapshots": [
+                describe_snapshot(snapshot, ledger=False)
+                for snapshot in loaded.run.snapshots
+                if device in (None, snapshot.device)
+            ],
+        }
+
+    def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
+        """Of several snapshots of a step, that of the highest peak."""
+        loaded = self.find_device(source, run, device).loaded
+        missing = f"no snapshot of step {step} in phase {phase} on {device}"
+        snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
+        return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
+
+    def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        loaded = self._reader.run(source, run, {*BASIC, MAPS})
+        chosen = [memory_map for memory_map in loaded.run.maps if device in (None, memory_map.device)]
+        return {
+            "run": run,
+            "maps": [{**_map_facts(memory_map), "regions": memory_map.region_bytes.tolist()} for memory_map in chosen],
+        }
+
+    def map(self, source: Source, run: str, place: MapPlace) -> Columns:
+        memory_map = self._map(source, run, place)
+        regions = memory_map.region_address.tolist(), memory_map.region_bytes.tolist()
+        fields = {
+            "run": run,
+            **_map_facts(memory_map),
+            "states": list(_STATES),
+            "sources": list(OWNER_SOURCES),
+            "owners": as_json(memory_map.owners),
+            "regions": [{"address": address, "bytes": size} for address, size in zip(*regions, strict=True)],
+            "summary": map_summary(memory_map),
+        }
+        columns: dict[str, npt.NDArray[Any]] = values_of(memory_map, *column_names(MemoryMap, "chunks"))
+        columns["owner"] = np.where(memory_map.owner < 0, MISSING, memory_map.owner)
+        return Columns(fields, columns)
+
+    def timelines(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        loaded = self._reader.run(source, run, {*BASIC, TIMELINES})
+        chosen = [one for one in loaded.run.timelines if device in (None, one.device)]
+        return {"run": run, "timelines": [_timeline_facts(one) for one in chosen]}
+
+    def timeline(self, source: Source, run: str, device: str, step: int, phase: Phase) -> Columns:
+        """Of several timelines of a step, that of the highest peak."""
+        timelines = self._reader.run(source, run, {*BASIC, TIMELINES}).run.timelines
+        missing = f"no timeline of step {step} in phase {phase} on {device!r:.200}"
+        timeline = max(at_step(timelines, device, step, phase, missing), key=lambda timeline: timeline.in_use_bytes)
+        fields = {
+            "run": run,
+            **_timeline_facts(timeline),
+            "owners": as_json(timeline.owners),
+            "ops": list(timeline.ops),
+            "shapes": [{"shape": list(one.shape), "dtype": one.dtype} for one in timeline.shapes],
+            "lines": list(timeline.lines),
+            "bands": as_json(timeline.bands),
+            "compiled": as_json(timeline.compiled),
+            "time_ns": timeline.time_ns.tolist(),
+            "event": timeline.event.tolist(),
+        }
+        columns: dict[str, npt.NDArray[Any]] = values_of(timeline, *column_names(Timeline, "allocations"))
+        indices = {name: getattr(timeline, name) for name in _TIMELINE_INDICES}
+        return Columns(fields, columns | {name: np.where(of < 0, MISSING, of) for name, of in indices.items()})
+
+    def oom(self, source: Source, run: str) -> dict[str, Any]:
+        return {"run": run, "ooms": [describe_oom(oom) for oom in self._reader.run(source, run).run.ooms]}
+
+    def device_memory(self, source: Source, run: str, device: str, step: int | None) -> dict[str, Any]:
+        loaded = self._reader.run(source, run)
+        division = device_memory(loaded.run, device, step)
+        if division is None:
+            names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
+            raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
+        facts = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
+        described = as_json(division, without={"snapshot"})
+        return {"run": run, "device": device, **values_of(division.snapshot, *facts), **described}
+
+    def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
+        if place.oom is not None:
+            ooms = self._reader.run(source, run).run.ooms
+            memory_map = ooms[place.oom].map if place.oom < len(ooms) else None
+            if memory_map is None:
+                what = f"memory map of failed allocation {place.oom}"
+                raise NotFoundError(f"run {run} has no {what}; it has {len(ooms)} of them")
+            return memory_map
+        maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
+        missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
+        return at_step(maps, place.device, place.step, place.phase, missing)[-1]
+
 
 def _place(run: str, stretch: Stretch) -> dict[str, Any]:
     return {"run": run, "device": stretch.device, "phase": stretch.phase}
@@ -204,12 +296,31 @@ def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:
     return [{"category": category, "trainable": trainable} for category, trainable in groups]
 
 
-SERIES_ROUTES = {
-    "answers": route("AnswersAnswer", Series.answers, RUN, ANY_DEVICE, PHASE),
-    "overview": route("OverviewHead", Series.overview, RUN, STRETCH),
-    "pool": route("PoolHead", Series.pool, RUN, STRETCH),
-    "host_memory": route("HostMemoryHead", Series.host_memory, RUN, STRETCH),
-    "ledger_totals": route("LedgerTotalsHead", Series.ledger_totals, RUN, DEVICE, PHASE, LAYER, SESSION),
-    "layers": route("LayersAnswer", Series.layers, RUN, ANY_DEVICE, ANY_STEP),
-    "activations": route("ActivationsHead", Series.activations, RUN, STEPS, POINTS),
+def _map_facts(memory_map: MemoryMap) -> dict[str, Any]:
+    sizes = values_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available")
+    return {**values_of(memory_map, "step", "phase", "device", "wall_time"), "chunks": len(memory_map), **sizes}
+
+
+def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
+    names = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events", "duration_ns")
+    counts = {"allocations": len(timeline), "moments": len(timeline.time_ns)}
+    return {**values_of(timeline, *names, "not_available"), **counts}
+
+
+VIEW_ROUTES = {
+    "answers": route("AnswersAnswer", Views.answers, of.RUN, of.ANY_DEVICE, of.PHASE),
+    "overview": route("OverviewHead", Views.overview, of.RUN, of.STRETCH),
+    "pool": route("PoolHead", Views.pool, of.RUN, of.STRETCH),
+    "host_memory": route("HostMemoryHead", Views.host_memory, of.RUN, of.STRETCH),
+    "ledger_totals": route("LedgerTotalsHead", Views.ledger_totals, of.RUN, of.DEVICE, of.PHASE, of.LAYER, of.SESSION),
+    "layers": route("LayersAnswer", Views.layers, of.RUN, of.ANY_DEVICE, of.ANY_STEP),
+    "activations": route("ActivationsHead", Views.activations, of.RUN, of.STEPS, of.POINTS),
+    "snapshots": route("SnapshotsAnswer", Views.snapshots, of.RUN, of.ANY_DEVICE),
+    "snapshot": route("Snapshot", Views.snapshot, of.RUN, of.DEVICE, of.STEP, of.PHASE),
+    "timelines": route("TimelinesAnswer", Views.timelines, of.RUN, of.ANY_DEVICE),
+    "timeline": route("TimelineHead", Views.timeline, of.RUN, of.DEVICE, of.STEP, of.PHASE),
+    "maps": route("MapsAnswer", Views.maps, of.RUN, of.ANY_DEVICE),
+    "map": route("MapHead", Views.map, of.RUN, of.PLACE),
+    "oom": route("OomsAnswer", Views.oom, of.RUN),
+    "device_memory": route("DeviceMemory", Views.device_memory, of.RUN, of.DEVICE, of.ANY_STEP),
 }
