@@ -5,7 +5,7 @@ import pathlib
 from reading_cases import MIB, make_map, make_samples
 
 from tb_memplugin.attribution import OomEvent, post_mortem
-from tb_memplugin.export.loading import Runs
+from tb_memplugin.export import Runs
 from tb_memplugin.schema import Timeline
 from tb_memplugin.storage.write import RunWriter
 

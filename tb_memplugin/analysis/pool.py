@@ -72,18 +72,21 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
     # Step, wall time, peak and pool of traced steps, and then of samples: at equal times the peak precedes the step's
     # end. The pool of a step is measured, or else from its trace.
     samples, figures = run.samples, run.samples.devices.get(device)
+    snapshots = [one for one in run.snapshots if one.device == device and one.pool is not None]
     of_samples: Floats = np.empty((0, 4))
     measured_steps: set[tuple[int, int]] = set()
     if figures is not None:
         measured = measured_pools(figures)
-        measured_steps.update(zip(samples.step[measured].tolist(), samples.phase[measured].tolist(), strict=True))
+        # Of a million samples, tuples of all steps would take 150 MB.
+        both = measured & np.isin(samples.step, [one.step for one in snapshots])
+        measured_steps.update(zip(samples.step[both].tolist(), samples.phase[both].tolist(), strict=True))
         sizes = figures.peak_bytes, np.where(measured, figures.pool_bytes, MISSING)
         of_samples = np.stack([samples.step, samples.wall_time, *sizes], axis=1)
         of_samples = of_samples[~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)]
     traced = [
         (one.step, one.wall_time, one.in_use_bytes, one.pool_bytes)
-        for one in run.snapshots
-        if one.device == device and one.pool is not None and (one.step, PHASES.index(one.phase)) not in measured_steps
+        for one in snapshots
+        if (one.step, PHASES.index(one.phase)) not in measured_steps
     ]
     moments = np.concatenate([np.asarray(traced, np.float64).reshape(-1, 4), of_samples])
     moments = moments[np.argsort(moments[:, 1], kind="stable")]

@@ -43,7 +43,7 @@ def measure(case: str, chunks: list[int]) -> None:
     """Prints a JSON list with one row per device and number of chunks."""
     import tensorflow as tf
 
-    from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
+    from tb_memplugin.recorder.devices import MemoryMaps
 
     configure(case)
     devices = [f"GPU:{number}" for number in range(len(tf.config.list_logical_devices("GPU")))]

@@ -47,7 +47,7 @@ def main() -> None:
     import tb_memplugin
     from tb_memplugin.analysis import host_summary
     from tb_memplugin.importers import summarize_dump
-    from tb_memplugin.recorder.devices.memory_maps import PINNED
+    from tb_memplugin.recorder.devices import PINNED
 
     model = keras.Sequential([keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)])
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)

@@ -85,6 +85,8 @@ def apart(one: Any, other: Any) -> float:
 if __name__ == "__main__":
     if len(sys.argv) == 4 and sys.argv[3] in MODES:
         train(*sys.argv[1:])
+    elif {"-h", "--help"} & {*sys.argv} or not {*sys.argv[1:]} <= {*MODELS}:
+        print(__doc__)
     else:
         print("| model | mode | peak | step | losses |\n|---|---|---|---|---|")
         for model in sys.argv[1:] or MODELS:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tb_memplugin import remat
-from tb_memplugin.recorder.watch.segments import cut_points
+from tb_memplugin.recorder.watch import cut_points
 
 L = keras.layers
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.heap import objects as heap
-from tb_memplugin.recorder.watch.held_tensors import HeldTensors
+from tb_memplugin.recorder.watch import HeldTensors
 
 history: list[Any] = []
 

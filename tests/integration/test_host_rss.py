@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from child import recorded
 
-from tb_memplugin.analysis.host import host_growth, host_parts
+from tb_memplugin.analysis import host_growth
+from tb_memplugin.analysis.host import host_parts
 from tb_memplugin.schema import MISSING
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
 import tb_memplugin
-from tb_memplugin.export.text import describe_run
+from tb_memplugin.export import describe_run
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.schema import LedgerRow

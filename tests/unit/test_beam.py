@@ -15,8 +15,7 @@ from export_cases import write_weeks
 from reading_cases import event_files, write_small_run
 from worker_runs import write_workers
 
-from tb_memplugin.export import export_parquet
-from tb_memplugin.export.schema import TABLES
+from tb_memplugin.export import TABLES, export_parquet
 
 beam = pytest.importorskip("apache_beam", reason="needs the extra beam")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")

@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 
-from tb_memplugin.recorder.heap.objects import objects_of
+from tb_memplugin.recorder.heap import objects_of
 
 if sys.argv[1] == "hook":
     sys.addaudithook(lambda event, args: None)

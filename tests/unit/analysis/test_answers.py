@@ -27,7 +27,7 @@ from tb_memplugin.analysis import (
     worst,
 )
 from tb_memplugin.analysis.answer import AnswerEvidence
-from tb_memplugin.export.text import describe_run, format_run
+from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers
 

@@ -13,7 +13,7 @@ from reading_cases import DEVICE, MIB, START, make_activations, make_run, make_s
 
 from tb_memplugin.analysis import Growth, answers, describe_answers, findings, growth_findings, growth_of, host_growth
 from tb_memplugin.analysis import trend as trend_module
-from tb_memplugin.export.text import describe_run, format_run
+from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import pytest
 from reading_cases import write_small_run
 
-from tb_memplugin.cli.run import NOTHING, add_arguments, ending, main
+from tb_memplugin.cli import main
+from tb_memplugin.cli.run import NOTHING, add_arguments, ending
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 

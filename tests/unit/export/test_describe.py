@@ -4,7 +4,7 @@ import pytest
 from reading_cases import DEVICE, MIB, make_run, write_small_run
 
 from tb_memplugin import load
-from tb_memplugin.export.text import Selection, describe_run
+from tb_memplugin.export import Selection, describe_run
 from tb_memplugin.schema import NO_SAMPLES, Run
 
 

@@ -14,9 +14,9 @@ from reading_cases import event_files, make_samples, write_small_run
 from worker_runs import top_bytes, top_step, write_workers
 
 from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.export import TABLES, arrow_schema, export_parquet, export_units, rows_of_table, unit_tables
 from tb_memplugin.export import tables as module
-from tb_memplugin.export.schema import TABLES, arrow_schema
-from tb_memplugin.export.tables import STATE, arrow_table, export_parquet, export_units, rows_of_table, unit_tables
+from tb_memplugin.export.tables import STATE, arrow_table
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.frames import tfrecord
 from tb_memplugin.storage.write import RunWriter

@@ -9,7 +9,7 @@ from cluster_cases import NOISE_MIB, Fault, name_of, write_cluster
 from export_cases import COMMITS, FAILED, GIB, GPU_PEAKS, write_weeks
 from reading_cases import MIB
 
-from tb_memplugin.export.tables import export_parquet
+from tb_memplugin.export import export_parquet
 
 pytest.importorskip("pyarrow", reason="needs the extra parquet")
 duckdb = pytest.importorskip("duckdb", reason="needs duckdb")

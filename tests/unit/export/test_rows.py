@@ -20,15 +20,8 @@ from reading_cases import (
 from worker_runs import write_workers
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export.loading import Runs
-from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.tables import (
-    DAY_SECONDS,
-    daily_peaks,
-    export_units,
-    rows_of_table,
-    unit_tables,
-)
+from tb_memplugin.export import TABLES, Runs, export_units, rows_of_table, unit_tables
+from tb_memplugin.export.tables import DAY_SECONDS, daily_peaks
 from tb_memplugin.schema import Samples
 from tb_memplugin.storage.write import RunWriter
 

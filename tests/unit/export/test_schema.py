@@ -3,7 +3,8 @@
 import pathlib
 import re
 
-from tb_memplugin.export.schema import TABLES, TableSchema
+from tb_memplugin.export import TABLES
+from tb_memplugin.export.schema import TableSchema
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "export.md"
 

@@ -11,7 +11,7 @@ from export_cases import FIXTURES, TIMELINE_STEPS, recorded_ledger
 from reading_cases import make_timeline, write_small_run
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.export.trace_events import step_timelines, trace_events
+from tb_memplugin.export import step_timelines, trace_events
 from tb_memplugin.storage.write import RunWriter
 
 

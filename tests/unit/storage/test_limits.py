@@ -13,8 +13,7 @@ import pytest
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_frames, write_small_run
 from worker_runs import MIB, write_workers
 
-from tb_memplugin.analysis import epochs
-from tb_memplugin.analysis.facts import step_range
+from tb_memplugin.analysis import epochs, step_range
 from tb_memplugin.schema import MISSING, Counters, Run, take_rows
 from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage import Reader

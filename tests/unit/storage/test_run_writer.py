@@ -16,7 +16,7 @@ from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
 from tb_memplugin.analysis import summarize_session
-from tb_memplugin.export.loading import load
+from tb_memplugin.export import load
 from tb_memplugin.schema import LayerActivations, Samples
 from tb_memplugin.storage.frames import Frame, codec, read_frame
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings, run_writer
