@@ -184,7 +184,7 @@ class RunFacts(Lookup):
         """The run's entry in ``GET runs``."""
         workers: list[WorkerFacts] = []
         training = every = NO_STEPS
-        runs = self._rollups.workers(source, tags.name)
+        runs = self._reader.workers(source, tags.name)
         read: Iterable[WorkerFacts] = (self._worker(source, own) for own in workers_with(tags))
         if len(runs.of_worker) > MANY_WORKERS:
             key = "facts of many", runs.name
@@ -217,12 +217,12 @@ class RunFacts(Lookup):
         """
         found: list[WorkerFacts] = []
         histories = 0
-        for worker, of in sorted(self._rollups.read(source, runs).items()):
+        for worker, of in sorted(self._reader.rollups(source, runs).items()):
             if of.missing is None:
                 found.append(_facts_of(worker, of.sessions, found[-1].steps if found else NO_STEPS))
             elif histories < MAX_WORKERS:
                 histories += 1
-                found.append(self._worker(source, self._rollups.tags(source, runs, worker)))
+                found.append(self._worker(source, self._reader.worker_tags(source, runs, worker)))
         steps = {id(one.steps): len(one.steps) for one in found}
         return found, 16 * sum(steps.values()) + 1000 * sum(1 + len(one.devices) for one in found)
 

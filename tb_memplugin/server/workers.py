@@ -21,7 +21,7 @@ from tb_memplugin.schema import (
     some,
 )
 from tb_memplugin.server.messages import PHASE, RUN, LargeAnswer, route
-from tb_memplugin.storage import LoadedRun, Reader, RollupReader, RunTags, WorkerRuns, of_session, of_worker, workers_of
+from tb_memplugin.storage import LoadedRun, Reader, RunTags, WorkerRuns, of_session, of_worker, workers_of
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room, Source
 from tb_memplugin.storage.read import basic_streams
 
@@ -43,7 +43,6 @@ class Lookup:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._rollups = RollupReader(reader)
 
     def find_device(self, source: Source, name: str, device: str, session: str | None = None) -> FoundDevice:
         """Read the worker with `device` of the run called `name`, or only one session."""
@@ -65,10 +64,10 @@ class Lookup:
     def tags_with(self, source: Source, name: str, device: str | None) -> RunTags:
         """The tags of the run called `name`, or of one with many workers those of the worker in the device's name."""
         if device is not None and "/" in device:
-            workers = self._rollups.workers(source, name)
+            workers = self._reader.workers(source, name)
             named = [worker for worker in workers.of_worker if worker and device.startswith(f"{worker}/")]
             if named and len(workers.of_worker) > MANY_WORKERS:
-                return self._rollups.tags(source, workers, max(named, key=len))
+                return self._reader.worker_tags(source, workers, max(named, key=len))
         return self._reader.tags(source, name)
 
     def with_all_ooms(self, source: Source, found: LoadedRun, name: str) -> Run:
@@ -119,7 +118,7 @@ class Devices(Lookup):
 
     def devices(self, source: Source, run: str, phase: Phase) -> dict[str, Any]:
         key, cache = ("devices", run, phase), self._reader.cache
-        workers = self._rollups.workers(source, run)
+        workers = self._reader.workers(source, run)
         if len(workers.of_worker) > MANY_WORKERS:
             return cache.computed(key, workers.version, lambda: self._of_rollups(source, workers, phase))
         tags = self._reader.tags(source, run)
@@ -127,7 +126,7 @@ class Devices(Lookup):
 
     def _of_rollups(self, source: Source, workers: WorkerRuns, phase: Phase) -> tuple[dict[str, Any], int]:
         """The answer for many workers: from their roll-ups, and from the histories of only those that need it."""
-        rollups = self._rollups.read(source, workers)
+        rollups = self._reader.rollups(source, workers)
         reasons = {worker: of.missing for worker, of in rollups.items() if of.missing is not None}
         summaries = {worker: of_sessions(worker, of.sessions) for worker, of in rollups.items() if of.missing is None}
         described: list[WorkerSummary] = []
@@ -146,7 +145,7 @@ class Devices(Lookup):
 
     def _history(self, source: Source, workers: WorkerRuns, worker: str, phase: Phase) -> list[WorkerSummary]:
         """The summaries of one worker's directory from all that it recorded, without steps."""
-        tags = self._rollups.tags(source, workers, worker)
+        tags = self._reader.worker_tags(source, workers, worker)
         loaded = self._reader.load(source, tags, basic_streams(worker))
         return [summarize_worker(name, run, [phase], with_steps=False) for name, run in loaded.by_worker.items()]
 

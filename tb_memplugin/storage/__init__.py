@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tb_memplugin.storage.cache import given_back
     from tb_memplugin.storage.catalog import RunTags, no_records, of_session, of_worker, workers_of
-    from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
-    from tb_memplugin.storage.run_reader import LoadedRun, Reader
+    from tb_memplugin.storage.run_reader import LoadedRun, Reader, WorkerRuns
     from tb_memplugin.storage.sessions import limited
 
-_MODULES = ("cache", "catalog", "rollups", "run_reader", "sessions")
+_MODULES = ("cache", "catalog", "run_reader", "sessions")
 
 
 def __getattr__(name: str) -> Any:

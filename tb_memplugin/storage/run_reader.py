@@ -4,84 +4,45 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Hashable, Iterable, Mapping
 
 import numpy as np
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import NO_SAMPLES, Oom, Run, Samples, clean, unknown_name
+from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
 from tb_memplugin.storage.cache import ByteCache
-from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream
-from tb_memplugin.storage.files import MAX_ACTIVATION_BYTES, Entry, Listing, Source, within_limits
-from tb_memplugin.storage.frames import Tag
-from tb_memplugin.storage.merge import MergedRun, merge
+from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream, of_worker, version_of
+from tb_memplugin.storage.files import MAX_ACTIVATION_BYTES, Entry, Listing, NewestFrames, Room, Source, within_limits
+from tb_memplugin.storage.frames import Tag, parse_tag, run_name
 from tb_memplugin.storage.read import (
     ACTIVATION_HEADS,
     ACTIVATIONS,
     BASIC,
     OF_TAG,
     OOM,
-    PEAK,
-    PIECE_BYTES,
     REQUESTS,
+    ROLLUPS,
     SAMPLE_FIGURES,
-    SAMPLES,
     TIMELINES,
     ActivationRows,
     DecodedTag,
-    Piece,
     Reading,
+    ReadStreams,
     Stream,
     activation_rows_of,
     decode_tag,
     groups,
-    samples_bytes,
 )
-from tb_memplugin.storage.sessions import by_session, gaps, join_with_peaks, limited, session_from_pieces
+from tb_memplugin.storage.sessions import MergedRun, by_session, gaps, limited, merge, session_from_pieces
 
 _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 160 << 20
 """Limit of all that a reader and the handlers on top of it keep: decoded frames, merged runs, activations, answers."""
+MAX_ROLLUP_BYTES = 4 << 20
+"""Most bytes in memory of a stored summary; that of eight devices takes some 10 KiB."""
 MAX_KEPT_FIGURES_BYTES = 1 << 20
 """Larger figures of a worker are not cached, only what follows from them: they would displace all else."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _ReadSession:
-    """A session as it was read: frames by stream, those of samples without their content, and the joined samples."""
-
-    worker: str
-    session: str
-    pieces: Mapping[Stream, Sequence[Piece]] = dataclasses.field(default_factory=dict)
-    samples: Samples = NO_SAMPLES
-    sentences: tuple[str, ...] = ()
-
-    def with_pieces(self, pieces: Mapping[Stream, Sequence[Piece]], reading: Reading) -> "_ReadSession":
-        """The session with more frames. Those of samples are let go once they are joined in `reading`."""
-        sentences, frames = self.sentences, dict(pieces)
-        joined = pieces.keys() & {SAMPLES, PEAK}
-        if joined:
-            samples, sentences = join_with_peaks(pieces)
-            for stream in joined:
-                frames[stream] = [dataclasses.replace(piece, value=None, size=PIECE_BYTES) for piece in pieces[stream]]
-            let_go = sum(piece.size - PIECE_BYTES for stream in joined for piece in pieces[stream])
-            reading.join(let_go, samples_bytes(samples))
-            reading.joined[self.worker, self.session] = samples
-        return dataclasses.replace(self, pieces={**self.pieces, **frames}, sentences=sentences)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Read:
-    """Some streams of a run as they were read: sentences as in `DecodedTag`, bytes in memory, and rows of samples."""
-
-    sessions: tuple[_ReadSession, ...] = ()
-    damage: tuple[str, ...] = ()
-    newer: tuple[str, ...] = ()
-    size: int = 0
-    rows: int = 0
-    thinning: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,16 +50,34 @@ class LoadedRun(MergedRun):
     """A merged run at `version` of its tags, as it was read: further streams are added to that."""
 
     version: str
-    read: _Read = _Read()
+    read: ReadStreams
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory; the samples of several workers refer to those of each."""
-        tables = [one.samples for one in self.read.sessions] + [run.samples for run in self.by_worker.values()]
-        different = {id(table.step): table for table in tables}.values()
-        pieces = sum(piece.size for one in self.read.sessions for of in one.pieces.values() for piece in of)
         together = 0 if len(self.by_worker) == 1 else 40 * len(self.run.samples)
-        return 1000 + pieces + together + sum(map(samples_bytes, different))
+        return 1000 + together + self.read.nbytes([run.samples for run in self.by_worker.values()])
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerRollups:
+    """The summaries of each session that recorded something, in order of their start; or why the worker's history must
+    be read instead, as the end of a sentence."""
+
+    sessions: tuple[WorkerSummary, ...]
+    missing: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerRuns:
+    """The workers of a run, with their event runs and the marks of these."""
+
+    name: str
+    of_worker: Mapping[str, Mapping[str, Hashable]]
+
+    @property
+    def version(self) -> str:
+        return version_of(self.of_worker)
 
 
 class Reader:
@@ -169,11 +148,20 @@ class Reader:
         """
         if session is not None:
             tags = of_session(tags, session)
-        return self._loaded(source, tags, frozenset(streams), all_attempts, session)
+        streams = frozenset(streams)
+        key = ("run", tags.name, tags.worker, streams, all_attempts, session)
+        with self._lock_of(tags.name):
+            loaded: LoadedRun | None = self.cache.get(key, tags.version)
+            if loaded is None:
+                known = self.load(source, tags, session=session).read if streams > BASIC else None
+                loaded = self._load(source, tags, streams, all_attempts, known)
+                if SAMPLE_FIGURES not in streams or loaded.nbytes <= MAX_KEPT_FIGURES_BYTES:
+                    self.cache.put(key, tags.version, loaded, loaded.nbytes)
+            return loaded
 
     def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
         """The failed allocations of the run with these tags, in the order that the run has them in."""
-        return self._loaded(source, tags, frozenset({OOM})).run.ooms if of_stream(tags, OOM.tag) else ()
+        return self.load(source, tags, {OOM}).run.ooms if of_stream(tags, OOM.tag) else ()
 
     def failed_session(self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom) -> tuple[Run, Oom]:
         """The session of a failure of a run, with its requests and timelines, and the failure as the session names it.
@@ -191,24 +179,6 @@ class Reader:
                     return run, own
         raise NotFoundError(f"run {tags.name} has no session of the failed allocation in step {oom.step} any more")
 
-    def _loaded(
-        self,
-        source: Source,
-        tags: RunTags,
-        streams: frozenset[Stream],
-        all_attempts: bool = False,
-        session: str | None = None,
-    ) -> LoadedRun:
-        key = ("run", tags.name, tags.worker, streams, all_attempts, session)
-        with self._lock_of(tags.name):
-            loaded: LoadedRun | None = self.cache.get(key, tags.version)
-            if loaded is None:
-                known = self._loaded(source, tags, BASIC, session=session).read if streams > BASIC else None
-                loaded = self._load(source, tags, streams, all_attempts, known)
-                if SAMPLE_FIGURES not in streams or loaded.nbytes <= MAX_KEPT_FIGURES_BYTES:
-                    self.cache.put(key, tags.version, loaded, loaded.nbytes)
-            return loaded
-
     def activation_rows(self, source: Source, name: str) -> ActivationRows:
         return self._rows_of(source, self.tags(source, name))
 
@@ -219,17 +189,15 @@ class Reader:
             rows: ActivationRows | None = self.cache.get(key, wanted)
             if rows is not None:
                 return rows
-            with ExitStack() as stack:
-                reading = Reading(stack)
+            with Reading() as reading:
                 decoded = self._decode(source, within_limits(wanted)[0], reading, frozenset({ACTIVATIONS}))
-                damage = [sentence for tag in decoded.values() for sentence in tag.damage]
-                damage += reading.over_limit()
+                damage = [*reading.damage, *reading.over_limit()]
                 sessions = list(by_session(wanted, decoded).values())
                 pieces = sessions[0][ACTIVATIONS] if len(sessions) == 1 else []
                 rows = ActivationRows([piece.value for piece in pieces], damage=damage)
                 if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
                     # Several sessions, or steps out of order: the merge selects the rows.
-                    merged = self._loaded(source, tags, BASIC | {ACTIVATIONS})
+                    merged = self.load(source, tags, BASIC | {ACTIVATIONS})
                     rows = activation_rows_of(merged.run.activations).with_damage(damage)
             self.cache.put(key, wanted, rows, rows.nbytes)
             return rows
@@ -240,8 +208,7 @@ class Reader:
         Reads only the heads of frames, and only of new or changed tags.
         """
         wanted, _ = within_limits(of_stream(tags, ACTIVATIONS.tag))
-        with self._lock_of(tags.name), ExitStack() as stack:
-            reading = Reading(stack)
+        with self._lock_of(tags.name), Reading() as reading:
             decoded = self._decode(source, wanted, reading, frozenset({ACTIVATION_HEADS}))
         known = [decoded[run, tag] for _, run, tag, _ in wanted if (run, tag) in decoded]
         heads = [piece.value for of_tag in known for piece in of_tag.pieces]
@@ -256,12 +223,50 @@ class Reader:
         layers = {head.layers for head in heads}
         return len({path for paths in layers for path in paths}), tuple(limited(damage))
 
+    def workers(self, source: Source, name: str) -> WorkerRuns:
+        with self.lock:
+            runs = source.event_runs()
+        of_worker: dict[str, dict[str, Hashable]] = {}
+        for event_run, mark in runs.items():
+            run, worker = run_name(event_run)
+            if run == name:
+                of_worker.setdefault(worker, {})[event_run] = mark
+        return WorkerRuns(name, of_worker)
+
+    def rollups(self, source: Source, workers: WorkerRuns) -> dict[str, WorkerRollups]:
+        """The stored summaries of all workers; only those of workers that recorded since are read again."""
+        marks = {run: mark for runs in workers.of_worker.values() for run, mark in runs.items()}
+        known: dict[str, WorkerRollups] = {
+            run: cached for run, mark in marks.items() if (cached := self.cache.get(("rollups", run), mark)) is not None
+        }
+        unknown = [run for run in marks if run not in known]
+        with self.lock:
+            newest = list(source.newest(unknown, ROLLUPS.tag)) if unknown else []
+        for found in newest:
+            known[found.event_run] = read = _rollups_of(found)
+            size = 1000 + sum(1000 * (1 + len(one.devices)) for one in read.sessions)
+            self.cache.put(("rollups", found.event_run), marks[found.event_run], read, size)
+        together = {}
+        for worker, runs in workers.of_worker.items():
+            parts = [known[run] for run in sorted(runs) if run in known]
+            sessions = sorted((one for part in parts for one in part.sessions), key=lambda one: one.started or 0.0)
+            missing = next((part.missing for part in parts if part.missing), None)
+            together[worker] = WorkerRollups(tuple(sessions), missing)
+        return together
+
+    def worker_tags(self, source: Source, workers: WorkerRuns, worker: str) -> RunTags:
+        """The tags of one worker, complete however many others there are."""
+        with self.lock:
+            listing = source.listing_of(workers.of_worker[worker])
+        runs = catalog_of(listing, {})
+        return of_worker(runs[workers.name], worker) if runs else RunTags(workers.name, "", (), (), worker)
+
     def _lock_of(self, name: str) -> threading.RLock:
         with self.lock:
             return self._run_locks.setdefault(name, threading.RLock())
 
     def _load(
-        self, source: Source, tags: RunTags, streams: frozenset[Stream], all_attempts: bool, known: _Read | None
+        self, source: Source, tags: RunTags, streams: frozenset[Stream], all_attempts: bool, known: ReadStreams | None
     ) -> LoadedRun:
         """The streams of a run; those of `BASIC` may be known."""
         wanted, sentences = within_limits(
@@ -271,7 +276,12 @@ class Reader:
             wanted = [entry for entry in wanted if OF_TAG[entry[2].stream] not in BASIC]
         damage = [*tags.damage, *sentences]
         try:
-            read = self._read(source, wanted, streams, known or _Read())
+            with Reading(known or ReadStreams()) as reading:
+                for group in groups(wanted):
+                    decoded = self._decode(source, group, reading, streams)
+                    for key, pieces in by_session(group, decoded).items():
+                        reading.join(key, pieces)
+                read = reading.result()
             sessions, sentences = [], []
             for one in sorted(read.sessions, key=lambda one: one.session):
                 session, missing = session_from_pieces(one.session, one.pieces, one.samples)
@@ -287,31 +297,8 @@ class Reader:
             merged = merge(tags.name, sessions, damage, all_attempts, thinning=read.thinning)
         except MemoryError:
             damage.append("the run is not shown: there is not enough memory for it")
-            merged, read = merge(tags.name, [], damage), _Read()
+            merged, read = merge(tags.name, [], damage), ReadStreams()
         return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, read)
-
-    def _read(self, source: Source, wanted: Sequence[Entry], streams: frozenset[Stream], known: _Read) -> _Read:
-        """Read the wanted tags, which add streams to the sessions of `known`."""
-        sessions = {(one.worker, one.session): one for one in known.sessions}
-        damage, newer = list(known.damage), list(known.newer)
-        with ExitStack() as stack:
-            reading = Reading(stack)
-            reading.others.take(known.size, known.rows)
-            reading.joined = {key: one.samples for key, one in sessions.items()}
-            for group in groups(wanted):
-                decoded = self._decode(source, group, reading, streams)
-                newer += [tag.newer for tag in decoded.values() if tag.newer]
-                damage += [sentence for tag in decoded.values() for sentence in tag.damage]
-                for key, pieces in by_session(group, decoded).items():
-                    sessions[key] = sessions.get(key, _ReadSession(*key)).with_pieces(pieces, reading)
-            damage += reading.over_limit()
-            size, rows = reading.taken()
-        found = [
-            dataclasses.replace(one, samples=reading.joined.get(key, one.samples)) for key, one in sessions.items()
-        ]
-        shown = sum(len(one.samples) for one in found)
-        thinning = max(2, round(reading.recorded / max(1, shown))) if reading.halvings else known.thinning
-        return _Read(tuple(found), tuple(damage), tuple(newer), size, rows, thinning)
 
     def _decode(
         self, source: Source, wanted: Iterable[Entry], reading: Reading, streams: frozenset[Stream]
@@ -338,8 +325,9 @@ class Reader:
             if room.is_full:
                 reading.left_out += 1
                 continue
-            if reading.is_large() and not reading.has_entered:
-                reading.enter(self._large)
+            if reading.is_large() and not reading.is_alone:
+                reading.is_alone = True
+                reading.enter_context(self._large)
                 self.cache.clear()
             decoded = decode_tag(tag, content, room, by_tag[tag.stream])
             if decoded.complete and not reading.is_large() and SAMPLE_FIGURES not in streams:
@@ -352,3 +340,15 @@ class Reader:
 def _same(oom: Oom, own: Oom) -> bool:
     """Whether two records of a run and of a worker are of one failure: identifiers are those of a session."""
     return (own.identifier, own.wall_time) == (oom.identifier, oom.wall_time) and oom.device.endswith(own.device)
+
+
+def _rollups_of(newest: NewestFrames) -> WorkerRollups:
+    sessions, missing = [], newest.missing
+    for content in newest.contents:
+        tag = parse_tag(content.tag)
+        decoded = None if tag is None else decode_tag(tag, content, Room(MAX_ROLLUP_BYTES, 0), ROLLUPS)
+        if decoded is None or not decoded.pieces:
+            missing = missing or "its newest roll-up is damaged"
+        else:
+            sessions.append(decoded.pieces[-1].value)
+    return WorkerRollups(tuple(sessions), missing)

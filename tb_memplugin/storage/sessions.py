@@ -1,11 +1,19 @@
-"""Sessions from decoded frames, and sentences on the frames that are missing."""
+"""Sessions from decoded frames, with sentences on the frames that are missing; and the run from its sessions. Pure.
 
+A resumed training is a second session that repeats some steps; the later session's data replaces the earlier one's.
+Processes that record at the same time are workers, and the data of all is kept. Each worker has its own subdirectory;
+if two write into the same one, the session identifies them. Devices of workers other than ``""`` are named
+``<worker>/<device>``.
+"""
+
+import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.schema import LayerTable, Samples, Session, SessionInfo, take_rows, with_failed_steps
+from tb_memplugin.schema import LayerTable, Run, Samples, Session, SessionInfo, thinned_note, with_failed_steps
 from tb_memplugin.storage.files import Entry
 from tb_memplugin.storage.frames import Tag, start_of
 from tb_memplugin.storage.read import (
@@ -20,11 +28,11 @@ from tb_memplugin.storage.read import (
     SNAPSHOTS,
     TIMELINES,
     DecodedTag,
+    LaterSessions,
     Piece,
+    Pieces,
     Stream,
-    join_samples,
-    rows_not_in,
-    tables_of,
+    hidden_by_losses,
 )
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS
 
@@ -35,8 +43,6 @@ _ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK)
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
 
-Pieces: TypeAlias = Mapping[Stream, Sequence[Piece]]
-"""The frames of a session by stream, in order."""
 Lost: TypeAlias = tuple[int, int, int, Piece]
 """A gap between frames: the first and the last step that it may hold, the number of frames, the frame after it."""
 
@@ -83,20 +89,6 @@ def lost_activation_steps(streams: Pieces) -> tuple[tuple[int, int], ...]:
     longest = max(piece.last_step - piece.first_step + 1 for piece in pieces)
     earliest = max(0, pieces[0].first_step - pieces[0].sequence * longest)
     return tuple((first, last) for first, last, _, _ in gaps_of(pieces, earliest) if first <= last)
-
-
-def join_with_peaks(streams: Pieces) -> tuple[Samples, tuple[str, ...]]:
-    """The joined samples, and sentences on those left out. A peak replaces its sample if that was lost."""
-    (joined, sentence), (highest, _) = (
-        join_samples(tables_of([piece.value for piece in streams.get(stream, ())])) for stream in (SAMPLES, PEAK)
-    )
-    sentences = [sentence]
-    only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
-    if only_peaks.any():
-        joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
-        sentences.append(sentence)
-        joined = take_rows(joined, np.argsort(joined.wall_time, kind="stable"))
-    return joined, tuple(text for text in sentences if text)
 
 
 def by_session(
@@ -161,3 +153,135 @@ def limited(sentences: Sequence[str]) -> list[str]:
 def _facts(streams: Pieces) -> SessionInfo | None:
     facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
     return facts[-1] if facts else None
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionSpan:
+    """A session of the merged run; `first_step` is None if the session recorded no step."""
+
+    session: str
+    worker: str
+    started: float
+    first_step: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class MergedRun:
+    """The run of all workers; that of each worker, with devices under their own names; sessions by start time."""
+
+    run: Run
+    by_worker: Mapping[str, Run]
+    sessions: tuple[SessionSpan, ...]
+
+
+def merge(
+    name: str,
+    sessions: Sequence[tuple[str, Session]],
+    damage: Sequence[str] = (),
+    all_attempts: bool = False,
+    thinning: int = 1,
+) -> MergedRun:
+    """Merge (worker, session) pairs into a run.
+
+    With `all_attempts`, repeated steps are kept, in order of the sessions. `thinning` is as in `Run`.
+    """
+    ordered = sorted(sessions, key=lambda pair: (pair[1].info.started, pair[1].info.session))
+    lanes = _lanes(ordered)
+    by_worker = {
+        worker: _merge_sessions(name, worker, of_worker, all_attempts) for worker, of_worker in sorted(lanes.items())
+    }
+    run = by_worker[""] if set(by_worker) == {""} else _merge_workers(name, by_worker)
+    if thinning > 1:
+        by_worker = {worker: _thinned(one, thinning) for worker, one in by_worker.items()}
+        run = _thinned(run, thinning)
+    identifiers = tuple(session.info.session for _, session in ordered)
+    run = dataclasses.replace(run, sessions=identifiers, damage=(*damage, *run.damage))
+    spans = [
+        SessionSpan(session.info.session, worker, session.info.started, _first_step(session))
+        for worker, of_worker in lanes.items()
+        for session in of_worker
+    ]
+    return MergedRun(run, by_worker, tuple(sorted(spans, key=lambda span: (span.started, span.session))))
+
+
+def _thinned(run: Run, thinning: int) -> Run:
+    return dataclasses.replace(run, notes=(thinned_note(thinning), *run.notes), thinning=thinning)
+
+
+def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
+    """Worker to its sessions, in order.
+
+    The sessions of a directory followed each other if each of them says how many there were before. Otherwise, one that
+    starts before the worker's last one ended is a worker of its own.
+    """
+    lanes: dict[str, list[Session]] = {}
+    for worker in dict.fromkeys(worker for worker, _ in ordered):
+        own = [session for of, session in ordered if of == worker]
+        numbers = [session.info.earlier for session in own]
+        if None not in numbers and len(set(numbers)) == len(numbers):
+            lanes[worker] = sorted(own, key=lambda session: session.info.earlier or 0)
+    ends: dict[str, float] = {}
+    for worker, session in [(worker, session) for worker, session in ordered if worker not in lanes]:
+        times = session.samples.wall_time
+        lane = worker
+        if len(times):
+            if times.min() < ends.get(worker, -np.inf):
+                lane = f"{worker}/{session.info.session}" if worker else session.info.session
+            ends[lane] = max(float(times.max()), ends.get(lane, -np.inf))
+        lanes.setdefault(lane, []).append(session)
+    return lanes
+
+
+def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_attempts: bool) -> Run:
+    contents = {stream: [getattr(session, stream.field) for session in sessions] for stream in MERGED}
+    hidden: list[str] = []
+    later = LaterSessions()
+    # From the last session backward, so that the steps of later sessions are known.
+    for at in range(len(sessions) - 1, -1, -1) if not all_attempts else ():
+        for stream, of_sessions in contents.items():
+            of_sessions[at] = stream.without_repeats(of_sessions[at], later.replacing(sessions[at]))
+        hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
+        later.add(sessions[at])
+    merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}
+    last = sessions[-1].info if sessions else None
+    return Run(
+        name=name,
+        sessions=tuple(session.info.session for session in sessions),
+        workers=(worker,),
+        notes=tuple(dict.fromkeys(note for session in sessions for note in _notes(session.info))),
+        damage=tuple(hidden),
+        session_starts=tuple(session.info.started for session in sessions),
+        ended=None if last is None or last.producer != "recorder" else last.ended is not None,
+        **merged,
+    )
+
+
+def _notes(info: SessionInfo) -> tuple[str, ...]:
+    if info.analyzing is None:
+        return info.notes
+    return (*info.notes, f"Traced step {info.analyzing} is still being analyzed, unless its process was killed.")
+
+
+def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
+    merged, left_out = {}, []
+    for stream in MERGED:
+        of_workers = {worker: getattr(run, stream.field) for worker, run in by_worker.items()}
+        merged[stream.field], sentence = stream.of_workers(of_workers)
+        left_out += [sentence] if sentence else []
+    notes = (f"{worker}: {note}" if worker else note for worker, run in by_worker.items() for note in run.notes)
+    return Run(
+        name=name,
+        sessions=(),
+        workers=tuple(by_worker),
+        notes=tuple(dict.fromkeys(notes)),
+        damage=(*itertools.chain(*(run.damage for run in by_worker.values())), *left_out),
+        session_starts=tuple(sorted(start for run in by_worker.values() for start in run.session_starts)),
+        **merged,
+    )
+
+
+def _first_step(session: Session) -> int | None:
+    steps = [int(part.step.min()) for part in (session.samples, session.activations) if len(part)]
+    steps += [table.step for table in session.layer_tables] + [snapshot.step for snapshot in session.snapshots]
+    steps += [oom.step for oom in session.ooms if oom.step is not None]
+    return min(steps, default=None)

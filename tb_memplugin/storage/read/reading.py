@@ -1,12 +1,13 @@
-"""What reading one run takes: its limits, and the thinning of samples that come near them."""
+"""What reading one run takes: its limits, its sessions, and the thinning of samples that come near the limits."""
 
 import dataclasses
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
-from tb_memplugin.schema import NO_SAMPLES, Samples
+import numpy as np
+
+from tb_memplugin.schema import NO_SAMPLES, Samples, take_rows
 from tb_memplugin.storage.files import (
     FULL_SHARE,
     MAX_ACTIVATION_BYTES,
@@ -18,9 +19,9 @@ from tb_memplugin.storage.files import (
     Room,
 )
 from tb_memplugin.storage.frames import Tag
-from tb_memplugin.storage.read.decoding import PIECE_BYTES, DecodedTag
-from tb_memplugin.storage.read.samples import SamplesPart, join_samples, samples_bytes, tables_of, thinned
-from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, SAMPLES
+from tb_memplugin.storage.read.decoding import PIECE_BYTES, DecodedTag, Piece
+from tb_memplugin.storage.read.samples import SamplesPart, join_samples, rows_not_in, samples_bytes, tables_of, thinned
+from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, PEAK, SAMPLES, Stream
 
 GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
@@ -31,9 +32,12 @@ HALVED = 0.8
 
 Key: TypeAlias = tuple[str, Tag]
 """Event run and tag."""
+Pieces: TypeAlias = Mapping[Stream, Sequence[Piece]]
+"""The frames of a session by stream, in order."""
 
 
 def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """The entries in groups of some `GROUP_TAGS`; those of a session stay together."""
     by_session: dict[tuple[str, str], list[Entry]] = {}
     for entry in wanted:
         by_session.setdefault((entry[0], entry[2].session), []).append(entry)
@@ -47,58 +51,88 @@ def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-class Reading:
-    """What reading one run has taken so far. Activations have limits of their own, so that they displace nothing else.
+@dataclasses.dataclass(frozen=True)
+class ReadSession:
+    """A session as it was read: frames by stream, those of samples without their content, and the joined samples."""
 
-    Args:
-        stack: Closed when the run has been read.
+    worker: str
+    session: str
+    pieces: Pieces = dataclasses.field(default_factory=dict)
+    samples: Samples = NO_SAMPLES
+    sentences: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadStreams:
+    """Some streams of a run as they were read: sentences as in `DecodedTag`, bytes in memory, and rows of samples."""
+
+    sessions: tuple[ReadSession, ...] = ()
+    damage: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
+    size: int = 0
+    rows: int = 0
+    thinning: int = 1
+
+    def nbytes(self, merged: Collection[Samples]) -> int:
+        """Bytes in memory, with merged samples, which may be those of the sessions."""
+        tables = [*(one.samples for one in self.sessions), *merged]
+        pieces = sum(piece.size for one in self.sessions for of in one.pieces.values() for piece in of)
+        return pieces + sum(map(samples_bytes, {id(table.step): table for table in tables}.values()))
+
+
+class Reading(ExitStack):
+    """What reading one run has taken so far. Activations have limits of their own, so that they displace nothing else.
 
     Attributes:
         contents: The decoded tags of the current group.
-        joined: The samples of the sessions that were read before.
+        damage: Sentences of `DecodedTag` so far.
         left_out: Tags without room.
+        is_alone: Whether no other large run is read meanwhile.
         others: What all but the activations may still take.
-        recorded: Rows of samples that were decoded, also those that were left out again.
-        halvings: How often the number of samples was halved.
     """
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, known: ReadStreams = ReadStreams()) -> None:
+        super().__init__()
         self.contents: dict[Key, DecodedTag] = {}
-        self.joined: dict[tuple[str, str], Samples] = {}
-        self.left_out = self.recorded = self.halvings = 0
+        self.left_out, self.is_alone = 0, False
+        self.others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
+        self.others.take(known.size, known.rows)
+        self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
+        self._sessions = {(one.worker, one.session): one for one in known.sessions}
+        self.damage, self._newer, self._thinning = [*known.damage], [*known.newer], known.thinning
+        self._recorded = self._halvings = 0  # rows that were decoded, also those that were left out again
         self._sample_bytes = 0
         self._can_halve = True
         self._whole: set[Key] = set()  # samples that were not thinned yet
-        self._stack = stack
-        self.has_entered = False
-        self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
-        self.others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
-
-    def room_of(self, tag: Tag) -> Room:
-        return self._activations if tag.stream == ACTIVATIONS.tag else self.others
-
-    def taken(self) -> tuple[int, int]:
-        return MAX_RUN_BYTES - self.others.bytes, MAX_RUN_ROWS - self.others.rows
-
-    def is_large(self) -> bool:
-        return MAX_ACTIVATION_BYTES - self._activations.bytes + self.taken()[0] > LARGE_BYTES
-
-    def enter(self, lock: threading.RLock) -> None:
-        """Hold `lock` until the run has been read."""
-        self._stack.enter_context(lock)
-        self.has_entered = True
 
     def over_limit(self) -> list[str]:
         sentence = f"{self.left_out} tags are not shown: the run exceeds the limits of its size"
         return [sentence] if self.left_out else []
 
+    def result(self) -> ReadStreams:
+        shown = sum(len(one.samples) for one in self._sessions.values())
+        thinning = max(2, round(self._recorded / max(1, shown))) if self._halvings else self._thinning
+        damage = (*self.damage, *self.over_limit())
+        return ReadStreams(tuple(self._sessions.values()), damage, tuple(self._newer), *self._taken(), thinning)
+
+    def room_of(self, tag: Tag) -> Room:
+        return self._activations if tag.stream == ACTIVATIONS.tag else self.others
+
+    def _taken(self) -> tuple[int, int]:
+        return MAX_RUN_BYTES - self.others.bytes, MAX_RUN_ROWS - self.others.rows
+
+    def is_large(self) -> bool:
+        return MAX_ACTIVATION_BYTES - self._activations.bytes + self._taken()[0] > LARGE_BYTES
+
     def add(self, run: str, tag: Tag, decoded: DecodedTag) -> None:
         """Add a decoded tag. If there are too many samples now, thin them all, also the joined ones."""
         self.contents[run, tag] = decoded
+        self.damage += decoded.damage
+        self._newer += [decoded.newer] if decoded.newer else []
         if not _has_samples(tag):
             return
         self._sample_bytes += decoded.size
-        self.recorded += decoded.rows
+        self._recorded += decoded.rows
         if decoded.rows:
             self._whole.add((run, tag))
         if not self._samples_are_full():
@@ -107,36 +141,45 @@ class Reading:
         while self._samples_are_full():
             before = self._samples_taken()
             _thin(self.contents)
-            self.joined.update((name, thinned(samples)) for name, samples in self.joined.items())
+            for key, one in self._sessions.items():
+                self._sessions[key] = dataclasses.replace(one, samples=thinned(one.samples))
             after = self._samples_taken()
             self._give(before, after)
             self._can_halve = after[1] < HALVED * before[1]
-            self.halvings += self._can_halve
+            self._halvings += self._can_halve
 
     def thin_whole(self) -> None:
         """Thin the new samples as often as the older ones."""
-        if self.halvings and self._whole:
+        if self._halvings and self._whole:
             whole = {key: self.contents[key] for key in self._whole}
             before = _taken(whole)
-            _thin(whole, self.halvings)
+            _thin(whole, self._halvings)
             self.contents |= whole
             self._give(before, _taken(whole))
         self._whole.clear()
 
-    def join(self, frames: int, samples: int) -> None:
-        """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
-        freed = frames - min(frames, samples)
-        if not self.others.is_full:
-            self.others.bytes += freed
-        self._sample_bytes -= freed
+    def join(self, key: tuple[str, str], pieces: Pieces) -> None:
+        """Add more frames of a session, (worker, session). Those of samples are let go once they are joined."""
+        known, frames = self._sessions.get(key, ReadSession(*key)), dict(pieces)
+        joined = pieces.keys() & {SAMPLES, PEAK}
+        if joined:
+            samples, sentences = join_with_peaks(pieces)
+            known = dataclasses.replace(known, samples=samples, sentences=sentences)
+            for stream in joined:
+                frames[stream] = [dataclasses.replace(piece, value=None, size=PIECE_BYTES) for piece in pieces[stream]]
+            let_go = sum(piece.size - PIECE_BYTES for stream in joined for piece in pieces[stream])
+            freed = let_go - min(let_go, samples_bytes(samples))
+            self.others.bytes += 0 if self.others.is_full else freed
+            self._sample_bytes -= freed
+        self._sessions[key] = dataclasses.replace(known, pieces={**known.pieces, **frames})
 
     def _samples_are_full(self) -> bool:
-        near = self._sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES or self.taken()[1] > FULL_SHARE * MAX_RUN_ROWS
+        near = self._sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES or self._taken()[1] > FULL_SHARE * MAX_RUN_ROWS
         return self._can_halve and near
 
     def _samples_taken(self) -> tuple[int, int]:
-        size, rows = _taken(self.contents)
-        return size + sum(map(samples_bytes, self.joined.values())), rows + sum(map(len, self.joined.values()))
+        (size, rows), joined = _taken(self.contents), [one.samples for one in self._sessions.values()]
+        return size + sum(map(samples_bytes, joined)), rows + sum(map(len, joined))
 
     def _give(self, before: tuple[int, int], after: tuple[int, int]) -> None:
         self.others.bytes += before[0] - after[0]
@@ -171,3 +214,17 @@ def _thin(contents: dict[Key, DecodedTag], halvings: int = 1) -> None:
             contents[key] = contents[key].holding(
                 [dataclasses.replace(piece, **(full if piece is pieces[0] else empty)) for piece in own]
             )
+
+
+def join_with_peaks(streams: Pieces) -> tuple[Samples, tuple[str, ...]]:
+    """The joined samples, and sentences on those left out. A peak replaces its sample if that was lost."""
+    (joined, sentence), (highest, _) = (
+        join_samples(tables_of([piece.value for piece in streams.get(stream, ())])) for stream in (SAMPLES, PEAK)
+    )
+    sentences = [sentence]
+    only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
+    if only_peaks.any():
+        joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
+        sentences.append(sentence)
+        joined = take_rows(joined, np.argsort(joined.wall_time, kind="stable"))
+    return joined, tuple(text for text in sentences if text)

@@ -14,7 +14,7 @@ from tensorboard.context import RequestContext
 import tb_memplugin
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import Phase, Samples, WorkerSummary
-from tb_memplugin.storage import Reader, RollupReader
+from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource, ProviderSource, Room, Source, TagContent, event_file
 from tb_memplugin.storage.files.event_file import Tail, read_tail
 from tb_memplugin.storage.frames import parse_tag
@@ -25,30 +25,30 @@ from tb_memplugin.storage.write.kept_session import MAX_ROWS, KeptSession
 
 def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None:
     write_cluster(tmp_path / "run", 5, 2, 60, [], flush_steps=20)
-    source, rollups = NotingSource(tmp_path), RollupReader(Reader())
-    workers = rollups.workers(source, "run")
-    read = rollups.read(source, workers)
+    source, reader = NotingSource(tmp_path), Reader()
+    workers = reader.workers(source, "run")
+    read = reader.rollups(source, workers)
     assert sorted(read) == sorted(name_of(at) for at in range(5))
     for worker, of in read.items():
         ((_, _, expected),) = rollups_of(tmp_path, worker)
         assert of.missing is None and equal(of.sessions, (expected,)) and expected.last_step == 59
-    assert rollups.workers(source, "other").of_worker == {} and source.asked == set() and source.listed == 0
+    assert reader.workers(source, "other").of_worker == {} and source.asked == set() and source.listed == 0
 
 
 def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path) -> None:
     write_cluster(tmp_path / "run", 4, 1, 20, [])
-    source, rollups = NotingSource(tmp_path), RollupReader(Reader())
-    workers = rollups.workers(source, "run")
-    rollups.read(source, workers)
+    source, reader = NotingSource(tmp_path), Reader()
+    workers = reader.workers(source, "run")
+    reader.rollups(source, workers)
     assert len(source.ends) == 4
-    assert rollups.workers(source, "run").version == workers.version
+    assert reader.workers(source, "run").version == workers.version
     # WHEN one is restarted
     writer = RunWriter(tmp_path / "run", worker=name_of(2), summarize=summarize_session)
     writer.samples(make_samples([20, 21], [MIB, MIB], start=2e9))
     writer.end()
     writer.close()
-    changed = rollups.workers(source, "run")
-    read = rollups.read(source, changed)
+    changed = reader.workers(source, "run")
+    read = reader.rollups(source, changed)
     assert changed.version != workers.version
     assert source.ends[4:] == [f"run/memory/{name_of(2)}"]
     assert [rollup.last_step for rollup in read[name_of(2)].sessions] == [19, 21]
@@ -60,8 +60,8 @@ def test_a_worker_with_a_damaged_roll_up_says_so(tmp_path: pathlib.Path) -> None
     data = bytearray(path.read_bytes())
     data[data.rindex(b"rollups/") + 60] ^= 1
     path.write_bytes(data)
-    rollups, source = RollupReader(Reader()), FileSource(tmp_path)
-    read = rollups.read(source, rollups.workers(source, "run"))
+    reader, source = Reader(), FileSource(tmp_path)
+    read = reader.rollups(source, reader.workers(source, "run"))
     assert read[name_of(0)].missing == "its newest roll-up is damaged" and not read[name_of(0)].sessions
     # AND so does one that was killed before its first
     assert read[name_of(1)].missing == "it has no roll-up"
@@ -70,9 +70,8 @@ def test_a_worker_with_a_damaged_roll_up_says_so(tmp_path: pathlib.Path) -> None
 def test_one_worker_is_indexed_alone_and_the_whole_listing_is_right_afterwards(tmp_path: pathlib.Path) -> None:
     write_cluster(tmp_path / "run", 3, 1, 20, [])
     source, reader = FileSource(tmp_path), Reader()
-    rollups = RollupReader(reader)
     whole = FileSource(tmp_path).listing()
-    tags = rollups.tags(source, rollups.workers(source, "run"), name_of(1))
+    tags = reader.worker_tags(source, reader.workers(source, "run"), name_of(1))
     assert {entry[0] for entry in tags.tags} == {name_of(1)}
     assert {str(entry[2]) for entry in tags.tags} == set(whole[f"run/memory/{name_of(1)}"])
     assert len(reader.load(source, tags).run.samples) == 20
@@ -81,7 +80,7 @@ def test_one_worker_is_indexed_alone_and_the_whole_listing_is_right_afterwards(t
     writer = RunWriter(tmp_path / "run", worker=name_of(1))
     writer.samples(make_samples([20], [MIB], start=2e9))
     writer.close()
-    rollups.tags(source, rollups.workers(source, "run"), name_of(1))
+    reader.worker_tags(source, reader.workers(source, "run"), name_of(1))
     assert source.listing() == FileSource(tmp_path).listing() != whole
 
 
@@ -99,8 +98,8 @@ def source(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Source:
 
 
 def test_files_and_tensorboards_reader_give_the_same_roll_ups(source: Source) -> None:
-    rollups = RollupReader(Reader())
-    read = rollups.read(source, rollups.workers(source, "run"))
+    reader = Reader()
+    read = reader.rollups(source, reader.workers(source, "run"))
     assert {worker: [rollup.last_step for rollup in of.sessions] for worker, of in read.items()} == {
         name_of(0): [59],
         name_of(1): [9],
@@ -108,7 +107,7 @@ def test_files_and_tensorboards_reader_give_the_same_roll_ups(source: Source) ->
     }
     assert all(of.missing is None for of in read.values())
     assert [one.ended for one in read[name_of(2)].sessions] == [False, True]
-    tags = rollups.tags(source, rollups.workers(source, "run"), name_of(2))
+    tags = reader.worker_tags(source, reader.workers(source, "run"), name_of(2))
     assert len({entry[2].session for entry in tags.tags}) == 2
 
 

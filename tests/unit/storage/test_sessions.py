@@ -48,7 +48,6 @@ from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource, Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame, start_of, tfrecord
-from tb_memplugin.storage.merge import merge
 from tb_memplugin.storage.read import (
     ACTIVATIONS,
     BASIC,
@@ -66,6 +65,7 @@ from tb_memplugin.storage.read import (
     tables_of,
 )
 from tb_memplugin.storage.read.activations import row_sums
+from tb_memplugin.storage.sessions import merge
 from tb_memplugin.storage.write import RunWriter
 
 FAILED = 12
