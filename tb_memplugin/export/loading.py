@@ -88,10 +88,10 @@ class RecordedRun(Run):
         }
 
 
-def recorded_run(run: Run, by_worker: Mapping[str, Run], **changes: Any) -> RecordedRun:
+def recorded_run(loaded: LoadedRun, **changes: Any) -> RecordedRun:
     """A run that was read, with some of its fields changed."""
-    fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(Run)}
-    return RecordedRun(**(fields | changes), by_worker=by_worker)
+    fields = {field.name: getattr(loaded.run, field.name) for field in dataclasses.fields(Run)}
+    return RecordedRun(**(fields | changes), by_worker=loaded.by_worker)
 
 
 def _series(pandas: Any, column: Values) -> Any:
@@ -163,15 +163,15 @@ class Runs(Mapping[str, RecordedRun]):
         self._reader = Reader()
         self._all_attempts = all_attempts
         self._details = details
+        self._streams: frozenset[Stream] = frozenset(ALL) if details else BASIC
         self._advised: dict[tuple[str, str], tuple[Oom, ...]] = {}
         self._catalog = self._reader.catalog(self._source)
 
     def __getitem__(self, name: str) -> RecordedRun:
         loaded = self._load(name)
         if not self._details:
-            return recorded_run(loaded.run, loaded.by_worker)
-        found = tuple(findings(loaded.by_worker))
-        return recorded_run(loaded.run, loaded.by_worker, findings=found, ooms=self._with_fixes(name, loaded))
+            return recorded_run(loaded)
+        return recorded_run(loaded, findings=tuple(findings(loaded.by_worker)), ooms=self._with_fixes(name, loaded))
 
     def _with_fixes(self, name: str, loaded: LoadedRun) -> tuple[Oom, ...]:
         def simulated(oom: Oom) -> Oom:
@@ -192,8 +192,8 @@ class Runs(Mapping[str, RecordedRun]):
         """Each worker's name and run, read one after the other, however many there are; if wanted, with requests."""
         streams = self._streams | ({REQUESTS} if requests else set())
         tags = self._tags(name)
-        directories = workers_of(tags)
-        for directory in directories or ("",):
+        directories = workers_of(tags) or ("",)
+        for directory in directories:
             own = tags
             if len(directories) > 1:
                 own = dataclasses.replace(of_worker(tags, directory), damage=tags.damage)
@@ -202,10 +202,6 @@ class Runs(Mapping[str, RecordedRun]):
                 yield worker, dataclasses.replace(run, damage=loaded.run.damage)
             if not loaded.by_worker:
                 yield directory, loaded.run
-
-    @property
-    def _streams(self) -> frozenset[Stream]:
-        return frozenset(ALL) if self._details else BASIC
 
     def _tags(self, name: str) -> RunTags:
         if name not in self._catalog:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import IO, Any, TypeAlias
 from urllib.parse import quote
@@ -78,11 +78,8 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ExportUnit:
-    """The event files of one worker of a run.
-
-    `files` and `damage` map TensorBoard's run names to paths of event files, and to sentences on directories that
-    cannot be listed.
-    """
+    """The event files of one worker of a run, and sentences on directories that cannot be listed, by TensorBoard's run
+    name."""
 
     logdir: str
     run: str
@@ -99,13 +96,8 @@ def export_units(logdir: str) -> Iterator[ExportUnit]:
     for event_run in sorted({*found.files, *found.damage}):
         grouped.setdefault(run_name(event_run), []).append(event_run)
     for (run, worker), names in sorted(grouped.items()):
-        yield ExportUnit(
-            logdir,
-            run,
-            worker,
-            {name: tuple(found.files[name]) for name in names if name in found.files},
-            {name: tuple(found.damage[name]) for name in names if name in found.damage},
-        )
+        own = ({name: tuple(of[name]) for name in names if name in of} for of in (found.files, found.damage))
+        yield ExportUnit(logdir, run, worker, *own)
 
 
 def fingerprint(unit: ExportUnit) -> str:
@@ -132,12 +124,8 @@ def read_unit(unit: ExportUnit) -> LoadedRun | None:
     return None if tags is None else reader.load(source, tags, EXPORTED)
 
 
-def daily_peaks(run: Run) -> list[dict[str, Any]]:
-    """The rows of the table ``peaks`` of one worker, with times in seconds since the epoch."""
-    return [record for device in device_names(run) for record in _of_device(run, device)]
-
-
-def _of_device(run: Run, device: str) -> Iterable[dict[str, Any]]:
+def daily_peaks(run: Run, device: str) -> Iterator[dict[str, Any]]:
+    """The rows of the table ``peaks`` of a device of one worker, with times in seconds since the epoch."""
     figures = run.samples.devices.get(device)
     # Only this device's figures and rows: other rows are those of steps that it did not record.
     samples = dataclasses.replace(run.samples, devices={} if figures is None else {device: figures})
@@ -197,20 +185,14 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
             damage = (*damage, thinned_note(loaded.run.thinning))
         # Of damaged files alone there is a run without samples.
         exported = any(len(run.samples) or run.snapshots or run.ooms or run.layer_tables for run in by_worker.values())
-        tables = _joined(
-            [
-                {table: run_rows(table, run, unit.run, worker) for table in TABLES if table != "dead_letters"}
-                for worker, run in by_worker.items()
-            ]
-        )
+        tables = {
+            table: _concatenated(table, [run_rows(table, run, unit.run, worker) for worker, run in by_worker.items()])
+            for table in TABLES
+            if table != "dead_letters"
+        }
     except Exception as error:  # one worker must not end an export of thousands
-        return unreadable(unit, error), False
+        return {"dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])}, False
     return tables | {"dead_letters": _dead_letters(unit, exported, damage)}, True
-
-
-def unreadable(unit: ExportUnit, error: Exception) -> dict[str, Rows]:
-    """The only table of a worker that cannot be read at all."""
-    return {"dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])}
 
 
 def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
@@ -229,13 +211,12 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
 
 
 def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
-    """A table of one worker. ``samples``, device by device in the order of recording, also has a column
-    ``wall_time``."""
+    """A table of one worker. ``samples`` are device by device and also have a column ``wall_time``."""
     about = {"run": name, "worker": worker}
     if table == "samples":
         return _samples(run, about)
     if table == "peaks":
-        return _from_records(table, about, daily_peaks(run))
+        return _from_records(table, about, [row for device in device_names(run) for row in daily_peaks(run, device)])
     if table == "failures":
         return _from_records(table, about, [vars(oom) for oom in run.ooms])
     if table == "layers":
@@ -249,32 +230,27 @@ def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
     return _from_records(table, about, list(rows))
 
 
-def frame_tables(run: Run) -> dict[str, Rows]:
+def frame_tables(run: Run) -> Mapping[str, Rows]:
     """The tables of `RecordedRun.to_pandas`: fewer columns than those of the export, and lists of sizes as texts."""
-    tables: dict[str, Rows] = {}
+    tables: dict[str, dict[str, Values]] = {}
     for frame, (table, first, before) in _FRAMES.items():
         rows, columns = run_rows(table, run), TABLES[table].columns
         names = [one.name for one in columns]
-        listed = {one.name for one in columns if one.kind == "dimensions"}
-        tables[frame] = {
-            name: [None if one is None else f"[{', '.join(map(str, one))}]" for one in rows[name]]
-            if name in listed
-            else rows[name]
-            for name in (*first, *names[names.index(before) + 1 :])
-        }
+        tables[frame] = {name: rows[name] for name in (*first, *names[names.index(before) + 1 :])}
+        for name in (one.name for one in columns if one.kind == "dimensions"):
+            tables[frame][name] = [None if one is None else f"[{', '.join(map(str, one))}]" for one in rows[name]]
     return tables
 
 
 def _samples(run: Run, about: Mapping[str, str]) -> Rows:
     samples = run.samples
-    phases = [PHASES[at] for at in samples.phase.tolist()]
     parts: list[Rows] = []
     for device, figures in ((name, samples.devices[name]) for name in device_names(run) if name in samples.devices):
         # Samples of other workers have no figures of this device.
         known = np.flatnonzero((figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING))
         columns: dict[str, Values] = {
             **{name: [value] * len(known) for name, value in {**about, "device": device}.items()},
-            "phase": [phases[at] for at in known.tolist()],
+            "phase": [PHASES[at] for at in samples.phase[known].tolist()],
             "time": _times(samples.wall_time[known]),
         }
         others = [column.name for column in TABLES["samples"].columns if column.name not in columns]
@@ -309,10 +285,6 @@ def _times(seconds: Floats) -> Integers:
     known = np.isfinite(seconds) & (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND)
     rounded = np.round(np.where(known, seconds, 0.0) * _MICROSECONDS).astype(np.int64)
     return np.where(known, rounded, MISSING)
-
-
-def _joined(parts: Sequence[Mapping[str, Rows]]) -> dict[str, Rows]:
-    return {table: _concatenated(table, [part[table] for part in parts]) for table in TABLES if table != "dead_letters"}
 
 
 def _concatenated(table: str, parts: Sequence[Rows]) -> Rows:
@@ -433,19 +405,19 @@ def _read(unit: ExportUnit, known: Mapping[tuple[str, str], str | None]) -> tupl
         tables, readable = unit_tables(unit)
         return mark if readable else None, {name: arrow_table(name, rows) for name, rows in tables.items()}
     except Exception as error:  # each file system raises its own, and Arrow for what it cannot hold
-        return None, {name: arrow_table(name, rows) for name, rows in unreadable(unit, error).items()}
+        letters = _dead_letters(unit, False, [files.reason(error, unit.logdir)])
+        return None, {"dead_letters": arrow_table("dead_letters", letters)}
 
 
 def arrow_table(table: str, rows: Rows) -> Any:
     arrow, schema = pyarrow(), arrow_schema(table)
-    columns = []
-    for field in schema:
-        values = rows[field.name]
+
+    def array(field: Any, values: Values) -> Any:
         if isinstance(values, np.ndarray):
-            columns.append(arrow.array(values, arrow.int64(), mask=values == MISSING).cast(field.type))
-        else:
-            columns.append(arrow.array(values, field.type))
-    return arrow.Table.from_arrays(columns, schema=schema)
+            return arrow.array(values, arrow.int64(), mask=values == MISSING).cast(field.type)
+        return arrow.array(values, field.type)
+
+    return arrow.Table.from_arrays([array(field, rows[field.name]) for field in schema], schema=schema)
 
 
 def _write(folder: pathlib.Path, unit: ExportUnit, content: Any) -> int:
@@ -464,7 +436,7 @@ def _write_file(path: pathlib.Path, content: Any) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     # Engines skip names that begin with a dot; the file of a killed call is overwritten by the next one.
-    unfinished = path.parent / f".{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.unfinished"
+    unfinished = path.parent / f".{_digest(path.name)}.unfinished"
     pyarrow.parquet.write_table(content, unfinished, compression="zstd")
     unfinished.replace(path)
 
@@ -481,9 +453,11 @@ def _lock(file: IO[str], directory: pathlib.Path) -> None:
 
 def _file_name(name: str) -> str:
     quoted = quote(name, safe="")
-    if len(quoted) <= _MAX_NAME:
-        return quoted
-    return f"{quoted[:_MAX_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return quoted if len(quoted) <= _MAX_NAME else f"{quoted[:_MAX_NAME]}-{_digest(name)}"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def _read_state(path: pathlib.Path) -> dict[tuple[str, str], str | None]:

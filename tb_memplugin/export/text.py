@@ -58,19 +58,13 @@ from tb_memplugin.schema import (
 
 FORMAT = 1
 """Version of the object, raised when the meaning of a field changes."""
-MAX_ROWS = 15
-"""Printed rows of a long table; the others are summed in one row."""
+MAX_ROWS = 15  # printed rows of a long table; the others are summed in one row
 MAX_NAME_CHARACTERS = 60
-MAX_MODELS = 3
-"""Most models of different workers whose layers are listed."""
-MAX_DEVICES = 8
-"""Most columns of the breakdown: the devices with the highest peaks."""
-MAX_WORKERS = 20
-"""Most rows of workers: those that stopped early, then the first ones."""
-MAX_LINES = 12
-"""Printed spans and sentences of the pool: the last ones."""
-MAX_OWNERS = 12
-"""Listed owners of memory at a failure; the others are summed in one line."""
+MAX_MODELS = 3  # most models of different workers whose layers are listed
+MAX_DEVICES = 8  # most columns of the breakdown: the devices with the highest peaks
+MAX_WORKERS = 20  # most rows of workers: those that stopped early, then the first ones
+MAX_LINES = 12  # printed spans and sentences of the pool: the last ones
+MAX_OWNERS = 12  # listed owners of memory at a failure; the others are summed in one line
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
 _FRAGMENTATION = " (free bytes outside the largest free chunk)"
@@ -138,10 +132,9 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
         known = np.flatnonzero(values != MISSING)
         if not len(known):
             continue
-        highest = int(known[np.argmax(values[known])])
-        steps, most, at = len(np.unique(activations.step[known])), int(values[highest]), int(activations.step[highest])
-        last = int(values[known[-1]])
-        described.append({"layer": path, "steps": steps, "max_bytes": most, "max_step": at, "last_bytes": last})
+        highest, steps = known[np.argmax(values[known])], len(np.unique(activations.step[known]))
+        most = {"max_bytes": int(values[highest]), "max_step": int(activations.step[highest])}
+        described.append({"layer": path, "steps": steps, **most, "last_bytes": int(values[known[-1]])})
     return described
 
 
@@ -156,15 +149,14 @@ def describe_oom(oom: Oom) -> dict[str, Any]:
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
-    """Answers, devices, breakdowns, pool, layers, failures, findings, gaps; `by_worker` is as in `describe_run`."""
-    parts, workers, phase = [], by_worker or {"": run}, selection.phase
-    steps = step_range(run)
+    """The run as text; `by_worker` is as in `describe_run`."""
+    workers, phase, steps = by_worker or {"": run}, selection.phase, step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     counts = ((len(run.sessions), "sessions"), (len(run.workers), "workers"))
     span += "".join(f", {count} {name}" for count, name in counts if count > 1)
     # Why there are no devices comes first: nothing below is complete without them.
     absent = [] if device_facts(run) else unrecorded_devices(run.notes)
-    parts += [*map(clean, absent), f"{clean(run.name)}: {span}"]
+    parts = [*map(clean, absent), f"{clean(run.name)}: {span}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     parts += [_cleaned(answer_lines(one.device, answers(run, one.device, phase, by_worker))) for one in devices]
     if devices:
