@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tb_memplugin.analysis import Peak, device_facts, highest_peak
 from tb_memplugin.cli.parser import USER_ERROR, CommandParser
@@ -73,8 +73,7 @@ class Regression:
 class Budget:
     """The limits, what they limit, and the devices (``GPU:0`` of each worker, or ``worker_1/GPU:0``) and phases that
     they are for; none means all. ``live`` are the most requested bytes that are live at once in a traced step, which
-    neither parallel operations of the CPU nor unsplit remainders of chunks change much.
-    """
+    neither parallel operations of the CPU nor unsplit remainders of chunks change much."""
 
     max_bytes: int | None = None
     max_regression: Regression | None = None
@@ -85,11 +84,8 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class BudgetCheck:
-    """One comparison, or one that could not be made (`limit` None): a figure is unknown or a lower bound.
-
-    `device` has its name in the whole run, None for all of it; `reason` the figures, or why they could not be compared;
-    `measured_bytes`, `step` and `phase` are of the highest value of the selected phases.
-    """
+    """One comparison, or one that could not be made (`limit` None): a figure is unknown or a lower bound. `device` has
+    its name in the whole run, None for all of it; `measured_bytes`, `step` and `phase` are of the highest value."""
 
     run: str
     device: str | None
@@ -103,12 +99,10 @@ class BudgetCheck:
     baseline_bytes: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """What a budget limits of one worker: all devices by their names in the whole run; by device its highest value in
     the selected phases, and sentence, step and phase of its last failure in them; sentences on unknown steps, and on
-    devices that were not recorded.
-    """
+    devices that were not recorded."""
 
     devices: tuple[str, ...]
     highest: Mapping[str, Peak | None]
@@ -120,8 +114,7 @@ class Measured:
 def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
     names = {facts.device: full_device_name(worker, facts.device) for facts in device_facts(run)}
     devices = [own for own, full in names.items() if not budget.devices or {own, full} & set(budget.devices)]
-    highest = _peak if budget.of == "peak" else _live
-    values = {device: highest(run, device, budget) for device in devices}
+    values = {device: (_peak if budget.of == "peak" else _live)(run, device, budget) for device in devices}
     failures = {device: found for device in devices if (found := _failure(run, device, budget)) is not None}
     return Measured(tuple(names.values()), values, failures, tuple(_lost(run)), tuple(unrecorded_devices(run.notes)))
 
@@ -135,18 +128,15 @@ def check_workers(
     """
     checks: list[BudgetCheck] = []
     named: set[str] = set()
-    lost: tuple[str, ...] = ()
     for worker, found in workers.items():
         own = list(_check_worker(run, worker, found, budget, baseline.get(worker)))
         devices = {check.device for check in own if check.device is not None}
         named |= devices | {device.removeprefix(f"{worker}/") for device in devices}
-        lost = lost or found.lost
         checks += own
-    for device in budget.devices:
-        if device not in named:
-            reason = "; ".join([_nothing(budget), *lost])
-            checks.append(BudgetCheck(run, device, None, "unchecked", reason))
-    return checks
+    lost = next((found.lost for found in workers.values() if found.lost), ())
+    reason = "; ".join([_nothing(budget), *lost])
+    unknown = [device for device in budget.devices if device not in named]
+    return checks + [BudgetCheck(run, device, None, "unchecked", reason) for device in unknown]
 
 
 def _check_worker(
@@ -173,10 +163,9 @@ def exit_status(checks: Sequence[BudgetCheck], allow_new: bool = False) -> Liter
 def _check_device(
     make: Callable[..., BudgetCheck], device: str, found: Measured, budget: Budget, before: Measured | None
 ) -> Iterator[BudgetCheck]:
-    failure = found.failures.get(device)
-    if failure is not None:
-        sentence, step, phase = failure
-        yield make("out_of_memory", "violated", sentence, step=step, phase=phase)
+    if device in found.failures:
+        sentence, *place = found.failures[device]
+        yield make("out_of_memory", "violated", sentence, None, *place)
         return
     highest = found.highest.get(device)
     if highest is None:
@@ -215,7 +204,7 @@ def _without_baseline(device: str, budget: Budget, before: Measured | None) -> t
 def _compared(
     budget: Budget, highest: Peak, doubts: Sequence[str], allowed: int, suffix: str = "", former: Sequence[str] = ()
 ) -> tuple[CheckStatus, str]:
-    """A value against what is allowed; each may be a lower bound, for the reasons in its `doubts`."""
+    """A value against what is allowed; each may be a lower bound, for these reasons."""
     status: CheckStatus = "violated" if highest.bytes > allowed else "within"
     reasons = doubts if status == "within" else [f"baseline: {one}" for one in former]
     received, limiting = format_bytes(highest.bytes), format_bytes(allowed)
@@ -258,8 +247,7 @@ def _live(run: Run, device: str, budget: Budget) -> Peak | None:
 
 def _doubts(found: Measured, highest: Peak) -> list[str]:
     """Why the value may have been higher."""
-    at_end = ["the allocator keeps no peak: this is the memory in use at step end"] if highest.at_step_end else []
-    return [*found.lost, *at_end]
+    return [*found.lost, *["the allocator keeps no peak: this is the memory in use at step end"] * highest.at_step_end]
 
 
 def _lost(run: Run) -> list[str]:
@@ -336,8 +324,7 @@ def _regression(text: str) -> Regression:
 def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:
     """Compare the runs under `logdir` with a budget, and with the baseline's run of the same name; if the baseline is
     itself a run, with that. Runs inside the baseline's directory are only checked if `names` has them. Without `names`
-    all runs are checked, and those that only the baseline has are listed as not checked.
-    """
+    all runs are checked, and those that only the baseline has are listed as not checked."""
     if (limits.max_regression is None) != (baseline is None):
         raise RequestError("--max-regression and --baseline belong together: pass both or neither")
     runs = existing_runs(logdir, details=False)
@@ -346,9 +333,8 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
         raise NotFoundError(unknown_name("no run", unknown[0], runs))
     before = None if baseline is None else existing_runs(baseline, details=False)
     places = {name: logdir if name == _THE_RUN else f"{logdir.rstrip('/')}/{name}" for name in runs}
-    chosen = list(dict.fromkeys(names)) or [
-        name for name, place in places.items() if baseline is None or not _inside(place, baseline)
-    ]
+    outside = [name for name, place in places.items() if baseline is None or not _inside(place, baseline)]
+    chosen = list(dict.fromkeys(names)) or outside
     if not chosen:
         raise NotFoundError(f"every run under {logdir} belongs to the baseline {baseline}")
     checks = []

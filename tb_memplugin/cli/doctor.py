@@ -79,11 +79,8 @@ def _tensorflow() -> tuple[bool, str]:
 
 
 def _tensorboard() -> tuple[bool, str]:
-    found = [
-        point
-        for point in importlib.metadata.entry_points(group="tensorboard_plugins")
-        if point.value.startswith("tb_memplugin.")
-    ]
+    points = importlib.metadata.entry_points(group="tensorboard_plugins")
+    found = [point for point in points if point.value.startswith("tb_memplugin.")]
     if not found:
         return False, "the Memory tab is not registered in this environment: pip install tb-memplugin here"
     found[0].load()
@@ -147,7 +144,6 @@ def _driver() -> tuple[bool, str]:
 
 
 def _recording(seconds: float) -> tuple[bool, str]:
-    """Record a small training and compare the run with Keras's own count."""
     import keras
     import numpy as np
 
@@ -177,11 +173,9 @@ def _recording(seconds: float) -> tuple[bool, str]:
 
 
 def _wrong(snapshots: Sequence[Snapshot], weight_bytes: int) -> list[str]:
-    """Clauses on what is wrong with the snapshots of a model with this many bytes of weights."""
     if not snapshots:
         return ["no step was traced"]
-    last = snapshots[-1]
-    wrong = []
+    last, wrong = snapshots[-1], []
     weights = sum(row.bytes for row in last.ledger if row.category == "weights")
     if weights != weight_bytes:
         wrong.append(f"weights are {weights:,} B, Keras counts {weight_bytes:,} B")
@@ -194,7 +188,6 @@ def _wrong(snapshots: Sequence[Snapshot], weight_bytes: int) -> list[str]:
 
 
 def _unattributed(snapshot: Snapshot) -> float:
-    """Share of the bytes in use without an owner."""
     without = sum(row.bytes for row in snapshot.ledger if row.category == "unattributed")
     return without / max(snapshot.in_use_bytes, 1)
 

@@ -21,7 +21,7 @@ from tb_memplugin.importers import (
     read_log,
     read_traces,
 )
-from tb_memplugin.schema import AllocationTrace, MemoryMap, Oom, Snapshot, Timeline, clean, counted
+from tb_memplugin.schema import MemoryMap, Oom, Snapshot, Timeline, clean, counted
 from tb_memplugin.storage.write import RunWriter
 
 SAME_FAILURE_SECONDS = 11.0
@@ -107,11 +107,10 @@ def _collect(path: str, collected: _Collected) -> None:
             raise FormatError(f"{path}: the file is larger than the limit of {MAX_PROFILE_BYTES} bytes")
         with open(path, "rb") as file:
             data = file.read(status.st_size)
-        changed = status.st_mtime
     except OSError as error:
         raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
     try:
-        _read(path, data, changed, collected)
+        _read(path, data, status.st_mtime, collected)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     except MemoryError:
@@ -122,7 +121,11 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
     if path.endswith(".xplane.pb"):
         for trace in read_traces(data):
             step = len({snapshot.wall_time for snapshot in collected.snapshots} - {changed})
-            _add_trace(trace, step, changed, collected)
+            # The step's ledger and timeline, attributed by op names alone.
+            attributed = AttributedStep(trace, facts_from_names(trace), step=step, phase="train", wall_time=changed)
+            collected.snapshots.append(attributed.snapshot)
+            if (inside := attributed.timeline()) is not None:
+                collected.timelines.append(inside)
     elif looks_like_dump(data):
         stamp = _DUMP_NAME.search(path)
         collected.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
@@ -133,15 +136,6 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
         if len(data) > MAX_LOG_BYTES:
             raise FormatError(f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}")
         collected.failures += [(one, changed) for one in read_log(data.decode("utf-8", "replace"), changed)]
-
-
-def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: _Collected) -> None:
-    """Add a step's ledger and timeline, attributed by op names alone."""
-    attributed = AttributedStep(trace, facts_from_names(trace), step=step, phase="train", wall_time=wall_time)
-    collected.snapshots.append(attributed.snapshot)
-    inside = attributed.timeline()
-    if inside is not None:
-        collected.timelines.append(inside)
 
 
 def _post_mortems(collected: _Collected) -> list[Oom]:

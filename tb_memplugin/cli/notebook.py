@@ -31,9 +31,7 @@ class Notebook:
             magics.pop("memory", None)
 
     def memory(self, line: str, cell: str | None = None) -> RecordedRun | None:
-        """``%memory [RUN]`` shows the run that was recorded last, or the one of this name; ``%%memory`` runs the cell
-        before.
-        """
+        """``%memory [RUN]`` shows the run recorded last, or the one of this name; ``%%memory`` runs the cell before."""
         if cell is not None:
             self._recording.latest = None
             self._shell.run_cell(cell)

@@ -6,14 +6,11 @@ from typing import Any, NoReturn
 
 from tb_memplugin.schema import clean, did_you_mean, unknown_name
 
-USER_ERROR = 2
-"""Exit code of wrong usage and of errors of the user."""
+USER_ERROR = 2  # exit code of wrong usage and of errors of the user
 EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error"}
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of `tb-memplugin` or of one of its commands, with examples and exit codes for its help."""
-
     def __init__(self, **named: Any) -> None:
         super().__init__(formatter_class=_Help, **named)
 
@@ -43,20 +40,17 @@ class CommandParser(argparse.ArgumentParser):
             option = next((one.partition("=")[0] for one in unknown if one.startswith("-")), None)
             if option is None:
                 self.error(f"unexpected argument {unknown[0]!r:.80}")
-            hint = did_you_mean(option, self.option_names())
+            names = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            hint = did_you_mean(option, names)
             self.error(f"unknown option {option:.80}" + (f"; {hint}" if hint else ""))
         return known, unknown
-
-    def option_names(self) -> list[str]:
-        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        names = [str(choice) for choice in action.choices]
         is_command = isinstance(action, argparse._SubParsersAction)
         kind = "unknown command" if is_command else "invalid choice"
-        said = unknown_name(kind, str(value), names, offer="choose from")
+        said = unknown_name(kind, str(value), list(map(str, action.choices)), offer="choose from")
         raise argparse.ArgumentError(None if is_command else action, said)
 
 

@@ -52,23 +52,15 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
-MAX_RUNS = 8
-"""Most runs in a report; if none are named, the newest ones."""
-NAMED_RUNS = 12
-"""Most runs left out that a sentence names."""
-MAX_DATA_BYTES = 24 << 20
-"""Limit of packed responses in characters: fits into an email."""
-MAX_ANSWER_BYTES = 64 << 20
-"""Largest response before compression: the page decompresses it as a whole."""
-POINTS = 5000
-"""Points of step series: all steps of runs with up to twice as many, since zooming cannot request more."""
+MAX_RUNS = 8  # most runs in a report; if none are named, the newest ones
+NAMED_RUNS = 12  # most runs left out that a sentence names
+MAX_DATA_BYTES = 24 << 20  # limit of packed responses in characters: fits into an email
+MAX_ANSWER_BYTES = 64 << 20  # largest response before compression: the page decompresses it as a whole
+POINTS = 5000  # of step series: all steps of runs with up to twice as many, since zooming cannot request more
 ACTIVATION_POINTS = 600
-MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6
-"""Records of traced steps per device of a run: the last ones, and that of the highest peak."""
-MAX_TABLES, MAX_SESSIONS, MAX_OOMS = 50, 8, 8
-"""The last ones of a run."""
-MAX_DEVICES = 16
-"""Devices per run: the first ones."""
+MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6  # per device of a run: the last ones, and that of the highest peak
+MAX_TABLES, MAX_SESSIONS, MAX_OOMS = 50, 8, 8  # the last ones of a run
+MAX_DEVICES = 16  # per run: the first ones
 
 Step: TypeAlias = tuple[int, str]
 """Step and phase."""
@@ -85,9 +77,9 @@ def add_arguments(parser: CommandParser) -> None:
         ),
     )
     parser.add_logdir()
-    said = "output file; overwritten if it exists", "run to include, up to 8 times (default: newest eight)"
-    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=said[0])
-    parser.add_argument("--run", metavar="R", action="append", default=[], help=said[1])
+    output, run = "output file; overwritten if it exists", "run to include, up to 8 times (default: newest eight)"
+    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=output)
+    parser.add_argument("--run", metavar="R", action="append", default=[], help=run)
     parser.set_defaults(command=_report)
 
 
@@ -107,14 +99,11 @@ class StoredAnswer:
     content_type: str
     packed: str
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Any:
         """The JSON of the response; for columns, that of their head."""
         body = gzip.decompress(base64.b64decode(self.packed))
-        if self.content_type == COLUMNS_TYPE:
-            (length,) = struct.unpack_from("<I", body)
-            body = body[4 : 4 + length]
-        parsed: dict[str, Any] = json.loads(body)
-        return parsed
+        is_json = self.content_type != COLUMNS_TYPE
+        return json.loads(body if is_json else body[4 : 4 + struct.unpack_from("<I", body)[0]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +118,6 @@ class Contents:
 
 
 class _Collected:
-    """The responses so far, and requests and sentences on those left out."""
-
     def __init__(self, source: Source, room: int) -> None:
         self.reader = Reader()
         self.source = source
@@ -142,7 +129,7 @@ class _Collected:
         self._handlers = Handlers(self.reader)
 
     def take(self, route: str, **parameters: object) -> StoredAnswer | None:
-        """Compute and store a response; if it does not fit, store a refusal and return None."""
+        """Store a response; if it does not fit, store a refusal and return None."""
         given = {name: str(value) for name, value in parameters.items() if value is not None}
         status = 200
         try:
@@ -163,7 +150,6 @@ class _Collected:
         return answer
 
     def refuse(self, route: str, why: str, **parameters: object) -> None:
-        """Store a reason that the page shows for a missing response."""
         question = Question(route, {name: str(value) for name, value in parameters.items()})
         self.refusals.append((question, f"Not in this report: {why}."))
 
@@ -243,9 +229,7 @@ def report_data(contents: Contents) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "absent": contents.absent,
-        "answers": [
-            {**answer.question._asdict(), "status": answer.status, "data": answer.packed} for answer in contents.answers
-        ],
+        "answers": [{**one.question._asdict(), "status": one.status, "data": one.packed} for one in contents.answers],
         "refusals": [{**question._asdict(), "why": sentence} for question, sentence in contents.refusals],
     }
 
@@ -254,8 +238,7 @@ def collect(
     logdir: str | os.PathLike[str], names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
 ) -> Contents:
     """Collect a report on the runs `names` under `logdir`, or on the newest ones: `NotFoundError` without one of them,
-    `RequestError` if there are too many, or their list exceeds `max_data_bytes`.
-    """
+    `RequestError` if there are too many, or their list exceeds `max_data_bytes`."""
     source = _ChosenRuns(logdir)
     catalog = Reader().catalog(source)
     chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
@@ -278,14 +261,10 @@ def collect(
         for part, info in itertools.product(PARTS, runs):
             progress.part(clean(info["run"]))
             absent.extend(part(collected, info))
-    absent.extend(
-        f"{count} responses of route “{route}” are not in this report: it reached its limit of "
-        f"{format_bytes(max_data_bytes)} of data."
-        for route, count in collected.dropped.items()
-    )
-    return Contents(
-        tuple(info["run"] for info in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent)
-    )
+    limit = f"are not in this report: it reached its limit of {format_bytes(max_data_bytes)} of data."
+    absent += [f"{count} responses of route “{route}” {limit}" for route, count in collected.dropped.items()]
+    names = [info["run"] for info in runs]
+    return Contents(tuple(names), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
 
 
 def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[str]:
@@ -333,29 +312,22 @@ def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
         answer = collected.take("overview", **place, points=POINTS)
         if answer is None or answer.status != 200:
             continue
-        _series(collected, place, None)
         head = answer.fields()
         reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
         sessions = [span["session"] for span in head["sessions"]]
-        for at, session in enumerate(sessions if len(sessions) > 1 else []):
-            if at >= len(sessions) - MAX_SESSIONS:
-                collected.take("overview", **place, points=POINTS, session=session)
-                _series(collected, place, session)
-            else:
-                for route in ("overview", "pool", "host_memory", "ledger_totals"):
+        for at, session in enumerate([None, *(sessions if len(sessions) > 1 else [])], -1):
+            points = {"overview": POINTS, "ledger_totals": None, "pool": POINTS, "host_memory": POINTS}
+            for route, most in points.items():
+                if session is not None and at < len(sessions) - MAX_SESSIONS:
                     why = f"it contains only the last {MAX_SESSIONS} sessions separately"
                     collected.refuse(route, why, **place, session=session)
+                elif session is not None or route != "overview":
+                    collected.take(route, **place, points=most, session=session)
     if reduced:
         yield (
             f"This report contains about {2 * POINTS} of the {reduced} steps of {run}, including the extremes; "
             "zooming shows no more steps."
         )
-
-
-def _series(collected: _Collected, place: Mapping[str, str], session: str | None) -> None:
-    collected.take("ledger_totals", **place, session=session)
-    for route in ("pool", "host_memory"):
-        collected.take(route, **place, points=POINTS, session=session)
 
 
 def _layers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
@@ -370,10 +342,8 @@ def _layers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
         for step in steps[:-MAX_TABLES]:
             collected.refuse("layers", f"it contains the last {MAX_TABLES} layer tables", **place, step=step)
         if len(steps) > MAX_TABLES:
-            yield (
-                f"{len(steps) - MAX_TABLES} layer tables of {device or info['run']} are not in this report: it "
-                f"contains the last {MAX_TABLES}."
-            )
+            tables_of = f"{len(steps) - MAX_TABLES} layer tables of {device or info['run']}"
+            yield f"{tables_of} are not in this report: it contains the last {MAX_TABLES}."
 
 
 def _lists(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:

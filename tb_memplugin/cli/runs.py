@@ -24,8 +24,7 @@ from tb_memplugin.export import (
 from tb_memplugin.fit import Plan, WhatIf, checked_conditions, describe_plan, describe_what_if
 from tb_memplugin.schema import PHASES, Run, clean, format_bytes, some, unknown_name
 
-INCOMPLETE = 1
-"""Exit code if a worker could not be exported."""
+INCOMPLETE = 1  # exit code if a worker could not be exported
 TABLES, PERFETTO = "parquet", "perfetto"
 
 
@@ -52,11 +51,10 @@ def _inspect(options: argparse.Namespace) -> int:
     loaded = existing_runs(options.logdir, all_attempts=options.all_attempts)
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
-    if options.format == "json":
-        objects = {name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
-        print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
-    else:
-        print("\n\n".join(format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()))
+    said = describe_run if options.format == "json" else format_run
+    objects: dict[str, Any] = {name: said(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
+    described = {"format": FORMAT, "runs": objects}
+    print(json.dumps(described, allow_nan=False) if options.format == "json" else "\n\n".join(objects.values()))
     return 0
 
 
@@ -122,9 +120,8 @@ def _add_question(parser: CommandParser, batch_size: str) -> None:
 
 
 def _what_if(options: argparse.Namespace) -> int:
-    conditions = checked_conditions(
-        options.batch_size, options.capacity, options.freeze, options.unfreeze, options.optimizer, options.precision
-    )
+    names = ("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision")
+    conditions = checked_conditions(**{name: getattr(options, name) for name in names})
     name, run = _only_run(options)
     answer = predictor_of(run, options.device).what_if(conditions)
     return _print(options, name, answer, describe_what_if(answer))
@@ -165,18 +162,12 @@ def add_export(parser: CommandParser) -> None:
         exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
     )
     parser.add_logdir()
-    parser.add_argument(
-        "--to", metavar="PATH", required=True, help="directory of the tables, or the file of a step; created if missing"
-    )
-    parser.add_argument(
-        "--format",
-        choices=(TABLES, PERFETTO),
-        default=TABLES,
-        help="Parquet tables (default), or the timeline of a step for Perfetto",
-    )
-    parser.add_argument(
-        "--run", metavar="R", action="append", default=[], help="only this run; can be repeated for tables"
-    )
+    place, what = "directory of the tables, or the file of a step; created if missing", "only this run"
+    parser.add_argument("--to", metavar="PATH", required=True, help=place)
+    said = "Parquet tables (default), or the timeline of a step for Perfetto"
+    parser.add_argument("--format", choices=(TABLES, PERFETTO), default=TABLES, help=said)
+    repeated = f"{what}; can be repeated for tables"
+    parser.add_argument("--run", metavar="R", action="append", default=[], help=repeated)
     parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto")
     parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
     parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: training if it was traced)")

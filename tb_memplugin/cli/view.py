@@ -47,9 +47,8 @@ def add_arguments(parser: CommandParser) -> None:
         examples=("tb-memplugin view runs --open", "tb-memplugin view runs --port 0 --host 0.0.0.0"),
     )
     parser.add_logdir()
-    parser.add_argument(
-        "--port", metavar="P", type=_port, default=6007, help="port; 0 takes a free one (default: 6007)"
-    )
+    port = "port; 0 takes a free one (default: 6007)"
+    parser.add_argument("--port", metavar="P", type=_port, default=6007, help=port)
     parser.add_argument("--host", metavar="H", default="localhost", help="host to listen on (default: localhost)")
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     parser.set_defaults(command=_view)

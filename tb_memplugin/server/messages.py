@@ -32,13 +32,9 @@ from tb_memplugin.schema import MAX_STEP, MISSING, PHASES, Phase
 from tb_memplugin.storage.files import FileSource, ProviderSource, Source
 from tb_memplugin.storage.files import file_systems as files
 
-MAX_TEXT_CHARACTERS = 4096
-"""Longest accepted name of a run or a device."""
+MAX_TEXT_CHARACTERS = 4096  # longest accepted name of a run or a device
 MAX_BATCH_SIZE = 1 << 24
-DEFAULT_POINTS = 1500
-MIN_POINTS = 10
-MAX_POINTS = 10_000
-"""Numbers of points that fit on the screen."""
+MIN_POINTS, DEFAULT_POINTS, MAX_POINTS = 10, 1500, 10_000  # that fit on the screen
 
 
 def parse(arguments: "MultiDict[str, str]", accepted: Sequence[str]) -> dict[str, str]:
@@ -126,7 +122,6 @@ class Stretch:
 
     @property
     def limits(self) -> tuple[int | None, int | None, int]:
-        """The first and the last step, and about the most rows."""
         return self.first_step, self.last_step, 2 * self.points
 
 
@@ -164,8 +159,6 @@ CONDITIONS = Parameter(("batch_size", "capacity", "freeze", "unfreeze", "optimiz
 
 
 class Route(NamedTuple):
-    """Accepted parameters; the answer of the handlers to a source and values of these, and its object."""
-
     accepted: tuple[str, ...]
     answer: "Callable[[Any, Source, Mapping[str, str]], dict[str, Any] | Columns]"
     object: str
@@ -194,38 +187,31 @@ class Sources:
 
         Raises NotFoundError without one, and SourceError if the log directory cannot be read now.
         """
-        of_directory = self._of_directory()
-        if of_directory is not None:
-            # A TensorBoard with a log directory ignores the experiment.
-            return "files", of_directory
+        with self._lock:
+            if self._files is None and self._logdir:
+                with contextlib.suppress(NotFoundError):  # it may be created later
+                    self._files = FileSource(self._logdir, live=True)
+            if self._files is not None:
+                # A TensorBoard with a log directory ignores the experiment.
+                return "files", self._files
         if self._provider is None:
             raise NotFoundError("this TensorBoard has no data provider")
         experiment = plugin_util.experiment_id(request.environ)
         source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
         return f"experiment {experiment}", source
 
-    def _of_directory(self) -> FileSource | None:
-        with self._lock:
-            if self._files is None and self._logdir:
-                with contextlib.suppress(NotFoundError):  # it may be created later
-                    self._files = FileSource(self._logdir, live=True)
-            return self._files
-
 
 def _directory(context: Any) -> str:
     """The log directory if the data provider reads it too and it can be read here, else an empty string."""
-    logdir, is_remote = (
-        getattr(context, "logdir", None),
-        getattr(getattr(context, "flags", None), "grpc_data_provider", ""),
-    )
+    logdir = getattr(context, "logdir", None)
+    is_remote = getattr(getattr(context, "flags", None), "grpc_data_provider", "")
     is_read = isinstance(logdir, str) and files.is_readable(logdir) and not is_remote
     return os.path.expanduser(str(logdir)) if is_read else ""
 
 
 COLUMNS_TYPE = "application/x-tb-memplugin-columns"
 PARAMETER_HEADER = "X-Parameter"
-_GZIP_FROM = 1 << 10
-"""Shorter responses are not compressed."""
+_GZIP_FROM = 1 << 10  # shorter responses are not compressed
 STATIC_DIRECTORY = pathlib.Path(__file__).resolve().parent.parent / "static"
 _TYPES = {
     "js": "text/javascript",
@@ -265,7 +251,6 @@ def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
 
 
 def error_response(request: Request, status: int, sentence: str, parameter: str | None = None) -> Response:
-    """An error response with `sentence` as plain text, and the name of the parameter that it is about."""
     response = respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
     if parameter is not None:
         response.headers[PARAMETER_HEADER] = parameter
@@ -311,7 +296,7 @@ class StaticFiles:
         return frozenset(self._files)
 
     def read(self, name: str) -> tuple[bytes, str]:
-        """Content and content type of a file; raises NotFoundError if the page has no such file."""
+        """Content and content type of a file; `NotFoundError` without it."""
         file = self._files.get(name)
         if file is None:
             raise NotFoundError(f"the page has no file {name!r:.80}")

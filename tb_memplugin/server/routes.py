@@ -23,10 +23,8 @@ from tb_memplugin.storage import Reader, given_back
 from tb_memplugin.storage.files import Source, SourceError
 from tb_memplugin.version import __version__
 
-MAX_EXPERIMENTS = 16
-"""Most experiments with cached data; a local server has one."""
-PATIENCE_SECONDS = 1.0
-"""Time that the list of runs waits for a run that takes longer to read than the others."""
+MAX_EXPERIMENTS = 16  # most experiments with cached data; a local server has one
+PATIENCE_SECONDS = 1.0  # that the list of runs waits for a run that takes longer to read than the others
 
 
 class Handlers(Views, Devices, Predictions):

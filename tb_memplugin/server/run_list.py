@@ -5,6 +5,7 @@ One run that is large, or that a stranger made so, does not delay the others.
 
 import dataclasses
 import logging
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +41,6 @@ from tb_memplugin.schema import (
     clean,
     distinct,
     full_device_name,
-    values_of,
 )
 from tb_memplugin.server.workers import Lookup, workers_with
 from tb_memplugin.storage import RunTags, WorkerRuns, limited
@@ -49,12 +49,10 @@ from tb_memplugin.storage.read import REQUESTS, TIMELINES, basic_streams
 
 _log = logging.getLogger(__name__)
 
-READING_THREADS = 4
-"""Runs that are read at the same time: one that takes long leaves a thread to the others."""
+READING_THREADS = 4  # one run that takes long leaves a thread to the others
 
 Facts: TypeAlias = dict[str, Any]
-_Described: TypeAlias = Facts | MemoryPluginError | OSError
-"""The description of a run, or why it cannot be read now."""
+_Described: TypeAlias = Facts | MemoryPluginError | OSError  # a run, or why it cannot be read now
 
 
 class RunList:
@@ -91,9 +89,8 @@ class RunList:
                 faults[name] = f"cannot be read now: {found}"
         with self._lock:
             self._known.update({name: known[name] for name in described.keys() - faults.keys()})
-        return [
-            known[name][1] if name in known else being_read(tags, faults.get(name)) for name, tags in catalog.items()
-        ]
+        read = {name: facts for name, (_, facts) in known.items()}
+        return [read.get(name) or being_read(tags, faults.get(name)) for name, tags in catalog.items()]
 
     def _facts_of(self, source: Source, tags: RunTags) -> _Described:
         """The description of a run, or why there is none: a fault in one run must not hide the others."""
@@ -144,20 +141,13 @@ def being_read(tags: RunTags, fault: str | None = None) -> Facts:
     }
 
 
-MAX_STEPS = 2 * MAX_RUN_ROWS
-"""Most different steps of a run that are counted, of all workers together."""
+MAX_STEPS = 2 * MAX_RUN_ROWS  # most different steps of a run that are counted, of all workers together
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerFacts:
-    """Key figures of the workers of one directory; devices by the names of the whole run.
-
-    Attributes:
-        training_steps, steps: Distinct training steps, and those of all records.
-        phases: Indices into `PHASES`.
-        statuses: By worker.
-        is_thinned: Whether there are more samples than were read.
-    """
+    """Key figures of the workers of one directory; devices by the names of the whole run, phases by index, and a status
+    for each worker. Steps are distinct; thinned means that there are more samples than were read."""
 
     workers: tuple[str, ...]
     sessions: int
@@ -235,9 +225,9 @@ class RunFacts(Lookup):
         loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         runs = list(loaded.by_worker.items())
         traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
-        train = PHASES.index("train")
-        training = distinct(NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
-        steps = distinct(traced, *(run.samples.step for _, run in runs))
+        samples, train = [run.samples for _, run in runs], PHASES.index("train")
+        training = distinct(NO_STEPS, *(one.step[one.phase == train] for one in samples))
+        steps = distinct(traced, *(one.step for one in samples))
         found, on_host, statuses = [], [], []
         for worker, run in runs:
             growths, of_host = growth_findings(worker, run), host_findings(run)
@@ -249,7 +239,7 @@ class RunFacts(Lookup):
             # Findings on recomputed layers need the requests and timelines of traced steps.
             more = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES})
             found += [line for worker, run in more.by_worker.items() for line in recomputation_findings(run, worker)]
-        ends = [float(run.samples.wall_time.max()) for _, run in runs if len(run.samples)]
+        ends = [float(one.wall_time.max()) for one in samples if len(one)]
         read = WorkerFacts(
             workers=loaded.run.workers,
             sessions=len(loaded.run.sessions),
@@ -275,9 +265,6 @@ class RunFacts(Lookup):
         return read, 16 * len(steps) + 1000 * (1 + len(read.devices))
 
 
-_OF_DEVICE = ("capacity_bytes", "peak_bytes", "peak_step", "snapshots")
-
-
 def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integers) -> WorkerFacts:
     """The figures of a worker from the summaries of its sessions, whose steps count as recorded without a gap.
 
@@ -289,6 +276,7 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
     steps = known_steps if np.array_equal(known_steps, steps) else steps
     grows = f"{worker}: memory grows; open one of its devices for the finding."
     devices = [device for device in summary.devices if device.phase == "train"]
+    figures = operator.attrgetter("capacity_bytes", "peak_bytes", "peak_step", "snapshots")
     recorded = (one for one in summary.devices if one.last_in_use_bytes is not None or one.traced)
     return WorkerFacts(
         workers=(worker,),
@@ -297,9 +285,7 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
         training_steps=steps,
         steps=steps,
         phases=frozenset(PHASES.index(device.phase) for device in recorded),
-        devices=tuple(
-            DeviceFacts(full_device_name(worker, one.name), **values_of(one, *_OF_DEVICE)) for one in devices
-        ),
+        devices=tuple(DeviceFacts(full_device_name(worker, one.name), *figures(one)) for one in devices),
         ooms=sum(device.ooms for device in devices),
         findings=(grows,) if summary.status == "growing" else (),
         statuses=(summary.status,),

@@ -173,11 +173,8 @@ class Views(Lookup):
         recorded = self._reader.activation_rows(source, run)
         end = np.iinfo(np.int64).max if last_step is None else last_step
         inside = np.flatnonzero((recorded.step >= (first_step or 0)) & (recorded.step <= end))
-        rows = inside
-        if len(inside):
-            limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
-            rows = inside[extreme_rows([recorded.totals[inside]], limit=limit)]
-        shown = recorded.take(rows)
+        limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
+        shown = recorded.take(inside[extreme_rows([recorded.totals[inside]], limit=limit)] if len(inside) else inside)
         columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
         columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))
         return Columns({"run": run, "total_rows": len(inside), "layers": list(shown.layers)}, columns)
@@ -196,14 +193,8 @@ class Views(Lookup):
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = self._reader.run(source, run) if device is None else self.find_device(source, run, device).loaded
-        return {
-            "run": run,
-            "snapshots": [
-                describe_snapshot(snapshot, ledger=False)
-                for snapshot in loaded.run.snapshots
-                if device in (None, snapshot.device)
-            ],
-        }
+        chosen = [one for one in loaded.run.snapshots if device in (None, one.device)]
+        return {"run": run, "snapshots": [describe_snapshot(one, ledger=False) for one in chosen]}
 
     def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
         """Of several snapshots of a step, that of the highest peak."""
@@ -214,11 +205,8 @@ class Views(Lookup):
 
     def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, MAPS})
-        chosen = [memory_map for memory_map in loaded.run.maps if device in (None, memory_map.device)]
-        return {
-            "run": run,
-            "maps": [{**_map_facts(memory_map), "regions": memory_map.region_bytes.tolist()} for memory_map in chosen],
-        }
+        chosen = [one for one in loaded.run.maps if device in (None, one.device)]
+        return {"run": run, "maps": [{**_map_facts(one), "regions": one.region_bytes.tolist()} for one in chosen]}
 
     def map(self, source: Source, run: str, place: MapPlace) -> Columns:
         memory_map = self._map(source, run, place)
@@ -271,9 +259,9 @@ class Views(Lookup):
         if division is None:
             names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
             raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
-        facts = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
-        described = as_json(division, without={"snapshot"})
-        return {"run": run, "device": device, **values_of(division.snapshot, *facts), **described}
+        names = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
+        facts = values_of(division.snapshot, *names)
+        return {"run": run, "device": device, **facts, **as_json(division, without={"snapshot"})}
 
     def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
         if place.oom is not None:
