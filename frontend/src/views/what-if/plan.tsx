@@ -116,13 +116,13 @@ export function PlanParts({ plan }: { plan: Plan }) {
   const store = useStore();
   const choose = store.recordedOnly ? undefined : (point: Plan["curve"][number]) => setCondition(store, "budget", budgetOf(point));
   return (
-    <>
+    <div class="what-if-pictures below">
       {plan.options.length > 1 && <Options plan={plan} />}
       {plan.curve.length > 1 && <PlanCurve plan={plan} scheme={schemeOf(store)} choose={choose} />}
       <div class="plan-parts">
         {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
         <Segments plan={plan} />
       </div>
-    </>
+    </div>
   );
 }

@@ -213,9 +213,9 @@ function Answer({ answer, plan, planFault }: { answer: WhatIf; plan: Plan | null
           <div class="picture what-if-pictures">
             <PeakBars {...drawn} />
             <PeakCurve answer={answer} />
-            {plan?.fits !== null && plan && <PlanParts plan={plan} />}
           </div>
           <Categories {...{ peaks, categories, hover }} measuredStep={answer.measured?.step ?? null} />
+          {plan && plan.fits !== null && <PlanParts plan={plan} />}
         </div>
       )}
     </div>
