@@ -1,7 +1,7 @@
-"""Examples and tables of ``http_api.md`` between ``generated KIND: OBJECT`` and ``end``, from the declared answers.
+"""Examples and tables of ``http_api.md`` between ``generated KIND: NAME`` and ``end``, from the declared answers.
 
-A table has the fields of an object with their meanings, which are those in the docstring of its record. Run as
-``python tests/api_page.py`` to write them; a test compares them.
+A table has the fields of an object, or the columns of a route, with their meanings, which are those in the docstring of
+their record. Run as ``python tests/api_page.py`` to write them; a test compares them.
 """
 
 import dataclasses
@@ -12,13 +12,31 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from tb_memplugin.schema import HeldTensorGroup, LedgerRow, Replay, SavedRow, Snapshot, meanings
+from tb_memplugin.analysis import PART_NAMES
+from tb_memplugin.schema import (
+    HeldTensorGroup,
+    LayerActivations,
+    LedgerRow,
+    Replay,
+    Samples,
+    SavedRow,
+    Snapshot,
+    meanings,
+)
 from tb_memplugin.server.answer_types import OBJECTS, Object
 
 DOCUMENTED: Mapping[str, type] = {
     one.__name__: one for one in (Snapshot, Replay, LedgerRow, SavedRow, HeldTensorGroup)
 } | {"SnapshotSummary": Snapshot}
 """Object to the record whose docstring says what its fields are."""
+_OF_GROUPS = "bytes of the first entry of `groups`; `group/1`, … those of the others, in order"
+_OF_LAYERS = "bytes of the first entry of `layers`; `layer/1`, … those of the others, in order"
+COLUMNS: Mapping[str, tuple[type, tuple[str, ...], Mapping[str, str]]] = {
+    "host_memory": (Samples, ("step", "wall_time", "host_resident_bytes"), PART_NAMES),
+    "ledger_totals": (Snapshot, ("step", "wall_time", "in_use_bytes"), {"group/0": _OF_GROUPS}),
+    "activations": (LayerActivations, ("step", "wall_time"), {"layer/0": _OF_LAYERS}),
+}
+"""Route to a record, columns that are fields of it, and other columns with what they are if the record has no such."""
 PAGE = pathlib.Path(__file__).parents[1] / "tb_memplugin" / "server" / "http_api.md"
 _WORDS = {str: "text", bool: "flag", int: "integer", float: "number"}
 
@@ -64,6 +82,11 @@ def documentation(page: str) -> str:
         if match[1] == "example":
             example = _example("", Object(match[2], many=False))
             text = f"```json\n{json.dumps(example, indent=2, ensure_ascii=False)}\n```"
+        elif match[1] == "columns":
+            record, names, others = COLUMNS[match[2]]
+            told = dict.fromkeys(names, "") | dict(others)
+            rows = [f"| `{name}` | {meanings(record).get(name, text)} |" for name, text in told.items()]
+            text = "\n".join(["| column | meaning |", "|---|---|", *rows])
         else:
             told = meanings(DOCUMENTED[match[2]])
             fields = OBJECTS[match[2]].items()

@@ -111,10 +111,11 @@ def measured_pools(figures: DeviceSamples) -> npt.NDArray[np.bool_]:
 
 @dataclasses.dataclass(frozen=True)
 class LayerActivations:
-    """Recorded activation bytes of layers over steps.
+    """Recorded activation bytes of layers over steps, in order of recording.
 
     Attributes:
-        step, wall_time: In order of recording, shape [rows].
+        step: Training step.
+        wall_time: Seconds since the epoch.
         layers: Layer paths, one for each column.
         bytes: Shape [rows, layers]; `MISSING` if a layer was not recorded at a step.
     """
