@@ -34,8 +34,8 @@ HEAD = """
 def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list[Any]:  # noqa: F821
     """A list that the callback's traced steps are added to, as they are worked through."""
     kept: list[Any] = []
-    callback._session.start()
-    tracer = callback._session.recording.tracer
+    callback._recording.start()
+    tracer = callback._recording.tracer
     work_through = tracer.work_through
 
     def keep(traced: object) -> object:

@@ -96,7 +96,7 @@ class Mine(tb_memplugin.MemoryCallback):
     def __init__(self, name, **named):
         super().__init__(**named)
         self.name = name
-def settings(callback): return {**vars(callback._session.settings), "type": type(callback).__name__}
+def settings(callback): return {**vars(callback._recording.settings), "type": type(callback).__name__}
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]); model.compile("sgd", "mse")
 x, y = np.zeros((32, 8), "float32"), np.zeros((32, 4), "float32")
 callback = Mine("a", log_dir=place + "/run", overhead=0.25, trace_steps=[1, 2], devices=["CPU:0"], keep_profile=True,
@@ -105,11 +105,11 @@ model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
 copies = [copy.deepcopy(callback), pickle.loads(pickle.dumps(callback)), copy.deepcopy({"c": [callback]})["c"][0]]
 told = {"same": [settings(one) == settings(callback) for one in copies], "names": [one.name for one in copies],
         "models": [one.model is None for one in copies],
-        "own": [one._session is not callback._session for one in copies]}
+        "own": [one._recording is not callback._recording for one in copies]}
 os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})
 one = pickle.dumps(tb_memplugin.MemoryCallback(place + "/second"))
 os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace('"index": 0', '"index": 1')
-told["worker"] = pickle.loads(one)._session.settings.worker
+told["worker"] = pickle.loads(one)._recording.settings.worker
 # A copy records a model of its own.
 other = keras.models.clone_model(model); other.compile("sgd", "mse")
 other.fit(x, y, batch_size=16, verbose=0, callbacks=[copies[0]])

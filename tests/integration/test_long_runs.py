@@ -56,7 +56,7 @@ from tb_memplugin.recorder.loop import recording
 recording.FLUSH_SECONDS = 3600.0
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1], overhead=0)
 train(recorder, 9000)
-waiting = recorder._session.recording._sampler.buffer
+waiting = recorder._recording._sampler.buffer
 deadline = time.monotonic() + 60
 while len(waiting._times) > 4096 and time.monotonic() < deadline:
     time.sleep(0.05)

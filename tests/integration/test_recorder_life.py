@@ -103,7 +103,7 @@ model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])
 model.predict(x, batch_size=16, verbose=0, callbacks=[callback])
 before = len(waits), os.path.exists(os.path.join(sys.argv[1], "memory"))
 released.set()
-callback._session.drain()
+callback._recording.drain()
 flush = len(waits)
 run = tb_memplugin.load(os.path.dirname(sys.argv[1]))["run"]
 answer({"before": before, "flush": flush, "samples": len(run.samples),
@@ -135,7 +135,7 @@ model.fit(x, y, batch_size=16, verbose=0)  # its functions are traced unseen
 model.fit(x, y, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model) as recorder:
     with recorder.step(0): model(x[:4])
-    recorder._session.pause(); after.append(wrapped())
+    recorder._recording.pause(); after.append(wrapped())
     with recorder.step(1): during.append(wrapped())
 after.append(wrapped())
 answer({"during": during, "after": after})

@@ -5,5 +5,6 @@ that trains, by `recorder.automatic` and by probes."""
 
 from tb_memplugin.recorder.loop.callback import MemoryCallback
 from tb_memplugin.recorder.loop.contents import memory_summary
-from tb_memplugin.recorder.loop.session import MemoryRecorder, is_recording
+from tb_memplugin.recorder.loop.recorder import MemoryRecorder
+from tb_memplugin.recorder.loop.recording import is_recording
 from tb_memplugin.recorder.loop.summary_writer import SummaryWriter, recording_writer

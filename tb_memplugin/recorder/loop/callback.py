@@ -15,7 +15,7 @@ import tensorflow as tf
 from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checked_settings, submit, weakly
 from tb_memplugin.recorder.devices import OrdinarySteps
 from tb_memplugin.recorder.heap import RunningCall
-from tb_memplugin.recorder.loop.session import Session
+from tb_memplugin.recorder.loop.recording import Recording
 from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks, unguarded
 from tb_memplugin.schema import RECORDING, Phase
 
@@ -77,7 +77,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         settings = checked_settings(
             log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size
         )
-        self._session = Session(settings)
+        self._recording = Recording(settings)
         # Weak: a callback that is kept must not keep its model.
         self._model_reference: Callable[[], Any] = lambda: None
         self._model_name: str | None = None
@@ -95,7 +95,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def __getstate__(self) -> dict[str, Any]:
         """The configuration: a copy is a new callback with the same arguments, and with a subclass's own attributes."""
         own = {name: value for name, value in vars(self).items() if name not in self._made}
-        return {"arguments": self._session.settings.arguments(), "attributes": own}
+        return {"arguments": self._recording.settings.arguments(), "attributes": own}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         MemoryCallback.__init__(self, **state["arguments"])
@@ -109,19 +109,19 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def set_model(self, model: Any) -> None:
         """Called by Keras before training. Another model than the first one is not recorded, also inside a call of the
         first one."""
-        self._session.faults.run(RECORDING, self._set_model, model, sys._getframe())
+        self._recording.faults.run(RECORDING, self._set_model, model, sys._getframe())
 
     def _set_model(self, model: Any, frame: Any) -> None:
         if self._model_name is None:
             self._model_reference, self._model_name = weakref.ref(model), model.name
-            self._session.watch(model)
-            self._ordinary = self._session.start_ordinary(weakly(self._check_call))
+            self._recording.watch(model)
+            self._ordinary = self._recording.start_ordinary(weakly(self._check_call))
             abandon_in_child(self)
         self._timing_list = _timing_list(frame)
         self._other = None
         if self.model is not model:
             self._other, self._other_phases = RunningCall(), 0
-            self._session.faults.stop(
+            self._recording.faults.stop(
                 OTHER_MODELS,
                 f"this MemoryCallback records model {self._model_name!r}. Received: model {model.name!r}; create a "
                 "second callback with its own log_dir",
@@ -131,9 +131,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             if self._call is None or not self._call.is_running():  # otherwise it evaluates inside a recorded `fit`
                 self._call = RunningCall(weakly(self._call_is_gone))
                 self._fitting = False  # an interrupted training did not call on_train_end
-            self._session.observe()
-        if self._session.may_trace:
-            self._session.layers.find_unseen_functions(model)
+            self._recording.observe()
+        if self._recording.may_trace:
+            self._recording.layers.find_unseen_functions(model)
 
     def _is_other(self, phases: int = 0) -> bool:
         """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase. Inside a `fit` of the
@@ -153,10 +153,10 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         """Wrap the named function of the model until the phase ends or fails, to observe exceptions: Keras calls no
         hook of a callback then."""
         self._unguard([name])
-        if self._session.closed:
+        if self._recording.closed:
             return
-        if self._session.may_trace:
-            self._session.layers.see_function(self.model, name)
+        if self._recording.may_trace:
+            self._recording.layers.see_function(self.model, name)
         original, reference = getattr(self.model, name, None), weakref.ref(self)
         if original is None:
             return
@@ -166,42 +166,41 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             callback = reference()
             if callback is None:
                 return original(*arguments, **named)
-            callback._session.enter_step()
+            callback._recording.enter_step()
             try:
                 result = original(*arguments, **named)
             except BaseException as error:
-                callback._session.leave_step()
+                callback._recording.leave_step()
                 if not isinstance(error, _END_OF_DATA):
                     callback._failed()
                 raise
-            callback._session.leave_step()
+            callback._recording.leave_step()
             return result
 
         guarded.tb_memplugin_original = original  # type: ignore[attr-defined]
         setattr(self.model, name, guarded)
 
     def _failed(self) -> None:
-        self._session.end_step()
+        self._recording.end_step()
         self._unguard()
-        self._session.pause()
+        self._recording.pause()
 
     def _call_is_gone(self, call: RunningCall) -> None:
         """Restore what was wrapped; on any thread, in a finalizer. An exception outside of the step function, such as
         Ctrl+C in another callback, is noticed when the frame of `fit` is gone. In a notebook the last traceback keeps
         the frame, so the background thread looks whether it still runs."""
-        session = self._session
-        unseen = session.recording is None or session.paused or session.closed
-        if call is not self._call or unseen or not call.has_ended():
+        recording = self._recording
+        if call is not self._call or not recording.active or recording.paused or not call.has_ended():
             return
         self._unguard()
         if not hooks.busy:
-            session.layers.remove()
+            recording.layers.remove()
         submit(weakly(self._check_call))
 
     def _check_call(self) -> None:
         with self._changing:
             call = self._call
-            if call is not None and not self._session.paused and call.has_ended():
+            if call is not None and not self._recording.paused and call.has_ended():
                 self._call = None
                 self._failed()
 
@@ -219,7 +218,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def close(self) -> None:
         """End the session; without this it ends with the process."""
-        self._session.close()
+        self._recording.close()
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other(1):
@@ -228,20 +227,20 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._fitting = True
         if not self._trains:  # a training restored from a checkpoint continues its count
             self._trains, self._next = True, _iterations(self.model)
-        self._session.before_data("train")
+        self._recording.before_data("train")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other():
             return
-        self._session.end_step()
+        self._recording.end_step()
         if self._fitting:
             self._guard("train_function")  # an evaluation in a callback may have failed
-        self._session.set_epoch(epoch)
-        self._session.check_layers()
+        self._recording.set_epoch(epoch)
+        self._recording.check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if not self._is_other():
-            self._session.end_step()
+            self._recording.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other():
@@ -255,14 +254,14 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _begin_step(self, step: int, phase: Phase, hook: str) -> None:
         """Begin a step. Keras 2 times the hooks of the first batches and warns of slow callbacks: take the time out."""
         began = time.perf_counter()
-        self._session.begin_step(step, phase)
+        self._recording.begin_step(step, phase)
         timing = self._timing_list()
         if timing is not None and getattr(timing, "_check_timing", False):
             timing._hook_times.setdefault(hook, []).append(began - time.perf_counter())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._phase_ended("train_function"):
-            self._session.set_epoch(None)
+            self._recording.set_epoch(None)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._phase_begins("validation", "test_function")
@@ -299,17 +298,17 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if self._is_other(1):
             return
         self._guard(function)
-        self._session.end_step()
-        self._session.before_data(phase)
+        self._recording.end_step()
+        self._recording.before_data(phase)
 
     def _phase_ended(self, function: str) -> bool:
         if self._is_other(-1):
             return False
         self._fitting = self._fitting and function != "train_function"
         self._unguard([function])
-        self._session.end_step()
+        self._recording.end_step()
         if not self._fitting:
-            self._session.pause()
+            self._recording.pause()
         return True
 
 

@@ -6,34 +6,23 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base import checked_settings
-from tb_memplugin.recorder.loop import is_recording, session
+from tb_memplugin.recorder.loop import is_recording, recording
 from tb_memplugin.storage.write import recordings
-
-
-class Recording:
-    """What a session records with."""
-
-    def __init__(self, *_: Any) -> None:
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: self.calls.append(name)
 
 
 @pytest.fixture(autouse=True)
 def own_sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Sessions of this test only; what a reader of a run directory in this process waits for."""
     written: dict[str, Any] = {}
-    monkeypatch.setattr(session, "_by_place", type(session._by_place)())
-    monkeypatch.setattr(session, "_unclosed", type(session._unclosed)())
-    monkeypatch.setattr(session, "choose_devices", lambda devices: ([], []))
-    monkeypatch.setattr(session, "Recording", Recording)
+    monkeypatch.setattr(recording, "_by_place", type(recording._by_place)())
+    monkeypatch.setattr(recording, "_unclosed", type(recording._unclosed)())
+    monkeypatch.setattr(recording, "choose_devices", lambda devices: ([], []))
     monkeypatch.setattr(recordings, "register", written.__setitem__)
     return written
 
 
 def started(directory: pathlib.Path, name: str = "a", worker: str = "") -> Any:
-    made = session.Session(checked_settings(directory / name, 0.005, None, None, False, worker))
+    made = recording.Recording(checked_settings(directory / name, 0.005, None, None, False, worker))
     made.start()
     return made
 
