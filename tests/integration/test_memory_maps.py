@@ -1,7 +1,7 @@
 """The allocator's memory map, read from real TensorFlow: against its statistics, and for what it costs.
 
 These, and those of `test_allocator_map` against the allocator's own dump, are the tests that a version of TensorFlow
-passes before it is listed in `recorder/native/builds.py`.
+passes before it is listed in `tb_memplugin/recorder/devices/memory_maps.py`.
 """
 
 import concurrent.futures
@@ -72,7 +72,7 @@ answer({"said": said, "counts": counts, "quiet": quiet, "child": child,
 
 COST = """
 import ctypes
-from tb_memplugin.recorder.devices import native as framework
+from tb_memplugin.recorder.devices import memory_maps as framework
 maps = MemoryMaps(["CPU:0"], said.append)
 held = [tf.zeros([n % 97 + 1, 11]) for n in range(1500)][::2] + [tf.zeros([n % 91 * 3 + 1, 11]) for n in range(300)]
 data = maps.read("CPU:0")

@@ -185,7 +185,7 @@ mib(20)
 
 FIRST_STEP = """
 os.environ.pop("TF_BFC_MEMORY_DUMP", None)  # whatever TensorFlow would write, nothing of it is used here
-from tb_memplugin.recorder.failure.failure_maps import DumpFiles
+from tb_memplugin.recorder.failure.failed_allocations import DumpFiles
 DumpFiles.acquire = lambda self: None
 def run():
     callback = tb_memplugin.MemoryCallback(sys.argv[1])

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.recorder.base import uncounted
@@ -34,14 +34,14 @@ _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 """Beginnings of the types of ops that change variables."""
 
 
-class Loop(NamedTuple):
-    """A training loop of the program's own, as far as its steps can be seen, and the numbers of these."""
+class Loop:
+    """A training loop of the program's own, as far as its steps can be seen."""
 
-    recorder: Any
-    steps: Iterator[int]
+    def __init__(self, recorder: Any, first_step: int) -> None:
+        self.recorder, self._steps = recorder, itertools.count(first_step)
 
     def step(self) -> Any:
-        return self.recorder.step(next(self.steps))
+        return self.recorder.step(next(self._steps))
 
 
 class AutomaticRecording:
@@ -78,13 +78,10 @@ class AutomaticRecording:
     def notes(self) -> Iterator[str]:
         from tb_memplugin.schema import counted
 
-        if self._more is not None:
-            yield (
-                f"The first {MAX_RUNS} models have a run each. The calls of all further ones are the steps of run "
-                f"{self._run}-more."
-            )
-        if self._failed:
-            yield "Something could not be recorded: the log of Python's logger tb_memplugin at level DEBUG says why."
+        further = f"The calls of all further ones are the steps of run {self._run}-more."
+        log = "the log of Python's logger tb_memplugin at level DEBUG says why."
+        yield from (f"The first {MAX_RUNS} models have a run each. {further}",) if self._more is not None else ()
+        yield from (f"Something could not be recorded: {log}",) if self._failed else ()
         if self.ready_lists:
             yield (
                 f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a `CallbackList` of the "
@@ -144,31 +141,27 @@ class AutomaticRecording:
         if loop is None:
             name = self._next_run()
             if name is not None:
-                loop = self._loops[owner] = self._loop(name, model, first_step)
+                loop = self._loops[owner] = Loop(self._record_into(name, model), first_step)
             elif self._more is None:
                 name = f"{self._run}-more"
                 self.names.append(name)
                 # A call of `fit` is a step, and too long to be traced.
-                loop = self._more = self._loop(name, None, 0, trace_steps=())
+                loop = self._more = Loop(self._record_into(name, trace_steps=()), 0)
             else:
                 loop = self._more
+            loop.recorder.start()
         self._note_latest(loop.recorder)
         return loop
-
-    def _loop(self, name: str, model: Any, first_step: int, **more: Any) -> Loop:
-        recorder = self._recorders.get(name)
-        if recorder is None:
-            recorder = self._record_into(name, model, **more)
-        elif model is not None:
-            recorder.watch(model)
-        recorder.start()
-        return Loop(recorder, itertools.count(first_step))
 
     def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
         from tb_memplugin.recorder.loop import MemoryRecorder
 
-        recorder = MemoryRecorder(self._directory_of(name), model, **{**self._arguments, **more})
-        self._recorders[name] = recorder
+        recorder = self._recorders.get(name)
+        if recorder is None:
+            recorder = MemoryRecorder(self._directory_of(name), model, **{**self._arguments, **more})
+            self._recorders[name] = recorder
+        elif model is not None:
+            recorder.watch(model)
         return recorder
 
     def see_failures(self, opens: bool = True) -> None:
@@ -272,20 +265,21 @@ def _function_call(recording: AutomaticRecording, original: Any) -> Any:
         except Exception:
             recording.failed()
         with recording.inside(loop):
-            if first is None:
-                return original(self, *arguments, **named)
+            failed = True
             try:
                 result = original(self, *arguments, **named)
-            except BaseException:
-                _ended(recording, self, first, failed=True)
-                raise
-            trains[self] = _ended(recording, self, first)
-            return result
+                failed = False
+                return result
+            finally:
+                if first is not None:
+                    is_step = _ended(recording, self, first, failed)
+                    if not failed:
+                        trains[self] = is_step
 
     return call
 
 
-def _ended(recording: AutomaticRecording, function: Any, first: "_FirstCall", failed: bool = False) -> bool:
+def _ended(recording: AutomaticRecording, function: Any, first: "_FirstCall", failed: bool) -> bool:
     """Look at what the first call traced; whether the function is a training step."""
     try:
         if not first.trains():

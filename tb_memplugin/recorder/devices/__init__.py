@@ -3,7 +3,13 @@ per step and the buffer in which rows wait, and the allocators' memory maps, rea
 recorder's loop samples with it, `tracing` and `failure` read maps; Python code that measures once calls it as well."""
 
 from tb_memplugin.recorder.devices import statistics
-from tb_memplugin.recorder.devices.memory_maps import PINNED, MemoryMaps, resource_handle_bytes
-from tb_memplugin.recorder.devices.native import LOG_LEVEL, MappedMemory, open_library
+from tb_memplugin.recorder.devices.memory_maps import (
+    LOG_LEVEL,
+    PINNED,
+    MappedMemory,
+    MemoryMaps,
+    open_library,
+    resource_handle_bytes,
+)
 from tb_memplugin.recorder.devices.samples import OrdinarySteps, PassedSteps, Sample, SampleBuffer, Sampler
 from tb_memplugin.recorder.devices.statistics import Device, Driver, choose_devices, memory_info

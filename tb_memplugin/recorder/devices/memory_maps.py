@@ -1,19 +1,233 @@
-"""`MemoryMaps`: finds the BFC allocators of TensorFlow's devices, checks them and reads their memory maps."""
+"""Reads the memory maps of TensorFlow's BFC allocators (`MemoryMaps`) through functions of TensorFlow's C++ library
+(`Framework`); its objects are read by address, only where memory is mapped (`MappedMemory`).
 
+All symbols are in ``libtensorflow_framework.so.2``. Their names, as ``nm -D --defined-only`` prints them, are the same
+in every version below, but for `LOG_LEVEL`: the allocator is in namespace ``tsl``, everything else in ``tensorflow``.
+No function takes or returns a ``std::string``.
+"""
+
+import bisect
 import contextlib
+import ctypes
 import os
+import platform
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 
-from tb_memplugin.importers import read_dump, summarize_dump
+from tb_memplugin.importers import MAX_DUMP_BYTES, read_dump, summarize_dump
 from tb_memplugin.recorder.devices import statistics as allocator_figures
-from tb_memplugin.recorder.devices.native import BFC_TYPES, Framework, MappedMemory, UnreadableError, open_library
 from tb_memplugin.recorder.devices.statistics import asks_for_bfc
 from tb_memplugin.schema import IN_USE, is_gpu
+
+TESTED_VERSIONS = ("2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1", "2.20.0", "2.21.0")
+"""Values of `tf.__version__` with which `tests/integration/test_memory_maps.py` passed: the `tensorflow` wheels on PyPI
+for Linux x86-64, which include the CUDA code, and `tensorflow-cpu` 2.21.0; with a BFC allocator on CPU:0."""
+
+MACHINES = ("x86_64",)
+"""Machines that pass the address of a returned object as the first argument. AArch64 passes it in register x8, which
+ctypes cannot set."""
+
+LIBRARY = "libtensorflow_framework.so.2"
+
+RECORD = "_ZN3tsl12BFCAllocator15RecordMemoryMapEv"  # ``tensorflow::MemoryDump tsl::BFCAllocator::RecordMemoryMap()``
+BYTE_SIZE = "_ZNK10tensorflow10MemoryDump12ByteSizeLongEv"  # ``size_t tensorflow::MemoryDump::ByteSizeLong() const``
+SERIALIZE = "_ZNK6google8protobuf11MessageLite16SerializeToArrayEPvi"
+"""``bool google::protobuf::MessageLite::SerializeToArray(void*, int) const``"""
+DESTROY = "_ZN10tensorflow10MemoryDumpD1Ev"
+"""``tensorflow::MemoryDump::~MemoryDump()``, the complete object destructor: it does not free the object's own bytes"""
+DUMP_VTABLE = "_ZTVN10tensorflow10MemoryDumpE"
+
+CPU_STATE = "_ZN10tensorflow12ProcessState9singletonEv"
+"""``static ProcessState* tensorflow::ProcessState::singleton()``"""
+CPU_ALLOCATOR = "_ZN10tensorflow12ProcessState15GetCPUAllocatorEi"
+"""``Allocator* tensorflow::ProcessState::GetCPUAllocator(int numa_node)``"""
+
+GPU_STATE = "_ZN10tensorflow15GPUProcessState9singletonEPS0_"
+"""``static GPUProcessState* tensorflow::GPUProcessState::singleton(GPUProcessState* ps = nullptr)``"""
+GPU_ALLOCATOR = (
+    "_ZN10tensorflow15GPUProcessState15GetGPUAllocatorERKNS_10GPUOptionsEN3tsl3gtl7IntTypeINS4_15TfDeviceId_tag_EiEEm"
+    "RKSt6vectorIS8_SaIS8_EE"
+)
+"""``Allocator* tensorflow::GPUProcessState::GetGPUAllocator(const GPUOptions&, TfDeviceId, size_t total_bytes, const
+std::vector<TfDeviceId>& peer_gpu_ids)``"""
+GPU_OPTIONS = "_ZN10tensorflow29_GPUOptions_default_instance_E"  # the default ``tensorflow::GPUOptions``
+GPU_HOST_ALLOCATOR = "_ZN10tensorflow15GPUProcessState19GetGpuHostAllocatorERKNS_10GPUOptionsEi"
+"""``Allocator* tensorflow::GPUProcessState::GetGpuHostAllocator(const GPUOptions&, int numa_node)``"""
+
+BFC_TYPES = ("N3tsl12BFCAllocatorE", "N10tensorflow15GPUBFCAllocatorE")
+"""``typeid(allocator).name()`` of ``tsl::BFCAllocator`` and its subclass, for which it is the only base, so that both
+have the same address. MklCPUAllocator is not among them: it has a BFC allocator as a member."""
+
+LOG_LEVEL = {
+    "2.21.0": (
+        "_ZN4absl12lts_2025081411MinLogLevelEv",
+        "_ZN4absl12lts_2025081414SetMinLogLevelENS0_18LogSeverityAtLeastE",
+    )
+}
+"""By version: ``absl::LogSeverityAtLeast absl::MinLogLevel()`` and ``void absl::SetMinLogLevel(LogSeverityAtLeast)``.
+The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
+
+SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"  # environment variable: ``0`` turns all calls of this library off
+OBJECT_BYTES = 4096
+"""Space for a MemoryDump. The library does not export its size, which is below 128 bytes in all tested versions."""
+
+
+class UnreadableError(Exception):
+    """Nothing can be read or called; the message is the reason, without a full stop."""
+
+
+class MappedMemory:
+    """The readable mappings of this process, from ``/proc/self/maps`` at construction. Every pointer is looked up here
+    before it is followed: a wrong assumption about the library raises `UnreadableError` instead of a crash."""
+
+    def __init__(self, listing: str | None = None) -> None:
+        if listing is None:
+            with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+                listing = file.read()
+        # By column: an object for each of a thousand mappings would let Python's garbage collector run earlier.
+        self._starts, self._ends, self._files = list[int](), list[int](), list[str]()
+        # "7f52c0000000-7f52c0021000 r-xp 00000000 08:01 123  /usr/lib/libm.so.6", in ascending order
+        for line in listing.splitlines():
+            addresses, permissions, _, _, _, *path = line.split(None, 5)
+            if permissions.startswith("r"):
+                start, _, end = addresses.partition("-")
+                self._starts.append(int(start, 16))
+                self._ends.append(int(end, 16))
+                self._files.append(path[0] if path else "")
+
+    def file_of(self, address: int) -> str:
+        """Path of the mapped file, empty for anonymous memory."""
+        return self._files[self._at(address)]
+
+    def paths_of(self, name: str) -> list[str]:
+        return sorted({file for file in self._files if file.rpartition("/")[2] == name})
+
+    def pointer(self, address: int) -> int:
+        """The pointer at an aligned address."""
+        if address % 8 or address + 8 > self._ends[self._at(address)]:
+            raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
+        return ctypes.c_uint64.from_address(address).value
+
+    def signed(self, address: int) -> int:
+        return ctypes.c_int64(self.pointer(address)).value
+
+    def text(self, address: int, longest: int = 200) -> str:
+        """The zero-terminated ASCII text at an address, of less than `longest` characters."""
+        data = ctypes.string_at(address, min(longest, self._ends[self._at(address)] - address))
+        text, zero, _ = data.partition(b"\0")
+        if not zero or not text.isascii():
+            raise UnreadableError(f"there is no name at {address:#x}")
+        return text.decode("ascii")
+
+    def _at(self, address: int) -> int:
+        number = bisect.bisect_right(self._starts, address) - 1
+        if number >= 0 and address < self._ends[number]:
+            return number
+        raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
+
+
+class Framework:
+    """Functions of ``libtensorflow_framework``; any thread may call them. Only calls that wait for an allocator's lock
+    release the GIL: getting it back may take longer than the other calls.
+
+    Signatures follow the Itanium C++ ABI on x86-64: `this` is the first argument. An object with a destructor is
+    returned in space that the caller provides; its address is passed before `this`, and the function returns it.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+        self._record = self._function(RECORD, pointer, pointer, pointer)
+        self._byte_size = self._function(BYTE_SIZE, size, pointer, waits=False)
+        self._serialize = self._function(SERIALIZE, ctypes.c_bool, pointer, pointer, integer, waits=False)
+        self._destroy = self._function(DESTROY, None, pointer, waits=False)
+        # A vtable begins with the offset to the object's start and its type; objects point behind these two words.
+        self._dump_vptr = self._address(DUMP_VTABLE) + 16
+
+    def memory_map(self, allocator: int) -> bytes:
+        """The serialized MemoryDump of the `tsl::BFCAllocator` at an unchecked address. Takes the allocator's lock."""
+        space = ctypes.create_string_buffer(OBJECT_BYTES)
+        at = ctypes.addressof(space)
+        returned = self._record(at, allocator)
+        if returned != at or ctypes.c_uint64.from_buffer(space).value != self._dump_vptr:
+            raise UnreadableError("TensorFlow's library did not return a memory map")
+        try:
+            size = int(self._byte_size(at))
+            if size > MAX_DUMP_BYTES:
+                raise UnreadableError(f"it takes {size} bytes, more than the limit of {MAX_DUMP_BYTES}")
+            data = ctypes.create_string_buffer(size or 1)
+            if not self._serialize(at, ctypes.addressof(data), size):
+                raise UnreadableError("TensorFlow could not serialize the map")
+            return ctypes.string_at(data, size)
+        finally:
+            self._destroy(at)
+
+    def cpu_allocator(self) -> int:
+        """Address of the CPU's allocator. TensorFlow creates it together with its devices."""
+        state = _not_null(self._function(CPU_STATE, ctypes.c_void_p)())
+        allocator = self._function(CPU_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+        return int(allocator(state, 0) or 0)  # NUMA node 0, the only one by default
+
+    def gpu_allocator(self, number: int) -> int:
+        """Address of the allocator of a logical GPU, made if missing. Call this only for `memory_maps.cuda_devices`:
+        without CUDA support or such a GPU, the library ends the process."""
+        # `TfDeviceId` is a class with one int, passed like an int; total_bytes is ignored if the allocator exists.
+        pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+        allocator = self._function(GPU_ALLOCATOR, pointer, pointer, pointer, integer, size, pointer)
+        no_peers = (ctypes.c_void_p * 3)()  # an empty std::vector: begin, end and end of storage are null
+        state, options = self._gpu_state_and_options()
+        return int(allocator(state, options, number, 0, ctypes.addressof(no_peers)) or 0)
+
+    def gpu_host_allocator(self) -> int:
+        """Address of the allocator of pinned host memory, which all GPUs share. As for `gpu_allocator`."""
+        allocator = self._function(GPU_HOST_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+        return int(allocator(*self._gpu_state_and_options(), 0) or 0)  # NUMA node 0, the only one by default
+
+    def _gpu_state_and_options(self) -> tuple[int, int]:
+        state = self._function(GPU_STATE, ctypes.c_void_p, ctypes.c_void_p)(None)
+        return _not_null(state), self._address(GPU_OPTIONS)
+
+    def _address(self, symbol: str) -> int:
+        try:
+            return ctypes.addressof(ctypes.c_char.in_dll(self._library, symbol))
+        except ValueError:
+            raise UnreadableError(f"this TensorFlow lacks {symbol}") from None
+
+    def _function(self, symbol: str, result: Any, *arguments: Any, waits: bool = True) -> Any:
+        prototype = ctypes.CFUNCTYPE if waits else ctypes.PYFUNCTYPE
+        return prototype(result, *arguments)(self._address(symbol))
+
+
+def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
+    """The library of the TensorFlow that this process has loaded; `UnreadableError` for an untested build, or with
+    `SWITCH` set to 0."""
+    if os.environ.get(SWITCH, "").strip() == "0":
+        raise UnreadableError(f"{SWITCH}=0 is set")
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        here = f"{platform.system()} {platform.machine()}".rstrip()
+        raise UnreadableError(f"this works on Linux x86-64 only, not on {here}")
+    if version not in TESTED_VERSIONS:
+        raise UnreadableError(f"TensorFlow {version} is not one of the tested versions {', '.join(TESTED_VERSIONS)}")
+    paths = memory.paths_of(LIBRARY)
+    if len(paths) != 1:
+        raise UnreadableError(f"this process has loaded {len(paths)} files named {LIBRARY}")
+    try:
+        return ctypes.CDLL(paths[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError as error:
+        raise UnreadableError(f"{LIBRARY} cannot be opened: {error}") from None
+
+
+def _not_null(pointer: int | None) -> int:
+    if not pointer:
+        raise UnreadableError("TensorFlow has not set up its allocators")
+    return pointer
+
 
 PINNED = "gpu_host_bfc"
 """TensorFlow's name of the allocator of host memory that is pinned for transfers to GPUs; it belongs to no device."""

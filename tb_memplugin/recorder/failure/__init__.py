@@ -2,6 +2,12 @@
 owners of its chunks, and makes the post-mortem. Exceptions, TensorFlow's dumps and the chunks of traced steps come in;
 `Oom` records go out. Called by the recorder's loop, by `tracing` and, for the request alone, by probes."""
 
-from tb_memplugin.recorder.failure.failure_maps import POLL_SECONDS, FailureMaps
+from tb_memplugin.recorder.failure.failed_allocations import (
+    POLL_SECONDS,
+    FailureMaps,
+    RaisedError,
+    memory_request,
+    raised_errors,
+    raised_now,
+)
 from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place, RecentSteps, Replay, is_forward
-from tb_memplugin.recorder.failure.raised import RaisedError, memory_request, raised_errors, raised_now

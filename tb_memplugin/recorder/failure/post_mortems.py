@@ -21,8 +21,7 @@ from tb_memplugin.attribution import (
 from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.failure.failure_maps import FailureMaps, dump_files
-from tb_memplugin.recorder.failure.raised import RaisedError
+from tb_memplugin.recorder.failure.failed_allocations import FailureMaps, RaisedError, dump_files
 from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
 from tb_memplugin.schema import (
     BatchFacts,

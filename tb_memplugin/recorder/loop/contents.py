@@ -2,8 +2,8 @@
 
 import collections
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from tb_memplugin.allocator import pool_at
 from tb_memplugin.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
@@ -12,14 +12,6 @@ from tb_memplugin.recorder.devices import MemoryMaps
 from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.watch import HeldTensors, ObservedWindow, variables_of
 from tb_memplugin.schema import IN_USE, Category, MemoryMap, TraceFacts, stack_order
-
-
-class _Tensor(NamedTuple):
-    category: Category
-    trainable: bool | None
-    layer: str | None
-    bytes: int
-    address: int | None
 
 
 def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[str] | None = None) -> MemorySummary:
@@ -54,8 +46,7 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
     for device in chosen:
         dump = maps.read(device.name)
         memory_map = None if dump is None else read_dump(dump, time.time())
-        tensors = list(_tensors(window.facts(device.name, (), ())))
-        contents.append(_contents(device, tensors, memory_map))
+        contents.append(_contents(device, window.facts(device.name, (), ()), memory_map))
     names = tuple(str(getattr(one, "name", type(one).__name__)) for one in models)
     return MemorySummary(names, _last_step(models, optimizer), tuple(contents), tuple(notes))
 
@@ -68,49 +59,50 @@ def _last_step(models: Sequence[Any], optimizer: Any) -> int | None:
     return trained[0] - 1 if len(trained) == 1 else None
 
 
-def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
-    for one in facts.variables:
-        yield _Tensor(one.role, one.trainable, one.layer, one.requested_bytes, one.start_address)
-    for tensor in facts.tensors:
-        yield _Tensor(tensor.category, None, None, tensor.requested_bytes, tensor.address)
-
-
-def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: MemoryMap | None) -> DeviceContents:
+def _contents(device: allocator.Device, facts: TraceFacts, memory_map: MemoryMap | None) -> DeviceContents:
     current, peak = allocator.memory_info(device.name)
     pool = None if memory_map is None else pool_at(memory_map)
-    sizes: tuple[int | None, int | None, int | None] = (None, None, None)
-    if pool is not None:
-        sizes = (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)
-    categories, layers = _categories(tensors, memory_map, current), _layers(tensors)
-    pool_bytes, free_bytes, largest = sizes
     return DeviceContents(
-        device.name, current, peak, device.capacity_bytes, pool_bytes, free_bytes, largest, categories, layers
+        device.name,
+        current,
+        peak,
+        device.capacity_bytes,
+        pool.pool_bytes if pool else None,
+        pool.free_bytes if pool else None,
+        pool.largest_free_bytes if pool else None,
+        _categories(facts, memory_map, current),
+        _layers(facts),
     )
 
 
-def _categories(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
+def _categories(facts: TraceFacts, memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
     """The categories from the top of the stack; they sum to the allocated bytes."""
     sums: dict[tuple[Category, bool | None], int] = collections.Counter()
     counts: dict[tuple[Category, bool | None], int] = collections.Counter()
-    for tensor in tensors:
-        key = tensor.category, tensor.trainable if tensor.category == "weights" else None
-        sums[key] += tensor.bytes
+    sizes: list[tuple[int | None, int]] = []  # address and bytes of each tensor
+    for one in facts.variables:
+        key = one.role, one.trainable if one.role == "weights" else None
+        sums[key] += one.requested_bytes
         counts[key] += 1
+        sizes.append((one.start_address, one.requested_bytes))
+    for tensor in facts.tensors:
+        sums[tensor.category, None] += tensor.requested_bytes
+        counts[tensor.category, None] += 1
+        sizes.append((tensor.address, tensor.requested_bytes))
     if memory_map is not None:
         in_use = memory_map.state == IN_USE
         chunks = dict(zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True))
-        own = (chunks[tensor.address] - tensor.bytes for tensor in tensors if tensor.address in chunks)
-        sums["rounding", None] = sum(own)
+        sums["rounding", None] = sum(chunks[address] - size for address, size in sizes if address in chunks)
     sums["unattributed", None] = allocated - sum(sums.values())
     order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)
     return tuple(CategorySum(*key, sums[key], counts.get(key)) for key in order if sums[key])
 
 
-def _layers(tensors: Sequence[_Tensor]) -> tuple[LayerSum, ...]:
+def _layers(facts: TraceFacts) -> tuple[LayerSum, ...]:
     weights: dict[str, int] = collections.Counter()
     others: dict[str, int] = collections.Counter()
-    for tensor in tensors:
-        if tensor.layer is not None:
-            (weights if tensor.category == "weights" else others)[tensor.layer] += tensor.bytes
+    for one in facts.variables:
+        if one.layer is not None:
+            (weights if one.role == "weights" else others)[one.layer] += one.requested_bytes
     order = sorted({*weights, *others}, key=lambda layer: (-weights[layer] - others[layer], layer))
     return tuple(LayerSum(layer, weights[layer], others[layer]) for layer in order)

@@ -1,32 +1,142 @@
-"""`Output`: a session's event file and what is written into it, also peaks as ordinary scalars (`PeakScalars`).
-TensorFlow's record writer writes the file if it is on a remote file system."""
+"""What is written of a run beside its steps: counters of the program (`ProgramCounts`), peaks as ordinary scalars
+(`PeakScalars`), and the event file (`Output`), which TensorFlow's record writer writes on a remote file system."""
 
+import collections
 import ctypes
 import functools
+import itertools
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.recorder.base import Faults, Settings, background
 from tb_memplugin.recorder.devices import SampleBuffer
-from tb_memplugin.recorder.loop.counters import CounterRows
-from tb_memplugin.recorder.tracing import TraceResult
-from tb_memplugin.schema import MISSING, PHASES, SAMPLES, Samples, counted
+from tb_memplugin.recorder.heap import kept_objects, unreachable
+from tb_memplugin.recorder.watch import program_counters
+from tb_memplugin.schema import MISSING, PHASES, SAMPLES, CounterKind, Counters, Samples, counted
 from tb_memplugin.storage.frames import framed
 from tb_memplugin.storage.write import RunWriter, Summarize
+
+Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
+"""Kind, name, count, bytes and detail, as in `Counters`."""
+
+DENSE_ROWS = 256  # rows of a counter that are kept at every change; after them, one row for each `take`
+MAX_SESSIONS = 128  # most earlier sessions that a run is told, spread evenly: the first and the last are among them
+FREE_SECONDS = 0.25  # processor time that looking at kept objects may take at any cost, for short programs
+SHARE = 0.2  # share of the overhead budget that it may take beyond that
+
+
+class CounterRows:
+    """Takes values on the training's thread and returns the rows that changed on another. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[tuple[str, str | None], Value] = {}
+        self._rows: list[tuple[int, Value]] = []
+        self._kept: collections.Counter[tuple[str, str | None]] = collections.Counter()
+        self._pending: dict[tuple[str, str | None], tuple[int, Value]] = {}
+
+    def add(self, step: int, values: Sequence[Any]) -> None:
+        """Keep the values that changed since the last call. A counter that is missing in `values` became zero."""
+        with self._lock:
+            now: dict[tuple[str, str | None], Value] = {(value[0], value[1]): tuple(value) for value in values}
+            for key, last in self._last.items():
+                now.setdefault(key, (last[0], last[1], 0, min(0, last[3]), None))
+            for key, value in now.items():
+                if self._last.get(key, (None,) * 5)[2:4] == value[2:4]:
+                    continue
+                self._kept[key] += 1
+                if self._kept[key] <= DENSE_ROWS:
+                    self._rows.append((step, value))
+                else:
+                    self._pending[key] = (step, value)
+            self._last = now
+
+    def take(self) -> Counters | None:
+        with self._lock:
+            rows = [*self._rows, *self._pending.values()]
+            self._rows, self._pending = [], {}
+        if not rows:
+            return None
+        steps, values = zip(*rows, strict=True)
+        kinds, names, counts, sizes, details = zip(*values, strict=True)
+        step, count, size = (np.asarray(column, np.int64) for column in (steps, counts, sizes))
+        return Counters(step, kinds, names, count, size, details)
+
+
+_numbers = itertools.count(1)  # of the sessions of this process
+session_ends: dict[int, Mapping[str, int]] = {}
+"""What the sessions of this process left in use: bytes by device, by the session's number."""
+
+
+def earlier_sessions(number: int) -> list[list[Value]]:
+    """The counters of each session before one, in order."""
+    ends = sorted((one, left) for one, left in session_ends.copy().items() if one < number)
+    if len(ends) > MAX_SESSIONS:
+        ends = [ends[round(at * (len(ends) - 1) / (MAX_SESSIONS - 1))] for at in range(MAX_SESSIONS)]
+    return [[("earlier_sessions", device, one, size, None) for device, size in left.items()] for one, left in ends]
+
+
+class ProgramCounts:
+    """Counts the program for one session, on the training's thread."""
+
+    def __init__(self, overhead: float) -> None:
+        self.rows = CounterRows()
+        self._number = next(_numbers)
+        self._overhead = overhead
+        self._began = time.monotonic()
+        self._spent_seconds = 0.0
+        self._earlier: Sequence[Value] | None = None  # the last earlier session; None before the first `count`
+        self._kept: list[Value] = []  # the objects that the program keeps
+
+    def count(self, step: int, grew: Callable[[], bool]) -> float:
+        """Keep the counters that changed, and once those of earlier sessions. Looks at the program's objects if its
+        memory `grew` and the budget allows. Returns the cost in processor seconds."""
+        budget = FREE_SECONDS + SHARE * self._overhead * (time.monotonic() - self._began)
+        cost = self._look() if self._overhead and self._spent_seconds <= budget and grew() else 0.0
+        if program_counters.due_in() > 0.0 and self._earlier is not None and not cost:
+            return 0.0
+        if self._earlier is None:
+            self._earlier = ()
+            for values in earlier_sessions(self._number):
+                self.rows.add(step, values)
+                self._earlier = values
+        cost += program_counters.models.find_unreachable(self._overhead, unreachable)
+        self.rows.add(step, [*program_counters.values(), *self._kept, *self._earlier])
+        return cost
+
+    def _look(self) -> float:
+        began = time.thread_time()
+        arrays, iterators = kept_objects()
+        listed: list[tuple[CounterKind, Any]] = [("kept_arrays", one) for one in arrays]
+        listed += [("kept_iterators", one) for one in iterators]
+        sizes = [MISSING if one.size is None else one.size for _, one in listed]
+        self._kept = [
+            (kind, one.holder, one.number, size, None) for (kind, one), size in zip(listed, sizes, strict=True)
+        ]
+        seconds = time.thread_time() - began
+        self._spent_seconds += seconds
+        return seconds
+
+    def note_end(self, in_use: Mapping[str, int], own: Mapping[str, int]) -> None:
+        """Note for later sessions what this one leaves in use beside its model."""
+        # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator does not know.
+        left = {name: max(0, size - own.get(name, 0)) for name, size in in_use.items()}
+        if left:
+            session_ends[self._number] = left
+
 
 RUN_TAG = "memory/peak_bytes"  # the highest peak so far, of any device in any phase: the metric for HParams
 EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"  # the highest peak of an epoch
 
 
-class ScalarPoint(NamedTuple):
-    tag: str
-    step: int
-    value: int
+ScalarPoint: TypeAlias = tuple[str, int, int]  # tag, step and value
 
 
 class PeakScalars:
@@ -55,13 +165,13 @@ class PeakScalars:
             highest = max(peaks.values(), default=MISSING)
             if highest > self._run_peak:
                 self._run_peak = highest
-                points.append(ScalarPoint(RUN_TAG, self._step, highest))
+                points.append((RUN_TAG, self._step, highest))
         return points
 
     def end_epoch(self) -> list[ScalarPoint]:
-        points = [ScalarPoint(tag, self._step, peak) for tag, peak in self._peaks.items()]
+        points = [(tag, self._step, peak) for tag, peak in self._peaks.items()]
         if points:
-            points.append(ScalarPoint(RUN_TAG, self._step, self._run_peak))
+            points.append((RUN_TAG, self._step, self._run_peak))
         self._epoch, self._peaks = MISSING, {}
         return points
 
@@ -123,18 +233,10 @@ class RemoteRecordFile:
             raise
 
 
-def make_directories(path: str) -> None:
-    import tensorflow as tf
-
-    with background.foreign_call():
-        tf.io.gfile.makedirs(path)
-
-
 SCALARS = "peaks as scalars"
 KEPT = "writing what was sampled"  # also after sampling has stopped
 FILES = "writing the memory run"
 ROLL_UPS = "roll-ups for the list of workers"
-REMOTE_FILE_BYTES = 8 << 20
 
 
 class Output:
@@ -151,7 +253,6 @@ class Output:
         self._resting = False
 
     def open(self) -> None:
-        self._writer = None
         self._writer = self._faults.run(
             FILES, open_run_writer, self._settings, lambda run: self._faults.run(ROLL_UPS, summarize_session, run)
         )
@@ -209,28 +310,18 @@ class Output:
         for point in self._faults.run(SCALARS, due, *given) or ():
             self.do(RunWriter.scalar, *point)
 
-    def write_traced(self, result: TraceResult) -> None:
-        for snapshot in result.snapshots:
-            self.do(RunWriter.snapshot, snapshot)
-        for memory_map in result.maps:
-            self.do(RunWriter.memory_map, memory_map)
-        for timeline in result.timelines:
-            self.do(RunWriter.timeline, timeline)
-        for requests in result.requests:
-            self.do(RunWriter.requests, requests)
-
 
 def open_run_writer(settings: Settings, summarize: Summarize | None = None) -> RunWriter:
-    return RunWriter(
-        settings.log_dir,
-        producer="recorder",
-        versions=versions(),
-        worker=settings.worker,
-        max_file_bytes=REMOTE_FILE_BYTES if settings.remote else None,
-        open_file=RemoteRecordFile if settings.remote else None,
-        make_directories=make_directories if settings.remote else None,
-        summarize=summarize,
-    )
+    def make_directories(path: str) -> None:
+        import tensorflow as tf
+
+        with background.foreign_call():
+            tf.io.gfile.makedirs(path)
+
+    own: dict[str, Any] = {"worker": settings.worker, "summarize": summarize}
+    if settings.remote:
+        own |= {"max_file_bytes": 8 << 20, "open_file": RemoteRecordFile, "make_directories": make_directories}
+    return RunWriter(settings.log_dir, producer="recorder", versions=versions(), **own)
 
 
 @functools.cache

@@ -43,8 +43,7 @@ from tb_memplugin.recorder.failure import (
     raised_errors,
     raised_now,
 )
-from tb_memplugin.recorder.loop.counters import ProgramCounts
-from tb_memplugin.recorder.loop.output import Output
+from tb_memplugin.recorder.loop.output import Output, ProgramCounts
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, TracedStep
 from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, program_counters
 from tb_memplugin.schema import (
@@ -57,6 +56,9 @@ from tb_memplugin.schema import (
     MemoryMap,
     Oom,
     Phase,
+    Snapshot,
+    StepRequests,
+    Timeline,
     TraceFacts,
     is_gpu,
 )
@@ -74,13 +76,17 @@ ABANDONED = "removing directories of killed processes"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
 HOST_BUFFERS = "buffers in host memory"
+_WRITERS: dict[type, Callable[..., None]] = {  # of a traced step's records, in the order in which they are written
+    Snapshot: RunWriter.snapshot,
+    MemoryMap: RunWriter.memory_map,
+    Timeline: RunWriter.timeline,
+    StepRequests: RunWriter.requests,
+}
 _STEPS = "must be integers from 0 to 2**53 - 1"
 _INCOMPLETE = "the memory run may be incomplete: its last records could not be written in time"
 
 _by_place: "weakref.WeakValueDictionary[tuple[str, str], Recording]" = weakref.WeakValueDictionary()
-"""By run directory, as in `Settings`, and worker name."""
-_unclosed: "weakref.WeakSet[Recording]" = weakref.WeakSet()
-"""Those that were started, each of which is closed before the process ends."""
+"""The last one by run directory, as in `Settings`, and worker name; the active ones are closed at the process's end."""
 
 
 @dataclasses.dataclass
@@ -144,7 +150,6 @@ class Recording:
             raise
         for sentence in self._unavailable:
             self.faults.warn(sentence)
-        _unclosed.add(self)
         atexit.unregister(_close_all)
         atexit.register(_close_all)  # so that it runs before what TensorFlow has registered so far
         abandon_in_child(self)
@@ -212,7 +217,8 @@ class Recording:
 
     def _dropped(self) -> None:
         """Pause after the last reference is gone; end if the garbage collector cleared weak references to it, too."""
-        if self in _unclosed and not self.closed:
+        place = self.settings.log_dir, self.settings.worker
+        if _by_place.get(place) is self and not self.closed:
             self.end_step()
             self.pause()
             raised_errors.keep(self)
@@ -442,7 +448,7 @@ class Recording:
         sample = self._sampler.sample(wall_time, step, opened.phase, opened.epoch, buffers)
         if self._step_ends.due_in() <= 0.0:
             dumps = self._step_ends.read()
-            self._submit_step(POOLS, step, self._step_ends.measure_read, sample.number, sample.in_use_bytes, dumps)
+            self._submit_step(POOLS, step, self._step_ends.measure, sample.number, sample.in_use_bytes, dumps, True)
         return sample
 
     # --- failed allocations
@@ -547,14 +553,17 @@ class Recording:
         is_first = not self._has_breakdown
         if is_first:
             self._output.do(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
-        result = self.tracer.work_through(traced)
-        self._output.write_traced(result)
+        records = self.tracer.work_through(traced)
+        for kind, method in _WRITERS.items():
+            for record in records:
+                if isinstance(record, kind):
+                    self._output.do(method, record)
         completed = self.faults.run_step(TABLE, traced.step, self.layers.completed_table)
         if completed is not None:
             self._output.do(RunWriter.layer_table, completed)
         if is_first:
             self._output.do(RunWriter.analyzing, None)
-            self._has_breakdown = bool(result.snapshots)
+            self._has_breakdown = any(isinstance(record, Snapshot) for record in records)
 
     def _write_and_rest(self) -> None:
         try:
@@ -568,17 +577,18 @@ class Recording:
 
 def is_recording(except_into: Collection[str]) -> bool:
     """Whether a recorder is between its start and end, or in a recorded call of Keras, except into some directories."""
-    return any(not one.closed and not one.paused and one.settings.log_dir not in except_into for one in list(_unclosed))
+    open_ones = [one for one in list(_by_place.values()) if one.active and not one.paused]
+    return any(one.settings.log_dir not in except_into for one in open_ones)
 
 
 def _write(place: tuple[str, str]) -> bool:
     """Write what was recorded into the run; False if that takes too long."""
     recording = _by_place.get(place)
-    return wait() if recording is None or recording.closed else recording.drain()
+    return wait() if recording is None or not recording.active else recording.drain()
 
 
 def _close_all() -> None:
-    unclosed = [one for one in list(_unclosed) if not one.closed]
+    unclosed = [one for one in list(_by_place.values()) if one.active]
     for recording in unclosed:
         recording.close_without_waiting()
     if not wait():  # once for all, also for recordings that were dropped
@@ -594,7 +604,6 @@ def _close_all() -> None:
 def _forget_all() -> None:
     """Forget the recordings in a forked child: they belong to the parent."""
     atexit.unregister(_close_all)
-    _unclosed.clear()
     _by_place.clear()
     recordings.forget_all()
 

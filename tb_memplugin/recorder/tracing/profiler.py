@@ -104,10 +104,7 @@ class ProfilerWindow:
             self._open = True
             self._wrap_start()
         except BaseException as error:
-            self._restore_start()
-            if self._open:
-                _drop()
-            self._directory.remove()
+            self._drop()
             if isinstance(error, tf.errors.AlreadyExistsError):
                 raise ProfilerBusyError(str(error)) from None
             raise
@@ -157,14 +154,15 @@ class ProfilerWindow:
         with self._lock:
             if not self._open:
                 return
-            self._open, self.gave_way = False, True
-            self._restore_start()
-            _drop()
-            self._directory.remove()
+            self.gave_way = True
+            self._drop()
 
+    def _drop(self) -> None:
+        import tensorflow as tf
 
-def _drop() -> None:
-    import tensorflow as tf
-
-    with quiet_log.warnings_only():
-        tf.profiler.experimental.stop(save=False)
+        self._restore_start()
+        if self._open:
+            self._open = False
+            with quiet_log.warnings_only():
+                tf.profiler.experimental.stop(save=False)
+        self._directory.remove()

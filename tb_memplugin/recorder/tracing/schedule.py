@@ -90,16 +90,14 @@ class TraceSchedule:
 
     def due(self, phase: str, step: int, elapsed_seconds: float) -> Due:
         """Until when `wants` gives None for the steps of a phase after an untraced one; arguments as for `wants`."""
-        if self._trace_steps is not None:
-            if phase != "train" or not self._trace_steps:
-                return Due()
-            if self._learning(phase):
-                return Due(seconds=0.0)
+        if self._trace_steps is not None and (phase != "train" or not self._trace_steps):
+            return Due()
+        if self._trace_steps is not None and not self._learning(phase):
             return Due(step=min((one for one in self._trace_steps if one > step), default=math.inf))
-        if self._overhead <= 0:
+        if self._trace_steps is None and self._overhead <= 0:
             return Due()
         state = self._phases[phase]
-        if not state.traced_since_change:
+        if self._trace_steps is not None or not state.traced_since_change:
             return Due(seconds=0.0)
         highest = math.inf if state.grown else state.traced_peak_bytes * PEAK_GROWTH
         return Due(seconds=self._next_at(phase) - elapsed_seconds, peak_bytes=highest)
@@ -107,10 +105,8 @@ class TraceSchedule:
     def _next_at(self, phase: str) -> float:
         """When the next trace of a phase is due that was traced since the last change."""
         # A trace that only spreads over the run leaves room for one after a new peak.
-        return min(self._next_early(phase), self._affordable_at(traces=1 if self._phases[phase].grown else 2))
-
-    def _next_early(self, phase: str) -> float:
-        return self._early_times[0] if phase == self._early_phase and self._early_times else math.inf
+        affordable = self._affordable_at(traces=1 if self._phases[phase].grown else 2)
+        return min([affordable, *self._early_times[: phase == self._early_phase]])
 
     def _learning(self, phase: str) -> Wish | None:
         state = self._phases[phase]
@@ -125,7 +121,7 @@ class TraceSchedule:
         if self._early_phase is None:
             self._early_phase = phase
             self._early_times = [self._elapsed_seconds + seconds for seconds in EARLY_SECONDS]
-        elif self._elapsed_seconds >= self._next_early(phase):
+        elif phase == self._early_phase and self._early_times and self._elapsed_seconds >= self._early_times[0]:
             del self._early_times[0]
         self.step_done(phase, peak_bytes)
         state = self._phases[phase]
@@ -235,13 +231,12 @@ class StepEnds(_Budgeted):
         self._read += 1
         return dumps
 
-    def measure_read(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
-        """The same as `measure`, of maps from `read`: they do not wait any more."""
-        self._measured += 1
-        self.measure(row, in_use, dumps)
-
-    def measure(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
-        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment."""
+    def measure(
+        self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None], waited: bool = False
+    ) -> None:
+        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment; those from
+        `read` `waited`."""
+        self._measured += waited
         began = time.thread_time()
         for device, dump in dumps.items():
             summary = None if dump is None else summarize_dump(dump)

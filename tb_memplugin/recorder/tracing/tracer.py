@@ -42,6 +42,8 @@ MAX_WAITING = 2
 """Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""
 RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
+Records: TypeAlias = list[Snapshot | MemoryMap | Timeline | StepRequests]
+"""Of a traced step, one of each per device; only a snapshot if the trace misses events."""
 Dumps: TypeAlias = Mapping[str, bytes | None]  # device to its serialized memory map, None if it cannot be read
 
 
@@ -62,16 +64,6 @@ class TracedStep:
     at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)  # where the analysis ends
 
 
-@dataclasses.dataclass
-class TraceResult:
-    """Results of a traced step, one of each per device; only a snapshot if the trace misses events."""
-
-    snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
-    maps: list[MemoryMap] = dataclasses.field(default_factory=list)
-    timelines: list[Timeline] = dataclasses.field(default_factory=list)
-    requests: list[StepRequests] = dataclasses.field(default_factory=list)
-
-
 class StepTracer:
     """The training's thread opens and closes windows, the background thread analyzes them in order. That one calls
     `note_first_batches` and `work_through`, the training's thread all other methods; `failed_step` once the background
@@ -89,8 +81,8 @@ class StepTracer:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
         self._only_requested = False
         self._settings = settings
-        self._devices = tuple(device.name for device in devices)
         self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._devices = tuple(self._capacities)
         self._watch = watch
         self._faults = faults
         self._recent = recent
@@ -272,11 +264,10 @@ class StepTracer:
             if first is not None and second is not None:
                 self._watch.history[device].first_batches(first, second)
 
-    def work_through(self, traced: TracedStep) -> TraceResult:
-        """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds, which count as
-        overhead; never raises."""
+    def work_through(self, traced: TracedStep) -> Records:
+        """The step's records, in tens of milliseconds, which count as overhead; never raises."""
         began = time.thread_time()
-        result = TraceResult()
+        result: Records = []
         try:
             self._faults.run_step(TRACING, traced.step, self._analyze, traced, result)
             if self._settings.keep_profile and not traced.only_learn:
@@ -286,7 +277,7 @@ class StepTracer:
             self.schedule.add_cost(time.thread_time() - began)
             self._room.release()
 
-    def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
+    def _analyze(self, traced: TracedStep, result: Records) -> None:
         batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
         analyzed = [
             self._analyze_device(traced, trace, batch, result)
@@ -304,7 +295,7 @@ class StepTracer:
         return _parse(start, when, capacity), _parse(end, when, capacity)
 
     def _analyze_device(
-        self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: TraceResult
+        self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: Records
     ) -> AttributedStep:
         device = profiled.device
         start, end = self._parse_both(traced, device)
@@ -322,43 +313,37 @@ class StepTracer:
             history.remember(whole, step.input_sizes, facts.arguments)
         if traced.only_learn:
             return step
-        result.snapshots.append(dataclasses.replace(step.snapshot, batch_size=batch))
+        result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
             self._recent.add(device, step.chunks, facts)
-            self._faults.run_step(MAPS, traced.step, self._add_map, step, step.chunks, traced.interrupted, result)
+            memory_map = self._faults.run_step(MAPS, traced.step, self._map, step, step.chunks, traced.interrupted)
+            result += [] if memory_map is None else [memory_map]
         if self._kept_timelines.wants(device, traced.phase, step.snapshot.in_use_bytes):
             kept = self._faults.run_step(TIMELINES, traced.step, step.timeline)
-            result.timelines += [] if kept is None else [kept]
+            result += [] if kept is None else [kept]
         return step
 
     def _attributed(self, traced: TracedStep, trace: AllocationTrace, facts: TraceFacts) -> AttributedStep:
-        return AttributedStep(
-            trace,
-            facts,
-            step=traced.step,
-            phase=traced.phase,
-            wall_time=traced.wall_time,
-            capacity_bytes=self._capacities[trace.device],
-        )
+        own = {name: getattr(traced, name) for name in ("step", "phase", "wall_time")}
+        return AttributedStep(trace, facts, capacity_bytes=self._capacities[trace.device], **own)
 
-    def _add_requests(self, traced: TracedStep, step: AttributedStep, batch: int | None, result: TraceResult) -> None:
+    def _add_requests(self, traced: TracedStep, step: AttributedStep, batch: int | None, result: Records) -> None:
         # The chunks of a compilation for another batch size are those of no other step.
         other = step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
         if other or not self._kept_requests.wants(step.trace.device, traced.phase, batch, traced.only_learn):
             return
         requests = step.requests(first=traced.only_learn, batch_size=batch)
         if requests is not None:
-            result.requests.append(requests)
+            result.append(requests)
             self._recent.keep_requests(requests)
 
-    def _add_map(self, step: AttributedStep, chunks: StepChunks, interrupted: bool, result: TraceResult) -> None:
+    def _map(self, step: AttributedStep, chunks: StepChunks, interrupted: bool) -> MemoryMap | None:
         device = step.trace.device
         ages = self._ages.get(device, {})
         after = ages_after(ages, chunks)
         # Most of what an interrupted step allocated is freed before the next one.
         self._ages[device] = {key: after[key] for key in after if key in ages} if interrupted else after
-        memory_map = step.map(ages)
-        result.maps += [] if memory_map is None else [memory_map]
+        return step.map(ages)
 
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts

@@ -14,9 +14,8 @@ import pytest
 from dump_cases import CHUNKS, Chunk, make_dump
 
 from tb_memplugin.recorder.devices import PINNED, MappedMemory, MemoryMaps, memory_maps
-from tb_memplugin.recorder.devices import native as framework
-from tb_memplugin.recorder.devices.memory_maps import MAX_DISAGREEMENTS
-from tb_memplugin.recorder.devices.native import Framework, UnreadableError
+from tb_memplugin.recorder.devices import memory_maps as framework
+from tb_memplugin.recorder.devices.memory_maps import MAX_DISAGREEMENTS, Framework, UnreadableError
 
 IN_USE = 1536
 DEVICE = "GPU:0"

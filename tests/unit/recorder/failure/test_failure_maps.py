@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 from map_cases import memory_map
 
-from tb_memplugin.recorder.failure import FailureMaps, failure_maps
-from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles
+from tb_memplugin.recorder.failure import FailureMaps
+from tb_memplugin.recorder.failure import failed_allocations as failure_maps
+from tb_memplugin.recorder.failure.failed_allocations import VARIABLE, DumpFile, DumpFiles
 from tb_memplugin.schema import MISSING
 
 POOL_BYTES = 1 << 14

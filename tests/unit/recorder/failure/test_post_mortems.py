@@ -27,10 +27,10 @@ from tb_memplugin.recorder.failure import (
     Place,
     RaisedError,
     RecentSteps,
-    failure_maps,
     memory_request,
 )
-from tb_memplugin.recorder.failure.failure_maps import VARIABLE, dump_files
+from tb_memplugin.recorder.failure import failed_allocations as failure_maps
+from tb_memplugin.recorder.failure.failed_allocations import VARIABLE, dump_files
 from tb_memplugin.recorder.watch import batch_notes, call_notes
 from tb_memplugin.schema import (
     MISSING,

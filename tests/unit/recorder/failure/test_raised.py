@@ -13,11 +13,10 @@ import tensorflow as tf
 from dump_cases import make_dump
 
 from tb_memplugin.importers import Request
+from tb_memplugin.recorder.failure import failed_allocations as module
 from tb_memplugin.recorder.failure import is_forward, memory_request, raised_now
-from tb_memplugin.recorder.failure import raised as module
-from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles
+from tb_memplugin.recorder.failure.failed_allocations import VARIABLE, DumpFile, DumpFiles, RaisedErrors
 from tb_memplugin.recorder.failure.post_mortems import fact_of
-from tb_memplugin.recorder.failure.raised import RaisedErrors
 from tb_memplugin.schema import GraphFacts, OpFact
 
 OOM = (

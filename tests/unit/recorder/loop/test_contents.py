@@ -1,5 +1,6 @@
 """What a device's memory holds now: figures from an allocator and a map made by hand, tensors from a real model."""
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from tb_memplugin.device_contents import LayerSum
 from tb_memplugin.recorder.devices import Device
 from tb_memplugin.recorder.loop import contents as module
 from tb_memplugin.recorder.loop import memory_summary
-from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers, _Tensor
+from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers
+from tb_memplugin.schema import TensorFact, TraceFacts, VariableFact
 
 KIB = 1 << 10
 
@@ -22,19 +24,23 @@ def memory(*chunks: tuple[int, int, int]) -> Any:
     return module.read_dump(make_dump(listed=[*listed, (1 << 20, 4 * KIB, 0, False)]), 0.0)
 
 
-TENSORS = [
-    _Tensor("weights", True, "net/a", 1000, 0x1000),
-    _Tensor("weights", True, "net/b", 200, 0x2000),
-    _Tensor("weights", False, "net/c", 300, None),
-    _Tensor("optimizer_state", True, "net/a", 2000, 0x3000),
-    _Tensor("optimizer_state", None, None, 8, 0x9000),
-    _Tensor("held_tensors", None, None, 50, 0x4000),
-]
+def variable(role: Any, trainable: bool | None, layer: str | None, size: int, address: int | None) -> VariableFact:
+    return VariableFact("v", role, layer, trainable, size, "GPU:0", address, address)
+
+
+VARIABLES = (
+    variable("weights", True, "net/a", 1000, 0x1000),
+    variable("weights", True, "net/b", 200, 0x2000),
+    variable("weights", False, "net/c", 300, None),
+    variable("optimizer_state", True, "net/a", 2000, 0x3000),
+    variable("optimizer_state", None, None, 8, 0x9000),
+)
+FACTS = TraceFacts(variables=VARIABLES, tensors=(TensorFact("held_tensors", 50, 0x4000),))
 
 
 def test_the_categories_sum_to_the_allocated_bytes() -> None:
     # Two chunks are larger than what was asked for; one tensor's address is unknown, and two lie in no chunk in use.
-    found = _categories(TENSORS, memory((0x1000, 1024, 1000), (0x2000, 256, 200), (0x4000, 50, 50)), 10_000)
+    found = _categories(FACTS, memory((0x1000, 1024, 1000), (0x2000, 256, 200), (0x4000, 50, 50)), 10_000)
     sums = {(one.category, one.trainable): (one.bytes, one.tensors) for one in found}
     assert sums == {
         ("weights", True): (1200, 2),
@@ -50,8 +56,8 @@ def test_the_categories_sum_to_the_allocated_bytes() -> None:
 
 
 def test_layers_are_in_order_of_their_bytes_then_of_their_names() -> None:
-    more = [_Tensor("other_state", None, "net/z", 300, None), _Tensor("weights", True, "net/d", 300, None)]
-    assert _layers([*TENSORS, *more]) == (
+    more = [variable("other_state", None, "net/z", 300, None), variable("weights", True, "net/d", 300, None)]
+    assert _layers(dataclasses.replace(FACTS, variables=(*VARIABLES, *more))) == (
         LayerSum("net/a", 1000, 2000),
         LayerSum("net/c", 300, 0),
         LayerSum("net/d", 300, 0),

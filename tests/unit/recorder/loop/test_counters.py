@@ -1,12 +1,13 @@
 """Rows of counters: kept where a value changed, at most one per `take` once there are many."""
 
+import itertools
 from typing import Any
 
 import pytest
 
 from tb_memplugin.recorder.heap import Kept
-from tb_memplugin.recorder.loop import counters
-from tb_memplugin.recorder.loop.counters import DENSE_ROWS, CounterRows, ProgramCounts, SessionEnds
+from tb_memplugin.recorder.loop import output as counters
+from tb_memplugin.recorder.loop.output import DENSE_ROWS, CounterRows, ProgramCounts, earlier_sessions
 from tb_memplugin.schema import MISSING
 
 
@@ -49,21 +50,24 @@ def test_many_changes_cost_one_row_for_each_take() -> None:
     assert len(rows_of(rows)) == 1
 
 
-def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some() -> None:
-    ends = SessionEnds()
-    first, second, third = (ends.begin() for _ in range(3))
-    ends.note(second, {"CPU:0": 20})
-    ends.note(first, {"CPU:0": 5})
-    ends.note(first, {"CPU:0": 10, "GPU:0": 1})  # it went on
-    assert ends.earlier(first) == []
-    assert ends.earlier(third) == [
+def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some(monkeypatch) -> None:
+    monkeypatch.setattr(counters, "session_ends", {})
+    monkeypatch.setattr(counters, "_numbers", itertools.count(1))
+    first, second, third = (ProgramCounts(0.0) for _ in range(3))
+    second.note_end({"CPU:0": 25}, {"CPU:0": 5})
+    first.note_end({"CPU:0": 5}, {})
+    first.note_end({"CPU:0": 10, "GPU:0": 1}, {"CPU:0": 0})  # it went on
+    assert earlier_sessions(1) == []
+    assert earlier_sessions(3) == [
         [("earlier_sessions", "CPU:0", 1, 10, None), ("earlier_sessions", "GPU:0", 1, 1, None)],
         [("earlier_sessions", "CPU:0", 2, 20, None)],
     ]
-    ends = SessionEnds()
-    for _ in range(1000):
-        ends.note(ends.begin(), {"CPU:0": 1})
-    numbers = [values[0][2] for values in ends.earlier(ends.begin())]
+    third.count(7, lambda: False)
+    assert (7, "earlier_sessions", "CPU:0", 2, 20) in rows_of(third.rows)
+    for _ in range(997):
+        ProgramCounts(0.0).note_end({"CPU:0": 1}, {})
+    third.note_end({"CPU:0": 1}, {})
+    numbers = [values[0][2] for values in earlier_sessions(1001)]
     assert len(numbers) == counters.MAX_SESSIONS and numbers == sorted(set(numbers))
     assert (numbers[0], numbers[-1]) == (1, 1000)
 

@@ -16,8 +16,7 @@ from tb_memplugin.recorder.base import Faults, Settings, checked_settings
 from tb_memplugin.recorder.devices import SampleBuffer
 from tb_memplugin.recorder.devices import samples as sample_buffer
 from tb_memplugin.recorder.loop import output
-from tb_memplugin.recorder.loop.counters import CounterRows
-from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
+from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, CounterRows, Output, PeakScalars, RemoteRecordFile
 from tb_memplugin.schema import MISSING, SAMPLES
 from tb_memplugin.storage.read import join_samples
 from tb_memplugin.storage.write import RunWriter
@@ -280,26 +279,26 @@ def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
     first, _ = join_samples(
         [make_samples([0, 1], [100, 300], epoch=0), make_samples([1, 1], [50, 70], phase="validation", epoch=0)]
     )
-    assert scalars.add(first) == [ScalarPoint(RUN_TAG, 1, 300)]
+    assert scalars.add(first) == [(RUN_TAG, 1, 300)]
     # A second piece of the same epoch, then the next epoch, in one piece
     second, _ = join_samples([make_samples([2], [310], epoch=0), make_samples([3, 4], [200, 250], epoch=1)])
     assert scalars.add(second) == [
-        ScalarPoint(RUN_TAG, 2, 310),
-        ScalarPoint(TRAIN, 2, 310),
-        ScalarPoint(VALIDATION, 2, 70),
-        ScalarPoint(RUN_TAG, 2, 310),
+        (RUN_TAG, 2, 310),
+        (TRAIN, 2, 310),
+        (VALIDATION, 2, 70),
+        (RUN_TAG, 2, 310),
     ]
     # The run's peak stays when an epoch's is lower
-    assert scalars.end_epoch() == [ScalarPoint(TRAIN, 4, 250), ScalarPoint(RUN_TAG, 4, 310)]
+    assert scalars.end_epoch() == [(TRAIN, 4, 250), (RUN_TAG, 4, 310)]
     assert scalars.end_epoch() == []
     # The same epoch number after the end is another epoch
     scalars.add(make_samples([5], [100], epoch=1))
-    assert scalars.end_epoch()[0] == ScalarPoint(TRAIN, 5, 100)
+    assert scalars.end_epoch()[0] == (TRAIN, 5, 100)
 
 
 def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unknown_one_is_no_point() -> None:
     scalars = PeakScalars()
-    assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [ScalarPoint(RUN_TAG, 1, 100)]
+    assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [(RUN_TAG, 1, 100)]
     assert scalars.add(make_samples([2], [100], epoch=MISSING)) == []
     assert scalars.end_epoch() == []
     unknown = PeakScalars()

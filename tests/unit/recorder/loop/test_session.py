@@ -15,7 +15,6 @@ def own_sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Sessions of this test only; what a reader of a run directory in this process waits for."""
     written: dict[str, Any] = {}
     monkeypatch.setattr(recording, "_by_place", type(recording._by_place)())
-    monkeypatch.setattr(recording, "_unclosed", type(recording._unclosed)())
     monkeypatch.setattr(recording, "choose_devices", lambda devices: ([], []))
     monkeypatch.setattr(recordings, "register", written.__setitem__)
     return written

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.recorder.devices import native as framework
+from tb_memplugin.recorder.devices import memory_maps as framework
 from tb_memplugin.recorder.tracing import profiler
 from tb_memplugin.recorder.tracing.profiler import QuietLog
 

@@ -242,7 +242,7 @@ def test_a_map_of_the_samples_moment_becomes_its_figures() -> None:
     ends = make(buffer)
     dumps = ends.read()
     assert dumps == {"GPU:0": DUMP}
-    ends.measure_read(7, {"GPU:0": 1536}, dumps)
+    ends.measure(7, {"GPU:0": 1536}, dumps, True)
     # AND those of another moment and unread ones are ignored
     ends.measure(8, {"GPU:0": 1537}, {"GPU:0": DUMP})
     ends.measure(9, {"GPU:0": 1536}, {"GPU:0": None})
@@ -270,7 +270,7 @@ def test_without_maps_or_budget_or_while_many_maps_wait_none_is_due(monkeypatch:
     assert ends.due_in() == 0
     read.append(ends.read())
     assert ends.due_in() == LOOK_SECONDS
-    ends.measure_read(0, {"GPU:0": 1536}, read[0])
+    ends.measure(0, {"GPU:0": 1536}, read[0], True)
     assert ends.due_in() == 0
     assert make(Buffer(), overhead=0).due_in() == math.inf
     buffer = Buffer()
