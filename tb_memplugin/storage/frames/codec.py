@@ -25,6 +25,7 @@ frame of a newer version of this package `NewerFormatError`; sizes are checked b
 """
 
 import dataclasses
+import io
 import json
 import struct
 import zlib
@@ -35,79 +36,6 @@ from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.storage.frames import column_codec
 from tb_memplugin.storage.frames.column_codec import MAX_STRING_CHARACTERS
 
-_IN, _OUT, _HEAD_OUT = 64 << 10, 1 << 20, 4 << 10
-"""Bytes that are inflated at once, and bytes of the result at once; those of a head alone."""
-
-
-class _Inflating:
-    """A body that is inflated in order, without holding all of it. One of at most `_OUT` bytes is checked at once.
-
-    Args:
-        packed: The zlib stream. Its own checksum at its end is not compared: the frame's covers all of its bytes, and
-            this one takes a fifth of the time of inflating.
-        size: The size that the frame's header states.
-        head_only: Whether only its begin is needed: little is inflated at once, and nothing is checked.
-
-    Raises:
-        FormatError: The body is small and damaged, or of another size.
-    """
-
-    def __init__(self, packed: memoryview, size: int, head_only: bool) -> None:
-        method, flags = bytes(packed[:2]).ljust(2, b"\0")
-        if method & 15 != 8 or flags & 32 or (method << 8 | flags) % 31:
-            raise FormatError("frame's body cannot be inflated: incorrect header check")
-        self._inflater, self._packed = zlib.decompressobj(-zlib.MAX_WBITS), packed[2:]
-        self._size = self._left = size
-        self._out = _HEAD_OUT if head_only else _OUT
-        self._ready = memoryview(b"")
-        if size <= _OUT and not head_only:
-            whole = b"".join(self._parts(size))
-            self._check_end()
-            self._ready, self._left = memoryview(whole), size
-
-    def take(self, size: int) -> bytes | memoryview:
-        """The next `size` bytes, at most those that are left."""
-        parts = list(self._parts(size))
-        if not self._left:
-            self._check_end()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _parts(self, size: int) -> list[memoryview]:
-        parts = []
-        self._left -= size
-        while size:
-            if not self._ready and not self._inflate():
-                raise self._wrong_size()
-            part = self._ready[:size]
-            self._ready = self._ready[len(part) :]
-            size -= len(part)
-            parts.append(part)
-        return parts
-
-    def _check_end(self) -> None:
-        if self._ready or self._inflate() or not self._inflater.eof:
-            raise self._wrong_size()
-
-    def _inflate(self) -> bool:
-        while not self._inflater.eof:
-            rest: bytes | memoryview = self._inflater.unconsumed_tail
-            if not rest:
-                rest, self._packed = self._packed[:_IN], self._packed[_IN:]
-            try:
-                inflated = self._inflater.decompress(rest, self._out)
-            except zlib.error as error:
-                raise FormatError(f"frame's body cannot be inflated: {error}") from None
-            if inflated:
-                self._ready = memoryview(inflated)
-                return True
-            if not self._packed and not self._inflater.unconsumed_tail:
-                return False
-        return False
-
-    def _wrong_size(self) -> FormatError:
-        return FormatError(f"frame's body is not the {self._size} bytes its header states")
-
-
 FORMAT_VERSION = 1
 MAGIC = b"TBMP"
 MAX_FRAME_BYTES = 8 << 20
@@ -117,6 +45,8 @@ MAX_BODY_BYTES = 64 << 20
 MAX_HEAD_BYTES = 4 << 20
 """Largest JSON head of a body."""
 
+_IN, _WHOLE = 64 << 10, 1 << 20
+"""Packed bytes that are inflated at once; the largest body that is inflated as a whole."""
 _VALUE_BYTES = 80
 """A value of JSON in memory, without the characters of a text and the members of a list."""
 _HEADER = struct.Struct("<4sHHIIqqII")
@@ -169,21 +99,67 @@ class OpenFrame:
     def __init__(self, data: bytes, head_only: bool = False) -> None:
         self._fixed = _check_header(data)
         _, self.sequence, self.first_step, self.last_step, _, self.body_bytes = self._fixed
-        body = _Inflating(memoryview(data)[_HEADER.size :], self.body_bytes, head_only)
+        body = _Body(memoryview(data)[_HEADER.size :], self.body_bytes, head_only)
         self.take = body.take
-        prefix = bytes(body.take(min(4, self.body_bytes)))
+        prefix = body.take(min(4, self.body_bytes))
         head_bytes = int.from_bytes(prefix, "little")
         if len(prefix) < 4 or 4 + head_bytes > self.body_bytes or head_bytes > MAX_HEAD_BYTES:
             raise FormatError(
                 f"frame's head of {head_bytes} bytes is over its body of {self.body_bytes} bytes or the limit of "
                 f"{MAX_HEAD_BYTES}"
             )
-        self.text = bytes(body.take(head_bytes))
+        self.text = body.take(head_bytes)
 
     def head(self) -> FrameHead:
         attributes, strings, described = _parse_head(self.text)
         tables = _check_tables(described, self.body_bytes - 4 - len(self.text))
         return FrameHead(*self._fixed[:-1], attributes, tables, tuple(strings))
+
+
+class _Body:
+    """A body that is inflated in order, without holding all of it. One of at most `_WHOLE` bytes is checked at once.
+
+    The checksum at the end of `packed` is not compared: the frame's covers all of its bytes, and this one takes a fifth
+    of the time of inflating. With `head_only` little is inflated at once, and nothing is checked.
+    """
+
+    def __init__(self, packed: memoryview, size: int, head_only: bool) -> None:
+        method, flags = bytes(packed[:2]).ljust(2, b"\0")
+        if method & 15 != 8 or flags & 32 or (method << 8 | flags) % 31:
+            raise FormatError("frame's body cannot be inflated: incorrect header check")
+        self._inflater, self._packed = zlib.decompressobj(-zlib.MAX_WBITS), packed[2:]
+        self._size = self._left = size
+        self._whole: io.BytesIO | None = None
+        if size <= _WHOLE and not head_only:
+            self._whole = io.BytesIO(self.take(size))
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes, at most those that are left."""
+        if self._whole is not None:
+            return self._whole.read(size)
+        self._left -= size
+        parts = []
+        while size and (part := self._inflate(size)):
+            parts.append(part)
+            size -= len(part)
+        if size or not (self._left or (not self._inflate(1) and self._inflater.eof)):
+            raise FormatError(f"frame's body is not the {self._size} bytes its header states")
+        return b"".join(parts)
+
+    def _inflate(self, most: int) -> bytes:
+        """Some of the next bytes; none at the end."""
+        inflated = b""
+        while not inflated and not self._inflater.eof:
+            packed: bytes | memoryview = self._inflater.unconsumed_tail
+            if not packed:
+                packed, self._packed = self._packed[:_IN], self._packed[_IN:]
+            try:
+                inflated = self._inflater.decompress(packed, most)
+            except zlib.error as error:
+                raise FormatError(f"frame's body cannot be inflated: {error}") from None
+            if not packed:
+                break
+        return inflated
 
 
 def encode(frame: Frame, level: int = 1) -> bytes:

@@ -20,7 +20,7 @@ from tb_memplugin.storage.files.event_file import Tail, read_tail
 from tb_memplugin.storage.frames import parse_tag
 from tb_memplugin.storage.read import decode_tag
 from tb_memplugin.storage.write import RunWriter
-from tb_memplugin.storage.write.kept_session import MAX_ROWS, KeptSession
+from tb_memplugin.storage.write.run_writer import MAX_ROWS, KeptSession
 
 
 def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None:
