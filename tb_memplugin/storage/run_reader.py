@@ -12,7 +12,16 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream, of_worker, version_of
-from tb_memplugin.storage.files import MAX_ACTIVATION_BYTES, Entry, Listing, NewestFrames, Room, Source, within_limits
+from tb_memplugin.storage.files import (
+    DAMAGED_ROLLUP,
+    MAX_ACTIVATION_BYTES,
+    Entry,
+    Listing,
+    NewestFrames,
+    Room,
+    Source,
+    within_limits,
+)
 from tb_memplugin.storage.frames import Tag, parse_tag, run_name
 from tb_memplugin.storage.read import (
     ACTIVATION_HEADS,
@@ -139,13 +148,7 @@ class Reader:
         all_attempts: bool = False,
         session: str | None = None,
     ) -> LoadedRun:
-        """The run with these tags.
-
-        Args:
-            streams: What is read of it.
-            all_attempts: Whether steps that a later session repeats are kept.
-            session: Only this session's data, including steps that a later one repeats.
-        """
+        """The run with these tags, or only one `session` of it. Both that and `all_attempts` keep repeated steps."""
         if session is not None:
             tags = of_session(tags, session)
         streams = frozenset(streams)
@@ -348,7 +351,7 @@ def _rollups_of(newest: NewestFrames) -> WorkerRollups:
         tag = parse_tag(content.tag)
         decoded = None if tag is None else decode_tag(tag, content, Room(MAX_ROLLUP_BYTES, 0), ROLLUPS)
         if decoded is None or not decoded.pieces:
-            missing = missing or "its newest roll-up is damaged"
+            missing = missing or DAMAGED_ROLLUP
         else:
             sessions.append(decoded.pieces[-1].value)
     return WorkerRollups(tuple(sessions), missing)

@@ -13,7 +13,7 @@ BUDGETS = {
     "allocator": 740,
     "importers": 1_760,
     "attribution": 3_300,
-    "storage": 5_080,
+    "storage": 4_910,
     "analysis": 3_720,
     "fit": 4_000,
     "export": 1_660,

@@ -7,8 +7,8 @@ request.
 
 from tb_memplugin.storage.files import file_systems
 from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.provider_source import ProviderSource
 from tb_memplugin.storage.files.source import (
+    DAMAGED_ROLLUP,
     FULL_SHARE,
     MANY_WORKERS,
     MAX_ACTIVATION_BYTES,
@@ -22,6 +22,7 @@ from tb_memplugin.storage.files.source import (
     Entry,
     Listing,
     NewestFrames,
+    ProviderSource,
     Room,
     Source,
     SourceError,

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.source import NO_ROLLUP, RECORDED, StoredFrame
+from tb_memplugin.storage.files.source import DAMAGED_ROLLUP, NO_ROLLUP, RECORDED, StoredFrame
 from tb_memplugin.storage.frames import codec, masked_crc32c, run_name, tfrecord
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.version import PLUGIN_NAME
@@ -34,21 +34,14 @@ class Place:
 
 
 class EventFile:
-    """The index of one event file.
-
-    Attributes:
-        places: Tag to its frames, in order.
-        generation: Counts how often the file was replaced.
-        error: Why the file could not be read by the last scan, None if it could.
-        remaining: Bytes that the last scan left for the next one.
-    """
+    """The index of one event file: the places of a tag's frames, in order, as far as the last scan came."""
 
     def __init__(self, run: str, path: str) -> None:
         self.path = path
         self.places: dict[str, list[Place]] = {}
-        self.generation = 0
-        self.error: str | None = None
-        self.remaining = 0
+        self.generation = 0  # how often the file was replaced
+        self.error: str | None = None  # of the last scan
+        self.remaining = 0  # bytes that the last scan left for the next one
         self._run = run
         self._name = files.printable(path.replace("\\", "/").rsplit("/", 1)[-1])
         # Only this plugin writes such files: bytes without any trace of it are damage, too.
@@ -224,17 +217,11 @@ _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 
 
-@dataclasses.dataclass(frozen=True)
-class Tail:
-    """The newest record of a stream at a file's end; or why there is none, None if nothing was recorded."""
+def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> tuple[str, StoredFrame] | str | None:
+    """The tag and frame of a stream's newest record in a file of `length` bytes, without one still being written.
 
-    tag: str | None
-    frame: StoredFrame | None
-    missing: str | None
-
-
-def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> Tail:
-    """Find the newest record of a stream in a file of `length` bytes; one that is still being written is skipped."""
+    Or why there is none; None if nothing was recorded.
+    """
     pattern = re.compile(stream.encode() + rb"/[0-9A-Za-z_-]{1,64}/[0-9]{1,9}")
     data = b""
     for size in TAIL_BYTES:
@@ -245,7 +232,7 @@ def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> Tail:
             if start is None:
                 if begin and match.start() < _HEADER_BYTES + _BEFORE_TAG:
                     continue  # its begin lies before these bytes
-                return Tail(None, None, "its newest roll-up is damaged")
+                return DAMAGED_ROLLUP
             end = start + _HEADER_BYTES + int.from_bytes(data[start : start + 8], "little")
             if end + _FOOTER_BYTES > len(data):
                 continue
@@ -253,12 +240,12 @@ def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> Tail:
             record = tfrecord.Record(begin + start, data[start + _HEADER_BYTES : end], checksum)
             found = frame_of(record.data, 0) if record.is_intact() else None
             if found is None or not pattern.fullmatch(found[0].encode()):
-                return Tail(None, None, "its newest roll-up is damaged")
-            return Tail(*found, None)
+                return DAMAGED_ROLLUP
+            return found
         if not begin:
             break
     recorded = length > len(data) or any(mark in data for mark in _RECORDED)
-    return Tail(None, None, NO_ROLLUP if recorded else None)
+    return NO_ROLLUP if recorded else None
 
 
 def _record_before(data: bytes, tag_at: int) -> int | None:

@@ -182,10 +182,11 @@ def _newest(run: str, paths: Sequence[tuple[str, files.FileState | None]], strea
         except Exception as error:  # each file system raises its own
             missing = f"it cannot be read: {files.reason(error, path)}"
             continue
-        missing = missing or tail.missing
-        if tail.tag is not None and tail.frame is not None:
+        if isinstance(tail, tuple):
             # A session's last file holds the newest.
-            sessions[tail.tag.split("/")[1]] = TagContent(run, tail.tag, (tail.frame,))
+            sessions[tail[0].split("/")[1]] = TagContent(run, tail[0], tail[1:])
+        else:
+            missing = missing or tail
     return NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
 
 

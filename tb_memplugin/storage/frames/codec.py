@@ -55,14 +55,9 @@ _CRC_FROM = 12
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """One decoded frame.
+    """One decoded frame: the index of its stream in `metadata.STREAMS`, and its place in stream and session, from 0.
 
-    Attributes:
-        stream: Index of the stream in `metadata.STREAMS`.
-        sequence: Position of the frame in its stream and session, from 0; a gap is a lost frame.
-        rows: Rows of the main table.
-        attributes: JSON object.
-        tables: Table name to column name to int64 array, float64 array, or tuple of strings and None.
+    The tables have columns by name: an int64 array, a float64 array, or a tuple of strings and None.
     """
 
     stream: int
@@ -89,12 +84,7 @@ class FrameHead(Frame):
 
 
 class OpenFrame:
-    """A frame whose columns are decoded later, or never: `head_only`. `text` is the JSON of the body's head.
-
-    Raises:
-        NewerFormatError: A newer version of this package wrote the frame.
-        FormatError: The bytes are damaged, or not a frame.
-    """
+    """A frame whose columns are decoded later, or never: `head_only`. `text` is the JSON of the body's head."""
 
     def __init__(self, data: bytes, head_only: bool = False) -> None:
         self._fixed = _check_header(data)
@@ -134,17 +124,16 @@ class _Body:
             self._whole = io.BytesIO(self.take(size))
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, at most those that are left."""
-        if self._whole is not None:
-            return self._whole.read(size)
-        self._left -= size
-        parts = []
+        """The next `size` bytes. Raises FormatError if there are fewer."""
+        parts = [] if self._whole is None else [self._whole.read(size)]
+        size -= sum(map(len, parts))
         while size and (part := self._inflate(size)):
             parts.append(part)
             size -= len(part)
+            self._left -= len(part)
         if size or not (self._left or (not self._inflate(1) and self._inflater.eof)):
             raise FormatError(f"frame's body is not the {self._size} bytes its header states")
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _inflate(self, most: int) -> bytes:
         """Some of the next bytes; none at the end."""

@@ -5,8 +5,16 @@ runs; `Reading` counts what that takes. The reader of runs, the recorder's summa
 """
 
 from tb_memplugin.storage.read.activations import ActivationRows, activation_rows_of
-from tb_memplugin.storage.read.decoding import DecodedTag, Piece, decode_tag
-from tb_memplugin.storage.read.reading import Pieces, Reading, ReadStreams, groups, join_with_peaks
+from tb_memplugin.storage.read.reading import (
+    DecodedTag,
+    Piece,
+    Pieces,
+    Reading,
+    ReadStreams,
+    decode_tag,
+    groups,
+    join_with_peaks,
+)
 from tb_memplugin.storage.read.samples import join_samples, samples_bytes, samples_of_workers, tables_of
 from tb_memplugin.storage.read.streams import (
     ACTIVATION_HEADS,

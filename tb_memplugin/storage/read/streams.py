@@ -59,7 +59,7 @@ class LaterSessions:
         self._lasts: list[int] = []
         self._snapshots: set[tuple[int, str, str]] = set()
         # Of each session, and the ranges of steps that it trained.
-        self._activations: list[tuple[LayerActivations, list[tuple[int, int]]]] = []
+        self.activations: list[tuple[LayerActivations, list[tuple[int, int]]]] = []
 
     def add(self, session: Session) -> None:
         repeated = list(session.lost_steps)
@@ -70,7 +70,7 @@ class LaterSessions:
             self._add_steps(first, last)
         self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
         if len(session.activations):
-            self._activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
+            self.activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
 
     def replacing(self, session: Session) -> "LaterSessions":
         """What replaces records of a session: one that trained no step was no attempt that a later one repeats.
@@ -97,11 +97,6 @@ class LaterSessions:
         at = np.searchsorted(self._firsts, samples.step, side="right") - 1
         keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
         return samples if keep.all() else take_rows(samples, keep)
-
-    def without_repeated_activations(self, activations: Content) -> Content:
-        for later, trained in self._activations:
-            activations = without_repeated_cells(activations, later, trained)
-        return activations
 
     def _add_steps(self, first: int, last: int) -> None:
         # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.
@@ -135,18 +130,13 @@ class Stream:
     """A stream of records, one a frame, each of one device; other streams override its methods. Each is itself alone.
 
     Args:
-        tag: Its name in tags.
         words: What sentences on lost frames call its records.
-        record: Their type.
         field: The field of `Session` and of `Run` that holds its content; by default its tag.
         order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of each together.
-
-    Attributes:
-        has_steps: Whether a frame holds a row for each of the steps that its header states.
-        heads_only: Whether frames are read without their columns.
     """
 
-    has_steps = heads_only = False
+    has_steps = False  # whether a frame holds a row for each of the steps that its header states
+    heads_only = False  # whether frames are read without their columns
 
     def __init__(
         self,
@@ -196,6 +186,11 @@ class Stream:
         return tuple(named if self._worker_by_worker else sorted(named, key=self._order)), None
 
 
+def _in_order(table: Content, wanted: bool, take: Callable[..., Content]) -> Content:
+    unordered = wanted and (np.diff(table.step) < 0).any()
+    return take(table, np.argsort(table.step, kind="stable")) if unordered else table
+
+
 class _Samples(Stream):
     """Samples, with only some columns of their devices or all: the others are unknown."""
 
@@ -218,9 +213,7 @@ class _Samples(Stream):
         return later.without_repeated_samples(content)
 
     def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
-        table, _ = join_samples(contents)
-        unordered = in_order and (np.diff(table.step) < 0).any()
-        return take_rows(table, np.argsort(table.step, kind="stable")) if unordered else table
+        return _in_order(join_samples(contents)[0], in_order, take_rows)
 
     def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
         return samples_of_workers(by_worker)
@@ -240,12 +233,12 @@ class _Activations(Stream):
         return join_activations([table_of(ActivationRows(contents))])
 
     def without_repeats(self, content: Content, later: LaterSessions) -> Content:
-        return later.without_repeated_activations(content)
+        for activations, trained in later.activations:
+            content = without_repeated_cells(content, activations, trained)
+        return content
 
     def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
-        table, _ = join_activations(contents)
-        unordered = in_order and (np.diff(table.step) < 0).any()
-        return take_activations(table, np.argsort(table.step, kind="stable")) if unordered else table
+        return _in_order(join_activations(contents)[0], in_order, take_activations)
 
     def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
         return self.of_sessions(list(by_worker.values()), in_order=True), None
@@ -282,11 +275,10 @@ class _Ooms(Stream):
 
 
 class _Counters(Stream):
+    without_repeats = _Ooms.without_repeats
+
     def of_frames(self, contents: Sequence[Any]) -> Joined:
         return join_rows(contents) if contents else None, None
-
-    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
-        return content
 
     def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
         return tuple(one for one in contents if one is not None)
@@ -334,9 +326,5 @@ MERGED = tuple(stream for stream in ALL if stream is not PEAK)
 
 
 def basic_streams(worker: str | None) -> frozenset[Stream]:
-    """The streams for an answer about all workers.
-
-    A run of one process is soon read by other routes, so it is read whole; of many workers all but one are read for
-    such answers alone.
-    """
+    """The streams for an answer about all workers. A run of one process is soon read by other routes, so as a whole."""
     return BASIC if worker is None else BASIC_FIGURES

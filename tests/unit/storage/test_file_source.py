@@ -16,7 +16,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.data import provider as provider_lib
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.storage.files import FileSource, ProviderSource, SourceError, TagContent, file_source, provider_source
+from tb_memplugin.storage.files import FileSource, ProviderSource, SourceError, TagContent, file_source
+from tb_memplugin.storage.files import source as source_module
 from tb_memplugin.storage.frames import Tag, frame_summary, tfrecord
 from tb_memplugin.storage.write import RunWriter
 
@@ -297,7 +298,7 @@ class Provider:
     def read_tensors(
         self, context: Any, *, experiment_id: str, plugin_name: str, downsample: int, run_tag_filter: Any
     ) -> Any:
-        assert downsample == provider_source.ALL
+        assert downsample == source_module.ALL
         pairs = [
             (run, tag) for run in run_tag_filter.runs for tag in run_tag_filter.tags if tag in self.data.get(run, {})
         ]
@@ -332,7 +333,7 @@ def test_everything_is_read_once_in_growing_batches() -> None:
 
 
 def test_batches_stay_below_what_an_answer_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_source, "AIM_BATCH_BYTES", 4_000)
+    monkeypatch.setattr(source_module, "AIM_BATCH_BYTES", 4_000)
     provider = Provider({"r": {f"samples/s/{at}": [bytes(1_000)] for at in range(64)}})
     read_all(source(provider))
     assert provider.batches[0] == 16 and max(provider.batches[1:]) <= 4
