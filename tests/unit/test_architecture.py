@@ -13,7 +13,7 @@ BUDGETS = {
     "allocator": 740,
     "importers": 1_760,
     "attribution": 3_300,
-    "storage": 4_910,
+    "storage": 4_890,
     "analysis": 3_720,
     "fit": 4_000,
     "export": 1_660,

@@ -170,20 +170,8 @@ def activation_rows_of(table: LayerActivations) -> ActivationRows:
     return rows if isinstance(rows, ActivationRows) else ActivationRows([part_of(table)])
 
 
-def take_activations(
-    activations: LayerActivations, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]
-) -> LayerActivations:
-    """The given rows; a mask takes them from each part."""
-    recorded = activation_rows_of(activations)
-    if rows.dtype != np.bool_:
-        return table_of(recorded.reordered(rows.astype(np.intp, copy=False)))
-    parts, at = [], 0
-    for part in recorded.parts:
-        keep = rows[at : at + len(part)]
-        at += len(part)
-        if keep.any():
-            parts.append(part if keep.all() else _narrowed(part, keep, part.take(keep)))
-    return table_of(ActivationRows(parts, damage=recorded.damage))
+def take_activations(activations: LayerActivations, rows: npt.NDArray[np.intp]) -> LayerActivations:
+    return table_of(activation_rows_of(activations).reordered(rows))
 
 
 def _narrowed(part: ActivationPart, rows: Any, values: Integers) -> ActivationPart:
@@ -225,11 +213,8 @@ def without_repeated_cells(
     for first, last in trained:
         repeated |= (earlier.step >= first) & (earlier.step <= last)
     common = set(later.layers)
-    columns = [at for at, path in enumerate(earlier.layers) if path in common]
-    if not repeated.any() or not columns:
+    if not repeated.any() or common.isdisjoint(earlier.layers):
         return earlier
-    if len(columns) == len(earlier.layers):
-        return take_activations(earlier, ~repeated)
     parts, at = [], 0
     for part in activation_rows_of(earlier).parts:
         parts.append(_cleared(part, repeated[at : at + len(part)], common))
