@@ -17,7 +17,7 @@ BUDGETS = {
     "analysis": 3_720,
     "fit": 4_000,
     "export": 1_660,
-    "recorder": 10_260,
+    "recorder": 10_210,
     "training": 1_250,
     "server": 1_750,
     "cli": 2_200,

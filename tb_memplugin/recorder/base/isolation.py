@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
 try:
     import fcntl
@@ -29,8 +29,8 @@ except ImportError:  # on Windows, where the directories of a killed process sta
 
 logger = logging.getLogger("tb_memplugin")
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Due(NamedTuple):
@@ -74,9 +74,7 @@ class Faults:
         self._failed_steps: dict[str, int] = {}  # in a row
         self._noted_steps: dict[str, int] = {}
 
-    def run(
-        self, part: str, job: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
-    ) -> _Result | None:
+    def run(self, part: str, job: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
         """The job's result; None if its part has stopped, or stops now because the job raises. The part is a noun
         phrase for the user that completes "… stopped"."""
         try:
@@ -85,14 +83,7 @@ class Faults:
             self.stop(part, error)
             return None
 
-    def run_step(
-        self,
-        part: str,
-        step: int,
-        job: Callable[_Parameters, _Result],
-        *args: _Parameters.args,
-        **kwargs: _Parameters.kwargs,
-    ) -> _Result | None:
+    def run_step(self, part: str, step: int, job: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
         """As `run`, for the analysis of one step on the background thread. An exception costs this step;
         `MAX_FAILED_STEPS` in a row stop the part."""
         if part in self._stopped:
@@ -143,16 +134,12 @@ def _line(reason: str | Exception) -> str:
     return " ".join(text.split())[:500]
 
 
-class Abandonable(Protocol):
-    def _abandon(self) -> None:
-        """Let go of it in the child. Takes no lock: a thread that does not exist in the child may hold it."""
+_inherited: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-_inherited: "weakref.WeakSet[Abandonable]" = weakref.WeakSet()
-
-
-def abandon_in_child(item: Abandonable) -> None:
-    """Call the item's `_abandon` in every child that is forked while it exists."""
+def abandon_in_child(item: Any) -> None:
+    """Call the item's `_abandon` in every child that is forked while it exists. The method takes no lock: a thread that
+    does not exist in the child may hold it."""
     _inherited.add(item)
 
 
@@ -231,12 +218,12 @@ _collector = _Collector()
 abandon_in_child(_collector)
 
 
-def uncounted(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+def uncounted(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap a function of the recorder that leaves or frees objects; calls may be nested, and run on several threads.
     Not for a function that waits or calls the program's code: it needs the collector."""
 
     @functools.wraps(function)
-    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         before = _collector.enter()
         try:
             return function(*args, **kwargs)

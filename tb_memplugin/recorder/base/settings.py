@@ -4,7 +4,7 @@ import dataclasses
 import json
 import operator
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tb_memplugin.environment import absolute
@@ -23,7 +23,7 @@ class Settings:
     devices: tuple[str, ...] | None  # None for all GPUs, or the CPU if there is no GPU
     keep_profile: bool
     worker: str
-    source_lines: bool
+    source_lines: bool = True
     scalars: bool = False
     batch_size: int | None = None  # of a training step as the program names it, for one replica
 
@@ -49,22 +49,14 @@ class Settings:
         return "://" in self.log_dir
 
 
-def checked_settings(
-    log_dir: Any,
-    overhead: Any,
-    trace_steps: Collection[int] | None,
-    devices: Sequence[str] | None,
-    keep_profile: Any,
-    worker: Any,
-    source_lines: Any = True,
-    scalars: Any = False,
-    batch_size: Any = None,
-) -> Settings:
-    """The arguments as `Settings`; a `RecordingError` names an invalid one and the received value."""
+def checked_settings(*arguments: Any, **options: Any) -> Settings:
+    """Check the arguments of `Settings`; a `RecordingError` names an invalid one and the received value."""
+    given = Settings(*arguments, **options)
+    overhead, worker, devices, batch_size = given.overhead, given.worker, given.devices, given.batch_size
     if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead <= 1:
         _refuse("must be the share of run time that tracing may cost, from 0 (no tracing) to 1", overhead=overhead)
-    for name, switch in (("keep_profile", keep_profile), ("source_lines", source_lines), ("scalars", scalars)):
-        if not isinstance(switch, bool):
+    for name in ("keep_profile", "source_lines", "scalars"):
+        if not isinstance(switch := getattr(given, name), bool):
             _refuse("must be True or False", **{name: switch})
     if batch_size is not None and not is_batch_size(batch_size):
         _refuse("must be an integer from 1 on", batch_size=batch_size)
@@ -75,16 +67,14 @@ def checked_settings(
     named = isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)
     if names is not None and not named:
         _refuse("must be a list of names, such as ['GPU:0']", devices=devices)
-    return Settings(
-        _check_log_dir(log_dir),
-        float(overhead),
-        _check_steps(trace_steps),
-        None if names is None else tuple(names),
-        keep_profile,
-        worker,
-        source_lines,
-        scalars,
-        None if batch_size is None else int(batch_size),
+    return dataclasses.replace(
+        given,
+        log_dir=_check_log_dir(given.log_dir),
+        overhead=float(overhead),
+        trace_steps=_check_steps(given.trace_steps),
+        devices=None if names is None else tuple(names),
+        worker=worker,
+        batch_size=None if batch_size is None else int(batch_size),
     )
 
 

@@ -8,6 +8,7 @@ so that they identify neither a person nor a machine.
 import ast
 import contextlib
 import inspect
+import itertools
 import logging
 import os
 import re
@@ -41,16 +42,19 @@ calls ``locals()`` gets the same dict."""
 
 
 def running_functions(thread: int | None = None) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Frames of a thread's running functions with their variables, innermost first; of this thread by default. Keeps no
+    """Frames of a thread's (default: this thread's) running functions with their variables, innermost first. Keeps no
     value alive. Leaves out the recorder's own functions and those that could notice that their variables were read."""
-    frame: Any = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            return
+    innermost = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
+    for frame in itertools.islice(_stack(innermost), MAX_FRAMES):
         code = frame.f_code
         own = module_of(frame).partition(".")[0] == _OWN
         if not own and code.co_flags & inspect.CO_OPTIMIZED and _READS_ITS_VARIABLES.isdisjoint(code.co_names):
             yield frame, _variables(frame)
+
+
+def _stack(frame: Any) -> Iterator[Any]:
+    while frame is not None:
+        yield frame
         frame = frame.f_back
 
 
@@ -89,19 +93,15 @@ class RunningCall:
 
     def __init__(self, ended: Callable[["RunningCall"], None] | None = None) -> None:
         self._thread = threading.get_ident()
-        frame: Any = sys._getframe(1)
-        while frame is not None and not is_trainer(frame):
-            frame = frame.f_back
+        frame = next(filter(is_trainer, _stack(sys._getframe(1))), None)
         # Not the frame itself: it keeps the training's data alive.
         self._frame = (0, None) if frame is None else (id(frame), frame.f_code)
         if frame is not None and ended is not None:
             keep_with(frame, _Mark(ended, self))
 
     def is_running(self) -> bool:
-        frame = sys._current_frames().get(self._thread)
-        while frame is not None and (id(frame), frame.f_code) != self._frame:
-            frame = frame.f_back
-        return frame is not None
+        frames = _stack(sys._current_frames().get(self._thread))
+        return any((id(frame), frame.f_code) == self._frame for frame in frames)
 
     def has_ended(self) -> bool:
         return self._frame[1] is not None and not self.is_running()
@@ -146,9 +146,8 @@ class SourceFiles:
 
 
 class ConstructorLines:
-    """Finds the lines on which layers were made, for layers that only Keras calls, in `fit`. Keras does not note where
-    a layer was made. The program does: a layer with a name of its own was made by the call of its class with that name,
-    if there is only one."""
+    """Finds the lines on which layers were made. Keras does not note them, but a layer with a name of its own was made
+    by the program's call of its class with that name, if there is only one."""
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
@@ -227,15 +226,18 @@ class SourceLines:
 
     def calling(self, layer: Any = None) -> str | None:
         """The line of this thread's stack; that which made the called layer, if only Keras calls it."""
-        frame: Any = sys._getframe(1)
+        frames = ((one.f_code.co_filename, one.f_lineno, one.f_code.co_name) for one in _stack(sys._getframe(1)))
+        line, by_trainer = self._innermost(frames)
+        return (self._constructors.of(layer) if by_trainer and line and layer is not None else None) or line
+
+    def _innermost(self, frames: Iterable[tuple[str, int, str]]) -> tuple[str | None, bool]:
+        """The user's innermost line among (file, line, function), and whether Keras's training method called it."""
         by_trainer = False
-        while frame is not None:
-            if (name := self._files.name(frame.f_code.co_filename)) is not None:
-                made = self._constructors.of(layer) if by_trainer and layer is not None else None
-                return made or f"{name}:{frame.f_lineno}"
-            by_trainer = by_trainer or frame.f_code.co_name in TRAINER_METHODS
-            frame = frame.f_back
-        return None
+        for file, number, function in frames:
+            if (name := self._files.name(file)) is not None:
+                return f"{name}:{number}", by_trainer
+            by_trainer = by_trainer or function in TRAINER_METHODS
+        return None, by_trainer
 
     def of_op(self, graph: Any, op: Any) -> str | None:
         known = self._known.setdefault(graph, {})
@@ -247,14 +249,12 @@ class SourceLines:
     def _read(self, op: Any) -> str | None:
         """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
         try:
-            by_trainer, stack = False, op.traceback
-            for frame in map(stack.__getitem__, range(len(stack) - 1, -1, -1)):
-                if (name := self._files.name(frame.filename)) is not None:
-                    line = f"{name}:{frame.lineno}"
-                    if by_trainer:
-                        self._of_trainers.add(line)
-                    return line
-                by_trainer = by_trainer or frame.name in TRAINER_METHODS
+            stack = op.traceback
+            frames = map(stack.__getitem__, range(len(stack) - 1, -1, -1))
+            line, by_trainer = self._innermost((one.filename, one.lineno, one.name) for one in frames)
+            if by_trainer and line:
+                self._of_trainers.add(line)
+            return line
         except Exception:  # an op without a stack
             logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
-        return None
+            return None

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, compress, repeat, starmap
 from typing import Any
 
+from tb_memplugin.recorder.base import weakly
 from tb_memplugin.recorder.devices import choose_devices, memory_info
 from tb_memplugin.schema import format_bytes
 
@@ -89,25 +90,28 @@ class Promotions:
         self.misses, self._kinds, self._next_number = 0, kinds, next_number
         self._number: int | None = None  # before the list was made
         self._caught: collections.deque[weakref.ref[Any]] = collections.deque(maxlen=MAX_CAUGHT)
-        self._callback: Any = None
+        self._callback: weakref.finalize[..., Any] | None = None  # removes it
 
     def start(self) -> None:
         if self._callback is None:
             self.misses += 1
-            self._callback = _Callback(self._collection)
-            gc.callbacks.append(self._callback)
+            callback = weakly(self._collection)
+            gc.callbacks.append(callback)
+            self._callback = weakref.finalize(self, _remove_callback, callback)
 
     def stop(self) -> None:
-        callback, self._callback = self._callback, None
-        if callback in gc.callbacks:
-            gc.callbacks.remove(callback)
+        remove, self._callback = self._callback, None
+        if remove is not None:
+            remove()
 
     def take(self) -> list[Any]:
         caught = [self._caught.popleft()() for _ in range(len(self._caught))]
         return [item for item in caught if item is not None]
 
-    def _collection(self, phase: str) -> None:
-        """Catch the young objects before a collection, on the thread that caused it."""
+    def _collection(self, phase: str, info: dict[str, int]) -> None:
+        """Catch the young objects before a collection that makes objects old, on the thread that caused it."""
+        if info["generation"] < YOUNG[-1]:
+            return
         try:
             if phase == "start":
                 self._number = self._next_number()
@@ -123,18 +127,9 @@ class Promotions:
             logger.debug("objects that grow old could not be noted", exc_info=True)
 
 
-class _Callback:
-    """Calls a method around the collections that make objects old, while its object exists."""
-
-    def __init__(self, method: Callable[[str], None]) -> None:
-        self._method = weakref.WeakMethod(method)
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        method = self._method()
-        if method is None:
-            gc.callbacks.remove(self)
-        elif info["generation"] >= YOUNG[-1]:
-            method(phase)
+def _remove_callback(callback: Any) -> None:
+    with contextlib.suppress(ValueError):  # the program emptied the list
+        gc.callbacks.remove(callback)
 
 
 def unreachable(objects: list[Any], levels: int = 2) -> set[int]:

@@ -31,8 +31,8 @@ MOST_AXES = 8  # longest vector of integers without batch that counts as a shape
 
 
 class BatchDimensions:
-    """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that another one calls is
-    given the powers of its arguments by name, and whether that one was traced for one batch size (`fixed`)."""
+    """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that another one calls gets
+    its arguments' powers by name, and whether that one was traced for one batch size (`fixed`)."""
 
     def __init__(
         self, graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None = None, fixed: bool = False

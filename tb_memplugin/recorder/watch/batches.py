@@ -81,7 +81,7 @@ class BatchNotes:
         return BatchFacts(size or _believed(sizes, _only(self._stated)), components)
 
     def _alive(self) -> list[Any]:
-        return [model for model in (reference() for reference in self._models) if model is not None]
+        return [model for reference in self._models if (model := reference()) is not None]
 
     def iterated(self, iterator: Any) -> None:
         self._iterator = weakref.ref(iterator)

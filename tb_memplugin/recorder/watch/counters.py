@@ -64,8 +64,7 @@ class _Model:
 
 
 class LiveModels:
-    """The models of one process, of which `built` were built. Any thread may note a model; the training's thread calls
-    the other methods."""
+    """The models of one process. Any thread may note one; the training's thread calls the other methods."""
 
     def __init__(self) -> None:
         self.built = 0
@@ -103,7 +102,6 @@ class LiveModels:
             changes.note()
 
     def due_in(self) -> float:
-        """Seconds until `figures` may have changed, unless a change is noted before."""
         if self._noted or self._applied or self._changed:
             return 0.0
         return self._next_check - time.monotonic() if self._models else math.inf
@@ -114,8 +112,7 @@ class LiveModels:
 
     def find_unreachable(self, overhead: float, unreachable: Callable[[list[Any]], set[int]]) -> float:
         """Find models that only Python's garbage collector can free, if the budget allows; processor seconds spent.
-        `overhead` is the share of run time that recording may cost. `unreachable` empties a list of objects, and
-        returns the ids of those that only the collector can free."""
+        `overhead` is the share of run time that recording may cost, `unreachable` the function of `recorder.heap`."""
         now = time.monotonic()
         if not overhead or self._search_seconds > FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began):
             return 0.0
@@ -141,8 +138,8 @@ class LiveModels:
         return seconds
 
     def figures(self) -> dict[CounterKind, dict[str, tuple[int, int]]]:
-        """Look at new models, and at others that may have changed; (count, bytes) by kind and device. Each variable
-        counts once; one that a model that exists shares with one that is gone belongs to the former."""
+        """(count, bytes) by kind and device, after a look at new and changed models. Each variable counts once; one
+        that a model that exists shares with one that is gone belongs to the former."""
         self._changed, self._next_check = False, time.monotonic() + CHECK_SECONDS
         noted, self._noted = self._noted, []
         self._models += noted[: MAX_MODELS - len(self._models)]
@@ -157,14 +154,14 @@ class LiveModels:
         kinds: tuple[CounterKind, ...] = ("models_alive", "models_unreachable", "models_gone", "slots_without_model")
         figures: dict[CounterKind, dict[str, tuple[int, int]]] = {kind: {} for kind in kinds}
         seen: set[int] = set()
-        waits = [(entry.reference() is None, entry.unreachable, entry) for entry in self._models]
-        states = [(is_gone, None if is_gone else waiting, entry) for is_gone, waiting, entry in waits]
+        states = [((gone := one.reference() is None), None if gone else one.unreachable, one) for one in self._models]
         for is_gone, waiting, entry in sorted(states, key=lambda state: (state[0], state[1] is not None)):
             own = {key: one for key, one in entry.variables.items() if key not in seen}
             seen.update(own)
             rest: CounterKind = "models_gone" if is_gone or waiting is not None else "models_alive"
-            _add(figures["models_unreachable"], [one for key, one in own.items() if key in (waiting or ())])
-            _add(figures[rest], [one for key, one in own.items() if key not in (waiting or ())])
+            garbage = own.keys() & (waiting or frozenset())
+            _add(figures["models_unreachable"], [own[key] for key in garbage])
+            _add(figures[rest], [one for key, one in own.items() if key not in garbage])
             if is_gone and entry.optimizer() is not None:
                 _add(figures["slots_without_model"], [one for one in own.values() if one.is_slot])
         return figures
@@ -306,8 +303,7 @@ class TracedFunction:
 
 
 class FunctionTraces:
-    """The traced functions of one process, by id of their code, or else by name. A count that changes sets `changed`.
-    Any thread may call a method; none raises."""
+    """The traced functions of one process, by id of their code, or else by name. Any thread may call; none raises."""
 
     def __init__(self) -> None:
         self.functions: dict[Any, TracedFunction] = {}
@@ -332,10 +328,9 @@ class FunctionTraces:
         python = getattr(function, "_python_function", None)
         name, code = str(getattr(python, "__name__", None) or type(python).__name__), getattr(python, "__code__", None)
         key = name if code is None else id(code)  # hashing code takes longer than all else here
-        known = self.functions.get(key)
-        if known is None and len(self.functions) < MAX_FUNCTIONS:
-            known = self.functions[key] = TracedFunction(name, code)
-        return known
+        if key not in self.functions and len(self.functions) < MAX_FUNCTIONS:
+            self.functions[key] = TracedFunction(name, code)
+        return self.functions.get(key)
 
 
 def traces_of(function: Any) -> int:

@@ -168,9 +168,8 @@ def _callee(graph: Any, name: str) -> Any:
 
 
 class _Graph:
-    """What one graph's ops are, by their numbers, and what its backward pass needs. `gradients` are the ops that make
-    gradients of variables, to the layer of the variable, `of_output` the same by (number of a call op, index of its
-    output), `made_dense` those of `gradients` that make a dense gradient of a sparse one."""
+    """One graph's ops, by their numbers. `gradients` are the ops that make gradients of variables, to the layer of the
+    variable, `of_output` the same by (call op, index of output), `made_dense` those that make a sparse one dense."""
 
     def __init__(self, graph: Any, reader: _Reader, call: Call, forward: OpLayers | None) -> None:
         self.graph = ops = GraphOps(graph)

@@ -62,8 +62,6 @@ class Captures:
 
 
 class KnownTensor:
-    """A remembered tensor."""
-
     def __init__(self, tensor: Any) -> None:
         self.reference = weakref.ref(tensor)
         self.address: int | None = 0  # until it was read; None if unknown
@@ -126,8 +124,7 @@ class HeldTensors:
     def finish(
         self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
     ) -> tuple[DeviceFacts, DeviceFacts]:
-        """(The tensors of `find` with their holders, the tensors that are new), as the window closes. The arguments are
-        those of `find`, but as they are now."""
+        """(The tensors of `find` with their holders, new tensors) as the window closes; the arguments are as of now."""
         self._search_new()
         if self._promotions.misses != self._misses:
             self._search_all()

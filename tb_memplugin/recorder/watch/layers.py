@@ -92,8 +92,7 @@ def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
 
 
 def _claim(layer: Any, waiting: dict[int, LayerNode], claimed: set[int], owned: dict[str, list[Any]]) -> None:
-    """Add a layer's own weights, and first those of the layers inside it, to `owned`. Not a closure: one that calls
-    itself is in a reference cycle, which would keep the weights alive."""
+    """Not a closure: one that calls itself is in a reference cycle, which would keep the weights alive."""
     node = waiting.pop(id(layer), None)
     if node is None:
         return
@@ -259,7 +258,7 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     for path, layer in nodes:
         own = owned[path]
         trainable = [weight for weight in own if id(weight) in trainable_ids]
-        shape, dtype = next(iter(_outputs(layer)), (None, None))
+        shape, dtype = next(iter(outputs_of(layer)), (None, None))
         exact = call_notes.recomputed.get(layer)
         layers.append(
             Layer(
@@ -293,10 +292,6 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     )
 
 
-def outputs_by_layer(model: Any) -> dict[str, Outputs]:
-    return {node.path: _outputs(node.layer) for node in walk(model)}
-
-
 def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_size: int | None) -> LayerTable:
     """`table` with the total output bytes of each layer's first call; None where a dimension is unknown. The batch size
     replaces an unknown first dimension."""
@@ -306,9 +301,9 @@ def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_s
             ((batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape, dtype)
             for shape, dtype in outputs.get(layer.path, ())
         ]
-        total = sum(math.prod(shape) * item_bytes(dtype) for shape, dtype in filled if -1 not in shape)
-        is_known = bool(filled) and not any(-1 in shape for shape, _ in filled)
-        layers.append(dataclasses.replace(layer, output_bytes=total if is_known else None))
+        is_known = filled and not any(-1 in shape for shape, _ in filled)
+        total = sum(math.prod(shape) * item_bytes(dtype) for shape, dtype in filled) if is_known else None
+        layers.append(dataclasses.replace(layer, output_bytes=total))
     return dataclasses.replace(table, layers=tuple(layers))
 
 
@@ -355,7 +350,7 @@ def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: s
     return "the model was compiled again"
 
 
-def _outputs(layer: Any) -> Outputs:
+def outputs_of(layer: Any) -> Outputs:
     import keras
 
     nodes = getattr(layer, "_inbound_nodes", None)

@@ -117,10 +117,6 @@ class InputNotes:
         note = self._inputs.get(id(tensor))
         return note is not None and note() is tensor and note.used_at >= since
 
-    def arguments(self, values: Any) -> None:
-        """Note the arguments of an outermost call: a batch, except what another such call returned."""
-        self.data(values, is_argument=True)
-
     def results(self, values: Any) -> None:
         for tensor in self._examined(values):
             if not self.is_input(tensor):
@@ -148,7 +144,8 @@ class InputNotes:
             self._of_thread.depth -= 1
 
     def data(self, values: Any, used_at: float | None = None, is_argument: bool = False) -> None:
-        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is noted as a batch."""
+        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is noted as a batch. An
+        argument of an outermost call is no batch if another such call returned it."""
         used_at = time.perf_counter() if used_at is None else used_at
         for tensor in self._examined(values):
             key = id(tensor)
@@ -166,10 +163,8 @@ class InputNotes:
             del self._inputs[note.key]
 
     def _examined(self, values: Any) -> list[Any]:
-        if not self.active:
-            return []
         try:
-            return list(self._eager_tensors(values))
+            return list(self._eager_tensors(values)) if self.active else []
         except Exception:
             logger.debug("tensors could not be noted", exc_info=True)
             return []

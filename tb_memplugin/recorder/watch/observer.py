@@ -48,8 +48,7 @@ STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")  # attr
 
 class ChunkHistory:
     """Remembers chunks of one device, where each resource handle of a variable requested `handle_bytes`, None without.
-    Call its methods for each window in order, when all earlier ones are remembered, from one thread at a time, except
-    `ownable`, which any thread may call."""
+    For one thread at a time, each window in order; any thread may call `ownable`."""
 
     def __init__(self, handle_bytes: int | None = None) -> None:
         self.handle_bytes = handle_bytes
@@ -118,8 +117,7 @@ def _chunks_in_use(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
 
 class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's thread. Keeps no model
-    alive. `held` are the tensors known from earlier windows; a new object searches all of Python's objects. `finding`
-    are further arguments of `HeldTensors.find`."""
+    alive. A new `held` searches all of Python's objects. `finding` are further arguments of its `find`."""
 
     def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], held: HeldTensors, **finding: Any) -> None:
         import tensorflow as tf
@@ -254,8 +252,8 @@ class LayerWatch:
 
     @uncounted
     def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
-        """Watch `model` from now on. Warn once about a model without layers or of another framework. `gone` is called
-        in a finalizer, on any thread, when the model does not exist any more."""
+        """Warn once about a model without layers or of another framework. `gone` is called in a finalizer, on any
+        thread, when the model does not exist any more."""
         if not layers.is_layer(model) and not layers.is_module(model):
             received = f"Received: model of type {type(model).__name__}"
             self._faults.stop(TABLE, f"layers are known only for a Keras model or a tf.Module. {received}")
@@ -293,8 +291,7 @@ class LayerWatch:
     def begin_window(
         self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None, batches_since: float = -math.inf
     ) -> None:
-        """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls.
-        `read_maps` reads the devices' memory maps, None for a device without one."""
+        """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
 
         def read_chunks() -> Mapping[str, Set[int] | None]:
             maps = {} if read_maps is None else read_maps()
@@ -398,7 +395,7 @@ class LayerWatch:
         # a step builds the optimizer.
         table = layers.build_layer_table(model, optimizer, step=step, previous=self._table_before)
         with self._lock:
-            self._outputs = layers.outputs_by_layer(model)
+            self._outputs = {node.path: layers.outputs_of(node.layer) for node in layers.walk(model)}
             table = self._complete(table)
         self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
         self._watched.append((weakref.ref(model), _reference(optimizer)))

@@ -182,15 +182,14 @@ class FormerOptimizer:
 @dataclasses.dataclass(frozen=True)
 class _Owner:
     handle: Callable[[], Any]  # a weak reference, as the model
-    role: VariableRole
-    layer: str | None
+    fact: VariableFact
     model: Callable[[], Any]
     model_name: str | None
     optimizer: FormerOptimizer | None
 
     def path(self) -> str | None:
         """Layer path in breakdowns, when the variable is gone in Python."""
-        layer = self.layer
+        layer = self.fact.layer
         if self.model_name is not None and self.model() is None:
             layer = (layer or "").partition("/")[2] or None  # without a number behind the model's name
             name = unused(self.model_name)
@@ -213,7 +212,7 @@ class FormerVariables:
         """Note who owns the variable of a resource handle; a slot has an optimizer. The model may be unknown."""
         owners, key = self._owners, id(handle)
         known = owners.get(key)
-        if known is not None and known.handle() is handle and known.model() is model and known.layer == fact.layer:
+        if known is not None and known.handle() is handle and known.model() is model and known.fact.layer == fact.layer:
             return
 
         def gone(reference: Any) -> None:
@@ -222,14 +221,13 @@ class FormerVariables:
 
         of = None if optimizer is None else self.optimizer(optimizer)
         name, reference = (None, lambda: None) if model is None else (str(model.name), weakref.ref(model))
-        owners[key] = _Owner(weakref.ref(handle, gone), fact.role, fact.layer, reference, name, of)
+        owners[key] = _Owner(weakref.ref(handle, gone), fact, reference, name, of)
 
     def optimizer(self, optimizer: Any) -> FormerOptimizer:
         """The note on an optimizer, whose `replaced_at` the caller may set."""
         return self._optimizers.setdefault(optimizer, FormerOptimizer(type(optimizer).__name__))
 
     def facts(self, handles: Iterable[Any]) -> list[VariableFact]:
-        """Facts about the resource handles of variables that do not exist any more in Python."""
         variables = ((handle, getattr(handle, "_parent_trackable", None)) for handle in handles)
         gone = (handle for handle, variable in variables if isinstance(variable, weakref.ref) and variable() is None)
         return [fact for handle in gone if (fact := self._fact(handle)) is not None]
@@ -250,7 +248,7 @@ class FormerVariables:
             return None
         owner = self._owners.get(id(handle))
         if owner is not None and owner.handle() is handle:
-            role, layer = owner.role, owner.path()
+            role, layer = owner.fact.role, owner.path()
         else:
             role, layer = _named(str(handle._name).partition(":")[0], bool(shape.rank) and dtype.is_floating)
         name, device = f"{handle._name}#{id(handle)}", layers.short_device(handle.device)

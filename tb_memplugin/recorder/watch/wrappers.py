@@ -119,7 +119,7 @@ def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         batch_notes.model_called(args, kwargs)
     if outermost:
         batch_notes.given([args, kwargs])
-        input_notes.arguments([args, kwargs])
+        input_notes.data([args, kwargs], is_argument=True)
     try:
         result = original(self, *args, **kwargs)
     except BaseException:
@@ -279,7 +279,7 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
     if outermost and (calls_layers or (known is not None and known.trains)):
         batch_notes.given([args, kwargs], self, known)
     if outermost and calls_layers:
-        input_notes.arguments([args, kwargs])
+        input_notes.data([args, kwargs], is_argument=True)
         input_notes.results(result)
     return result
 

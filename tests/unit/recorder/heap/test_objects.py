@@ -21,9 +21,9 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 AUDITED = '''
 """Prints what ran while `objects_of` referred to a tuple, then in how many cases another thread could not fill one."""
 import gc, importlib.util, sys, threading, time, types
-for name in ("", ".recorder", ".recorder.devices", ".schema"):  # a Python without NumPy
+for name in ("", ".recorder", ".recorder.base", ".recorder.devices", ".schema"):  # a Python without NumPy
     stub = sys.modules["tb_memplugin" + name] = types.ModuleType(name)
-    stub.choose_devices = stub.memory_info = stub.format_bytes = None
+    stub.choose_devices = stub.memory_info = stub.format_bytes = stub.weakly = None
 spec = importlib.util.spec_from_file_location("objects", "tb_memplugin/recorder/heap/objects.py")
 spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
 objects_of = module.objects_of

@@ -190,7 +190,7 @@ def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes:
     notes.data(data, math.inf)
     between = time.perf_counter()
     assert notes.is_input(batch) and not notes.is_input(batch, between)
-    notes.arguments([batch, data])  # a step inside of `fit`
+    notes.data([batch, data], is_argument=True)  # a step inside of `fit`
     assert notes.is_input(batch, between) and notes.is_input(data, math.inf)
     notes.data(data)
     assert not notes.is_input(data, math.inf)
