@@ -105,7 +105,7 @@ def test_statistics_and_map_of_each_device_are_read(monkeypatch, devices, notes,
     monkeypatch.setattr(doctor.allocator, "memory_info", lambda _: None)
     monkeypatch.setattr(Maps, "readable", tuple(maps.split()))
     monkeypatch.setattr(Maps, "note", note)
-    monkeypatch.setattr(doctor, "MemoryMaps", Maps)
+    monkeypatch.setattr("tb_memplugin.cli.doctor.MemoryMaps", Maps)
     for expected, (ok, sentence) in ((statistics, doctor._allocator()), (read, doctor._memory_map())):
         assert ok is not expected.startswith("!!") and sentence.startswith(expected.removeprefix("!!"))
 
@@ -124,7 +124,7 @@ def test_the_driver_is_asked_if_a_gpu_is_recorded(monkeypatch, bus, installed, a
     driver.read.side_effect = lambda: driver.figures.update({"GPU:1": None, "GPU:0": None})
     found = [SimpleNamespace(name=name, pci_bus_id=bus) for name in ("GPU:1", "GPU:0")]
     monkeypatch.setattr(doctor.allocator, "choose_devices", lambda _: (found, []))
-    monkeypatch.setattr(doctor, "Driver", mock.Mock(return_value=driver))
+    monkeypatch.setattr("tb_memplugin.cli.doctor.Driver", mock.Mock(return_value=driver))
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: installed or None)
     assert doctor._driver() == (not sentence.startswith("!!"), sentence.removeprefix("!!"))
     assert driver.open.call_count == driver.close.call_count == bool(bus and installed)
@@ -156,7 +156,7 @@ def test_gpus_and_the_version_of_tensorflow_are_said(
     # An unknown GPU has no other name than TensorFlow's.
     names = {"first": {"device_name": "A100"}}
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda one: names.get(one.name, {}))
-    monkeypatch.setattr(doctor, "_DRIVER_FILES", (str(tmp_path if there else tmp_path / "missing"),))
+    monkeypatch.setattr("tb_memplugin.cli.doctor._DRIVER_FILES", (str(tmp_path if there else tmp_path / "missing"),))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     for expected, (ok, sentence) in ((gpu, doctor._gpu()), (tensorflow, doctor._tensorflow())):
         assert ok is not expected.startswith("!!") and sentence.startswith(expected.removeprefix("!!"))

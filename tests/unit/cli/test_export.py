@@ -7,7 +7,6 @@ import pytest
 from reading_cases import write_small_run
 
 from tb_memplugin.cli import main
-from tb_memplugin.export import tables as rows
 
 
 def test_tables_are_written_and_counted(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +29,7 @@ def test_a_worker_that_cannot_be_read_is_in_the_exit_code(tmp_path, capsys, monk
     def fails(_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(rows, "read_unit", fails)
+    monkeypatch.setattr("tb_memplugin.export.tables.read_unit", fails)
     assert main(["export", str(tmp_path / "runs"), "--to", str(tmp_path / "tables")]) == 1
     assert "1 worker could not be read: see the table dead_letters" in capsys.readouterr().out
 

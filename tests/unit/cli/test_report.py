@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from reading_cases import MIB, make_map, make_samples, make_snapshot, write_samples, write_small_run
 
-from tb_memplugin.cli import main, report
+from tb_memplugin.cli import main
 from tb_memplugin.cli.report import (
     Contents,
     Question,
@@ -21,7 +21,7 @@ from tb_memplugin.cli.report import (
     write_report,
 )
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.storage.write import RunWriter, run_writer
+from tb_memplugin.storage.write import RunWriter
 
 
 def test_hostile_names_are_no_markup_and_the_policy_allows_this_script_alone() -> None:
@@ -61,8 +61,8 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch
         writer.snapshot(make_snapshot(step, activations=(500 if step == 1 else 100) * MIB))
         writer.memory_map(make_map(step))
     writer.close()
-    monkeypatch.setattr(report, "MAX_SNAPSHOTS", 3)
-    monkeypatch.setattr(report, "MAX_MAPS", 2)
+    monkeypatch.setattr("tb_memplugin.cli.report.MAX_SNAPSHOTS", 3)
+    monkeypatch.setattr("tb_memplugin.cli.report.MAX_MAPS", 2)
     found, _ = packed(tmp_path)
     assert [place["step"] for place in asked(found, "snapshot")] == ["1", "7", "8", "9"]
     assert {"0", "8", "9"} >= {place["step"] for place in asked(found, "map")} >= {"8", "9"}
@@ -91,17 +91,17 @@ def test_the_size_is_limited_and_missing_responses_are_reported(tmp_path: pathli
 
 def test_the_newest_runs_are_taken_unless_some_are_named(tmp_path, monkeypatch) -> None:
     sessions = [f"2026092{day}T000000Z-00000000" for day in (3, 1, 2)]
-    monkeypatch.setattr(run_writer, "new_session_id", sessions.pop)
+    monkeypatch.setattr("tb_memplugin.storage.write.run_writer.new_session_id", sessions.pop)
     for name in ("b", "c", "a"):
         write_samples(tmp_path / name, make_samples([0], [MIB]))
     assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
-    monkeypatch.setattr(report, "MAX_RUNS", 2)
+    monkeypatch.setattr("tb_memplugin.cli.report.MAX_RUNS", 2)
     found = collect(tmp_path)
     assert found.runs == ("a", "b")
     assert found.absent[0] == "c is not in this report: without --run it contains the newest 2 runs."
-    monkeypatch.setattr(report, "MAX_RUNS", 1)
+    monkeypatch.setattr("tb_memplugin.cli.report.MAX_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b, c are not in this report")
-    monkeypatch.setattr(report, "NAMED_RUNS", 1)
+    monkeypatch.setattr("tb_memplugin.cli.report.NAMED_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b and 1 more are not in this report")
     named = collect(tmp_path, ["a", "a"])
     assert named.runs == ("a",) and not any("--run" in sentence for sentence in named.absent)

@@ -1,6 +1,5 @@
 """Options of `tb-memplugin run`; a program under it prints, fails and ends as under plain Python."""
 
-import argparse
 import os
 import pathlib
 import re
@@ -12,7 +11,7 @@ import pytest
 from reading_cases import write_small_run
 
 from tb_memplugin.cli import main
-from tb_memplugin.cli.run import NOTHING, add_arguments, ending
+from tb_memplugin.cli.run import NOTHING, ending
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -117,19 +116,6 @@ def test_with_the_switch_nothing_is_added(tmp_path: pathlib.Path) -> None:
     assert switched == plain
 
 
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return parser.parse_args(arguments)
-
-
-def test_options_after_the_program_are_its_own() -> None:
-    options = parse("--logdir", "a", "--trace-steps", "3,40", "train.py", "--logdir", "b", "-m", "--overhead", "x")
-    assert (options.logdir, options.trace_steps, options.is_module) == ("a", [3, 40], False)
-    assert options.arguments == ["--logdir", "b", "-m", "--overhead", "x"]
-    assert parse("-m", "package.train", "--run", "x").program == "package.train"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -143,7 +129,7 @@ def test_options_after_the_program_are_its_own() -> None:
 )
 def test_wrong_options_are_refused_in_one_line(arguments, said, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(arguments)
+        main(["run", *arguments])
     printed = capsys.readouterr().err
     assert ended.value.code == 2 and said in printed
     assert printed.startswith("tb-memplugin run: ") and printed.count("\n") == 1

@@ -27,8 +27,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(view, "start", start)
-    monkeypatch.setattr(view, "time", types.SimpleNamespace(sleep=interrupted))
+    monkeypatch.setattr("tb_memplugin.cli.view.start", start)
+    monkeypatch.setattr("tb_memplugin.cli.view.time", types.SimpleNamespace(sleep=interrupted))
     return calls
 
 

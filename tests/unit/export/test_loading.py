@@ -15,7 +15,6 @@ from reading_cases import HELD_TENSORS, write_small_run
 
 import tb_memplugin
 from tb_memplugin.cli import main
-from tb_memplugin.export import loading
 from tb_memplugin.export.tables import frame_tables
 from tb_memplugin.fit import Advice
 from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_rows
@@ -50,7 +49,7 @@ def test_fixes_are_simulated_when_they_are_read_and_kept_then(tmp_path, monkeypa
         simulated.append(oom.device)
         return Advice((fix,), "a note")
 
-    monkeypatch.setattr(loading, "advice", counted)
+    monkeypatch.setattr("tb_memplugin.export.loading.advice", counted)
     runs = tb_memplugin.load(tmp_path)
     run = runs["small"]
     failed = run.ooms[-1]

@@ -154,7 +154,7 @@ def test_a_full_disk_is_no_dead_letter(tmp_path: pathlib.Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_write", full)
+        patched.setattr("tb_memplugin.export.tables._write", full)
         with pytest.raises(OSError, match="No space left"):
             export_parquet(tmp_path / "logs", tmp_path / "tables")
     assert export_parquet(tmp_path / "logs", tmp_path / "tables").written == 1

@@ -89,7 +89,7 @@ def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Pa
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
     real = views.layer_changes
-    monkeypatch.setattr(views, "layer_changes", lambda *given: computed.append(1) or real(*given))
+    monkeypatch.setattr("tb_memplugin.server.views.layer_changes", lambda *given: computed.append(1) or real(*given))
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)
 

@@ -10,7 +10,7 @@ from cluster_cases import Fault, write_cluster
 from reading_cases import make_samples
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.server import Handlers, run_list
+from tb_memplugin.server import Handlers
 from tb_memplugin.server.run_list import RunList
 from tb_memplugin.storage import Reader, RunTags
 from tb_memplugin.storage.files import FileSource, SourceError
@@ -50,7 +50,7 @@ class Patience:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held = 0
         self.timeouts: list[float | None] = []
-        monkeypatch.setattr(run_list, "wait", self._wait)
+        monkeypatch.setattr("tb_memplugin.server.run_list.wait", self._wait)
 
     def _wait(self, pending: Any, timeout: float | None, return_when: str) -> Any:
         self.timeouts.append(timeout)
@@ -151,7 +151,7 @@ def listed(directory: pathlib.Path) -> dict[str, Any]:
 def test_the_key_figures_are_those_of_the_histories(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
     whole = listed(tmp_path)
-    monkeypatch.setattr(run_list, "MANY_WORKERS", 4)
+    monkeypatch.setattr("tb_memplugin.server.run_list.MANY_WORKERS", 4)
     told = listed(tmp_path)
     differ = {name for name in whole if told[name] != whole[name]}
     # Only the sentences on growth are shorter.

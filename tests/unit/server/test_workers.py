@@ -27,8 +27,7 @@ from tb_memplugin import load
 from tb_memplugin.analysis import device_facts, findings, phases, step_range
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import Selection, describe_run, format_run, predictor_of
-from tb_memplugin.server import Handlers, Stretch, run_list
-from tb_memplugin.server import workers as workers_module
+from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.server.run_list import being_read
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_WORKERS, FileSource
@@ -141,7 +140,7 @@ def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkey
         write_samples(tmp_path / "run", samples, worker=f"w{worker}")
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"], run["damage"]) == (300, 299, [])
-    monkeypatch.setattr(run_list, "MAX_STEPS", 250)
+    monkeypatch.setattr("tb_memplugin.server.run_list.MAX_STEPS", 250)
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"]) == (250, 249)
     assert run["damage"] == ["steps after step 249 are not counted: only 250 are"]
@@ -153,7 +152,7 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path
     whole = Handlers(Reader()).devices(source, "run", "train")
     assert whole["damage"] == [] and len(whole["steps"]["step"]) == 400
     # GIVEN room for the figures of two of four workers
-    monkeypatch.setattr(workers_module, "MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16))
+    monkeypatch.setattr("tb_memplugin.server.workers.MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16))
     reader = Reader()
     handlers = Handlers(reader)
     told = handlers.devices(source, "run", "train")
@@ -167,7 +166,7 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path
     # AND the same is said once the answer is gone from the cache
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.devices(source, "run", "train") == told
-    monkeypatch.setattr(workers_module, "MAX_SERIES_BYTES", 1 << 20)
+    monkeypatch.setattr("tb_memplugin.server.workers.MAX_SERIES_BYTES", 1 << 20)
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.devices(source, "run", "train") == whole
 
@@ -245,7 +244,7 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
 def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
-    monkeypatch.setattr(workers_module, "MANY_WORKERS", 4)
+    monkeypatch.setattr("tb_memplugin.server.workers.MANY_WORKERS", 4)
     told = devices_of(FileSource(tmp_path))
     assert (whole["rolled_up"], told["rolled_up"]) == (False, True)
     for name in ("most_loaded", "imbalance", "sum_peak_bytes", "phase", "run"):
@@ -259,7 +258,7 @@ def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> N
 def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monkeypatch) -> None:
     write_cluster(tmp_path / "run", 6, 1, 100, [], flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
-    monkeypatch.setattr(workers_module, "MANY_WORKERS", 4)
+    monkeypatch.setattr("tb_memplugin.server.workers.MANY_WORKERS", 4)
     (path,) = event_files(tmp_path / "run" / "memory" / name_of(3))
     data = bytearray(path.read_bytes())
     data[data.rindex(b"rollups/") + 60] ^= 1

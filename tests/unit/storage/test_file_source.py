@@ -16,8 +16,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.data import provider as provider_lib
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.storage.files import FileSource, ProviderSource, SourceError, TagContent, file_source
-from tb_memplugin.storage.files import source as source_module
+from tb_memplugin.storage.files import FileSource, ProviderSource, SourceError, TagContent
 from tb_memplugin.storage.frames import Tag, frame_summary, tfrecord
 from tb_memplugin.storage.write import RunWriter
 
@@ -263,8 +262,8 @@ def test_records_of_others_delay_a_server_only_briefly_and_nothing_stays_unread(
             value = summary_pb2.Summary.Value(tag="loss", simple_value=step)
             writer.write(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value])).SerializeToString())
         file.write(path.read_bytes())
-    monkeypatch.setattr(file_source, "_OTHER_SECONDS", 0.01)
-    monkeypatch.setattr(file_source, "SCAN_SECONDS", 0.02)
+    monkeypatch.setattr("tb_memplugin.storage.files.file_source._OTHER_SECONDS", 0.01)
+    monkeypatch.setattr("tb_memplugin.storage.files.file_source.SCAN_SECONDS", 0.02)
     source = FileSource(tmp_path, live=True)
     # WHEN it is listed with little time, the run is there at once
     assert list(source.listing()) == ["exp/memory"]
@@ -298,7 +297,7 @@ class Provider:
     def read_tensors(
         self, context: Any, *, experiment_id: str, plugin_name: str, downsample: int, run_tag_filter: Any
     ) -> Any:
-        assert downsample == source_module.ALL
+        assert downsample == 2**31 - 1
         pairs = [
             (run, tag) for run in run_tag_filter.runs for tag in run_tag_filter.tags if tag in self.data.get(run, {})
         ]
@@ -333,7 +332,7 @@ def test_everything_is_read_once_in_growing_batches() -> None:
 
 
 def test_batches_stay_below_what_an_answer_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "AIM_BATCH_BYTES", 4_000)
+    monkeypatch.setattr("tb_memplugin.storage.files.source.AIM_BATCH_BYTES", 4_000)
     provider = Provider({"r": {f"samples/s/{at}": [bytes(1_000)] for at in range(64)}})
     read_all(source(provider))
     assert provider.batches[0] == 16 and max(provider.batches[1:]) <= 4

@@ -19,7 +19,7 @@ from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage import run_reader as reader_module
 from tb_memplugin.storage.cache import ByteCache
-from tb_memplugin.storage.files import FileSource, file_source
+from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
 from tb_memplugin.storage.read import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, join_samples, reading, samples_bytes
 from tb_memplugin.storage.write import RunWriter
@@ -36,7 +36,7 @@ def test_a_run_over_the_limit_shows_what_fits_and_says_so(
     parts = [frame_of("samples", make_samples(range(100 * at, 100 * at + 100), [1] * 100), at) for at in range(40)]
     frames = [(f"samples/s/{at // frames_per_tag}", at, codec.encode(part)) for at, part in enumerate(parts)]
     write_frames(tmp_path / "exp" / "memory", frames)
-    monkeypatch.setattr(reading, "MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_BYTES", 100_000)
     run = read_run(tmp_path)
     assert 0 < len(run.samples) < 4000
     assert any("not shown: the run exceeds the limit of its size" in sentence for sentence in run.damage)
@@ -44,7 +44,7 @@ def test_a_run_over_the_limit_shows_what_fits_and_says_so(
 
 def test_stored_bytes_of_a_tag_are_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_frames(tmp_path / "exp" / "memory", [("samples/s/0", at, bytes(1000)) for at in range(10)])
-    monkeypatch.setattr(file_source, "MAX_TAG_BYTES", 5_000)
+    monkeypatch.setattr("tb_memplugin.storage.files.file_source.MAX_TAG_BYTES", 5_000)
     source = FileSource(tmp_path)
     (content,) = source.read({run: list(tags) for run, tags in source.listing().items()})
     assert len(content.frames) == 4 and "6 events are not read" in content.damage[0]
@@ -95,7 +95,7 @@ def test_a_lack_of_memory_is_damage_of_the_run(tmp_path: pathlib.Path, monkeypat
         patched.setattr(codec, "decode_columns", no_memory)
         damage = read_run(tmp_path).damage
     assert damage and all("not enough memory to read it" in sentence for sentence in damage)
-    monkeypatch.setattr(reader_module, "session_from_pieces", no_memory)
+    monkeypatch.setattr("tb_memplugin.storage.run_reader.session_from_pieces", no_memory)
     assert read_run(tmp_path).damage == ("the run is not shown: there is not enough memory for it",)
 
 
@@ -113,7 +113,7 @@ def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, mo
             waited.append(release.wait(10))
         return original(*args)
 
-    monkeypatch.setattr(reader_module, "session_from_pieces", wait)
+    monkeypatch.setattr("tb_memplugin.storage.run_reader.session_from_pieces", wait)
     thread = threading.Thread(target=lambda: reader.run(source, "slow"), name="slow")
     thread.start()
     assert inside.wait(30)
@@ -132,7 +132,7 @@ def test_activations_over_the_limit_are_counted_without_decoding_them(
         writer.activations(make_activations(range(at * 100, at * 100 + 100), ["x", "y"], [[1, 2]] * 100))
     writer.close()
     source, reader = FileSource(tmp_path), Reader()
-    monkeypatch.setattr(reading, "MAX_ACTIVATION_VALUES", 3_000)
+    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_ACTIVATION_VALUES", 3_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
     loaded = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
     assert len(loaded.activations) == 1500 and set(surveyed) == set(loaded.damage)
@@ -145,7 +145,7 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
 ) -> None:
     write_small_run(tmp_path / "exp", allocator=True)
     # GIVEN a reader for which every run is large, so that it keeps no frames
-    monkeypatch.setattr(reading, "LARGE_BYTES", 0)
+    monkeypatch.setattr("tb_memplugin.storage.read.reading.LARGE_BYTES", 0)
     source, reader = FileSource(tmp_path), Reader()
     first = reader.run(source, "exp").run
     with_maps = reader.run(source, "exp", {*BASIC, MAPS, TIMELINES}).run
@@ -173,7 +173,7 @@ def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     # GIVEN peaks in a first step, in the middle of a group, and in one of the last steps
     peaks = {0: 5_000, steps // 3: 9_000, steps - 2: 7_000}
     write_long_run(tmp_path / "exp", steps, peaks, flush)
-    monkeypatch.setattr(reading, "MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_ROWS", 1_050)
     loaded = Reader().run(FileSource(tmp_path), "exp")
     run, figures = loaded.run, loaded.run.samples.devices[DEVICE]
     # THEN nothing counts as damaged, and what is shown are recorded rows from all over the run
@@ -204,7 +204,7 @@ def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
         writer = RunWriter(tmp_path / "exp", worker=f"w{worker:02}")
         writer.samples(make_samples(range(100), [worker + 1] * 50 + [1000 + worker] + [1] * 49))
         writer.close()
-    monkeypatch.setattr(reading, "MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_ROWS", 1_050)
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert not run.damage and len(run.workers) == 70 and len(run.samples) <= 1_050
     for worker in range(70):
@@ -226,7 +226,7 @@ def test_many_devices_are_limited_by_their_bytes(tmp_path: pathlib.Path, monkeyp
         writer.samples(dataclasses.replace(part, devices=devices))
     writer.close()
     everything = Reader().run(FileSource(tmp_path), "exp").run
-    monkeypatch.setattr(reading, "MAX_SAMPLE_BYTES", 100_000)
+    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_SAMPLE_BYTES", 100_000)
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert not run.damage and run.thinning > 1 and samples_bytes(run.samples) <= 100_000
     for name, figures in everything.samples.devices.items():
@@ -283,7 +283,7 @@ def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: p
     writer.close()
     # WHEN a run may take less than they do, THEN the first frames are shown and the others counted
     for most, whole in ((reading.MAX_RUN_BYTES, True), (300_000, False)):
-        monkeypatch.setattr(reading, "MAX_RUN_BYTES", most)
+        monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_BYTES", most)
         run = Reader().run(FileSource(tmp_path), "exp").run
         assert len(run.counters[0]) == 4000 if whole else 0 < len(run.counters[0]) < 4000
         assert ("not shown" in " ".join(run.damage)) is not whole
