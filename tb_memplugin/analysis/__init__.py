@@ -7,6 +7,7 @@ server, the terminal, the library and the predictions of `fit` call it, and the 
 from tb_memplugin.analysis.answer import (
     QUESTIONS,
     Answer,
+    AnswerEvidence,
     AnswerName,
     AnswerSource,
     AnswerStatus,
@@ -18,7 +19,7 @@ from tb_memplugin.analysis.answer import (
     worst,
 )
 from tb_memplugin.analysis.causes import CauseKind, retracing_of
-from tb_memplugin.analysis.changes import LayerChange, layer_changes
+from tb_memplugin.analysis.changes import LayerChange, comparable_steps, layer_changes, step_changes
 from tb_memplugin.analysis.composition import (
     Epoch,
     LayerTotals,

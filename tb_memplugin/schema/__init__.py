@@ -25,10 +25,12 @@ from tb_memplugin.schema.basics import (
     values_of,
 )
 from tb_memplugin.schema.fields import (
+    MAX_ADDRESS,
     MAX_BYTES,
     MAX_ROWS,
     Bounds,
     Field,
+    Size,
     column_names,
     fields_of,
     meanings,

@@ -14,6 +14,7 @@ from tb_memplugin import what_if
 from tb_memplugin.analysis import (
     QUESTIONS,
     Answer,
+    AnswerEvidence,
     answers,
     describe_devices,
     device_facts,
@@ -26,7 +27,6 @@ from tb_memplugin.analysis import (
     with_ranks,
     worst,
 )
-from tb_memplugin.analysis.answer import AnswerEvidence
 from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers

@@ -14,14 +14,14 @@ from tb_memplugin.analysis import (
     LayerChange,
     LayerTotals,
     ValidationPass,
+    comparable_steps,
     epochs,
     layer_changes,
     layer_totals,
+    step_changes,
     table_at,
     validation_passes,
 )
-from tb_memplugin.analysis.changes import comparable_steps, step_changes
-from tb_memplugin.analysis.trend import Level
 from tb_memplugin.schema import MISSING, LayerTable, LedgerRow, Run, Snapshot
 from tb_memplugin.storage.read import join_samples
 
@@ -193,7 +193,7 @@ def test_the_nearest_traced_steps_on_both_sides_are_compared(snapshots, compared
     run = run_of(snapshots, TABLES)
     (change,) = step_changes(run, DEVICE, "train")
     before, after = (next(one for one in run.snapshots if one.step == step) for step in compared)
-    assert (change.before, change.after) == tuple(Level(one.step, one.in_use_bytes) for one in (before, after))
+    assert (change.before.step, change.after.step) == compared
     assert change.delta_bytes == after.in_use_bytes - before.in_use_bytes
     assert change.sentence() == "Step 30: unfroze backbone, +8.0 MiB"
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_activations, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis import Growth, answers, describe_answers, findings, growth_findings, growth_of, host_growth
-from tb_memplugin.analysis import trend as trend_module
 from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers
@@ -47,7 +46,7 @@ def test_a_few_rises_in_a_short_series_are_no_leak(rises: int, found: bool) -> N
     # GIVEN 40 steps with rises of 20 MiB at regular steps
     steps = np.arange(40)
     values = 300 * MIB + 20 * MIB * np.searchsorted(np.linspace(10, 36, rises), steps, side="right")
-    assert (trend_module.find_trend(steps, values) is not None) == found
+    assert (growth(values) is not None) == found
 
 
 def series() -> dict[str, npt.NDArray[np.int64]]:
@@ -79,7 +78,6 @@ def series() -> dict[str, npt.NDArray[np.int64]]:
 def test_other_series_give_no_finding(name: str) -> None:
     """Neither as they are, nor after jumps are removed, for a device or host memory."""
     values = series()[name]
-    assert name == "unknown" or trend_module.find_trend(STEPS[: len(values)], values) is None
     assert findings({"": run_of(values)}) == []
     samples = make_samples(range(len(values)), [900 * MIB] * len(values))
     assert findings({"": make_run(dataclasses.replace(samples, host_resident_bytes=values))}) == []
@@ -89,7 +87,7 @@ def test_other_series_give_no_finding(name: str) -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(36, 3000), st.integers(0, 60))
 def test_noise_around_a_level_is_no_finding(seed: int, steps: int, amplitude: int) -> None:
     values = 300 * MIB + np.random.default_rng(seed).integers(0, amplitude * MIB + 1, steps)
-    assert trend_module.find_trend(np.arange(steps), values) is None
+    assert growth(values) is None
 
 
 @pytest.mark.parametrize(("unfrozen", "word"), [(False, "jumps"), (True, "drops")])

@@ -13,7 +13,6 @@ from reading_cases import make_run as any_run
 from reading_cases import make_snapshot as make_any_snapshot
 
 from tb_memplugin.analysis import Overview, overview
-from tb_memplugin.analysis.composition import EndMemory, long_lived
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
@@ -218,16 +217,13 @@ def test_a_leak_is_drawn_as_it_is_before_between_and_after_traced_steps() -> Non
 
 def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
     # GIVEN 50 MiB more from step 3 on, between traced steps 0 and 10
-    rows = EndMemory(np.arange(11), np.asarray([0] * 3 + [50] * 8), np.zeros(11, np.int64))
-    traced = EndMemory(column(0, 10), column(0, 50), column(0, 0))
-    values, known = long_lived(rows, traced, np.asarray([[7], [57]]))
-    assert known.all() and values[:, 0].tolist() == [7] * 3 + [57] * 8
-    # Steps with another layer table are not interpolated.
-    values, known = long_lived(rows._replace(table=rows.step // 3), traced, np.asarray([[7], [57]]))
-    assert known.tolist() == [True] * 3 + [False] * 8
+    ends = [BASE + 20 * MIB] * 3 + [BASE + 70 * MIB] * 8
+    samples = make_samples(range(11), [BASE + TRANSIENT + 100 * MIB] * 11, in_use=ends)
+    snapshots = leaking(0, held=7 * MIB), leaking(10, held=57 * MIB)
+    assert held(view(make_run(samples, snapshots=snapshots))) == [7 * MIB] * 3 + [57 * MIB] * 8
     # WHEN the bytes at step end are unknown, THEN they follow the step
-    unknown = rows._replace(end_bytes=np.full(11, MISSING))
-    assert long_lived(unknown, traced, np.asarray([[7], [57]]))[0][:, 0].tolist() == list(range(7, 58, 5))
+    unknown = make_samples(range(11), [BASE + TRANSIENT + 100 * MIB] * 11, in_use=[MISSING] * 11)
+    assert held(view(make_run(unknown, snapshots=snapshots))) == [size * MIB for size in range(7, 58, 5)]
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.sets(st.integers(0, 39), max_size=5))

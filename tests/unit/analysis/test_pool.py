@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis import POOL_SOURCES, device_memory, pool_history, pool_steps
-from tb_memplugin.export.text import pool_lines
+from tb_memplugin.export import format_run
 from tb_memplugin.schema import MISSING, Run, Snapshot
 
 
@@ -140,7 +140,8 @@ def test_spans_hold_the_range_of_their_known_steps() -> None:
     # Free bytes are of the instant of the figures: half of the peak is allocated at a step's end.
     assert (span.least_free_bytes, span.most_free_bytes) == (90 * MIB, 96 * MIB)
     assert (span.least_largest_free_bytes, span.most_fragmentation) == (50 * MIB, pytest.approx(1 - 50 / 90))
-    lines = pool_lines(DEVICE, history)
+    lines = format_run(run).splitlines()
+    lines = lines[lines.index("CPU:0, pool over training steps:") :]
     assert lines[:2] == [
         "CPU:0, pool over training steps:",
         "  steps 0 to 1 (2 measured at step end): pool 100 MiB, free 90.0 MiB to 96.0 MiB, largest free chunk at least "

@@ -3,6 +3,7 @@
 import collections
 import datetime
 import pathlib
+from typing import Any
 
 import pytest
 from reading_cases import (
@@ -20,8 +21,7 @@ from reading_cases import (
 from worker_runs import write_workers
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export import TABLES, Runs, export_units, rows_of_table, unit_tables
-from tb_memplugin.export.tables import DAY_SECONDS, daily_peaks
+from tb_memplugin.export import TABLES, export_units, rows_of_table, unit_tables
 from tb_memplugin.schema import Samples
 from tb_memplugin.storage.write import RunWriter
 
@@ -137,11 +137,11 @@ def test_a_file_of_noise_is_a_dead_letter_without_rows(tmp_path: pathlib.Path) -
 NOON = 1_790_035_200.0 - 12 * 3600
 """2026-09-21, 12:00 UTC."""
 DAY = NOON - 12 * 3600
+DAY_SECONDS = 86_400
 
 
-def peaks_of(directory: pathlib.Path) -> list[dict[str, object]]:
-    (run,) = Runs(directory, details=False).values()
-    return [row for device in run.samples.devices for row in daily_peaks(run, device)]
+def seconds(moment: Any) -> float:
+    return float(moment.replace(tzinfo=datetime.timezone.utc).timestamp())
 
 
 def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
@@ -152,14 +152,14 @@ def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
         make_samples(range(4, 8), [15, 16, 35, 14], start=NOON + DAY_SECONDS),
         make_samples([7], [25], phase="validation", start=NOON + DAY_SECONDS + 10),
     )
-    rows = {(one["phase"], one["day"]): one for one in peaks_of(tmp_path)}
+    rows = {(one["phase"], seconds(one["day"])): one for one in exported(tmp_path)["peaks"]}
     assert {key: (one["peak_bytes"], one["step"], one["samples"], one["last_step"]) for key, one in rows.items()} == {
         ("train", DAY): (40, 1, 4, 3),
         ("train", DAY + DAY_SECONDS): (35, 6, 4, 7),
         ("validation", DAY + DAY_SECONDS): (25, 7, 1, 7),
     }
     first = rows["train", DAY]
-    assert (first["wall_time"], first["last_time"]) == (NOON + 0.5, NOON + 1.5)
+    assert (seconds(first["time"]), seconds(first["last_time"])) == (NOON + 0.5, NOON + 1.5)
     assert first["capacity_bytes"] == 2048 * MIB and first["at_step_end"] is False
 
 

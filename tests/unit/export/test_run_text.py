@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_run, make_samples
 
-from tb_memplugin.analysis import QUESTIONS, Answer, describe_devices
-from tb_memplugin.analysis.answer import AnswerEvidence
+from tb_memplugin.analysis import QUESTIONS, Answer, AnswerEvidence, describe_devices
 from tb_memplugin.export.text import answer_lines, device_lines
 
 

@@ -2,14 +2,14 @@
 
 import pathlib
 import re
+from typing import Any
 
 from tb_memplugin.export import TABLES
-from tb_memplugin.export.schema import TableSchema
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "export.md"
 
 
-def described(name: str, table: TableSchema) -> str:
+def described(name: str, table: Any) -> str:
     """The part of the page about a table."""
     lines = [f"### {name}", "", f"A row is {table.row}.", "", "| column | type | meaning | NULL |", "|---|---|---|---|"]
     lines += [

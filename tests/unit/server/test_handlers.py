@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_map, make_samples, make_timeline, write_samples, write_small_run
 
+from tb_memplugin.analysis import layer_changes
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING
-from tb_memplugin.server import Handlers, Stretch, views
-from tb_memplugin.server.messages import MapPlace
+from tb_memplugin.server import DATA_ROUTES, Handlers, Stretch
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 
@@ -30,13 +30,18 @@ def handlers() -> Handlers:
     return Handlers(Reader())
 
 
+def map_of(handlers: Handlers, source: FileSource, run: str, **place: object) -> Any:
+    given = {name: str(value) for name, value in place.items()}
+    return DATA_ROUTES["map"].answer(handlers, source, {"run": run, **given})
+
+
 def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: Handlers) -> None:
     written = make_map(3)
-    answer = handlers.map(source, "exp", MapPlace(None, DEVICE, 3, "train"))
+    answer = map_of(handlers, source, "exp", device=DEVICE, step=3)
     assert (answer.fields["step"], answer.fields["device"], answer.fields["chunks"]) == (3, DEVICE, len(written))
     for place in (("GPU:7", 3, "train"), (DEVICE, 4, "train"), (DEVICE, 3, "validation")):
         with pytest.raises(NotFoundError, match=f"no memory map of step {place[1]} in phase {place[2]}"):
-            handlers.map(source, "exp", MapPlace(None, *place))
+            map_of(handlers, source, "exp", device=place[0], step=place[1], phase=place[2])
     assert answer.columns["bytes"].tolist() == written.bytes.tolist()
     assert answer.columns["owner"].tolist() == [0, MISSING, MISSING, 1, MISSING]
     assert [region["bytes"] for region in answer.fields["regions"]] == written.region_bytes.tolist()
@@ -44,13 +49,13 @@ def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: H
 
 
 def test_the_map_of_a_failed_allocation_is_found_by_its_index(source: FileSource, handlers: Handlers) -> None:
-    answer = handlers.map(source, "exp", MapPlace(0))
+    answer = map_of(handlers, source, "exp", oom=0)
     assert answer.fields["capacity_bytes"] == 16 * MIB and answer.fields["step"] == 59
     assert [oom["step"] for oom in handlers.oom(source, "exp")["ooms"]] == [59]
     with pytest.raises(NotFoundError, match="no memory map of failed allocation 1; it has 1 of them"):
-        handlers.map(source, "exp", MapPlace(1))
+        map_of(handlers, source, "exp", oom=1)
     with pytest.raises(NotFoundError, match="no memory map of failed allocation 0; it has 0 of them"):
-        handlers.map(source, "plain", MapPlace(0))
+        map_of(handlers, source, "plain", oom=0)
 
 
 def test_lists_are_of_one_device_or_of_all(source: FileSource, handlers: Handlers) -> None:
@@ -88,7 +93,7 @@ def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Pa
 
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
-    real = views.layer_changes
+    real = layer_changes
     monkeypatch.setattr("tb_memplugin.server.views.layer_changes", lambda *given: computed.append(1) or real(*given))
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)

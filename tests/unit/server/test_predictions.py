@@ -13,9 +13,9 @@ from reading_cases import DEVICE, MIB, make_oom, write_small_run
 import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.fit import FITS, Conditions, Predictor, describe_plan, describe_what_if
+from tb_memplugin.fit import FITS, Conditions, Predictor, advice, describe_plan, describe_what_if
 from tb_memplugin.schema import format_bytes
-from tb_memplugin.server import DATA_ROUTES, Handlers, predictions
+from tb_memplugin.server import DATA_ROUTES, Handlers
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 
@@ -189,7 +189,7 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
     (oom,) = tb_memplugin.load(logdir)["failed"].ooms
     assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
     calls = []
-    real = predictions.advice
+    real = advice
     monkeypatch.setattr("tb_memplugin.server.predictions.advice", lambda *parts: calls.append(parts) or real(*parts))
     handlers, source = Handlers(Reader()), FileSource(logdir)
     expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from cluster_cases import Fault, write_cluster
 from reading_cases import make_samples
+from worker_runs import write_workers
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.server import Handlers
-from tb_memplugin.server.run_list import RunList
+from tb_memplugin.server.run_list import RunList, being_read
 from tb_memplugin.storage import Reader, RunTags
 from tb_memplugin.storage.files import FileSource, SourceError
 from tb_memplugin.storage.write import RunWriter
@@ -138,6 +139,13 @@ def test_a_run_that_vanishes_before_it_is_read_hides_no_other(patience_seconds: 
 def test_errors_of_all_runs_pass(patience_seconds: float | None) -> None:
     with pytest.raises(OSError, match="gone"):
         listing(dict.fromkeys("ab", OSError("gone")), patience_seconds).facts(SOURCE, catalog(a="1", b="1"))
+
+
+def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: pathlib.Path) -> None:
+    write_workers(tmp_path / "run", 2, 1, 20)
+    source, reader = FileSource(tmp_path), Reader()
+    (described,) = Handlers(reader).runs(source)["runs"]
+    assert being_read(reader.tags(source, "run")).keys() == described.keys() - {"rank"}
 
 
 def listed(directory: pathlib.Path) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from tb_memplugin.analysis import device_facts, findings, phases, step_range
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import Selection, describe_run, format_run, predictor_of
 from tb_memplugin.server import Handlers, Stretch
-from tb_memplugin.server.run_list import being_read
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_WORKERS, FileSource
 from tb_memplugin.storage.write import RunWriter
@@ -169,13 +168,6 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path
     monkeypatch.setattr("tb_memplugin.server.workers.MAX_SERIES_BYTES", 1 << 20)
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.devices(source, "run", "train") == whole
-
-
-def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: pathlib.Path) -> None:
-    write_workers(tmp_path / "run", 2, 1, 20)
-    source, reader = FileSource(tmp_path), Reader()
-    (described,) = Handlers(reader).runs(source)["runs"]
-    assert being_read(reader.tags(source, "run")).keys() == described.keys() - {"rank"}
 
 
 def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ from reading_cases import equal, event_files, make_activations, make_samples, ma
 from tb_memplugin.schema import Run
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
-from tb_memplugin.storage.read import streams
+from tb_memplugin.storage.read import ALL
 from tb_memplugin.storage.write import RunWriter
 
 PEAKS = {step: 1000 + 7 * step for step in range(8)}
@@ -41,7 +41,7 @@ def read(directory: pathlib.Path, content: bytes) -> Run | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     source, reader = FileSource(directory), Reader()
-    return reader.run(source, "exp", streams.ALL).run if "exp" in reader.catalog(source) else None
+    return reader.run(source, "exp", ALL).run if "exp" in reader.catalog(source) else None
 
 
 def losses(run: Run) -> list[str]:

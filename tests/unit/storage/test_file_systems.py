@@ -14,7 +14,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.storage.files import FileSource, SourceError, file_systems
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.file_systems import FileState, event_files
 
 
 class Store(MemoryFileSystem):
@@ -225,7 +224,7 @@ def test_directories_that_link_to_each_other_cost_little(tmp_path: pathlib.Path)
             if other != name:
                 os.symlink(tmp_path / other, tmp_path / name / f"to_{other}")
     began = time.process_time()
-    found = event_files(str(tmp_path)).files
+    found = files.event_files(str(tmp_path)).files
     # THEN each directory is there under its own name, and every link is followed once
     assert set(names) <= found.keys() and len(found) == 12 + 12 * 11
     assert time.process_time() - began < 2
@@ -238,7 +237,7 @@ def test_the_path_with_the_fewest_links_is_followed(tmp_path: pathlib.Path) -> N
     event_file(tmp_path / "logs" / "my.tfevents.logs")  # a directory named like an event file is entered
     os.symlink(tmp_path / "elsewhere" / "inner", tmp_path / "logs" / "run_7" / "inner")
     os.symlink(tmp_path / "logs" / "run_7", tmp_path / "logs" / "best")
-    assert list(event_files(str(tmp_path / "logs")).files) == ["best", "my.tfevents.logs", "run_7", "run_7/inner"]
+    assert list(files.event_files(str(tmp_path / "logs")).files) == ["best", "my.tfevents.logs", "run_7", "run_7/inner"]
 
 
 def test_the_number_and_the_depth_of_directories_are_limited(
@@ -247,11 +246,11 @@ def test_the_number_and_the_depth_of_directories_are_limited(
     deep = tmp_path.joinpath("deep", *(f"d{at}" for at in range(1, file_systems.MAX_DEPTH)))
     event_file(deep)
     event_file(deep / "more")
-    assert list(event_files(str(tmp_path)).files) == [deep.relative_to(tmp_path).as_posix()]
+    assert list(files.event_files(str(tmp_path)).files) == [deep.relative_to(tmp_path).as_posix()]
     for at in range(20):
         event_file(tmp_path / "many" / f"{at:02}")
     monkeypatch.setattr(file_systems, "MAX_DIRECTORIES", 10)
-    found = event_files(str(tmp_path / "many"))
+    found = files.event_files(str(tmp_path / "many"))
     assert len(found.files) == 9 and "only the first 10 directories are read" in found.damage["."][0]
 
 
@@ -259,9 +258,9 @@ def test_a_stores_listing_has_the_bytes_of_its_files() -> None:
     store = fsspec.filesystem("memory")
     store.pipe({"memory://listing/b/memory/x.tfevents.1": b"12", "memory://listing/x.tfevents.1": b"1"})
     try:
-        found = event_files("memory://listing")
+        found = files.event_files("memory://listing")
     finally:
         store.rm("/listing", recursive=True)
     inner, outer = "memory://listing/b/memory/x.tfevents.1", "memory://listing/x.tfevents.1"
     assert found.files == {".": [outer], "b/memory": [inner]} and found.damage == {}
-    assert found.states == {inner: FileState(2), outer: FileState(1)}
+    assert found.states == {inner: files.FileState(2), outer: files.FileState(1)}

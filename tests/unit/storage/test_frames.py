@@ -30,7 +30,6 @@ from tb_memplugin.storage.frames import (
     run_name,
     summary_metadata,
 )
-from tb_memplugin.storage.frames.column_codec import decode_table, encode_column
 
 int_columns = hnp.arrays(np.int64, 5)
 float_columns = hnp.arrays(np.float64, 5, elements=st.floats(allow_nan=False, allow_infinity=False))
@@ -224,17 +223,11 @@ def test_bodies_that_are_not_as_stated_are_refused(change: Callable[[bytes], byt
     ],
 )
 def test_values_are_stored_without_the_bytes_that_are_zero_in_all(values: Sequence[int], kind: str, size: int) -> None:
-    stored, body = encode_column(np.asarray(values, np.int64), {})
-    assert (stored, len(body)) == (kind, size)
-    rest = memoryview(body)
-
-    def take(wanted: int) -> memoryview:
-        nonlocal rest
-        taken, rest = rest[:wanted], rest[wanted:]
-        return taken
-
-    decoded = decode_table([("column", stored, len(values))], [take], [])
-    assert decoded["column"].tolist() == values
+    data = codec.encode(Frame(0, 0, 0, 0, len(values), {}, {"t": {"column": np.asarray(values, np.int64)}}))
+    opened = codec.OpenFrame(data)
+    assert opened.head().tables["t"] == [("column", kind, len(values))]
+    assert opened.body_bytes - 4 - len(opened.text) == size
+    assert codec.decode(data).tables["t"]["column"].tolist() == values
 
 
 @pytest.mark.parametrize("text", ["samples/20260921T131313Z-0a1b2c3d/0", "meta/s_1/12", "peak/x/999999999"])

@@ -17,11 +17,9 @@ from tb_memplugin.analysis import epochs, step_range
 from tb_memplugin.schema import MISSING, Counters, Run, take_rows
 from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage import Reader
-from tb_memplugin.storage import run_reader as reader_module
-from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
-from tb_memplugin.storage.read import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, join_samples, reading, samples_bytes
+from tb_memplugin.storage.read import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, join_samples, samples_bytes
 from tb_memplugin.storage.write import RunWriter
 
 
@@ -103,17 +101,17 @@ def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, mo
     # GIVEN a reader that is in the middle of one run
     write_small_run(tmp_path / "slow")
     write_small_run(tmp_path / "quick")
-    source, reader = FileSource(tmp_path), Reader()
+    reader = Reader()
     inside, release, waited = threading.Event(), threading.Event(), list[bool]()
-    original = reader_module.session_from_pieces
 
-    def wait(*args: Any) -> Any:
-        if threading.current_thread().name == "slow":
-            inside.set()
-            waited.append(release.wait(10))
-        return original(*args)
+    class SlowSource(FileSource):
+        def read(self, wanted: Any) -> Any:
+            if threading.current_thread().name == "slow":
+                inside.set()
+                waited.append(release.wait(10))
+            return super().read(wanted)
 
-    monkeypatch.setattr("tb_memplugin.storage.run_reader.session_from_pieces", wait)
+    source = SlowSource(tmp_path)
     thread = threading.Thread(target=lambda: reader.run(source, "slow"), name="slow")
     thread.start()
     assert inside.wait(30)
@@ -242,8 +240,8 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
     for first in range(0, 2000, 100):
         writer.activations(make_activations(range(first, first + 100), ["x"], random.integers(0, 2**40, (100, 1))))
     writer.close()
-    for module in (reader_module, reading):
-        monkeypatch.setattr(module, "MAX_ACTIVATION_BYTES", 8_000)
+    for module in ("run_reader", "read.reading"):
+        monkeypatch.setattr(f"tb_memplugin.storage.{module}.MAX_ACTIVATION_BYTES", 8_000)
     source, reader = FileSource(tmp_path), Reader()
     _, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
     rows = reader.activation_rows(source, "exp")
@@ -282,7 +280,7 @@ def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: p
         writer.counters(Counters(steps, ("traces",) * 500, texts, steps, unknown, (None,) * 500))
     writer.close()
     # WHEN a run may take less than they do, THEN the first frames are shown and the others counted
-    for most, whole in ((reading.MAX_RUN_BYTES, True), (300_000, False)):
+    for most, whole in ((96 << 20, True), (300_000, False)):
         monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_BYTES", most)
         run = Reader().run(FileSource(tmp_path), "exp").run
         assert len(run.counters[0]) == 4000 if whole else 0 < len(run.counters[0]) < 4000
@@ -290,7 +288,7 @@ def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: p
 
 
 def test_a_value_is_found_under_its_mark_until_it_is_the_least_recently_used() -> None:
-    cache = ByteCache(100)
+    cache = Reader(cache_bytes=100).cache
     cache.put("a", 1, "old", 10)
     assert (cache.get("a", 1), cache.get("a", 2)) == ("old", None)
     cache.put("a", 2, "new", 50)

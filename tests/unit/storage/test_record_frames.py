@@ -26,6 +26,7 @@ from requests_cases import make_traced
 import tb_memplugin
 from tb_memplugin.errors import FormatError
 from tb_memplugin.schema import (
+    MAX_ADDRESS,
     MAX_BYTES,
     MISSING,
     Counters,
@@ -37,6 +38,7 @@ from tb_memplugin.schema import (
     Replay,
     Samples,
     SessionInfo,
+    Size,
     Snapshot,
     TracedPeak,
     WorkerSummary,
@@ -46,13 +48,12 @@ from tb_memplugin.schema import (
     stored_fields,
     take_rows,
 )
-from tb_memplugin.schema.fields import MAX_ADDRESS, Size
 from tb_memplugin.storage.files import Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, read_frame
 from tb_memplugin.storage.read import ACTIVATION_HEADS, decode_tag
 from tb_memplugin.storage.write import RunWriter
-from tb_memplugin.storage.write.run_writer import MAX_COUNTER_ROWS
 
+MAX_COUNTER_ROWS = 4096
 COUNTERS = Counters(
     step=np.asarray([2, 2, 9]),
     kind=("models_alive", "traces", "traces"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,12 +16,10 @@ import tb_memplugin
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import Phase, Samples, WorkerSummary
 from tb_memplugin.storage import Reader
-from tb_memplugin.storage.files import FileSource, ProviderSource, Room, Source, StoredFrame, TagContent, event_file
-from tb_memplugin.storage.files.event_file import read_tail
+from tb_memplugin.storage.files import FileSource, NewestFrames, ProviderSource, Room, Source
 from tb_memplugin.storage.frames import parse_tag
 from tb_memplugin.storage.read import decode_tag
 from tb_memplugin.storage.write import RunWriter
-from tb_memplugin.storage.write.run_writer import MAX_ROWS, KeptSession
 
 
 def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None:
@@ -111,9 +110,10 @@ def test_files_and_tensorboards_reader_give_the_same_roll_ups(source: Source) ->
     assert len({entry[2].session for entry in tags.tags}) == 2
 
 
-def tail_of(path: pathlib.Path) -> tuple[str, StoredFrame] | str | None:
-    data = path.read_bytes()
-    return read_tail(lambda offset, size: data[offset : offset + size], len(data), "rollups")
+def tail_of(path: pathlib.Path) -> NewestFrames:
+    """The newest roll-up of the only worker."""
+    (newest,) = FileSource(path.parents[2]).newest(["run/memory"], "rollups")
+    return newest
 
 
 def write(directory: pathlib.Path, rollups: int, after: int = 0) -> pathlib.Path:
@@ -133,23 +133,24 @@ def write(directory: pathlib.Path, rollups: int, after: int = 0) -> pathlib.Path
 @pytest.mark.parametrize(("rollups", "after"), [(1, 0), (20, 0), (3, 50), (1, 800)])
 def test_it_is_the_last_one_of_the_file(tmp_path: pathlib.Path, rollups: int, after: int) -> None:
     path = write(tmp_path, rollups, after)
-    assert (path.stat().st_size > event_file.TAIL_BYTES[0]) == (after == 800)
+    assert (path.stat().st_size > 64 << 10) == (after == 800)
     tail = tail_of(path)
-    assert isinstance(tail, tuple)
-    tag = parse_tag(tail[0])
+    (content,) = tail.contents
+    assert len(content.frames) == 1 and tail.missing is None
+    tag = parse_tag(content.tag)
     assert tag is not None
-    decoded = decode_tag(tag, TagContent("run", tail[0], tail[1:]), Room(1 << 30, 0))
+    decoded = decode_tag(tag, content, Room(1 << 30, 0))
     (*_, (session, _, expected)) = rollups_of(tmp_path)
     assert equal(decoded.pieces[0].value, expected) and expected.last_step == 10 * rollups - 1
-    assert tag.session == session and tail[1].step == expected.last_step
+    assert tag.session == session and content.frames[0].step == expected.last_step
 
 
 @pytest.mark.parametrize("cut", [1, 100, 400])
 def test_one_that_is_still_being_written_is_skipped(tmp_path: pathlib.Path, cut: int) -> None:
     path = write(tmp_path, 3)
     path.write_bytes(path.read_bytes()[:-cut])
-    tail = tail_of(path)
-    assert isinstance(tail, tuple) and tail[1].step == 19
+    (content,) = tail_of(path).contents
+    assert content.frames[0].step == 19
 
 
 def test_a_damaged_one_is_no_roll_up(tmp_path: pathlib.Path) -> None:
@@ -161,12 +162,12 @@ def test_a_damaged_one_is_no_roll_up(tmp_path: pathlib.Path) -> None:
         for byte in range(at, at + 8):
             damaged[byte] ^= 0x5A
         path.write_bytes(damaged)
-        assert tail_of(path) == "its newest roll-up is damaged"
+        assert tail_of(path) == NewestFrames("run/memory", (), "its newest roll-up is damaged")
 
 
 @pytest.mark.parametrize(("after", "missing"), [(1, "it has no roll-up"), (900, "it has no roll-up"), (0, None)])
 def test_a_file_without_one_says_so_if_it_has_samples(tmp_path: pathlib.Path, after: int, missing: str | None) -> None:
-    assert tail_of(write(tmp_path, 0, after)) == missing
+    assert tail_of(write(tmp_path, 0, after)) == NewestFrames("run/memory", (), missing)
 
 
 DEVICES = ("GPU:0", "GPU:1")
@@ -195,7 +196,7 @@ def of_history(directory: pathlib.Path) -> WorkerSummary:
     return dataclasses.replace(summary, rows=None, devices=tuple(devices))
 
 
-@pytest.mark.parametrize("steps", [90, 2 * MAX_ROWS])  # all samples are kept, or few of them
+@pytest.mark.parametrize("steps", [90, 2 * 1024])  # all samples are kept, or few of them
 def test_a_roll_up_says_what_the_history_says(tmp_path: pathlib.Path, steps: int) -> None:
     # GIVEN three epochs of training and validation, with flushes within epochs, and traced steps
     writer = RunWriter(tmp_path / "run", summarize=summarize_session)
@@ -232,8 +233,14 @@ def test_failed_steps_count_and_tolerated_failures_do_not(tmp_path: pathlib.Path
     assert stored.status == "failed" and device.ooms == 1 and device.traced[0].step == device.peak_step == 4
 
 
-def test_what_is_kept_is_bounded() -> None:
-    kept, random = KeptSession(), np.random.default_rng(3)
+def test_what_is_kept_is_bounded(tmp_path: pathlib.Path) -> None:
+    writer, random, kept = RunWriter(tmp_path / "run", summarize=summarize_session), np.random.default_rng(3), []
+    tracemalloc.start()
     for begin in range(0, 20_000, 100):
-        kept.add_samples(make_samples(range(begin, begin + 100), random.integers(MIB, 1 << 36, 100).tolist()))
-    assert len(kept._samples) <= MAX_ROWS
+        writer.samples(make_samples(range(begin, begin + 100), random.integers(MIB, 1 << 36, 100).tolist()))
+        if begin % 10_000 == 9_900:
+            writer.flush()
+            kept.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    writer.close()
+    assert kept[1] - kept[0] < 200_000

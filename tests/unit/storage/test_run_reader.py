@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import threading
 import time
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -30,12 +31,10 @@ from requests_cases import make_traced
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Run
-from tb_memplugin.storage import Reader, of_session
-from tb_memplugin.storage.catalog import catalog_of
+from tb_memplugin.storage import Reader, RunTags, of_session
 from tb_memplugin.storage.files import FileSource, Listing, TagContent
 from tb_memplugin.storage.frames import codec, frame_of
 from tb_memplugin.storage.read import ACTIVATIONS, BASIC, REQUESTS
-from tb_memplugin.storage.sessions import MAX_SENTENCES
 from tb_memplugin.storage.write import RunWriter
 
 
@@ -248,7 +247,7 @@ def test_copied_event_files_count_once_and_a_copied_run_is_a_run_of_its_own(tmp_
 def test_thousands_of_damaged_tags_are_counted_rather_than_listed(tmp_path: pathlib.Path) -> None:
     write_frames(tmp_path / "exp" / "memory", [(f"samples/s/{tag}", 0, b"junk") for tag in range(3000)])
     damage = read_run(tmp_path).damage
-    assert len(damage) == MAX_SENTENCES + 1 and "2970 more" in damage[-1]
+    assert len(damage) == 31 and "2970 more" in damage[-1]
 
 
 def test_many_clients_share_a_listing_and_see_whole_runs(tmp_path: pathlib.Path) -> None:
@@ -310,10 +309,15 @@ SESSIONS = ("0000000000001-aaaaaaaa", "0000000000002-bbbbbbbb")
 LISTING = {"run/memory": {f"samples/{session}/0": mark for mark, session in enumerate(SESSIONS)}}
 
 
+def listed(listing: Any, damage: Any = None) -> RunTags:
+    source: Any = types.SimpleNamespace(listing=lambda: listing, damage=lambda: damage or {})
+    return Reader().catalog(source)["run"]
+
+
 def test_a_session_has_its_tags_alone_and_an_unknown_one_lists_those_that_exist() -> None:
-    tags = catalog_of(LISTING, {})["run"]
+    tags = listed(LISTING)
     assert [entry[3] for entry in of_session(tags, SESSIONS[1]).tags] == [1]
     with pytest.raises(NotFoundError, match=f"run run has no session 'c'; available: {', '.join(SESSIONS)}$"):
         of_session(tags, "c")
     with pytest.raises(NotFoundError, match=r"available: none$"):
-        of_session(catalog_of({}, {"run/memory": ["not readable"]})["run"], "c")
+        of_session(listed({}, {"run/memory": ["not readable"]}), "c")

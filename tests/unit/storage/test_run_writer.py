@@ -6,6 +6,7 @@ import logging
 import os
 import pathlib
 import socket
+import time
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tb_memplugin.analysis import summarize_session
 from tb_memplugin.export import load
 from tb_memplugin.schema import LayerActivations, Samples
 from tb_memplugin.storage.frames import Frame, codec, read_frame
-from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings, run_writer
+from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings
 
 
 def events(directory: pathlib.Path) -> list[event_pb2.Event]:
@@ -134,7 +135,7 @@ def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(tmp_path:
 def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a writer that flushes every 5 seconds for two hours
     now = [1000.0]
-    monkeypatch.setattr(run_writer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     writer = RunWriter(tmp_path / "run", summarize=summarize_session)
     written = []
     for flush in range(1440):

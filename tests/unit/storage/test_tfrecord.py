@@ -15,15 +15,14 @@ from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.storage.frames import LocalRecordFile, masked_crc32c, tfrecord
-from tb_memplugin.storage.frames.tfrecord import MAX_WAITING_BYTES, Loss, Record, crc32c, walk_records
 from tb_memplugin.storage.write import RunWriter
 
 
 def records(path: pathlib.Path) -> list[bytes]:
     data = path.read_bytes()
-    found = list(walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
-    assert all(isinstance(one, Record) and one.is_intact() for one in found)
-    return [one.data for one in found if isinstance(one, Record)]
+    found = list(tfrecord.walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
+    assert all(isinstance(one, tfrecord.Record) and one.is_intact() for one in found)
+    return [one.data for one in found if isinstance(one, tfrecord.Record)]
 
 
 def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
@@ -38,8 +37,8 @@ def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
     assert list(RawEventFileLoader(str(path)).Load()) == written == records(path)
     # AND the records that wait are bounded
     file = LocalRecordFile(str(path))
-    file.write(bytes(MAX_WAITING_BYTES))
-    assert path.stat().st_size > MAX_WAITING_BYTES
+    file.write(bytes(tfrecord.MAX_WAITING_BYTES))
+    assert path.stat().st_size > tfrecord.MAX_WAITING_BYTES
     file.abandon()
 
 
@@ -69,18 +68,18 @@ def record_file(contents: list[bytes]) -> bytes:
     return stream.getvalue()
 
 
-def walked(data: bytes) -> list[Record | Loss]:
-    return list(walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
+def walked(data: bytes) -> list[tfrecord.Record | tfrecord.Loss]:
+    return list(tfrecord.walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
 
 
-def contents(found: list[Record | Loss]) -> list[bytes]:
-    return [record.data for record in found if isinstance(record, Record) and record.is_intact()]
+def contents(found: list[tfrecord.Record | tfrecord.Loss]) -> list[bytes]:
+    return [record.data for record in found if isinstance(record, tfrecord.Record) and record.is_intact()]
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 2047, 2048, 2049, 4096, 8191, 100_000])
 def test_the_checksum_is_that_of_tensorboard(size: int) -> None:
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
-    assert crc32c(data) == pywrap_tensorflow.crc32c(data)
+    assert tfrecord.crc32c(data) == pywrap_tensorflow.crc32c(data)
     assert masked_crc32c(data) == pywrap_tensorflow.masked_crc32c(data)
 
 
@@ -95,7 +94,7 @@ def test_a_damaged_byte_costs_one_record(written: list[bytes], data: st.DataObje
     read = contents(found)
     lost = next(n for n in range(len(written)) if at < len(record_file(written[: n + 1])))
     assert read == written[:lost] + written[lost + 1 :]
-    assert any(isinstance(item, Loss) or not item.is_intact() for item in found)
+    assert any(isinstance(item, tfrecord.Loss) or not item.is_intact() for item in found)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=4), st.data())
@@ -108,8 +107,10 @@ def test_a_truncated_file_gives_its_whole_records_and_reports_the_last_one(
     boundaries = [len(record_file(written[:n])) for n in range(len(written) + 1)]
     complete = max(n for n, boundary in enumerate(boundaries) if boundary <= length)
     assert contents(found) == written[:complete]
-    at_end = [item for item in found if isinstance(item, Loss)]
-    assert at_end == ([] if length in boundaries else [Loss(boundaries[complete], length - boundaries[complete], True)])
+    at_end = [item for item in found if isinstance(item, tfrecord.Loss)]
+    assert at_end == (
+        [] if length in boundaries else [tfrecord.Loss(boundaries[complete], length - boundaries[complete], True)]
+    )
 
 
 def test_a_huge_record_is_skipped_unread_and_a_wrong_length_allocates_no_memory(
@@ -120,7 +121,7 @@ def test_a_huge_record_is_skipped_unread_and_a_wrong_length_allocates_no_memory(
     # GIVEN a valid header that claims 2^60 bytes
     length = struct.pack("<Q", 1 << 60)
     data = length + struct.pack("<I", masked_crc32c(length)) + b"little"
-    assert walked(data) == [Loss(0, len(data), True)]
+    assert walked(data) == [tfrecord.Loss(0, len(data), True)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_a_hole_of_zeros_is_searched_only_so_far(hole: int, is_found: bool, monk
     found = walked(data)
     assert contents(found) == [b"before", b"after"][: 1 + is_found]
     # THEN the rest of the file is given up as a whole
-    assert is_found or found[-1] == Loss(22, len(data) - 22, False)
+    assert is_found or found[-1] == tfrecord.Loss(22, len(data) - 22, False)
 
 
 def test_the_search_after_damage_costs_no_more_than_the_bytes_it_skips() -> None:
@@ -151,11 +152,11 @@ def test_the_search_after_damage_costs_no_more_than_the_bytes_it_skips() -> None
 def test_any_bytes_are_read_to_their_end(data: bytes) -> None:
     covered = 0
     for item in walked(data):
-        covered = max(covered, item.offset + (len(item.data) + 4 if isinstance(item, Record) else item.size))
+        covered = max(covered, item.offset + (len(item.data) + 4 if isinstance(item, tfrecord.Record) else item.size))
     assert covered == len(data)
 
 
 def test_a_file_that_shrinks_while_it_is_read_ends_there(tmp_path: pathlib.Path) -> None:
     data = record_file([b"one", b"two"])
-    found = list(walk_records(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
-    assert contents(found) == [b"one"] and isinstance(found[-1], Loss)
+    found = list(tfrecord.walk_records(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
+    assert contents(found) == [b"one"] and isinstance(found[-1], tfrecord.Loss)
