@@ -293,7 +293,7 @@ FAULTS = {
     "files": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter._event = broken",
     "flush": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter.flush = broken",
     "profiler start": "import tb_memplugin.recorder.tracing.tracer as m; m.ProfilerWindow = broken",
-    "profile": "import tb_memplugin.recorder.tracing.profiler as m; m.glob.glob = broken",
+    "profile": "import types, tb_memplugin.recorder.tracing.profiler as m; m.glob = types.SimpleNamespace(glob=broken)",
     "parsing": "import tb_memplugin.recorder.tracing.tracer as m; m.read_traces = broken",
     "attribution": "import tb_memplugin.recorder.tracing.tracer as m; m.AttributedStep = broken",
     "allocator": "import tb_memplugin.recorder.devices.statistics as m; m.memory_info = broken",
