@@ -45,18 +45,15 @@ def layer_activations(bytes_by_layer: Mapping[str, int], step: Any = None) -> bo
     if is_off():
         return False
     if not isinstance(bytes_by_layer, Mapping) or not bytes_by_layer:
-        raise RecordingError(
-            f"bytes_by_layer must map layer paths to bytes, such as {{'block1_conv1': 205520896}}. "
-            f"Received: {bytes_by_layer!r:.200}"
-        )
+        wanted = "bytes_by_layer must map layer paths to bytes, such as {'block1_conv1': 205520896}"
+        raise RecordingError(f"{wanted}. Received: {bytes_by_layer!r:.200}")
     sizes = {check_layer(path): check_bytes(size, f"bytes of layer {path!r}") for path, size in bytes_by_layer.items()}
     from tb_memplugin.recorder.loop import recording_writer  # not while recording is turned off
 
     writer = recording_writer("layer_activations")
-    if writer is None:
-        return False
-    writer.add_activations(_step(step), sizes)
-    return True
+    if writer is not None:
+        writer.add_activations(_step(step), sizes)
+    return writer is not None
 
 
 def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None, device: str | None = None) -> bool:
@@ -86,10 +83,9 @@ def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None,
     from tb_memplugin.recorder.loop import recording_writer
 
     writer = recording_writer("allocator_snapshot")
-    if writer is None:
-        return False
-    writer.write_snapshot(made, _step(step))
-    return True
+    if writer is not None:
+        writer.write_snapshot(made, _step(step))
+    return writer is not None
 
 
 def _snapshot(snapshot: Snapshot | Mapping[str, Any], device: str | None) -> Snapshot:

@@ -59,8 +59,7 @@ QUESTIONS: Mapping[AnswerName, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class AnswerEvidence:
-    """The place of the page that shows an answer: a step, if a single one shows it, and the one that it is compared
-    with; what grows; or the index of the failed allocation in the run's."""
+    """The place of the page that shows an answer; `oom` is an index in the run's failures."""
 
     view: EvidenceView
     step: int | None = None
@@ -74,13 +73,8 @@ class AnswerEvidence:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer on one device.
-
-    Attributes:
-        device: None for a run without allocator data.
-        figures: The numbers behind the sentence; sizes in bytes under names that end in ``_bytes``.
-        details: Sentences on what the first one leaves out.
-    """
+    """An answer on one device, None for a run without allocator data. `figures` are the numbers behind the sentence,
+    sizes in bytes under names that end in ``_bytes``; `details` are sentences on what it leaves out."""
 
     name: AnswerName
     device: str | None
@@ -100,8 +94,7 @@ def known(**figures: int | float | None) -> dict[str, int | float]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-LITTLE_HEADROOM = 0.05
-"""Less headroom, as a share of the capacity, is a warning."""
+LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
 LARGE_WASTE = 0.05
 """Free memory outside the largest free chunk is a warning if it is more than this share of the pool, more than half of
 the free memory, and more than the pool can still grow by."""
@@ -160,8 +153,7 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
 
-_Failure: TypeAlias = tuple[int, Oom]
-"""Index in the run's failures, and the failure."""
+_Failure: TypeAlias = tuple[int, Oom]  # index in the run's failures, and the failure
 
 
 def _since_failure(run: Run, device: str, phase: Phase) -> tuple[Run, _Failure | None, int | None]:
@@ -205,7 +197,6 @@ def _fragmented_failure(index: int, oom: Oom) -> Answer:
 
 
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
-    """A warning for free memory outside the largest free chunk; see `LARGE_WASTE`."""
     wasted = free - largest
     can_grow = capacity is not None and capacity - pool >= wasted
     return "warning" if 2 * wasted > free and wasted > LARGE_WASTE * pool and not can_grow else "ok"
@@ -249,9 +240,7 @@ def _free(free: int, largest: int) -> str:
 def growing(run: Run, device: str, phase: Phase) -> Answer:
     """The growth over the steps of the `device_phase`, or else of `phase`, with the category that makes up most."""
     main = device_phase(run, device)
-    growth = growth_of(run, device, main)
-    if growth is None and phase != main:
-        growth = growth_of(run, device, phase)
+    growth = growth_of(run, device, main) or (growth_of(run, device, phase) if phase != main else None)
     of_phase = main if growth is None else growth.phase
     part = examined(run, device, of_phase)
     own, samples = part.samples.devices.get(device), part.samples
@@ -263,15 +252,13 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     figures: dict[str, int | float] = {"steps": steps}
     if growth is not None:
         return _grows(growth, figures)
-    sessions = session_growth(run, device)
-    if sessions is not None:
+    if (sessions := session_growth(run, device)) is not None:
         return _sessions_grow(sessions, main, figures)
     evidence = AnswerEvidence("overview", phase=main)
     bound = growth_bound(part, device, main)
     if bound is None:
         return Answer("growing", device, f"Too few steps: {steps:,}", "unknown", "unknown", evidence, figures)
-    host = host_growth(run)
-    if host is not None:
+    if (host := host_growth(run)) is not None:
         return _host_grows(host, device, main, figures)
     sentence = f"No growth over {steps:,} steps (under {format_bytes(bound)})"
     return Answer("growing", device, sentence, "ok", "measured", evidence, figures | {"bound_bytes": bound})
@@ -337,9 +324,8 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
     trend, cause = host.beyond_cpu, host.cause
     name = f"Host RSS beyond {CPU}" if host.cpu_bytes_per_step else "Host RSS"
     sentence = f"{name} {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
-    evidence = AnswerEvidence(
-        "fragmentation", step=trend.last_step, phase=phase, zoom=(trend.since_step, trend.last_step)
-    )
+    zoom = trend.since_step, trend.last_step
+    evidence = AnswerEvidence("fragmentation", step=trend.last_step, phase=phase, zoom=zoom)
     figures = figures | known(
         host_bytes_per_step=trend.bytes_per_step,
         since_step=trend.since_step,
@@ -354,13 +340,8 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
 def answers(
     run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
 ) -> tuple[Answer, ...]:
-    """The answers in the order of `QUESTIONS`, from every step of the run; all unknown without a device.
-
-    Args:
-        phase: By default the `device_phase`.
-        by_worker: As for `describe_run`. Growth is looked for in the run of the device's worker, whose sessions are
-            known there.
-    """
+    """The answers in the order of `QUESTIONS`, from every step of the run; all unknown without a device. Growth is
+    looked for in the run of the device's worker (`by_worker`), whose sessions are known there."""
     if device is None:
         return tuple(
             Answer(name, None, "No allocator data recorded", "unknown", "unknown", AnswerEvidence("overview"), {})
@@ -423,19 +404,17 @@ def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
 
 WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")
 """These come before every other run; among equal ones, and among the others, the newest run comes first."""
-TRAINING_SECONDS = 60
-"""A run whose recorder was not closed and that recorded within this time is still training."""
+TRAINING_SECONDS = 60  # a run whose recorder was not closed and that recorded within this time is still training
 
 
 def run_status(run: Run, grows: bool) -> RunStatus:
     """The status of a worker's run; `grows` says whether growing device or host memory was found."""
-    phases = {device: device_phase(run, device) for device in device_names(run)}
-    if run.ooms and any(fits(run, device, phase).status == "failed" for device, phase in phases.items()):
+    places = [(run, device, device_phase(run, device)) for device in device_names(run)]
+    if run.ooms and any(fits(*place).status == "failed" for place in places):
         return "failed"
     if grows:
         return "growing"
-    answers = (fragmented(run, device, phase) for device, phase in phases.items())
-    if any(answer.status in ("warning", "failed") for answer in answers):
+    if any(fragmented(*place).status in ("warning", "failed") for place in places):
         return "fragmented"
     return "ok" if len(run.samples) or run.snapshots or len(run.activations) else "unknown"
 

@@ -18,14 +18,9 @@ _PARTS = 3
 
 
 class CounterGrowth(NamedTuple):
-    """The change of one counter over a span of steps.
-
-    Attributes:
-        added_bytes, bytes: Growth of the bytes, and the bytes at the end; None if unknown.
-        steady: Whether the count grew in each third of the span by at least half as much as on average.
-        detail: The last one.
-        steps: Steps at whose end it grew; None if fewer rises are recorded than half of `added`.
-    """
+    """The change of one counter over a span of steps; the bytes are those at the end. It is steady if it grew in each
+    third of the span by at least half as much as on average. `steps` are those at whose end it grew, None if fewer
+    rises are recorded than half of `added`."""
 
     kind: CounterKind
     name: str | None
@@ -94,12 +89,8 @@ _HOST = "CPU:0"
 FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
 EXPLAINED = (0.6, 1.5)
 """Least and largest ratio of a cause's bytes to the growth."""
-MIN_ITERATORS = 3
-"""Fewer kept iterators are no cause."""
-MIN_COUNT = 10
-"""Fewer traces or compilations in the steps of a trend are no cause."""
-MIN_STEP_SHARE = 0.02
-"""Least traces or compilations per step of a trend."""
+MIN_ITERATORS = 3  # fewer kept iterators are no cause
+MIN_COUNT, MIN_STEP_SHARE = 10, 0.02  # fewer traces or compilations in the steps of a trend, or per step, are no cause
 FUNCTION_BYTES = (4 << 10, 64 << 20)
 """Least and largest growth for each trace or compilation of a function."""
 
@@ -156,7 +147,6 @@ def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause
 
 
 def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
-    """The holder of NumPy arrays whose bytes grow at the rate of a trend."""
     for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
         if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
             text = f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than at step {since}"

@@ -45,8 +45,7 @@ _LASTING = 2
 of varying sizes are no change."""
 
 
-BatchChange: TypeAlias = tuple[Snapshot, Snapshot]
-"""The nearest traced steps before and after a lasting change of the batch size."""
+BatchChange: TypeAlias = tuple[Snapshot, Snapshot]  # nearest traced steps on both sides of a change of the batch size
 
 
 def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
@@ -261,15 +260,11 @@ def signed_bytes(delta: int) -> str:
     return f"{'+' if delta >= 0 else '−'}{format_bytes(abs(delta))}"
 
 
-MAX_NAME_CHARACTERS = 24
-"""A single layer with a longer name is counted instead."""
+MAX_NAME_CHARACTERS = 24  # a single layer with a longer name is counted instead
 MAX_REASON_CHARACTERS = 40
-MAX_PARTS = 2
-"""Most categories that a sentence names."""
-LEAST_AGREEMENT = 0.5
-"""Least ratio of the change between the nearest traced steps to a jump for them to stand in for its medians."""
-_LEAST_PART = 0.1
-"""Categories that change by less than this share of the largest change are not named."""
+MAX_PARTS = 2  # most categories that a sentence names
+LEAST_AGREEMENT = 0.5  # least ratio of a change between traced steps to a jump for them to stand in for its medians
+_LEAST_PART = 0.1  # categories that change by less than this share of the largest change are not named
 
 
 def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:

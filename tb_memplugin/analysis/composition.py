@@ -39,8 +39,7 @@ from tb_memplugin.schema import (
     unfreezing_bytes,
 )
 
-_RATIO_STEPS = 1 << 40
-"""Resolution of a ratio as an integer."""
+_RATIO_STEPS = 1 << 40  # resolution of a ratio as an integer
 
 
 def step_rows(run: Run, device: str, phase: Phase) -> tuple[Integers, DeviceSamples]:
@@ -127,8 +126,7 @@ def fragmentation(figures: DeviceSamples) -> Floats:
     return ratio
 
 
-MAX_SPANS = 10_000
-"""Most epochs, and most validation passes, that are reported for a run."""
+MAX_SPANS = 10_000  # most epochs, and most validation passes, that are reported for a run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,17 +180,13 @@ def _stretches(values: Integers) -> list[tuple[int, int]]:
     return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-MOST_BYTES = 2**53 - 1
-"""Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
+MOST_BYTES = 2**53 - 1  # limit of sums (8 PiB): the largest integer that JavaScript represents exactly
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerTotals:
-    """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
-
-    `statistics_bytes` are never trained, such as the moving statistics of batch normalizations; unfreezing would train
-    `unfreezing_weight_bytes`; `optimizer_bytes` include `other_optimizer_bytes`.
-    """
+    """Sums over a layer table; layers without weights count neither as frozen nor as trainable. `statistics_bytes` are
+    never trained, such as moving statistics; `optimizer_bytes` include `other_optimizer_bytes`."""
 
     frozen_weight_bytes: int
     trainable_weight_bytes: int
@@ -239,10 +233,7 @@ class Overview:
 
     Attributes:
         total_rows: Rows before reduction.
-        rows: Samples of the device; a peak without a sample is that of the snapshot.
-        groups: Columns of `composition`, in stack order.
-        composition: Shape [rows, groups]; each row sums to the peak, that of a failed step to the bytes in use at
-            the failure; `MISSING` if the peak is unknown.
+        groups, composition: In stack order; shape [rows, groups], `MISSING` if the peak is unknown.
         snapshot: Index into `snapshots` of the composition's source, `NO_SNAPSHOT` if none.
         traced: Whether that snapshot is of the same step: traced, or at its failure.
     """
@@ -340,8 +331,7 @@ _TRAINABLE: Group = ("weights", True)
 _EITHER: Group = ("weights", None)
 _OPTIMIZER: Group = ("optimizer_state", None)
 _OTHER_GROUPS: tuple[Group, ...] = tuple((category, None) for category in CATEGORIES if category != "weights")
-_LONG_LIVED = (*PERSISTENT, "rounding")
-"""Categories that are interpolated: many small tensors take more rounding than bytes."""
+_LONG_LIVED = (*PERSISTENT, "rounding")  # are interpolated: many small tensors take more rounding than bytes
 NO_SNAPSHOT = -1
 
 

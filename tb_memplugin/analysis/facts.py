@@ -172,15 +172,13 @@ def capacity_of(run: Run, device: str) -> int | None:
     return next((limit for limit in limits if limit is not None), None)
 
 
-MAX_SESSIONS = 20
-"""Most sessions that are told apart, the latest ones: each takes a look at all samples."""
+MAX_SESSIONS = 20  # that are told apart, the latest ones: each takes a look at all samples
 
 
 def latest_session(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
     """The part of a run in which growth is looked for: memory starts anew in each session, so that it is the latest one
     that is enough, with the samples of `devices` alone, since those of many take long to copy. It is the whole run if
-    none is, or if it has several workers, whose sessions overlap: ask for each worker's run.
-    """
+    none is, or if it has several workers, whose sessions overlap: ask for each worker's run."""
     if len(run.workers) != 1 or len(run.session_starts) < 2:
         return run
     recorded, starts = run.samples.devices, sorted(run.session_starts)

@@ -45,10 +45,8 @@ from tb_memplugin.schema import (
     full_device_name,
 )
 
-UNEXPLAINED = ("unattributed", "other_state", "rounding")
-"""Categories of memory that traced functions may hold, such as their constants."""
-LAST_STEPS = 100
-"""Steps whose peaks above their ends tell those of later steps."""
+UNEXPLAINED = ("unattributed", "other_state", "rounding")  # that traced functions may hold, such as their constants
+LAST_STEPS = 100  # steps whose peaks above their ends tell those of later steps
 
 
 _Owner: TypeAlias = tuple[str | None, str]
@@ -70,18 +68,14 @@ class Owner(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """Growth of a device's memory.
+    """Growth of a device's memory: of the peak, or else of the memory in use at step end.
 
     Attributes:
-        at_peak: Whether the peak grows; if not, the memory in use at step end does.
-        trend: Its rate leaves out jumps; its levels are as measured.
-        jumps: Step and size in bytes of each jump since the trend began.
+        trend, jumps: A rate without jumps, levels as measured; step and size in bytes of each jump since it began.
         whole_bytes: All that was added over the traced steps of the trend if it has two (`traced`), or over its steps.
-        held_by: Holder of most of the added held tensors, if the owner is held tensors; None if unknown.
-        line: Python line that made most of these; None if unknown.
+        held_by, line: If the owner is held tensors, the holder of most of them, and the line that made most of these.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
-        capacity_step: Step by which the peak reaches the device's capacity at this rate; None if unknown or far away.
-            With fragmentation a step fails before it.
+        capacity_step: Step by which the peak reaches the device's capacity at this rate; None if far away.
     """
 
     device: str
@@ -260,10 +254,8 @@ def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | N
     return held_by, next((one.line for one in kept if (one.shape, one.dtype, one.held_by) == most), None)
 
 
-MIN_SESSIONS = 4
-"""Fewer earlier sessions show no growth. The first one, in which memory is taken once, is left out."""
-MIN_WAITING_SHARE = 0.05
-"""Unreachable models with a smaller share of the bytes in use are no finding."""
+MIN_SESSIONS = 4  # fewer earlier ones show no growth; the first one, in which memory is taken once, is left out
+MIN_WAITING_SHARE = 0.05  # unreachable models with a smaller share of the bytes in use are no finding
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,8 +37,7 @@ from tb_memplugin.schema import (
 )
 
 CPU = "CPU:0"
-MIN_OWN_SHARE = 0.5
-"""Report growth only if at least this share is not explained by `CPU:0`'s allocator."""
+MIN_OWN_SHARE = 0.5  # report growth only if at least this share is not explained by `CPU:0`'s allocator
 PART_NAMES: Mapping[str, str] = {
     "pinned_pool_bytes": "pool of pinned memory",
     "tf_data_bytes": "tf.data buffers",
@@ -88,8 +87,8 @@ class HostGrowth:
 
     Attributes:
         trend, jumps: As in `Growth`.
-        first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
-        parts: Growth by name between them; empty if only one of the steps knows a part, which changes the others, too.
+        parts: Growth by name from `first_step` to `last_step`, None if fewer than two were measured in the trend; empty
+            if only one of the steps knows a part, which changes the others, too.
         cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
             if the memory in use does not grow.
         cause: Why it grows beyond that; None if unknown.
@@ -131,11 +130,8 @@ class HostGrowth:
 
 @dataclasses.dataclass(frozen=True)
 class HostSummary:
-    """Host memory of one worker: RSS at the last step with a sample, and its highest at the end of a step.
-
-    `steps` of the main phase were examined for growth, 0 if too few were recorded; growth below `bound_bytes` over them
-    is not reported.
-    """
+    """Host memory of one worker: RSS at the last step with a sample, and its highest at the end of a step. `steps` of
+    the main phase were examined for growth, 0 if too few were recorded; growth below `bound_bytes` is not reported."""
 
     resident_bytes: int
     peak_bytes: int

@@ -29,8 +29,7 @@ from tb_memplugin.schema import (
 )
 
 MAX_SENTENCES = 30
-MAX_GROWTHS = 1000
-"""Changes of the pool that are kept: the last ones."""
+MAX_GROWTHS = 1000  # changes of the pool that are kept: the last ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +46,16 @@ class PoolGrowth:
     def sentence(self) -> str:
         if self.after_step is None:
             return f"The pool was {format_bytes(self.pool_bytes)} at step {self.by_step}."
-        when = f"Between step {self.after_step} and step {self.by_step}"
-        if self.after_step == self.by_step:
-            when = f"At step {self.by_step}"
+        same = self.after_step == self.by_step
+        when = f"At step {self.by_step}" if same else f"Between step {self.after_step} and step {self.by_step}"
+        way, rise, why = "grew" if self.bytes >= 0 else "shrank", self.peak_rise_bytes, ""
         if self.bytes < 0:
-            return (
-                f"{when} the pool shrank by {format_bytes(-self.bytes)} to {format_bytes(self.pool_bytes)}: the "
-                "allocator returned free regions to the device."
-            )
-        grew = f"{when} the pool grew by {format_bytes(self.bytes)} to {format_bytes(self.pool_bytes)}"
-        if self.peak_rise_bytes is None:
-            return f"{grew}."
-        if self.peak_rise_bytes > 0:
-            return f"{grew}: the highest peak rose by {format_bytes(self.peak_rise_bytes)}."
-        return f"{grew}: no free chunk was large enough for a request, although the highest peak did not rise."
+            why = ": the allocator returned free regions to the device"
+        elif rise is not None and rise > 0:
+            why = f": the highest peak rose by {format_bytes(rise)}"
+        elif rise is not None:
+            why = ": no free chunk was large enough for a request, although the highest peak did not rise"
+        return f"{when} the pool {way} by {format_bytes(abs(self.bytes))} to {format_bytes(self.pool_bytes)}{why}."
 
 
 def _session_numbers(run: Run, wall_time: Floats) -> Integers:
@@ -120,17 +115,13 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
 
 PoolSource: TypeAlias = Literal["unknown", "traced", "measured", "failed"]
 POOL_SOURCES: tuple[PoolSource, ...] = get_args(PoolSource)
-"""Source of a step's pool: unknown; from the step's trace, at its peak; measured at step end; measured at
-its failed allocation."""
+"""Traced means at the step's peak, measured at its end, failed at its failed allocation."""
 UNKNOWN, TRACED, MEASURED, FAILED = range(4)
 
 
 class PoolColumns(NamedTuple):
-    """The pool at the rows of an `overview`: one value per row, int64 with `MISSING` but for two columns of float64.
-
-    ``pool_source`` is an index into `POOL_SOURCES` and says when the three after it were so; ``peak_bytes`` of traced
-    steps are those of the ledger, and ``rounding_bytes`` are known only there.
-    """
+    """The pool at the rows of an `overview`. ``pool_source`` is an index into `POOL_SOURCES` and says when the three
+    after it were so; ``peak_bytes`` of traced steps are those of the ledger, and ``rounding_bytes`` are known there."""
 
     step: Integers
     wall_time: Floats
@@ -157,7 +148,6 @@ class PoolSteps(NamedTuple):
 def pool_steps(
     run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
 ) -> PoolSteps:
-    """Parameters as for `overview`."""
     view = overview(run, device, phase, first_step, last_step, limit)
     figures = view.figures
     measured = measured_pools(figures)
@@ -195,8 +185,7 @@ def pool_steps(
 
 @dataclasses.dataclass(frozen=True)
 class PoolSpan:
-    """Successive steps with the same pool, ``measured`` at step end or ``traced`` at the peak; steps between them may
-    have an unknown one."""
+    """Successive steps with the same pool; steps between them may have an unknown one."""
 
     first_step: int
     last_step: int
@@ -252,15 +241,12 @@ Part: TypeAlias = _PoolPart | _OutsidePart
 
 @dataclasses.dataclass(frozen=True)
 class MemorySegment:
-    """A part of the bar.
+    """A part of the bar, of ``in_use`` by category.
 
-    Attributes:
-        part: ``in_use`` (by category); ``free_largest`` and ``free_other`` of the pool, or ``pool_free`` if the largest
-            free chunk is unknown; ``process_other``: this process outside the pool (context, libraries, other
-            allocators); ``others``: other processes, and ``process_other`` if the driver does not report processes;
-            ``device_free``. Without a driver, ``unreserved`` is the capacity outside the pool; if the pool is unknown,
-            ``headroom`` is the capacity that is not in use.
-        category, trainable: Of ``in_use``, else None.
+    ``pool_free`` stands for both free parts if the largest free chunk is unknown; ``process_other`` is this process
+    outside the pool (context, libraries, other allocators); ``others`` are other processes, and ``process_other`` if
+    the driver does not report processes. Without a driver, ``unreserved`` is the capacity outside the pool; if the pool
+    is unknown, ``headroom`` is the capacity that is not in use.
     """
 
     part: Part
@@ -271,13 +257,8 @@ class MemorySegment:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMemory:
-    """The bar at one traced step, or at a failure.
-
-    Attributes:
-        total_bytes: The device's memory, or without a driver the allocator's limit.
-        segments: Parts that sum to `total_bytes`, those in use in stack order; empty if the total is unknown.
-        notes: Sentences on unknown or contradictory values.
-    """
+    """The bar at one traced step, or at a failure: parts that sum to the device's memory, or without a driver to the
+    allocator's limit, those in use in stack order; none if the total is unknown."""
 
     snapshot: Snapshot
     total_bytes: int | None
@@ -298,7 +279,7 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
         return None
     own = [one for one in snapshots if not one.at_failure or step in (None, one.step)]
     snapshots = own or snapshots
-    earlier = [snapshot for snapshot in snapshots if step is None or snapshot.step <= step]
+    earlier = [one for one in snapshots if step is None or one.step <= step]
     snapshot = earlier[-1] if earlier else snapshots[0]
     process, used, total = _driver(run, device, snapshot.step)
     notes: list[str] = []
@@ -321,7 +302,7 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
 
 
 def _driver(run: Run, device: str, step: int) -> list[int | None]:
-    """The process's and the used bytes and the total of the driver's last report up to a step, else of its first."""
+    """Process's, used and total bytes of the driver's last report up to a step, else of its first."""
     figures = run.samples.devices.get(device)
     if figures is None:
         return [None] * 3

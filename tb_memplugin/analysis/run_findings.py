@@ -31,14 +31,10 @@ from tb_memplugin.schema import (
     owned,
 )
 
-LEAST_SHARE = 0.01
-"""Least share of the bytes in use for a finding on what is no longer used."""
-LARGE_SHARE = 0.1
-"""Least share of the bytes in use for a finding on what is used, but could take less."""
-MIN_DATA_SET_BYTES = 16 << 20
-"""Smallest data set with a finding: on the device, a small one costs little and is fast."""
-MAX_NAMES = 3
-"""Most names in a finding: the largest ones, or the first layers."""
+LEAST_SHARE = 0.01  # of the bytes in use for a finding on what is no longer used
+LARGE_SHARE = 0.1  # of the bytes in use for a finding on what is used, but could take less
+MIN_DATA_SET_BYTES = 16 << 20  # on the device, a smaller data set costs little and is fast
+MAX_NAMES = 3  # most names in a finding: the largest ones, or the first layers
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
@@ -51,7 +47,6 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
 
 
 def former_findings(run: Run, worker: str = "") -> list[str]:
-    """The findings on optimizers and models that are no longer used, if they take much of a device."""
     return _on_devices(_former, run, worker)
 
 
@@ -111,6 +106,7 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
             )
 
 
+_ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
 _TENSOR_FINDINGS = {
     "data set": "{size} are the data set, which lies on the device as a whole; batches take {batches}. Read it in "
     "batches from host memory: with a generator, `keras.utils.PyDataset` or files{on_gpu}.",
@@ -119,9 +115,6 @@ _TENSOR_FINDINGS = {
     "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. Optimizers with slots, such "
     "as Adam, and `global_clipnorm` do this. SGD without momentum updates only the rows of the batch.",
 }
-
-
-_ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
 
 
 def _kind(group: HeldTensorGroup) -> str:
@@ -133,7 +126,6 @@ def _kind(group: HeldTensorGroup) -> str:
 
 
 def _places(groups: Sequence[HeldTensorGroup]) -> list[str]:
-    """Holders of groups, with their size and line, the largest first."""
     sums: collections.Counter[str] = collections.Counter()
     for group in groups:
         name = (group.held_by or "").removesuffix(MADE_DENSE)
@@ -150,8 +142,7 @@ def _last_breakdown(run: Run, device: str) -> Snapshot | None:
 
 
 _WITH_STATISTICS = "BatchNormalization"
-_DRAWING = ("Dropout", "Noise")
-"""In the names of the types of layers that draw random numbers in training."""
+_DRAWING = ("Dropout", "Noise")  # in the names of the types of layers that draw random numbers in training
 
 
 def _recomputation(run: Run, device: str) -> Iterator[str]:

@@ -16,12 +16,10 @@ from tb_memplugin.schema import MISSING, Integers, LayerTable
 
 _Number = TypeVar("_Number", bound=np.generic)
 
-MIN_STEPS = 30
-"""Shorter series have no trend."""
+MIN_STEPS = 30  # shorter series have no trend
 MIN_BYTES, MIN_SHARE = 1 << 20, 0.01
 """Smaller growth and smaller jumps, absolute or relative to the level before them, are ignored."""
-MIN_ORDER = 0.7
-"""Least Kendall's tau of a trend: 1 is monotonic, 0 is noise."""
+MIN_ORDER = 0.7  # least Kendall's tau of a trend: 1 is monotonic, 0 is noise
 MAX_RISES = 3
 """Growth in so few rises is none: memory that a training takes once, such as a cache or a thread.
 
@@ -38,8 +36,7 @@ _LATE_SHARE = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    """Growth of one series from `since_step` on to its last step: the median slope, and the medians before and at the
-    end."""
+    """Growth of one series from `since_step` to its last step: the median slope, the medians before and at the end."""
 
     since_step: int
     last_step: int
@@ -137,16 +134,12 @@ def _slopes(steps: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> npt.NDA
     return slopes if len(first) else np.zeros(1)
 
 
-MIN_JUMP_STEPS = 20
-"""Shorter series have no jump."""
-_OUTLIERS = 5
-"""On each side of a jump, 1 in this many steps may be an outlier at either end."""
+MIN_JUMP_STEPS = 20  # shorter series have no jump
+_OUTLIERS = 5  # on each side of a jump, 1 in this many steps may be an outlier at either end
 CLEARNESS = 2
 """Least ratio of the gap between the levels to the variation within them and to the usual change over as many steps."""
-MAX_ROWS = 20_000
-"""Longer series are reduced to this many medians of successive steps."""
-WINDOW = 20
-"""Steps compared on either side of a change, never past the next change."""
+MAX_ROWS = 20_000  # longer series are reduced to this many medians of successive steps
+WINDOW = 20  # steps compared on either side of a change, never past the next change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,14 +231,11 @@ def _median(steps: Integers, peaks: Integers, begin: int, end: int) -> Level:
     return Level(int(steps[row]), int(peaks[row]))
 
 
-MAX_CHANGES = 200
-"""Most changes of the layer table that are examined, the first ones."""
-_ROWS = 5
-"""Rows on either side of a jump whose medians are compared."""
+MAX_CHANGES = 200  # most changes of the layer table that are examined, the first ones
+_ROWS = 5  # rows on either side of a jump whose medians are compared
 
 
-_Jumps: TypeAlias = tuple[tuple[int, int], ...]
-"""Step and size in bytes of each."""
+_Jumps: TypeAlias = tuple[tuple[int, int], ...]  # step and size in bytes of each
 
 
 def trend_between_jumps(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> tuple[Trend, _Jumps] | None:

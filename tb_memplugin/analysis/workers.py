@@ -34,8 +34,8 @@ from tb_memplugin.schema import (
     values_of,
 )
 
+# Estimated bytes per step: per worker, in the combined series, and per device.
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
-"""Estimated bytes per step: per worker, in the combined series, and per device."""
 _IF_KNOWN = ("capacity_bytes", "last_in_use_bytes", "pool_bytes")
 
 
@@ -115,10 +115,8 @@ def _later(before: DeviceSummary, after: DeviceSummary) -> DeviceSummary:
 
 
 def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | None) -> DeviceSummary | None:
-    """The summary, None if the peak is unknown.
-
-    `steps` are those of the worker, whose array a device with the same steps shares; None for a summary without steps.
-    """
+    """The summary, None if the peak is unknown. `steps` are those of the worker, whose array a device with the same
+    steps shares; None for a summary without steps."""
     figures = run.samples.devices.get(device)
     if figures is not None:
         # The same object for all that follows: its columns are widened when they are first read.
@@ -170,10 +168,8 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
 SILENT_SECONDS = 60.0
 """A worker that the others outlast by this much has stopped; it writes what it recorded every few seconds, or every 45
 seconds to a remote file system."""
-MAX_POINTS = 1000
-"""Most rows of the series over steps."""
-MIN_COMMON_STEPS = 3
-"""Fewest common steps that tell the offset of a clock."""
+MAX_POINTS = 1000  # most rows of the series over steps
+MIN_COMMON_STEPS = 3  # fewest common steps that tell the offset of a clock
 
 
 def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
@@ -196,10 +192,8 @@ def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
 
 
 def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None]) -> list[str | None]:
-    """A sentence on each worker that did not say that it ended while others went on without it.
-
-    Others went on if they recorded later steps, and have ended or recorded until long after the worker's last record.
-    """
+    """A sentence on each worker that did not say that it ended while others went on: they recorded later steps, and
+    have ended or recorded until long after the worker's last record."""
     times = [worker.started if worker.last_wall_time is None else worker.last_wall_time for worker in workers]
     # Of each worker's last record, by the first worker's clock as far as that is known.
     ends = [-np.inf if at is None else at - (offset or 0.0) for at, offset in zip(times, offsets, strict=True)]
@@ -247,9 +241,8 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
         "phase": phase,
         "workers": [
             {
-                **values_of(
-                    worker, "worker", "sessions", "first_step", "last_step", "rows", "last_wall_time", "status"
-                ),
+                **values_of(worker, "worker", "sessions", "first_step", "last_step"),
+                **values_of(worker, "rows", "last_wall_time", "status"),
                 "ended": worker.ended is True,
                 "stopped_early": stop,
                 "clock_offset_seconds": offset,
@@ -286,11 +279,8 @@ def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
 
 
 def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
-    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes.
-
-    The sum is that of the bytes in use at step end, which are measured at the same moment of the step; it is unknown at
-    steps that a device lacks.
-    """
+    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes. The sum is that of
+    the bytes in use at step end, measured at the same moment of the step, and unknown at steps that a device lacks."""
     steps = NO_STEPS
     for device in devices:
         if not np.array_equal(device.step, steps):

@@ -259,8 +259,8 @@ class Views(Lookup):
         if division is None:
             names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
             raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
-        names = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
-        facts = values_of(division.snapshot, *names)
+        state = "step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes"
+        facts = values_of(division.snapshot, *state)
         return {"run": run, "device": device, **facts, **as_json(division, without={"snapshot"})}
 
     def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:

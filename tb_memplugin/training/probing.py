@@ -32,9 +32,9 @@ _KINDS = (
 
 
 class Examples:
-    """Examples of the user's data, held in host memory outside of TensorFlow's allocators. Takes at most `count`. Reads
-    no more batches of a dataset than these need, and does not change what later iterations of it yield. Raises
-    `RecordingError` if the data is empty or of another kind."""
+    """At most `count` examples of the user's data, held in host memory outside of TensorFlow's allocators. Reads no
+    more batches of a dataset than these need, and does not change what later iterations of it yield. `RecordingError` if the
+    data is empty or of another kind."""
 
     def __init__(self, data: Any, count: int) -> None:
         batches = _batches_of(data) if isinstance(data, tf.data.Dataset) else iter([_single(data)])
@@ -77,10 +77,8 @@ def _batches_of(dataset: Any) -> Iterator[Any]:
         with tf.device("/CPU:0"):
             return iter(copied(dataset))
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise RecordingError(
-            f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200}). Pass a "
-            "batch of arrays instead."
-        ) from error
+        why = f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200})"
+        raise RecordingError(f"{why}. Pass a batch of arrays instead.") from error
 
 
 def _single(data: Any) -> Any:
@@ -212,16 +210,14 @@ def probe(
 
 
 def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
-    """The batch sizes, in ascending order."""
     try:
         given = list(batch_sizes)
     except TypeError:
         given = []
     valid = all(hasattr(one, "__index__") and not isinstance(one, bool) and int(one) > 0 for one in given)
     if not given or not valid or len({int(one) for one in given}) < len(given):
-        raise RecordingError(
-            f"batch_sizes must be distinct positive integers, such as (4, 8). Received: {batch_sizes!r:.80}"
-        )
+        wanted = "batch_sizes must be distinct positive integers, such as (4, 8)"
+        raise RecordingError(f"{wanted}. Received: {batch_sizes!r:.80}")
     return tuple(sorted(int(one) for one in given))
 
 
@@ -261,10 +257,8 @@ def record(
                 progress.part(f"steps with batch size {size:,}")
                 train(model, examples, size, each, callback)
         except OutOfMemoryError as error:
-            raise RecordingError(
-                f"Memory ran out in the probe's steps with batch size {size}. Pass smaller batch_sizes than "
-                f"{tuple(sizes)}, or free memory first. The model is as before."
-            ) from error
+            advice = f"Pass smaller batch_sizes than {tuple(sizes)}, or free memory first. The model is as before."
+            raise RecordingError(f"Memory ran out in the probe's steps with batch size {size}. {advice}") from error
         finally:
             callback.close()
         run = Runs(directory)["."]
@@ -274,7 +268,7 @@ def record(
 
 
 def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) -> None:
-    """Train steps with batches of a size. Changes the model. Raises `OutOfMemoryError`."""
+    """Train steps with batches of a size. Raises `OutOfMemoryError`."""
     batches, executions = examples.batches(size), steps * model.steps_per_execution
     callbacks = [callback, SharedValues(examples.batch(1))]
     try:
@@ -308,8 +302,7 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
 
 MOST_TRIES = 3  # most batch sizes that are verified
 STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
-VERIFIED_STEPS = 2
-"""Steps of a verification: the first one makes the optimizer's slots, the second one is a typical one."""
+VERIFIED_STEPS = 2  # the first one makes the optimizer's slots, the second one is a typical one
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -400,10 +393,8 @@ def largest_batch_size(
             if size is None:
                 sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(limit)}.",)
                 return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
-            sentences.append(
-                f"Batch size {size:,} is predicted to need {format_bytes(prediction.peak_bytes)} of "
-                f"{format_bytes(limit)}."
-            )
+            needed = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(limit)}"
+            sentences.append(f"Batch size {size:,} is predicted to need {needed}.")
             if own is not None and limit > own and (prediction.high_bytes or own) >= own:
                 sentences.append(f"Not verified: {device.name} has only {format_bytes(own)}.")
                 return BatchSizeAnswer(size, predicted, None, None, tuple(sentences))
@@ -414,11 +405,8 @@ def largest_batch_size(
             if peak is not None and peak <= limit:
                 sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
                 return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
-            sentences.append(
-                f"Memory ran out in the steps with batch size {size:,}."
-                if peak is None
-                else f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-            )
-            refuted = size
-            usable = int(usable * STEP_DOWN)
+            ran_out = f"Memory ran out in the steps with batch size {size:,}."
+            too_large = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+            sentences.append(ran_out if peak is None else too_large)
+            refuted, usable = size, int(usable * STEP_DOWN)
         return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))

@@ -7,8 +7,7 @@ before: which variables it reads, and whether a second pass would repeat the fir
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -46,8 +45,7 @@ class RecordingScope(keras.StatelessScope):  # type: ignore[misc]
         super().add_update(update)
 
 
-@dataclass(frozen=True)
-class Passed:
+class Passed(NamedTuple):
     """What a pass returned."""
 
     outputs: list[Any]
@@ -208,10 +206,8 @@ class Segment:
         self._variables: list[Any] | None = None  # known after the first call
 
     def check(self, run: Run, tensors: Sequence[Any], masks: Sequence[Any] | None = None) -> list[Any]:
-        """The Keras variables that the segment reads; raises `RecomputationError` if it cannot be recomputed exactly.
-
-        Traces it with `training=True` into a graph that is thrown away.
-        """
+        """The Keras variables that the segment reads; `RecomputationError` if it cannot be recomputed exactly. Traces
+        it with `training=True` into a graph that is thrown away."""
         if self._variables is None:
             self._variables = _read_variables(run, self.layers, tensors, masks or [None] * len(tensors))
         return self._variables
@@ -242,11 +238,9 @@ class Segment:
 
 
 def _dependent(tensors: Sequence[Any], upstream: Sequence[Any]) -> list[Any]:
-    """The same tensors, which XLA cannot compute before the gradients from behind: it ignores control dependencies.
-
-    XLA would merge a second pass over the same values with the first one. It cannot simplify the comparison, as
-    `tf.recompute_grad` relies on, too.
-    """
+    """The same tensors, which XLA cannot compute before the gradients from behind: it ignores control dependencies, and
+    would merge a second pass over the same values with the first one. It cannot simplify the comparison, as
+    `tf.recompute_grad` relies on, too."""
     gradient = upstream[0].values if isinstance(upstream[0], tf.IndexedSlices) else upstream[0]
     flag = tf.cast(tf.reduce_max(tf.reshape(gradient, [-1])[:1]), tf.bool)
     return [tf.where(tf.equal(flag, flag), tensor, tf.zeros((), tensor.dtype)) for tensor in tensors]
@@ -255,11 +249,9 @@ def _dependent(tensors: Sequence[Any], upstream: Sequence[Any]) -> list[Any]:
 def _connect(
     layers: Sequence[Any], run: Run, tensors: list[Any], masks: list[Any], variables: list[Any], training: Any
 ) -> tuple[Passed, list[Any]]:
-    """The first pass, and its differentiable results with a gradient that makes a second pass.
-
-    The values of variables are read here, before the first pass, and are arguments of the gradient like the inputs: the
-    second pass starts from the same random seeds and sees the same weights, whatever has changed them meanwhile.
-    """
+    """The first pass, and its differentiable results with a gradient that makes a second pass. The values of variables
+    are read here, before the first pass, and are arguments of the gradient like the inputs: the second pass starts from
+    the same random seeds and sees the same weights, whatever has changed them meanwhile."""
     values = [tf.convert_to_tensor(variable.value) for variable in variables]
     first: list[Passed] = []
     needs = [is_floating(tensor) for tensor in tensors]

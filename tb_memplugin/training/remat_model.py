@@ -48,10 +48,8 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
     graphs = nested_models(model)
     for prefix in sorted({path.rpartition("/")[0] for segment in segments for path in segment}):
         if prefix and f"{prefix}/" not in graphs:
-            raise RecomputationError(
-                f"{prefix} is not a functional or sequential model in {model.name}, so its layers cannot be segments. "
-                f"Name {prefix} itself to recompute it as a whole."
-            )
+            why = f"{prefix} is not a functional or sequential model in {model.name}, so its layers cannot be segments"
+            raise RecomputationError(f"{why}. Name {prefix} itself to recompute it as a whole.")
     refusals: list[str] = []
     recomputed = _graph(model, segments, refusals, "")
     if refusals and not _has_segments(recomputed):
@@ -143,11 +141,10 @@ def segmented_steps(model: Any, segments: Segments, refusals: list[str], prefix:
             end += 1
         if missing:
             between = order[end].name if end < len(order) else "the end"
-            raise RecomputationError(
-                f"Layer {prefix}{sorted(missing)[0]} does not follow the other layers of its segment: "
-                f"{prefix}{between} lies between. A segment holds layers that follow each other in the model's order: "
-                f"{some([prefix + call.name for call in order[start:]])}."
-            )
+            why = f"does not follow the other layers of its segment: {prefix}{between} lies between"
+            rule = "A segment holds layers that follow each other in the model's order"
+            following = some([prefix + call.name for call in order[start:]])
+            raise RecomputationError(f"Layer {prefix}{sorted(missing)[0]} {why}. {rule}: {following}.")
         steps += order[at:start]
         steps += _exact_steps(model, order, start, end, refusals)
         at = end
@@ -205,7 +202,6 @@ def _call_segment(model: Any, order: Sequence[LayerCall], start: int, end: int) 
 
 
 def nested_models(model: Any, prefix: str = "") -> dict[str, Any]:
-    """Every graph by its prefix: the model itself, and the models that are called in it."""
     found = {prefix: model}
     for call in calls(model):
         if is_graph(call.operation):
@@ -236,7 +232,6 @@ def _graph(model: Any, segments: Segments, refusals: list[str], prefix: str) -> 
 
 
 def _subclassed(model: Any, segments: Segments) -> Any:
-    """A copy of a subclassed model that calls some of its layers so that they are recomputed."""
     if not model.built:
         raise RecomputationError(f"Model {model.name} is not built. Call it on a batch first.")
     layers: dict[str, list[Any]] = {}
@@ -245,17 +240,15 @@ def _subclassed(model: Any, segments: Segments) -> Any:
     chosen = []
     for segment in segments:
         if len(segment) > 1:
-            raise RecomputationError(
-                f"Layers {segment[0]} and {segment[1]} are one segment, but {model.name} is a subclassed model: its "
-                f"`call` may use what lies between them. Make each layer a segment by itself."
-            )
+            why = f"{segment[0]} and {segment[1]} are one segment, but {model.name} is a subclassed model"
+            reason = "its `call` may use what lies between them. Make each layer a segment by itself."
+            raise RecomputationError(f"Layers {why}: {reason}")
         named = layers.get(segment[0], [])
         if not named:
             raise RecomputationError(f"{model.name} has no layer {segment[0]}. Its layers: {', '.join(layers)}.")
         if len(named) > 1:
-            raise RecomputationError(
-                f"{len(named)} layers of {model.name} have the name {segment[0]}. Give each layer a name of its own."
-            )
+            why = f"{len(named)} layers of {model.name} have the name {segment[0]}"
+            raise RecomputationError(f"{why}. Give each layer a name of its own.")
         chosen.append((named[0], Segment(named)))
     base = type(model)
 

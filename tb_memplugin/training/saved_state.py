@@ -15,15 +15,11 @@ from tb_memplugin.schema import is_cpu
 
 _OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
 _STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
-_OF_PROXIES = (
-    "_self_non_string_key",
-    "_self_external_modification",
-    "_self_last_wrapped_dict_snapshot",
-    "_self_unconditional_checkpoint_dependencies",
-    "_self_unconditional_dependency_names",
+_OF_PROXIES = (  # what TensorFlow knows of a tracked dictionary
+    *("_self_non_string_key", "_self_external_modification", "_self_last_wrapped_dict_snapshot"),
+    *("_self_unconditional_checkpoint_dependencies", "_self_unconditional_dependency_names"),
     "_self_unconditional_deferred_dependencies",
 )
-"""What TensorFlow knows of a tracked dictionary."""
 
 
 def _keras_state() -> dict[str, Any]:
@@ -41,11 +37,8 @@ def global_generators() -> list[Any]:
 
 
 def saved_random_state() -> Callable[[], None]:
-    """Save the generators of Python, NumPy, TensorFlow and Keras, and the numbers in the names of Keras's new objects.
-
-    Returns what restores them. Variables of `tf.random.get_global_generator` and of Keras's global seed generator are
-    among `global_generators`.
-    """
+    """Save the generators of Python, NumPy, TensorFlow and Keras, and the numbers in the names of Keras's new objects;
+    returns what restores them. Variables of global generators are among `global_generators`."""
     from tensorflow.python.eager import context  # the seeds of ops that `tf.random.set_seed` determines
     from tensorflow.python.ops import stateful_random_ops
 
@@ -78,11 +71,8 @@ def saved_random_state() -> Callable[[], None]:
 
 @contextlib.contextmanager
 def restored(model: Any) -> Iterator[None]:
-    """Restore a compiled model, its optimizer and the process's random generators at the end of the block.
-
-    Restoring also takes back what training made: the slots of an optimizer that was not built, metrics, step functions
-    and the history.
-    """
+    """Restore a compiled model, its optimizer and the process's random generators at the end of the block, also what
+    training made: the slots of an optimizer that was not built, metrics, step functions and the history."""
     restore_random_state = saved_random_state()
     values = [(variable, np.array(variable.numpy())) for variable in saved_variables(model)]
     objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
