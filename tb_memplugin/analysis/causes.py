@@ -87,12 +87,10 @@ CauseKind: TypeAlias = Literal[
 
 _HOST = "CPU:0"
 FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
-EXPLAINED = (0.6, 1.5)
-"""Least and largest ratio of a cause's bytes to the growth."""
+EXPLAINED = (0.6, 1.5)  # least and largest ratio of a cause's bytes to the growth
 MIN_ITERATORS = 3  # fewer kept iterators are no cause
 MIN_COUNT, MIN_STEP_SHARE = 10, 0.02  # fewer traces or compilations in the steps of a trend, or per step, are no cause
-FUNCTION_BYTES = (4 << 10, 64 << 20)
-"""Least and largest growth for each trace or compilation of a function."""
+FUNCTION_BYTES = (4 << 10, 64 << 20)  # least and largest growth for each trace or compilation of a function
 
 
 @dataclasses.dataclass(frozen=True)

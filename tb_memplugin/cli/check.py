@@ -50,10 +50,8 @@ STATUS_WORDS: dict[CheckStatus, str] = {
     "new": "not in baseline",
 }
 _SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
-_NOT_XML = re.compile("[\ufffe\uffff]")
-"""What XML 1.0 cannot contain and `clean` keeps."""
-_THE_RUN = "."
-"""TensorBoard's name of a run that is the log directory itself."""
+_NOT_XML = re.compile("[\ufffe\uffff]")  # what XML 1.0 cannot contain and `clean` keeps
+_THE_RUN = "."  # TensorBoard's name of a run that is the log directory itself
 
 
 @dataclasses.dataclass(frozen=True)

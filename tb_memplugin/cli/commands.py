@@ -17,8 +17,7 @@ from tb_memplugin.version import __version__
 if TYPE_CHECKING:
     from tb_memplugin.cli.parser import CommandParser
 
-INTERRUPTED = 130
-"""Exit code after Ctrl+C, as of a shell."""
+INTERRUPTED = 130  # exit code after Ctrl+C, as of a shell
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run.add_arguments", "run a program and record what it trains"),
     "inspect": ("runs.add_inspect", "print recorded runs"),

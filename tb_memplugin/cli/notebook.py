@@ -51,8 +51,7 @@ class Notebook:
         return None
 
 
-_loaded: dict[int, Notebook] = {}
-"""By id of the shell, which lives as long as the process."""
+_loaded: dict[int, Notebook] = {}  # by id of the shell, which lives as long as the process
 
 
 def load_extension(shell: Any) -> None:

@@ -29,8 +29,7 @@ from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES, Stream
 from tb_memplugin.version import __version__
 
 FORMAT = 1
-DATA_ID = "tb-memplugin-report"
-"""Id of the element with the data; if present, the page does not query a server."""
+DATA_ID = "tb-memplugin-report"  # id of the element with the data; if present, the page does not query a server
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _ENDS = re.compile(r"<(?=/script|!--)", re.IGNORECASE | re.ASCII)
 """End tags and comment starts, which occur only in strings, templates and regular expressions: ``\\x3C`` is the same
@@ -62,8 +61,7 @@ MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6  # per device of a run: the 
 MAX_TABLES, MAX_SESSIONS, MAX_OOMS = 50, 8, 8  # the last ones of a run
 MAX_DEVICES = 16  # per run: the first ones
 
-Step: TypeAlias = tuple[int, str]
-"""Step and phase."""
+Step: TypeAlias = tuple[int, str]  # step and phase
 _Record: TypeAlias = Snapshot | MemoryMap | Timeline
 
 

@@ -48,16 +48,13 @@ from tb_memplugin.storage.frames import run_name
 from tb_memplugin.storage.read import META, OOM, PEAK, SAMPLES, SNAPSHOTS
 from tb_memplugin.storage.write import recordings
 
-EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
-"""The streams that the tables are made of."""
+EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})  # the streams that the tables are made of
 DAY_SECONDS = 86_400
-_MAX_DAYS = 3_000_000
-"""Days after 1970 that a calendar has."""
+_MAX_DAYS = 3_000_000  # days after 1970 that a calendar has
 
 Values: TypeAlias = Integers | list[Any]
 """One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""
-Rows: TypeAlias = Mapping[str, Values]
-"""The columns of a table, in the order of its schema."""
+Rows: TypeAlias = Mapping[str, Values]  # the columns of a table, in the order of its schema
 _MICROSECONDS = 1_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0
 """The begin of the year 1 and the end of the year 9999: other dates cannot be written."""
@@ -298,10 +295,8 @@ def _concatenated(table: str, parts: Sequence[Rows]) -> Rows:
     return columns
 
 
-STATE = "exported.jsonl"
-"""Says which workers were exported, a line each."""
-_MAX_NAME = 180
-"""Longer names of directories and files are shortened: file systems allow 255 bytes."""
+STATE = "exported.jsonl"  # says which workers were exported, a line each
+_MAX_NAME = 180  # longer names of directories and files are shortened: file systems allow 255 bytes
 
 
 @dataclasses.dataclass(frozen=True)

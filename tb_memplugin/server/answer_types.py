@@ -195,8 +195,7 @@ def _with_records(objects: Mapping[str, Fields]) -> Mapping[str, Fields]:
     return found
 
 
-OBJECTS = _with_records(_OBJECTS)
-"""Name of an object to its fields; a route says which of them it answers with."""
+OBJECTS = _with_records(_OBJECTS)  # name of an object to its fields; a route says which of them it answers with
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "OVERVIEW_COLUMNS": (
         *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),

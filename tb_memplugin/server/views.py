@@ -56,8 +56,7 @@ MAX_ANSWER_VALUES = 2 << 20
 _ANSWER_BYTES, _CHANGE_BYTES, _PATH_BYTES = 16 << 10, 2000, 8
 """Estimated bytes in memory of the four answers, of a change, and of a layer in it, whose path the table has."""
 _STATES = ("free", "in_use", "unknown")
-_TIMELINE_INDICES = ("op", "address", "shape", "line")
-"""Columns in which -1 is unknown."""
+_TIMELINE_INDICES = ("op", "address", "shape", "line")  # columns in which -1 is unknown
 
 
 class Views(Lookup):

@@ -33,8 +33,8 @@ _KINDS = (
 
 class Examples:
     """At most `count` examples of the user's data, held in host memory outside of TensorFlow's allocators. Reads no
-    more batches of a dataset than these need, and does not change what later iterations of it yield. `RecordingError` if the
-    data is empty or of another kind."""
+    more batches of a dataset than these need, and does not change what later iterations of it yield. `RecordingError`
+    if the data is empty or of another kind."""
 
     def __init__(self, data: Any, count: int) -> None:
         batches = _batches_of(data) if isinstance(data, tf.data.Dataset) else iter([_single(data)])
