@@ -113,12 +113,9 @@ def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class LayerChange:
-    """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen.
-
-    The peaks are those of the nearest traced steps before and after; if a side has none, the highest ones of the steps
-    near the change. None if no peak was measured, and at the start. Tables of neighbouring steps are one change of the
-    peak: an unfreezing, then a new optimizer.
-    """
+    """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen. The peaks
+    are None if none was measured, and at the start. Tables of neighbouring steps are one change of the peak: an
+    unfreezing, then a new optimizer."""
 
     step: int
     reason: str
@@ -192,17 +189,14 @@ def _highest(steps: Integers, peaks: Integers, begin: int, end: int) -> Level | 
 
 @dataclasses.dataclass(frozen=True)
 class StepChange:
-    """A change at a step.
+    """A change, and the compared steps, None if no peak was measured.
 
     Attributes:
-        step: First step after it; the traced step after it if its own is unknown.
-        after_step: If its own step is unknown, the traced step before it, else None.
+        step, after_step: First step after it, and None; if that is unknown, the traced steps after and before it.
         titles: What changed: "batch 4 → 96", "unfroze 8 layers"; empty if that is unknown.
         deliberate: Whether the batch size or the trained layers changed.
-        before, after: The compared steps; None if no peak was measured.
         parts: Change of the categories between two traced steps that make up most of it, persistent ones first.
         slots_bytes, others_bytes: Growth of the memory of earlier optimizers and of earlier models; 0 if it is small.
-        former_bytes: That memory after the change.
     """
 
     step: int

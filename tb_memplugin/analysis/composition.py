@@ -57,10 +57,8 @@ def snapshots_of(run: Run, device: str, phase: Phase) -> tuple[Snapshot, ...]:
 def rows_of_steps(
     run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
 ) -> tuple[Samples, int]:
-    """The rows of an overview, and their number before reduction.
-
-    Missing peaks are those of snapshots; a traced step without a sample has a row, too.
-    """
+    """The rows of an overview, and their number before reduction. Missing peaks are those of snapshots; a traced step
+    without a sample has a row, too."""
     figures = run.samples.devices.get(device)
     first, last = first_step or 0, np.iinfo(np.int64).max if last_step is None else last_step
     chosen = phase_steps(run, device, phase)

@@ -66,10 +66,8 @@ def main_phase(run: Run) -> Phase:
 
 
 def device_phase(run: Run, device: str) -> Phase:
-    """The `main_phase` of the worker that has a device: the evaluator of a training run only validates.
-
-    That of the run for a device without samples and snapshots. It is the same for the run of that worker alone.
-    """
+    """The `main_phase` of the worker that has a device: the evaluator of a training run only validates. That of the run
+    for a device without samples and snapshots. It is the same for the run of that worker alone."""
     figures = run.samples.devices.get(device)
     known = slice(0) if figures is None else (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
     traced = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}

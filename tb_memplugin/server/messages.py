@@ -108,10 +108,8 @@ def _step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """A range of steps of a device in a phase, of one session or of all.
-
-    A response has at most about twice as many rows as `points`, which include the extremes.
-    """
+    """A range of steps of a device in a phase, of one session or of all. A response has at most about twice as many
+    rows as `points`, which include the extremes."""
 
     device: str
     phase: Phase

@@ -32,11 +32,8 @@ _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 
 
 class Predictions(Lookup):
-    """Handlers that also raise RequestError for malformed conditions or budgets.
-
-    Answers are computed one at a time, each only once. That does not slow down the other routes more than one answer
-    does. A cached answer does not wait for it.
-    """
+    """Handlers that also raise RequestError for malformed conditions or budgets. Answers are computed one at a time,
+    each only once, so that they slow down the other routes no more than one does. A cached answer does not wait."""
 
     _computing = threading.Lock()
 

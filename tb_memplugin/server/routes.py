@@ -28,11 +28,8 @@ PATIENCE_SECONDS = 1.0  # that the list of runs waits for a run that takes longe
 
 
 class Handlers(Views, Devices, Predictions):
-    """Handlers on top of one `Reader`; for `patience_seconds` see `RunList`. Thread-safe.
-
-    Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
-    ``http_api.md`` describes their answers.
-    """
+    """Handlers on top of one `Reader`, whose answers ``http_api.md`` describes; for `patience_seconds` see `RunList`,
+    for errors `Lookup`. Thread-safe."""
 
     def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
         super().__init__(reader)

@@ -56,10 +56,8 @@ _Described: TypeAlias = Facts | MemoryPluginError | OSError  # a run, or why it 
 
 
 class RunList:
-    """Describes runs and keeps the descriptions of those that did not change. Thread-safe.
-
-    `patience_seconds` is the time to wait for further runs after one has been read; None waits for all.
-    """
+    """Describes runs and keeps the descriptions of those that did not change. `patience_seconds` is the time to wait
+    for further runs after one has been read; None waits for all. Thread-safe."""
 
     def __init__(self, describe: Callable[[Source, RunTags], Facts], patience_seconds: float | None) -> None:
         self._describe = describe
@@ -201,10 +199,8 @@ class RunFacts(Lookup):
         return {**_entry(tags, workers, steps, layers), "damage": list(damage)}
 
     def _of_many(self, source: Source, runs: WorkerRuns) -> tuple[list[WorkerFacts], int]:
-        """The figures of many workers, from their roll-ups, or of up to `MAX_WORKERS` without one from their histories.
-
-        Roll-ups have no notes, and say nothing of host memory.
-        """
+        """The figures of many workers, from their roll-ups, which have no notes and say nothing of host memory, or of
+        up to `MAX_WORKERS` without one from their histories."""
         found: list[WorkerFacts] = []
         histories = 0
         for worker, of in sorted(self._reader.rollups(source, runs).items()):
@@ -266,10 +262,8 @@ class RunFacts(Lookup):
 
 
 def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integers) -> WorkerFacts:
-    """The figures of a worker from the summaries of its sessions, whose steps count as recorded without a gap.
-
-    `known_steps` are those of another worker, whose array one with the same steps shares.
-    """
+    """The figures of a worker from the summaries of its sessions, whose steps count as recorded without a gap. One with
+    the steps of another worker, `known_steps`, shares their array."""
     summary = of_sessions(worker, sessions)
     first, last = summary.first_step, summary.last_step
     steps = NO_STEPS if first is None or last is None else np.arange(first, min(last, first + MAX_STEPS) + 1)

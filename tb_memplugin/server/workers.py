@@ -35,11 +35,8 @@ class FoundDevice(NamedTuple):
 
 
 class Lookup:
-    """Finds the records that an answer needs, and reads only their workers: those of a large run one by one.
-
-    Methods raise NotFoundError if there is no such run, session, device or record, and SourceError if the source cannot
-    be read now.
-    """
+    """Finds the records that an answer needs, and reads only their workers: those of a large run one by one. Raises
+    NotFoundError for an unknown run, session, device or record, SourceError if the source cannot be read now."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -71,10 +68,8 @@ class Lookup:
         return self._reader.tags(source, name)
 
     def with_all_ooms(self, source: Source, found: LoadedRun, name: str) -> Run:
-        """The run of some workers with the failed allocations of all, so that their indices are those of the whole run.
-
-        Those of a worker beyond the limit of workers come last.
-        """
+        """The run of some workers with the failed allocations of all, so that their indices are those of the whole run;
+        those of a worker beyond the limit of workers come last."""
         if not found.run.ooms:
             return found.run
         # Identifiers are those of a session.
@@ -171,10 +166,8 @@ class Devices(Lookup):
     def _summarized(
         self, source: Source, tags: RunTags, phase: Phase, room: Room, first_steps: Integers
     ) -> tuple[WorkerSummary, ...]:
-        """The summaries of the workers of one directory; only those that recorded since are read again.
-
-        They are without steps if these do not fit into `room`. `first_steps` are those of the run's first worker.
-        """
+        """The summaries of the workers of one directory; only those that recorded since are read again. They are
+        without steps if these do not fit into `room`. `first_steps` are those of the run's first worker."""
         key = "summary", tags.name, tags.worker, phase
         # The workers of one directory, the bytes that their series need, and whether they have them.
         known: tuple[tuple[WorkerSummary, ...], int, bool] | None = self._reader.cache.get(key, tags.version)

@@ -145,11 +145,8 @@ def copied(dataset: Any) -> Any:
 
 
 class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Refers to the values of all variables during the first step, which therefore needs room for a second copy.
-
-    Later steps need no more than the first one, so they do not fail. From `batch`, metrics and the optimizer make their
-    variables before the first step.
-    """
+    """Refers to the values of all variables during the first step, which therefore needs room for a second copy: later
+    steps need no more, so they do not fail. From `batch`, metrics and the optimizer make their variables before it."""
 
     def __init__(self, batch: Any) -> None:
         super().__init__()
