@@ -41,6 +41,21 @@ class Recorder:
         for address, size in free:
             self.event(-1, address, size)
 
+    def runs(self, text: str) -> "Recorder":
+        """Ops in order, such as ``a +1000:4096, da +2000:512 -1000``: each allocates at addresses (hexadecimal) so many
+        bytes, and frees what it allocated there, or so many bytes from before the step."""
+        for one in text.split(", "):
+            op, *changes = one.split()
+            made: dict[str, list[tuple[int, int]]] = {"+": [], "-": []}
+            for change in changes:
+                place, _, size = change[1:].partition(":")
+                address = int(place, 16)
+                known = next((row[4] for row in reversed(self.rows) if row[1:3] == (1, address)), 0)
+                own = next((size for at, size in made["+"] if at == address), known)
+                made[change[0]].append((address, int(size) if size else own))
+            self.run(op, made["+"], made["-"])
+        return self
+
     def overlapping(self, op: str, allocate: Any, lasts: int) -> None:
         """One op that allocates on a thread of its own and ends long after the next ones began."""
         self.time += 1
@@ -114,13 +129,10 @@ FACTS = TraceFacts(
 
 
 def one_step(start: int = 0) -> Recorder:
-    step = Recorder(start)
-    step.run("a", [(0x1000, 4096)])
-    step.run("b", [(0x9000, 8192)])  # dies before the backward pass
-    step.run("a", [], [(0x9000, 8192)])
-    step.run("da", [(0x20000, 16384)])
-    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
-    return step
+    # The result of b dies before the backward pass.
+    return Recorder(start).runs(
+        "a +1000:4096, b +9000:8192, a -9000, da +20000:16384, dw +30000:1000 -1000 -20000 -30000"
+    )
 
 
 def any_step(actions: list[tuple[int, int]], start: int) -> Recorder:

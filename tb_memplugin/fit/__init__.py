@@ -6,12 +6,14 @@ change with which a training fits into a budget or after a failure. The package'
 and the server's handlers call it, `largest_batch_size` trains with what it says. Pure.
 """
 
-from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, with_advice
+from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, simulated_fixes, with_advice
 from tb_memplugin.fit.cases import Method
-from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, capacity_bytes, checked_conditions
+from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, Interval, capacity_bytes, checked_conditions
 from tb_memplugin.fit.evidence import (
     Demand,
     Evidence,
+    Failure,
+    Ran,
     demand_of,
     demand_sentences,
     describe_demand,

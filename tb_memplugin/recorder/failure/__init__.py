@@ -6,6 +6,7 @@ from tb_memplugin.recorder.failure.failed_allocations import (
     POLL_SECONDS,
     FailureMaps,
     RaisedError,
+    dump_files,
     memory_request,
     raised_errors,
     raised_now,

@@ -16,7 +16,7 @@ from tb_memplugin.schema import MISSING
 MAP = make_map(3, capacity=16 * MIB)
 
 
-def test_verdict_follows_from_the_total_free_bytes() -> None:
+def test_a_verdict_follows_from_the_free_bytes_and_from_what_the_limit_leaves_unless_the_device_refused_it() -> None:
     assert verdict(MAP, 8 * MIB)[0] == "fragmentation"
     assert verdict(MAP, 8 * MIB + 1)[0] == "capacity"
     grown = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
@@ -25,9 +25,6 @@ def test_verdict_follows_from_the_total_free_bytes() -> None:
     refused, reason = verdict(dataclasses.replace(MAP, capacity_bytes=64 * MIB), 12 * MIB)
     assert refused == "capacity" and "another process holds that memory" in reason
     assert verdict(dataclasses.replace(MAP, pool_bytes=None), MIB)[0] is None
-
-
-def test_what_the_limit_leaves_is_free_unless_the_device_refused_it() -> None:
     # 8 MiB are free in the pool of 16 MiB.
     left = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
     cause, reason = verdict(left, 13 * MIB)

@@ -73,7 +73,7 @@ def step_with_neighbors() -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
     return step.events.trace(), start, end
 
 
-def test_events_before_the_first_and_after_the_second_map_are_left_out() -> None:
+def test_events_outside_of_the_maps_are_left_out_and_maps_of_another_time_do_not_match() -> None:
     trace, start, end = step_with_neighbors()
     part = between_maps(trace, start, end)
     assert part.time_ps.tolist() == trace.time_ps[3:7].tolist()
@@ -81,6 +81,11 @@ def test_events_before_the_first_and_after_the_second_map_are_left_out() -> None
     assert part.start_map is start and part.end_map is end
     replay = TraceReplay(part, -1).check
     assert replay == Replay(3, 3, len(end), len(end), int(part.in_use.max()))
+    trace, start, end = step_with_neighbors()
+    for first, second in ((start, None), (None, end), (end, start)):
+        assert between_maps(trace, first, second) is trace
+    assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None  # before the first event
+    assert between_maps(trace, free_regions((BASE, 64 * KIB)), memory_of_another_step()) is trace
 
 
 @pytest.mark.parametrize("missing", range(3, 7))
@@ -91,14 +96,6 @@ def test_a_trace_that_misses_an_event_between_the_maps_has_no_maps(missing: int)
     part = between_maps(dataclasses.replace(trace, **columns), start, end)
     assert len(part) == len(trace) - 1
     assert part.start_map is None and part.end_map is None
-
-
-def test_maps_of_another_time_do_not_match() -> None:
-    trace, start, end = step_with_neighbors()
-    for first, second in ((start, None), (None, end), (end, start)):
-        assert between_maps(trace, first, second) is trace
-    assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None  # before the first event
-    assert between_maps(trace, free_regions((BASE, 64 * KIB)), memory_of_another_step()) is trace
 
 
 def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() -> None:
@@ -165,7 +162,7 @@ def test_a_chunk_of_the_same_bytes_but_another_request_is_not_the_end() -> None:
     assert complete(TraceReplay(part, 0).check)
 
 
-def test_allocations_at_other_addresses_are_counted() -> None:
+def test_allocations_at_other_addresses_and_chunks_that_differ_at_the_end_are_counted() -> None:
     # GIVEN a step whose second request got the higher of two free chunks of equal size
     step = Traced((BASE, 512), (BASE + 4096, 512), (BASE + 8192, 512))
     start = step.map()
@@ -176,9 +173,6 @@ def test_allocations_at_other_addresses_are_counted() -> None:
     part = between_maps(step.events.trace(), start, step.map())
     replay = TraceReplay(part, 1)
     assert replay.check == Replay(addresses=1, of_addresses=2, chunks=3, of_chunks=3, peak_bytes=1024)
-
-
-def test_chunks_that_differ_at_the_end_are_counted() -> None:
     trace, start, end = step_with_neighbors()
     part = between_maps(trace, start, end)
     size = end.bytes.copy()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import MIB, PlainAllocator, free_regions, memory_map
 
-from tb_memplugin.allocator import PoolRules, Simulator, rounded_bytes, rules_of
+from tb_memplugin.allocator import PoolRules, Simulator, rules_of
 from tb_memplugin.schema import IN_USE, MISSING, MemoryMap
 
 KIB = 1024
@@ -134,13 +134,6 @@ def empty() -> MemoryMap:
 def regions(simulator: Simulator) -> list[int]:
     """Their sizes, the first region first: each lies below the ones before it."""
     return simulator.map(empty()).region_bytes.tolist()[::-1]
-
-
-@pytest.mark.parametrize(
-    ("requested", "rounded"), [(0, 256), (1, 256), (256, 256), (257, 512), (128 * MIB - 1, 128 * MIB)]
-)
-def test_requests_are_rounded_up_to_256_bytes(requested: int, rounded: int) -> None:
-    assert rounded_bytes(requested) == rounded
 
 
 def test_a_pool_that_does_not_grow_has_all_of_the_limit_in_one_region() -> None:

@@ -41,6 +41,21 @@ def test_a_leak_is_found_with_its_rate_and_its_beginning(since: int, noise: int)
     assert trend.to_bytes == pytest.approx(values[-1], rel=0.03)
 
 
+def test_the_onset_fits_as_candidates_tried_one_by_one() -> None:
+    random = np.random.default_rng(3)
+    for count in range(45, 240, 13):
+        steps, skipped = np.cumsum(random.integers(1, 40, count)), 5
+        noisy = 300 * MIB + np.maximum(0, np.arange(count) - count // 3) * MIB + random.normal(0, MIB, count)
+        begins, values, errors = steps[skipped:], np.rint(noisy[skipped:]), []
+        for at in range(len(values) - 7):
+            level, run = np.median(values[: at + 1]), begins[at + 1 :] - begins[at]
+            slope = max(0.0, float(np.median((values[at + 1 :] - level) / run)))
+            flat, rising = np.abs(values[: at + 1] - level), np.abs(values[at + 1 :] - level - slope * run)
+            errors.append(flat.sum() + rising.sum())
+        found = trend_module.find_trend(steps, np.rint(noisy).astype(np.int64))
+        assert found is not None and found.since_step == begins[int(np.argmin(errors))]
+
+
 @pytest.mark.parametrize(("rises", "found"), [(3, False), (4, True)])
 def test_a_few_rises_in_a_short_series_are_no_leak(rises: int, found: bool) -> None:
     # GIVEN 40 steps with rises of 20 MiB at regular steps

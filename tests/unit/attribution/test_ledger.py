@@ -17,9 +17,11 @@ from trace_cases import (
     FACTS,
     FLOAT,
     FORWARD_A,
+    FORWARD_B,
     GRADIENT,
     Recorder,
     any_step,
+    attributed,
     graph,
     ledger_of,
     one_step,
@@ -27,13 +29,21 @@ from trace_cases import (
     with_shapes,
 )
 
-from tb_memplugin.attribution import event_chunks
+from tb_memplugin.attribution import StepChunks, ages_after, event_chunks, facts_from_names
 from tb_memplugin.schema import (
+    GRADIENTS,
+    MISSING,
+    OWNER_SOURCES,
     AllocationTrace,
+    Buffer,
+    BufferAllocation,
+    Category,
+    ChunkOwner,
     ConstantFact,
     Earlier,
     HeldTensorGroup,
     Intervals,
+    Module,
     OpFact,
     Snapshot,
     TensorFact,
@@ -62,11 +72,7 @@ def test_an_output_that_no_backward_op_reads_is_not_saved_with_the_others_of_its
         None, "forward", saved_for_backward=True, unread_outputs=(0,), output_shapes=((-1,), (-1, 8)), passes_to=()
     )
     facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, loss=loss))
-    step = Recorder()
-    step.run("a", [(0x1000, 4096)])
-    step.run("loss", [(0x9000, 512), (0xA000, 4096)])
-    step.run("da", [(0x20000, 16384)])
-    step.run("dw", [(0x30000, 1000)], [(0xA000, 4096), (0x1000, 4096), (0x9000, 512)])
+    step = Recorder().runs("a +1000:4096, loss +9000:512 +a000:4096, da +20000:16384, dw +30000:1000 -a000 -1000 -9000")
     trace = step.trace()
     known = with_shapes(trace, {1: ("[128]", FLOAT), 2: ("[128,8]", FLOAT)})
     saved = {row.layer: row.bytes for row in ledger_of(known, facts).saved_for_backward}
@@ -103,8 +109,7 @@ def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:
 
 def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
     def found(between: bool) -> str:
-        step = Recorder()
-        step.run("a", [(0x1000, 256)])
+        step = Recorder().runs("a +1000:256")
         step.event(1, 0x9000, 8192)
         step.event(1, 0x20000, 65536, "unknown")  # the peak
         if between:
@@ -118,11 +123,9 @@ def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
 
 def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> None:
     # GIVEN a suspended op of a frozen layer, with a result that is not saved, until after the backward pass
-    step = Recorder()
-    step.run("a", [(0x1000, 4096)])
+    step = Recorder().runs("a +1000:4096")
     step.overlapping("b", [(0x9000, 8192)], lasts=100)
-    step.run("da", [(0x20000, 16384)])
-    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
+    step.runs("da +20000:16384, dw +30000:1000 -1000:4096 -20000 -30000")
     step.time += 100
     step.run("unknown", [], [(0x9000, 8192)])
     snapshot = ledger_of(step.trace(), FACTS)
@@ -142,11 +145,9 @@ def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() 
 
 def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs() -> None:
     # GIVEN an older batch that the backward pass reads, an older prefetched one, and one that the window receives
-    step = Recorder(2 * 8192 + 4096)
-    step.run("a", [(0x1000, 4096)])
+    step = Recorder(2 * 8192 + 4096).runs("a +1000:4096")
     step.event(1, 0xC0000, 8192, "SameWorkerRecvDone")
-    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
-    step.run("unknown", [], [(0xA0000, 8192), (0xB0000, 4096)])
+    step.runs("da +20000:16384 -90000:8192 -1000:4096, unknown -a0000:8192 -b0000:4096")
     snapshot = ledger_of(step.trace(), FACTS)
     assert (rows(snapshot)[None, "inputs"], rows(snapshot)[None, "unattributed"]) == (3 * 8192, 4096)
     assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
@@ -158,8 +159,7 @@ def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(address: int,
     chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000), (0xC0000, 4096, 4096)]
     start = memory_map(chunks, [(0x90000, 1 << 20)])
     fed = TensorFact("inputs", size, address)
-    step = Recorder(start.in_use_bytes)
-    step.run("a", [(0x1000, 4096)])
+    step = Recorder(start.in_use_bytes).runs("a +1000:4096")
     trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
     found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(fed,))))
     assert (found[None, "inputs"], found[None, "unattributed"]) == (2 * 8192, 8000 + 4096)
@@ -173,8 +173,7 @@ def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(address: int,
 def test_a_value_that_is_about_to_replace_a_variable_outside_an_optimizer_is_a_temporary() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(add=OpFact(None, "other")), variables=(variable,))
-    step = Recorder(2048)
-    step.run("add", [(0x8000, 2048)], [(0x100, 2048)])
+    step = Recorder(2048).runs("add +8000:2048 -100:2048")
     assert rows(ledger_of(step.trace(), facts)) == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
 
 
@@ -186,11 +185,7 @@ def test_all_that_a_pass_over_another_one_reads_is_saved_though_never_in_use_at_
     }
     step = Recorder()
     for _ in range(2):  # two steps in one window
-        step.run("layer", [(0x1000, 512)])
-        step.run("outer", [(0x2000, 256)], [(0x1000, 512)])
-        step.run("inner", [(0x3000, 1024)])
-        step.run("layer", [(0x1000, 512)])
-        step.run("outer", [], [(0x1000, 512), (0x2000, 256), (0x3000, 1024)])
+        step.runs("layer +1000:512, outer +2000:256 -1000, inner +3000:1024, layer +1000:512, outer -1000 -2000 -3000")
     saved = ledger_of(step.trace(), TraceFacts(graphs=graph(**facts))).saved_for_backward
     # The first result is freed before the second one is there; the third one outlives neither.
     assert {row.layer: row.bytes for row in saved} == {"m/a": 512, "m/b": 1024}
@@ -206,25 +201,19 @@ def test_trace_with_missing_events_only_has_owners_of_older_chunks() -> None:
     assert any("misses events" in sentence for sentence in snapshot.not_available)
 
 
-def test_variables_that_do_not_fit_into_the_bytes_in_use_have_no_rows() -> None:
+def test_variables_that_do_not_fit_and_a_step_that_frees_more_than_was_in_use_have_no_owners() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 10_000_000, "GPU:0", 0x100, 0x100)
     snapshot = ledger_of(one_step(start=4096).trace(), TraceFacts(variables=(variable,)))
     # The rounding of a new gradient is known although its owner is unknown.
     assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes - 24, (None, "rounding"): 24}
-
-
-def test_a_step_that_frees_more_than_was_in_use_has_no_owners() -> None:
-    step = Recorder(4096)
-    step.run("a", [(0x1000, 16384)])
-    step.run("b", [], [(0x90000, 8192)])
+    step = Recorder(4096).runs("a +1000:16384, b -90000:8192")
     snapshot = ledger_of(step.trace(), FACTS)
     assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes}
     assert any("owners are unknown" in sentence for sentence in snapshot.not_available)
 
 
 def test_freeing_a_free_chunk_is_a_contradiction_and_an_older_one_is_none() -> None:
-    step = Recorder(4096)
-    step.run("a", [(0x2000, 512)], [(0x1000, 4096)])
+    step = Recorder(4096).runs("a +2000:512 -1000:4096")
     found = event_chunks(step.trace())
     assert (found.birth.tolist(), found.death.tolist(), found.unmatched_frees) == ([0, -1], [2, 1], 0)
     step.run("a", [], [(0x1000, 4096)])
@@ -253,9 +242,7 @@ def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], s
 )
 def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(backward, held_by, category) -> None:
     # GIVEN a layer's result that outlives an eager step, with a backward pass of the given span
-    step = Recorder()
-    step.run("MatMul", [(0x1000, 4096)])
-    step.run("MatMul", [(0x9000, 1024)], [(0x9000, 1024)])
+    step = Recorder().runs("MatMul +1000:4096, MatMul +9000:1024 -9000")
     trace = step.trace()
     first, second = trace.ops.start_ps.tolist()
     spans = np.asarray([(0, first - 1, first + 1, 0), (0, second - 1, second + 2, 1)], np.int64).T
@@ -326,8 +313,7 @@ def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
 
 def constants_step(*sizes: int) -> AllocationTrace:
     """A step in which TensorFlow allocates chunks without an op that stay, beside the layer's."""
-    step = Recorder()
-    step.run("layer", [(0x1000, 512)])
+    step = Recorder().runs("layer +1000:512")
     for number, size in enumerate(sizes):
         step.event(1, 0x100000 * (number + 1), size)
     return step.trace()
@@ -382,9 +368,7 @@ def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> 
         "buffer:0#7", "other_state", None, None, 4096, "GPU:0", 0x100, 0x100, (1024,), "float32", False
     )
     dense = OpFact("m/a", "update", is_gradient=True, gradient_of="m/a", made_dense=True, output_shapes=((512,),))
-    step = Recorder(4096)
-    step.run("dense", [(0x2000, 2048)])
-    step.run("dense", [], [(0x2000, 2048)])
+    step = Recorder(4096).runs("dense +2000:2048, dense -2000")
     snapshot = ledger_of(step.trace(), TraceFacts(graphs=graph(dense=dense), variables=(buffer,)))
     assert rows(snapshot) == {(None, "other_state"): 4096, ("m/a", "weight_gradients"): 2048}
     assert [(group.bytes, group.shape, group.held_by, group.category) for group in snapshot.held_tensors] == [
@@ -396,7 +380,418 @@ def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> 
 def test_a_gradient_that_the_loop_still_refers_to_is_its_layers() -> None:
     gradient = OpFact("m/a", "backward", is_gradient=True, gradient_of="m/a")
     held = TensorFact("held_tensors", 4096, 0x1000, (1024,), "float32", HISTORY)
-    step = Recorder()
-    step.run("gradient", [(0x1000, 4096)])
+    step = Recorder().runs("gradient +1000:4096")
     facts = TraceFacts(graphs=graph(gradient=gradient), tensors_at_end=(held,))
     assert rows(ledger_of(step.trace(), facts)) == {("m/a", "weight_gradients"): 4096}
+
+
+def variable(address: int | None, size: int) -> VariableFact:
+    return VariableFact(f"v{address}", "weights", "m/a", True, size, "GPU:0", address, address)
+
+
+def tensor(address: int, size: int) -> TensorFact:
+    return TensorFact("inputs", size, address)
+
+
+def step_from(in_use: int) -> AllocationTrace:
+    step = Recorder(in_use).runs("a +20000:100 -9000:2000")
+    return step.trace()
+
+
+def chunks_of(trace: AllocationTrace, facts: TraceFacts) -> StepChunks:
+    chunks = attributed(trace, facts).chunks
+    assert chunks is not None
+    return chunks
+
+
+def old(found: StepChunks) -> dict[int, tuple[int, int]]:
+    """Address to (bytes, requested bytes) of the older chunks."""
+    rows = np.flatnonzero(found.birth == -1)
+    columns = (found.address[rows], found.allocated[rows], found.requested[rows])
+    return {
+        address: (size, asked) for address, size, asked in zip(*(column.tolist() for column in columns), strict=True)
+    }
+
+
+def test_with_a_map_every_chunk_in_use_is_known_with_its_sizes() -> None:
+    chunks = [(0x1000, 4096, 3000), (0x9000, 2048, 1999), (0xA000, 1024, MISSING), (0xB000, 256, 1)]
+    start = memory_map(chunks, [(0, 1 << 20)])
+    trace = dataclasses.replace(step_from(6400), start_map=start, end_map=start)
+    # GIVEN variables at other addresses, with other sizes
+    found = chunks_of(trace, TraceFacts(variables=(variable(0x1000, 4000), variable(0x70000, 100))))
+    assert old(found) == {0x1000: (4096, 3000), 0x9000: (2048, 1999), 0xB000: (256, 1)}
+    assert int(found.allocated[found.live(0)].sum()) == start.in_use_bytes
+    assert found.death[found.address == 0x9000].tolist() == [1]
+    assert found.death[found.address == 0xB000].tolist() == [len(trace)]
+
+
+def test_without_a_map_known_chunks_have_their_rounded_requests_once_and_tensors_that_do_not_fit_none() -> None:
+    facts = TraceFacts(variables=(variable(0x1000, 3000), variable(None, 50)), tensors=(tensor(0x5000, 300),))
+    assert old(chunks_of(step_from(1 << 20), facts)) == {
+        0x9000: (2048, 2000),
+        0x1000: (3072, 3000),
+        0x5000: (512, 300),
+    }
+    # GIVEN two variables and a tensor that share one buffer, and a variable whose buffer the step frees
+    facts = TraceFacts(
+        variables=(variable(0x1000, 3000), variable(0x1000, 3000), variable(0x9000, 1500)),
+        tensors=(tensor(0x1000, 3000),),
+    )
+    assert old(chunks_of(step_from(1 << 20), facts)) == {0x9000: (2048, 2000), 0x1000: (3072, 3000)}
+    facts = TraceFacts(variables=(variable(0x1000, 3000),), tensors=(tensor(0x5000, 300), tensor(0x6000, 100)))
+    fits = 2048 + 3072 + 512 + 256
+    assert set(old(chunks_of(step_from(fits), facts))) == {0x9000, 0x1000, 0x5000, 0x6000}
+    assert set(old(chunks_of(step_from(fits - 1), facts))) == {0x9000, 0x1000}
+    assert set(old(chunks_of(step_from(2048 + 3072 - 1), facts))) == {0x9000, 0x5000, 0x6000}
+
+
+def test_chunks_of_the_map_have_the_owners_of_the_step_at_its_moment() -> None:
+    # GIVEN a variable's chunk, one without an owner, and a step that allocates two and frees one of them
+    at_start = [(0x100, 256, 200), (0x200, 512, MISSING), (0x400, 512, MISSING), (0x800, 512, 500)]
+    regions = [(0x100, 0x900)]
+    start = memory_map([*at_start, (0x600, 512, MISSING)], regions)
+    end = memory_map([*at_start[:2], (0x400, 512, 450), *at_start[3:], (0x600, 512, MISSING)], regions)
+    step = Recorder(256 + 512)
+    step.event(1, 0x400, 450, "a", "output")
+    step.event(1, 0x200, 500, "a", "output")
+    step.event(-1, 0x200, 500)
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=end)
+    facts = TraceFacts(graphs=graph(a=OpFact("m/a", "forward", True)), variables=(variable(0x100, 200),))
+    made = attributed(trace, facts)
+    ages = {(0x100, 256): 3, (0x800, 256): 1}
+    owned = made.map(ages, 0)
+    weights, saved = ChunkOwner("m/a", "weights", True), ChunkOwner("m/a", "activations", None)
+    owners = [owned.owners[owner] if owner >= 0 else None for owner in owned.owner.tolist()]
+    by_address = dict(zip(owned.address.tolist(), zip(owners, owned.source, owned.since, strict=True), strict=True))
+    source = OWNER_SOURCES.index
+    assert by_address[0x100] == (weights, source("variable"), 3)
+    assert by_address[0x400] == (saved, source("trace"), 0)
+    assert by_address[0x800] == (None, source("none"), MISSING)  # of another size: its age is not that chunk's
+    assert (owned.step, owned.phase) == (0, "train")
+    assert made.map(ages, -1).owner.tolist().count(-1) == len(start) - 1
+    assert (made.map(ages).owner >= 0).sum() == 3  # at the peak
+
+
+def test_ages_of_chunks_continue_from_step_to_step() -> None:
+    columns = ([0x100, 0x400, 0x800, 0xC00], [256, 512, 512, 256], [200, 500, 500, 100], [-1, 0, -1, 1], [3, 2, 3, 3])
+    owners = (ChunkOwner("m/a", "weights", True),)
+    chunks = StepChunks(7, "train", *map(np.asarray, columns), np.zeros(4, np.int64), owners, 3, {})
+    ages = ages_after({(0x100, 256): 3, (0xC00, 256): 3}, chunks)
+    assert ages == {(0x100, 256): 3, (0x800, 512): 7, (0xC00, 256): 7}
+
+
+def ledger_of_op(name: str, **ops: OpFact) -> dict[tuple[str | None, str], int]:
+    step = Recorder()
+    step.run(name, [(0x1000, 4096)])
+    return rows(ledger_of(step.trace(), TraceFacts(graphs=graph(**ops))))
+
+
+def test_an_op_that_the_graph_optimizer_rewrote_is_the_op_that_it_replaces_but_a_term_of_a_sum_is_not() -> None:
+    # GIVEN a product whose buffer another op reuses, for a result that the backward pass reads
+    folded = "m/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul"
+    product = OpFact("m", "forward", passes_to=("m/Reshape",))
+    assert ledger_of_op(folded, m__MatMul=product, m__Reshape=FORWARD_A) == {("m", "activations"): 4096}
+    leaf = "m/ArithmeticOptimizer/AddOpsRewrite_Leaf_1_add_2"
+    assert ledger_of_op(leaf, m__add_2=FORWARD_A) == {("m/a", "workspace"): 4096}
+
+
+NAMES = {
+    "PartitionedCall/net/dense/MatMul": ("net/dense", "forward"),
+    "StatefulPartitionedCall_1/net/dense/BiasAdd": ("net/dense", "forward"),
+    "gradient_tape/net/dense/MatMul/MatMul_1": ("net/dense", "backward"),
+    "net/gradients/net/dense/BiasAdd_grad": ("net/dense", "backward"),
+    "gradient_tape/unknown/Sum": (None, "backward"),
+    "adam/dense/mul": (None, "update"),
+    "RMSprop_2/Square": (None, "update"),
+    "compile_loss/mse/Square": (None, "forward"),
+    "gradient_tape/compile_loss/mse/Mul": (None, "backward"),
+    "Iterator/Next": (None, "forward"),
+    "AddN": (None, "other"),
+}
+"""Layer and pass by the name of an op."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scope_is_the_layer_unless_it_is_of_the_program(name: str) -> None:
+    recorder = Recorder()
+    for number, op in enumerate(NAMES):
+        recorder.run(op, [(4096 * number, 256)])
+    facts = facts_from_names(recorder.trace())
+    (graph,) = facts.graphs
+    assert graph.ops[name] == OpFact(*NAMES[name])
+    assert graph.root and "made without the recorder" in facts.notes[0] and facts.mode == "graph"
+
+
+READS_DA = dataclasses.replace(BACKWARD, gradient_inputs=("da",))
+OPS = {
+    "a": FORWARD_A,
+    "da": BACKWARD,
+    "moved": READS_DA,
+    "product": dataclasses.replace(BACKWARD, gradient_inputs=("moved",)),
+    "dw": dataclasses.replace(GRADIENT, gradient_inputs=("product",)),
+}
+SOURCE = TraceFacts(trainable=FACTS.trainable, graphs=graph(**OPS))
+
+
+def reordered(*order: str, executed: bool = True, before_backward: bool = False) -> set[str]:
+    """The backward ops of a step of which no result counts as a gradient: they began before what they depend on."""
+    step = Recorder()
+    for place, name in enumerate(order):
+        if executed:
+            step.run(name, [(0x10000 * (place + 1), 4096)])
+        else:
+            step.event(1, 0x10000 * (place + 1), 4096, name, "output")
+    for place, _ in enumerate(order):
+        step.event(-1, 0x10000 * (place + 1), 4096)
+    chunks = attributed(step.trace(), dataclasses.replace(SOURCE, before_backward=before_backward)).chunks
+    category = {birth: chunks.owners[owner].category for birth, owner in zip(chunks.birth, chunks.owner, strict=True)}
+    backward = {"da", "moved", "product", "dw"} & chunks.ops.keys()
+    return {op for op in backward if all(category[birth] not in GRADIENTS for birth in chunks.ops[op])}
+
+
+@pytest.mark.parametrize("executed", [True, False])
+def test_backward_op_that_began_before_all_its_inputs_is_reordered(executed: bool) -> None:
+    assert reordered("moved", "a", "da", "product", "dw", executed=executed) == {"moved"}
+    assert reordered("a", "da", "moved", "product", "dw", executed=executed) == set()
+    # The input was moved, as casts are.
+    assert reordered("a", "da", "product", "moved", "dw", executed=executed) == set()
+    # The trace begins within a step.
+    assert reordered("moved", "product", "dw", "a", "da", "moved", "product", "dw", executed=executed) == set()
+
+
+def test_in_a_forward_pass_that_failed_the_inputs_of_a_reordered_op_never_ran() -> None:
+    assert reordered("a", "moved", before_backward=True) == {"moved"}
+    assert reordered("a", "moved") == set()
+    # AND in the steps before it, they ran later
+    assert reordered("moved", "a", "da", "product", "dw", "moved", "a", before_backward=True) == {"moved"}
+    assert reordered("a", "da", "moved", "product", "dw", "a", before_backward=True) == set()
+
+
+@pytest.mark.parametrize("before_backward", [True, False])
+def test_what_a_forward_pass_that_failed_holds_is_no_gradient(before_backward: bool) -> None:
+    step = Recorder().runs("a +1000:4096, da +20000:16384, dw +40000:1000")
+    facts = dataclasses.replace(SOURCE, interrupted=True, before_backward=before_backward)
+    found = rows(ledger_of(step.trace(), facts))
+    gradients = sum(size for (_, category), size in found.items() if category in GRADIENTS)
+    assert gradients == (0 if before_backward else 16384 + 1000)
+    workspace = sum(size for (_, category), size in found.items() if category == "workspace")
+    assert workspace >= (16384 + 1000 if before_backward else 0)
+
+
+def test_reordered_op_that_the_backward_pass_reads_is_saved_for_it() -> None:
+    step = Recorder().runs(
+        "moved +9000:8192, a +1000:4096, da +20000:16384 -1000, product +30000:512 -9000 -20000, "
+        "dw +40000:1000 -30000 -40000"
+    )
+    snapshot = ledger_of(step.trace(), SOURCE)
+    assert rows(snapshot)["m/a", "activations"] == 4096 + 8192
+    assert sum(row.bytes for row in snapshot.saved_for_backward) == 4096 + 8192
+
+
+RELAYOUT = "dw-0-TransposeNHWCToNCHW-LayoutOptimizer"
+NOTHING = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
+
+
+def unseen_step() -> Recorder:
+    """The input's copy for a weight's gradient is made first; forward, backward."""
+    step = Recorder()
+    step.run(RELAYOUT, [(0x80000, 2048)])
+    step.runs(
+        "a +1000:4096, b +9000:8192, a -9000, da +20000:16384, "
+        "da-1-TransposeNHWCToNCHW-LayoutOptimizer +50000:512 -50000, dw +30000:1000 -1000 -80000:2048 -20000 -30000"
+    )
+    return step
+
+
+def on_accelerator(step: Recorder) -> AllocationTrace:
+    return dataclasses.replace(step.trace(), ops=NOTHING)
+
+
+def test_forward_pass_ends_at_its_last_allocation_without_op_executions() -> None:
+    snapshot = ledger_of(on_accelerator(unseen_step()), FACTS)
+    held = {row.layer: row.bytes for row in snapshot.saved_for_backward}
+    assert held == {"m/a": 4096 + 2048}
+    assert rows(snapshot)["m/a", "activations"] == 4096 + 2048
+    assert rows(snapshot)["m/a", "weight_gradients"] == 1000
+
+
+def categories_by_op(trace: AllocationTrace, facts: TraceFacts) -> dict[str, Category]:
+    chunks = attributed(trace, facts).chunks
+    by_birth = dict(zip(chunks.birth.tolist(), chunks.owner.tolist(), strict=True))
+    return {op: chunks.owners[by_birth[births[0]]].category for op, births in chunks.ops.items()}
+
+
+def test_copies_in_another_layout_made_in_the_backward_pass() -> None:
+    copy, result = "da-1-TransposeNHWCToNCHW-LayoutOptimizer", "dw-0-0-TransposeNCHWToNHWC-LayoutOptimizer"
+    step = unseen_step()
+    step.run(result, [(0x60000, 512)])
+    trace = on_accelerator(step)
+    found = categories_by_op(trace, FACTS)
+    assert (found[copy], found[result]) == ("activation_gradients", "weight_gradients")
+    # BUT a copy of what the op reads of the forward pass is a temporary
+    reads_forward = {**FACTS.graphs[0].ops, "da": dataclasses.replace(BACKWARD, forward_inputs=(1,))}
+    assert categories_by_op(trace, dataclasses.replace(FACTS, graphs=graph(**reads_forward)))[copy] == "workspace"
+
+
+def received(*senders: str, beside: tuple[str, ...] = ()) -> AllocationTrace:
+    """A device receives a tensor while `senders` send and the ops `beside` run."""
+    step = Recorder()
+    for op in (*senders, *beside):
+        step.run(op, [])
+    step.event(1, 0x70000, 4096, "SameWorkerRecvDone", "dynamic")
+    trace = step.trace()
+    sent = {f"{sender}:Type": f"{sender}:_Send" for sender in senders}
+    strings = tuple(sent.get(text, text) for text in trace.strings)
+    return dataclasses.replace(trace, strings=strings)
+
+
+@pytest.mark.parametrize(
+    ("senders", "beside"),
+    [
+        (("IteratorGetNext/_3",), ()),  # by the host
+        (("placeholder/_7", "placeholder_1/_5"), ("MultiDeviceIteratorFromStringHandle",)),
+        ((), ("RemoteCall",)),  # a data set on the device
+    ],
+)
+def test_a_batch_that_was_sent_is_input(senders: tuple[str, ...], beside: tuple[str, ...]) -> None:
+    assert rows(ledger_of(received(*senders, beside=beside), FACTS)) == {(None, "inputs"): 4096}
+
+
+def test_a_batch_that_a_custom_loop_passes_to_a_function_is_input_unless_something_else_was_sent_too() -> None:
+    # Seen on a GPU: the function's arguments are sent from the host one by one.
+    own = dataclasses.replace(FACTS.graphs[0], arguments=frozenset({"inputs", "classes"}))
+    sent = received("inputs/_3", "classes/_1")
+    assert rows(ledger_of(sent, dataclasses.replace(FACTS, graphs=(own,)))) == {(None, "inputs"): 4096}
+    # Of a function that the program calls itself, or beside a layer's result, it may be anything.
+    inner = dataclasses.replace(own, root=False)
+    for trace, graph_facts in ((sent, inner), (received("inputs/_3", "layer/Cast/_5"), own)):
+        assert (None, "inputs") not in rows(ledger_of(trace, dataclasses.replace(FACTS, graphs=(graph_facts,))))
+    for senders in (("IteratorGetNext/_3", "layer/Cast/_5"), ("placeholder/_7",), ()):
+        assert (None, "inputs") not in rows(ledger_of(received(*senders), FACTS))
+
+
+def buffer(op: str, size: int, start: int, end: int, offset: int, *readers: str, **more: bool) -> Buffer:
+    return Buffer((op,), readers, offset, size, start, end, more.get("named", True), False, more.get("constant", False))
+
+
+def test_buffer_assignment_with_recomputation_in_the_backward_pass() -> None:
+    buffers = (
+        buffer("a", 400, 0, 9, 0, "b", "da"),
+        buffer("b", 100, 1, 5, 400, "da"),
+        buffer("da", 50, 2, 8, 500, "b"),  # has the name of what was fused into it, but forward ops read it
+        buffer("a", 30, 2, 9, 550, "da", constant=True),
+        buffer("b", 5, 3, 3, 580),
+        buffer("b", 5, 4, 4, 580),
+        buffer("da", 70, 5, 6, 600, "dw"),
+        buffer("dw", 10, 6, 9, 700, "update"),
+        buffer("b", 20, 7, 8, 720, "dw"),  # again
+        buffer("da", 40, 8, 9, 740, "dw"),
+    )
+    facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, update=OpFact("m/a", "update")))
+    module = Module("inference_train_1__", "train", (BufferAllocation(1024, False, buffers),))
+    snapshot = ledger_of(allocating(1024, modules=(module,)), facts)
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 50 + 400, "m/b": 100}
+    assert rows(snapshot) == {
+        ("m/a", "activations"): 50 + 400,
+        ("m/b", "activations"): 100,
+        ("m/a", "activation_gradients"): 70,
+        ("m/a", "workspace"): 30,
+        (None, "workspace"): 1024 - 580 - 70,
+    }
+
+
+def allocating(*sizes: int, modules: tuple[Module, ...], op: str | None = None) -> AllocationTrace:
+    """A step that requests these bytes without an op's name, as compiled modules do, or with their function's."""
+    step = Recorder()
+    for number, size in enumerate(sizes, 1):
+        step.event(1, 0x10000 * number, size, op)
+    return dataclasses.replace(step.trace(), modules=modules)
+
+
+def test_temporaries_of_a_module_that_one_op_runs_are_workspace() -> None:
+    # GIVEN a module of one layer's ops and one of a step, with buffers of unknown ops
+    unknown = buffer("pad", 512, 0, 3, 0)
+    inside = (unknown, buffer("da", 100, 1, 3, 512))
+    facts = TraceFacts(graphs=graph(b=FORWARD_B, da=BACKWARD))
+
+    def unattributed(*buffers: Buffer) -> int:
+        planned = BufferAllocation(1024, False, buffers), BufferAllocation(512, True, (unknown,))
+        trace = allocating(1024, 512, modules=(Module("a_inference__conv_xla_1__.1", "", planned),))
+        return rows(ledger_of(trace, facts)).get((None, "unattributed"), 0)
+
+    assert unattributed(*inside) == 512  # of the result
+    assert unattributed(*inside, buffer("b", 200, 2, 3, 612)) == 2 * 512
+
+
+def test_the_line_of_a_result_is_that_of_the_buffer_which_its_allocation_ends_with() -> None:
+    # GIVEN a result, in whose allocation a temporary lies before it, and a result that borrows a neighbor's name
+    temporary, result = buffer("a", 512, 0, 2, 0), buffer("b", 512, 3, 9, 0)
+    borrowed = buffer("b", 1024, 3, 9, 0, named=False)
+    planned = (BufferAllocation(512, True, (temporary, result)), BufferAllocation(1024, True, (borrowed,)))
+    ops = {op: OpFact("m/a", "forward", line=line) for op, line in (("a", "train.py:1"), ("b", "train.py:2"))}
+    trace = allocating(512, 1024, modules=(Module("a_train__.1", "", planned),))
+    # THEN older tensors like these, which Python holds, have their lines
+    new, old = (
+        tuple(TensorFact("held_tensors", size, at + size, (size,), "int8", "list") for size in (512, 1024))
+        for at in (0x10000 - 512, 0x900000)
+    )
+    new = (new[0], dataclasses.replace(new[1], address=0x20000))
+    trace = dataclasses.replace(trace, start_in_use=1536, in_use=trace.in_use + 1536)
+    facts = TraceFacts(graphs=graph(**ops), tensors=old, tensors_at_end=new)
+    assert [(group.bytes, group.line) for group in ledger_of(trace, facts).held_tensors] == [
+        (1024, None),
+        (512, "train.py:2"),
+    ]
+
+
+def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader() -> None:
+    # GIVEN modules with results of four sizes and unknown layers
+    sizes = {"activations": 1024, "workspace": 2048, "activation_gradients": 4096, "weight_gradients": 8192}
+    planned = tuple(BufferAllocation(size, True, (buffer("convolution", size, 0, 1, 0),)) for size in sizes.values())
+    facts = dataclasses.replace(
+        FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, up=OpFact("m/a", "update"))
+    )
+    places = {category: 0x10000 * number for number, category in enumerate(sizes, 1)}
+
+    step = Recorder().runs("a +1000:256")
+    for category in ("activations", "workspace"):
+        step.event(1, places[category], sizes[category])
+    step.run("b", [(0x3000, 256)], [(places["workspace"], sizes["workspace"])])
+    step.run("da", [(0x2000, 256)])
+    for category in ("activation_gradients", "weight_gradients"):
+        step.event(1, places[category], sizes[category])
+    for category, reader in (("activations", "da"), ("activation_gradients", "da"), ("weight_gradients", "up")):
+        step.run(reader, [], [(places[category], sizes[category])])
+    trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", planned),))
+    chunks = attributed(trace, facts).chunks
+    columns = zip(chunks.requested.tolist(), chunks.owner.tolist(), strict=True)
+    found = {size: chunks.owners[owner].category for size, owner in columns}
+    assert {category: found[size] for category, size in sizes.items()} == {category: category for category in sizes}
+
+
+@pytest.mark.parametrize(("others", "mode"), [(4096, "graph"), (1024, "xla")])
+def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: str) -> None:
+    # GIVEN one compiled op, as Keras's grouped convolutions are in graph mode, beside other results
+    planned = BufferAllocation(2048, False, (buffer("a", 2048, 0, 1, 0),))
+    step = Recorder()
+    step.run("b", [(0x1000, others)])
+    step.event(1, 0x8000, 2048)
+    trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),))
+    facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
+    snapshot = ledger_of(trace, facts)
+    assert snapshot.mode == mode and "XLA allocates their 2048 bytes" in snapshot.not_available[-1]
+
+
+def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:
+    # GIVEN a profile with the module of an earlier training, which also requests 43,008 bytes
+    modules = tuple(
+        Module(f"{name}.9", name, (BufferAllocation(43_008, False, (buffer(op, 43_008, 0, 1, 0),)),))
+        for name, op in (("earlier", "a"), ("step", "b"))
+    )
+    facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B))
+
+    def layers(function: str, size: int = 43_008) -> set[str | None]:
+        return {layer for layer, _ in rows(ledger_of(allocating(size, modules=modules, op=function), facts))}
+
+    assert (layers("__inference_step_631"), layers("__inference_earlier_7")) == ({"m/b"}, {"m/a"})
+    assert layers("__inference_other_7") == layers("__inference_step_631", 43_264) == {None}

@@ -189,9 +189,7 @@ def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none() -> 
     def worked_steps(count: int) -> Timeline:
         step = Recorder()
         for _ in range(count):
-            step.run("a", [(0x1000, 4096)])
-            step.run("da", [(0x20000, 16384)], [(0x1000, 4096), (0x20000, 16384)])
-            step.run("up", [(0x70000, 256)], [(0x70000, 256)])
+            step.runs("a +1000:4096, da +20000:16384 -1000 -20000, up +70000:256 -70000")
         trace = step.trace()
         taken, snapshot = worked(trace, STEP_FACTS)
         check(taken, snapshot, trace)
@@ -338,11 +336,7 @@ def test_an_event_without_a_shape_has_that_of_the_ops_output() -> None:
     two = OpFact("m/a", "forward", output_shapes=((32, 32), (1024,)), output_dtypes=("float32", "float32"))
     ops = {"a": OpFact("m/a", "forward", **outputs), "b": OpFact("m/b", "forward", **outputs), "two": two}
     facts = dataclasses.replace(FACTS, graphs=graph(**ops))
-    step = Recorder()
-    step.run("a", [(0x1000, 4096)])
-    step.run("b", [(0x9000, 4096)])
-    step.run("b", [(0x19000, 1024), (0x29000, 2048)])
-    step.run("two", [(0x39000, 4096)])
+    step = Recorder().runs("a +1000:4096, b +9000:4096, b +19000:1024 +29000:2048, two +39000:4096")
     assert shapes_of(step.trace(), facts) == [None] * 5
     # THEN with the recorded batch, the output of exactly these bytes is the one
     known, mask = TensorShape((16, 64), "float32"), TensorShape((16, 64), "bool")

@@ -16,12 +16,18 @@ from tb_memplugin.fit.segments import RECOMPUTED, units_of
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
 
 
-def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
+def test_a_budget_of_the_recorded_range_needs_no_change_and_where_nothing_fits_the_least_peak_is_said(run) -> None:
     plan = tb_memplugin.plan(run, budget="1TiB")
     least = tb_memplugin.plan(run, budget=plan.high_bytes)
     assert (least.fits, least.segments, least.accumulation, least.code) == (True, (), 1, "")
     assert "plan: no change: fits as recorded" in str(least)
     assert tb_memplugin.plan(run, budget=plan.high_bytes - 1).options[0].fits is False
+    plan = tb_memplugin.plan(run, budget="1MiB")  # less than the weights
+    assert plan.fits is False and plan.code == ""
+    least = min(plan.options, key=lambda option: option.high_bytes)
+    assert plan.peak_bytes == least.peak_bytes
+    assert f"The smallest peak that was found is {format_bytes(least.peak_bytes)}" in plan.sentences[0]
+    assert "plan: none of the simulated changes fits" in str(plan)
 
 
 @pytest.mark.parametrize("share", [0.7, 0.5])
@@ -56,15 +62,6 @@ def test_a_run_that_recomputes_is_to_be_recorded_without_that_also_where_nothing
     assert needed.startswith("As recorded") and withheld.startswith("Unknown")
     # THEN a recording that could be simulated would have no plan either, unless it is another one
     assert anew == ([RECOMPUTED] if recomputed else [])
-
-
-def test_where_nothing_fits_the_plan_says_the_smallest_peak(run: Run) -> None:
-    plan = tb_memplugin.plan(run, budget="1MiB")  # less than the weights
-    assert plan.fits is False and plan.code == ""
-    least = min(plan.options, key=lambda option: option.high_bytes)
-    assert plan.peak_bytes == least.peak_bytes
-    assert f"The smallest peak that was found is {format_bytes(least.peak_bytes)}" in plan.sentences[0]
-    assert "plan: none of the simulated changes fits" in str(plan)
 
 
 def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak(stored: Run) -> None:

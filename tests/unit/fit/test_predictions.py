@@ -1,22 +1,43 @@
 """Predictions from a small recorded training, whose other sizes are made by the same program."""
 
 import dataclasses
+import re
 import sys
 from collections.abc import Sequence
 from types import FrameType
 
 import numpy as np
 import pytest
+import requests_cases
 from reading_cases import DEVICE, MIB, make_oom
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
-from tb_memplugin.fit import Conditions, Evidence, Predictor, Reproduced, recorded_program, reproduce
-from tb_memplugin.fit.advice import simulated_fixes
-from tb_memplugin.fit.conditions import Interval
-from tb_memplugin.fit.evidence import Failure, Ran
-from tb_memplugin.fit.predictor import RESERVE
-from tb_memplugin.fit.simulation import exploratory_rows
-from tb_memplugin.schema import UNKNOWN_POWER, Layer, StepRequests, recorded_precision
+import tb_memplugin
+from tb_memplugin.fit import (
+    Conditions,
+    Evidence,
+    Failure,
+    Interval,
+    Predictor,
+    Ran,
+    Reproduced,
+    advice,
+    recorded_program,
+    reproduce,
+    simulated_fixes,
+    with_advice,
+)
+from tb_memplugin.schema import (
+    FIX_KINDS,
+    UNKNOWN_POWER,
+    Fix,
+    Layer,
+    Oom,
+    Run,
+    StepRequests,
+    format_bytes,
+    recorded_precision,
+)
 
 TRACED = make_traced()
 STEPS = tuple(one.requests for one in TRACED.values())
@@ -196,19 +217,16 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     program = Program(CAPACITY)
     steps = [program.step(step, first=not step, explored=0 if step else 100 * MIB).requests for step in range(3)]
     on_gpu = tuple(dataclasses.replace(one, device="GPU:0") for one in steps)
-    tried = exploratory_rows(on_gpu[0], on_gpu[1:])
-    assert sorted(on_gpu[0].requested[list(tried)].tolist()) == [1000] * 3 + [100 * MIB] * 3
     capacity = 64 * MIB
     assert Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).passes(BATCH, capacity)
     within = Conditions(capacity_bytes=capacity)
     largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(within)
     assert largest and predictor().largest_batch_size(within) == pytest.approx(largest, rel=0.05)
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
-    assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
     # whatever the worker is called
-    of_workers = {name: dataclasses.replace(steps[0], device=name) for name in ("a/GPU:0", "GPU-1/CPU:0")}
-    assert exploratory_rows(of_workers["a/GPU:0"], steps[1:]) == tried
-    assert exploratory_rows(of_workers["GPU-1/CPU:0"], steps[1:]) == frozenset()
+    for name, passes in (("a/GPU:0", True), ("GPU-1/CPU:0", False)):
+        of_worker = tuple(dataclasses.replace(one, device=name) for one in steps)
+        assert predictor(of_worker, device=name).passes(BATCH, capacity) is passes
 
 
 def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked_for_first() -> None:
@@ -227,8 +245,8 @@ def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked
     assert answers[0] == answers[1] == {asked[0]: False, asked[1]: True}
 
 
-FAILING, TOO_LITTLE = 48, 100 * MIB
-"""A batch size, and a capacity that is not enough for it."""
+FAILING, TOO_LITTLE, RESERVE = 48, 100 * MIB, 0.05
+"""A batch size, a capacity that is not enough for it, and the share that is kept free."""
 
 
 def test_a_capacity_is_enough_and_not_far_above_the_least() -> None:
@@ -397,7 +415,7 @@ def test_smaller_batches_fit_and_larger_ones_fail(batch: int | None, capacity: i
     assert Evidence({16: ran(100), 4: ran(100)}, failures).fits(batch, capacity) is fits
 
 
-def test_steps_before_a_failure_prove_nothing_for_a_leak() -> None:
+def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothing_for_a_leak() -> None:
     leaking = Evidence({16: ran(100), 4: ran(100)}, (Failure(16, 100, 402),))
     assert leaking.fits(16, 100) is False and leaking.largest(100) == 0
     assert leaking.about(16, 100)[1] == ["Recorded: batch size 16 ran out of memory in step 402, with 100 B."]
@@ -406,9 +424,6 @@ def test_steps_before_a_failure_prove_nothing_for_a_leak() -> None:
     assert leaking.fits(8, 100) is None and leaking.fits(4, 100) is None and leaking.fits(16, 200) is None
     # AND of a run that only grows so far nothing is
     assert Evidence({16: ran(100)}, growth="Unknown: memory grows.").fits(16, 100) is None
-
-
-def test_a_failure_and_a_success_count_under_their_own_capacity() -> None:
     # GIVEN a batch of 32 that failed on a card with 16 bytes, and ran with 40
     moved = Evidence({8: ran(16), 32: ran(40)}, (Failure(32, 16, 5),))
     assert [moved.fits(32, capacity) for capacity in (16, 17, 39, 40)] == [False, None, None, True]
@@ -497,15 +512,12 @@ def test_the_recorded_precision_changes_nothing() -> None:
     assert recorded.method == "recorded"
 
 
-def test_mixed_precision_does_not_follow_from_weights_in_half_precision() -> None:
+def test_weights_in_half_precision_and_recurrent_layers_have_no_prediction_in_another_precision() -> None:
     pure = tuple(dataclasses.replace(layer, weight_bytes=2 * layer.parameters) for layer in half()[:-1])
     answer = predictor(layers=pure).predict(Conditions(precision="float32"))
     assert answer.method == "unknown" and answer.peak_bytes is None and answer.fits is None
     assert answer.assumptions[0].startswith("Unknown: the run was recorded in float16.")
     assert predictor().predict(Conditions(precision="float32")).method == "replay"
-
-
-def test_recurrent_layers_have_no_prediction_in_another_precision() -> None:
     # Two LSTM layers over 32 time steps peak at 98 MiB in float32 and at 325 MiB in either mixed precision.
     layers = (*TABLE.layers[:-1], dataclasses.replace(TABLE.layers[-1], type="LSTM"))
     answer = predictor(layers=layers).predict(Conditions(precision="mixed_float16"))
@@ -518,3 +530,203 @@ def test_mixed_precision_is_not_advised_to_a_mixed_run() -> None:
     failed = dataclasses.replace(make_oom(18), batch_size=32, capacity_bytes=100 * MIB, op=None)
     kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), failed)[0]} for one in (TABLE.layers, half())]
     assert "precision" in kinds[0] and kinds[1] == kinds[0] - {"precision"}
+
+
+OOM = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, verdict="capacity", op=None, batch_size=FAILING)
+
+
+def measured(run: Run, share: float, steps: slice = slice(1, None)) -> Run:
+    """The run with other measured peaks; its first step, which made the optimizer's slots, keeps its own."""
+    figures = run.samples.devices[DEVICE]
+    peaks = figures.peak_bytes.copy()
+    peaks[steps] = round(share * requests_cases.make_traced()[3].snapshot.in_use_bytes)
+    devices = {DEVICE: dataclasses.replace(figures, peak_bytes=peaks)}
+    return dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices=devices))
+
+
+def test_a_failure_has_the_fixes_that_pass(run: Run) -> None:
+    found = advice(run, OOM)
+    fixes = {fix.kind: fix for fix in found.fixes}
+    assert {"batch", "accumulation", "limit"} <= set(fixes) and found.note is None
+    # The training itself, of as many examples: see the tests of the simulation.
+    batch = fixes["batch"].batch_size
+    assert batch is not None and 4 < batch < FAILING
+    program = requests_cases.Program(100 * MIB, batch)
+    for step in range(12):
+        program.step(step, first=not step)  # raises if a request fails
+    told = with_advice(OOM, found)
+    assert told.fixes == found.fixes and told.not_available == OOM.not_available
+
+
+@pytest.mark.parametrize(("share", "word"), [(0.85, "above"), (1.18, "below")])
+def test_a_simulation_that_misses_the_measured_peaks_gives_no_fix(run: Run, share: float, word: str) -> None:
+    found = advice(measured(run, share), OOM)
+    assert found.fixes == () and found.note is not None
+    assert found.note.startswith("No fix could be simulated.")
+    assert f"% {word} the median of the run's steps" in found.note
+    assert with_advice(OOM, found).not_available == (*OOM.not_available, found.note)
+
+
+def test_steps_after_the_failure_do_not_count(run: Run) -> None:
+    assert advice(measured(run, 5.0, slice(18, None)), OOM) == advice(run, OOM)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"wall_time": OOM.wall_time - 100}, "no whole step was traced before."),
+        ({"phase": None}, "no whole step was traced before."),
+        ({"phase": "validation"}, "no whole step was traced before."),
+        ({"batch_size": None}, "the batch size of the failed step is unknown."),
+        ({"capacity_bytes": None}, "the allocator's capacity is unknown."),
+    ],
+)
+def test_what_is_missing_is_named(run: Run, changes: dict[str, object], sentence: str) -> None:
+    oom: Oom = dataclasses.replace(OOM, **changes)  # type: ignore[arg-type]
+    assert advice(run, oom) == ((), f"No fix could be simulated: {sentence}")
+
+
+def test_no_fix_contradicts_what_ran(run: Run) -> None:
+    # GIVEN a failure at a capacity at which the recorded batch of 4 trained
+    capacity = requests_cases.CAPACITY
+    found = advice(run, dataclasses.replace(OOM, batch_size=1024, capacity_bytes=capacity))
+    (batch,) = [fix for fix in found.fixes if fix.kind == "batch"]
+    assert batch.batch_size is not None and batch.batch_size >= 4
+
+
+def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> None:
+    (oom,) = refit.ooms
+    (fix,) = (one for one in oom.fixes if one.kind == "recompute")
+    assert oom.capacity_bytes is not None and fix.enough is True
+    said = re.match(r"Recompute (\d+) segments? with \d+ layers .* Simulated peak: .* of 60.0 MiB", fix.sentence)
+    assert said and fix.code is not None and fix.code.count('("') == int(said[1])
+    # The training as it is fails; with the plan for the fix's budget it passes within the capacity.
+    predictor = Predictor.of(refit, "CPU:0")
+    assert oom.batch_size == 48 and not predictor.passes(48, oom.capacity_bytes)
+    plan = tb_memplugin.plan(refit, budget=fix.budget_bytes)
+    segments = tuple(tuple(f"{plan.model}/{name}" for name in segment) for segment in plan.segments)
+    assert plan.fits and predictor.passes(48, oom.capacity_bytes, Conditions(recompute=segments))
+
+
+def fixes(failed: Oom = OOM) -> dict[str, Fix]:
+    predictor = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
+    found, reason = simulated_fixes(predictor, failed)
+    assert reason is None and {fix.kind for fix in found} <= set(FIX_KINDS)
+    return {fix.kind: fix for fix in found}
+
+
+def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
+    assert not program_fits(OOM.batch_size, OOM.capacity_bytes)
+    found = fixes()
+    assert next(iter(found)) == "batch" and "one_piece" not in found
+    batch, accumulated, limit = found["batch"], found["accumulation"], found["limit"]
+    assert batch.enough and batch.batch_size is not None
+    assert program_fits(batch.batch_size, OOM.capacity_bytes)
+    assert not program_fits(round(1.12 * batch.batch_size), OOM.capacity_bytes)
+    assert batch.change == f"Batch size {batch.batch_size}"
+    assert batch.sentence.startswith(f"{batch.change} instead of 48. Simulated peak: ")
+    for fix in (batch, accumulated, limit):
+        assert fix.peak_bytes is not None and fix.peak_bytes <= (fix.capacity_bytes or OOM.capacity_bytes)
+        assert f" peak: {format_bytes(fix.peak_bytes)} of " in fix.sentence
+    assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
+    assert accumulated.batch_size <= batch.batch_size and accumulated.enough
+    assert limit.capacity_bytes is not None and limit.capacity_bytes > OOM.capacity_bytes
+    assert program_fits(48, limit.capacity_bytes) and not program_fits(48, round(0.8 * limit.capacity_bytes))
+    assert program_fits(48, round(limit.capacity_bytes / 1.05))
+
+
+def test_a_batch_of_one_example_has_no_smaller_one() -> None:
+    found = fixes(dataclasses.replace(OOM, batch_size=1, capacity_bytes=6 * MIB))
+    assert "batch" not in found and not any("1 instead of 1" in fix.sentence for fix in found.values())
+
+
+def test_mixed_precision_is_an_estimate() -> None:
+    precision = fixes(dataclasses.replace(OOM, batch_size=32))["precision"]
+    assert precision.enough is None and "Estimate" in precision.sentence
+    assert precision.change == "Mixed precision" and precision.peak_bytes is None
+
+
+def test_accumulation_keeps_the_effective_batch() -> None:
+    # 49 examples are 7 batches of 7, and nothing else
+    accumulated = fixes(dataclasses.replace(OOM, batch_size=49))["accumulation"]
+    assert accumulated.change == "Gradient accumulation over 7 batches of 7" and accumulated.batch_size == 7
+    assert program_fits(7, OOM.capacity_bytes)
+    of_a_prime = fixes(dataclasses.replace(OOM, batch_size=47))["accumulation"]
+    assert of_a_prime.change == "Gradient accumulation over 47 batches of 1"
+
+
+def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
+    found = fixes(dataclasses.replace(OOM, verdict="fragmentation", device="GPU:0"))
+    assert found["one_piece"].enough is False and "cuda_malloc_async" in found["one_piece"].sentence
+
+
+def test_validation_has_fixes_without_training() -> None:
+    steps = [dataclasses.replace(one, phase="validation") for one in STEPS]
+    predictor = Predictor(recorded_program(steps, DEVICE, "validation"), TABLE.layers)
+    found, _ = simulated_fixes(predictor, dataclasses.replace(OOM, phase="validation"))
+    assert {fix.kind for fix in found} == {"batch", "limit"}
+
+
+def test_where_even_one_example_is_too_much_that_is_said() -> None:
+    weights = 4 * sum(parameters for _, _, parameters, _ in LAYERS)
+    found = fixes(dataclasses.replace(OOM, capacity_bytes=2 * weights))
+    assert found["batch"].enough is False and "even a batch size of 1" in found["batch"].sentence
+
+
+@pytest.mark.parametrize(
+    ("steps", "failed", "sentence"),
+    [
+        ((), OOM, "No fix could be simulated"),
+        (
+            STEPS,
+            dataclasses.replace(OOM, capacity_bytes=CAPACITY, batch_size=4),
+            "passes, so the simulation does not reproduce",
+        ),
+    ],
+)
+def test_without_a_simulation_that_fails_there_are_no_fixes(steps, failed, sentence) -> None:
+    predictor = Predictor(recorded_program(steps, DEVICE), TABLE.layers)
+    found, reason = simulated_fixes(predictor, failed)
+    assert found == () and reason is not None and sentence in reason
+
+
+LARGE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
+"""Layers whose weights and slots take most of the memory."""
+
+
+def runs_with_frozen(count: int, capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> bool:
+    frozen = [(path, at >= count, weights, output) for at, (path, _, weights, output) in enumerate(layers)]
+    try:
+        program = Program(capacity, requests_cases.BATCH, layers=frozen)
+        for step in range(6):
+            program.step(step, first=not step)
+    except AssertionError:
+        return False
+    return True
+
+
+def freezing(capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> Fix | None:
+    assert not runs_with_frozen(0, capacity, layers)
+    steps = tuple(one.requests for one in make_traced(layers=layers).values())
+    table = make_table(layers)
+    failed = dataclasses.replace(OOM, batch_size=requests_cases.BATCH, capacity_bytes=capacity)
+    found, _ = simulated_fixes(Predictor(recorded_program(steps, DEVICE), table.layers), failed)
+    return next((fix for fix in found if fix.kind == "freezing"), None)
+
+
+@pytest.mark.parametrize("capacity_mib", [80, 96, 112])
+def test_as_few_layers_as_needed_are_frozen(capacity_mib: int) -> None:
+    fix = freezing(capacity_mib * MIB)
+    several = re.match(r"Freeze the first (\d) trainable layers \(up to (.*)\)$", fix.change)
+    count = int(several[1]) if several else 1
+    assert fix.change.endswith(f"{LARGE[count - 1][0]})" if several else LARGE[0][0])
+    # What is predicted is the most that a step may need: one layer more than the program needs may be frozen.
+    assert runs_with_frozen(count, capacity_mib * MIB)
+    assert not runs_with_frozen(max(0, count - 2), capacity_mib * MIB)
+
+
+def test_where_freezing_all_but_the_last_layer_is_not_enough_it_is_no_fix() -> None:
+    layers = (("net/dense", True, 500_000, 400), ("net/head", True, 6_000_000, 400))
+    assert not runs_with_frozen(1, 60 * MIB, layers) and freezing(60 * MIB, layers) is None
+    # AND the only trainable layer is never frozen
+    assert freezing(60 * MIB, layers[1:]) is None

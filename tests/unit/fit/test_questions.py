@@ -156,7 +156,7 @@ def test_steps_that_were_each_traced_again_are_the_reason(run: Run) -> None:
     assert nothing[0].startswith("Unknown: the run has no traced training step with its requests.")
 
 
-def test_the_figures_that_people_look_for_are_on_the_answer(run: Run) -> None:
+def test_the_figures_that_people_look_for_are_on_the_answer_and_in_one_short_line(run: Run) -> None:
     fitting = tb_memplugin.what_if(run)
     assert fitting.fits is True
     assert fitting.peak_bytes == max(snapshot.in_use_bytes for snapshot in run.snapshots if snapshot.step)
@@ -164,9 +164,6 @@ def test_the_figures_that_people_look_for_are_on_the_answer(run: Run) -> None:
     compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
     unknown = tb_memplugin.what_if(compiled, batch_size=99)
     assert (unknown.fits, unknown.peak_bytes) == (None, None)
-
-
-def test_repr_is_one_short_line(run: Run) -> None:
     answer = tb_memplugin.what_if(run, batch_size=8)
     assert repr(answer) == (
         f"<WhatIf CPU:0: <Prediction batch size 8, peak {format_bytes(answer.peak_bytes)} of 256 MiB, "

@@ -75,15 +75,12 @@ def test_truncated_log_keeps_its_chunks() -> None:
     assert any("missing from the log" in sentence for sentence in failure.notes)
 
 
-def test_interleaved_dumps_are_separated_by_thread() -> None:
+def test_interleaved_dumps_are_separated_by_thread_and_unknown_without() -> None:
     one, other = make_log("2.21"), make_log("2.21", name="GPU_1_bfc", thread="777")
     woven = [line for pair in zip(one, other, strict=True) for line in pair if line.startswith(("I", "W"))]
     failures = read_log("\n".join(woven), 5.0)
     assert [failure.device for failure in failures] == ["GPU:0", "GPU:1"]
     assert all(failure.map is not None and listed(failure.map) == ALL for failure in failures)
-
-
-def test_interleaved_dumps_without_threads_are_unknown() -> None:
     one, other = make_log("2.8"), make_log("2.8", name="GPU_1_bfc")
     woven = one[:10] + other[:12] + one[10:] + other[12:]
     failures = read_log("\n".join(woven), 5.0)
@@ -91,7 +88,7 @@ def test_interleaved_dumps_without_threads_are_unknown() -> None:
     assert all("mixes the dumps of two allocators" in failure.notes[0] for failure in failures)
 
 
-def test_tolerated_failure_is_skipped() -> None:
+def test_a_tolerated_failure_is_skipped_and_a_device_that_refuses_memory_is_named() -> None:
     line = (
         "Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. The caller "
         "indicates that this is not a failure, but may mean that there could be performance gains if more memory "
@@ -100,6 +97,10 @@ def test_tolerated_failure_is_skipped() -> None:
     with pytest.raises(FormatError, match="but 1 that TensorFlow tolerated"):
         read_log(line, 5.0)
     assert len(read_log("\n".join([line, *make_log("2.3"), line]), 5.0)) == 1
+    line = "failed to allocate 3.90G (4187593216 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    with pytest.raises(FormatError, match="but that the device refused memory, which other processes may hold"):
+        read_log(line, 0.0)
+    assert len(read_log("\n".join([line, MESSAGE]), 0.0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -387,13 +388,6 @@ def test_a_message_alone_in_other_words(text: str, expected: Request) -> None:
 def test_a_log_without_a_failure_and_statistics_alone_are_refused(text: str) -> None:
     with pytest.raises(FormatError, match="has no failed allocation: expected"):
         read_log(text, 0.0)
-
-
-def test_a_device_that_refuses_memory_is_named() -> None:
-    line = "failed to allocate 3.90G (4187593216 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
-    with pytest.raises(FormatError, match="but that the device refused memory, which other processes may hold"):
-        read_log(line, 0.0)
-    assert len(read_log("\n".join([line, MESSAGE]), 0.0)) == 1
 
 
 def test_no_line_takes_long() -> None:

@@ -367,7 +367,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return directory
 
 
-def test_a_run_is_planned_for_its_own_or_another_batch_size(logdir: pathlib.Path) -> None:
+def test_a_run_is_planned_for_its_own_or_another_batch_size_and_needs_no_data(logdir: pathlib.Path) -> None:
     run = tb_memplugin.load(logdir)["traced"]
     own, other = tb_memplugin.plan(run, budget="1TiB"), tb_memplugin.plan(run, budget="1TiB", batch_size=16)
     assert (own.batch_size, other.batch_size) == (4, 16)
@@ -375,9 +375,6 @@ def test_a_run_is_planned_for_its_own_or_another_batch_size(logdir: pathlib.Path
     assert other.peak_bytes is not None and other.peak_bytes > own.peak_bytes
     with pytest.raises(RequestError, match="a batch size is an integer"):
         tb_memplugin.plan(run, budget="1TiB", batch_size=0)
-
-
-def test_data_belongs_to_a_model(logdir: pathlib.Path) -> None:
     run = tb_memplugin.load(logdir)["traced"]
     with pytest.raises(RequestError, match="A run needs no data"):
         tb_memplugin.plan(run, [1, 2], budget="8GiB")

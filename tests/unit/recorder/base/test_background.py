@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 import types
 
 import pytest
@@ -107,3 +108,26 @@ def test_the_end_waits_for_a_foreign_call_and_refuses_the_next() -> None:
     assert thread.end_foreign_calls(ended.clear) and ended == [False]
     with thread.foreign_call():
         assert thread.end_foreign_calls(ended.clear) and ended == [False]
+
+
+def test_processor_time_of_a_job_is_work_and_a_foreign_call_that_never_returns_is_left_alone(monkeypatch) -> None:
+    def work() -> None:
+        until = time.thread_time() + 0.8
+        while time.thread_time() < until:
+            pass
+
+    # GIVEN a job that works for longer than the thread may be idle, THEN a wait does not give it up
+    monkeypatch.setattr(background, "WAIT_SECONDS", 0.4)
+    background.submit(work)
+    assert background.wait()
+    thread, inside, leave = background._Thread(), threading.Event(), threading.Event()
+    monkeypatch.setattr(background, "FOREIGN_SECONDS", 0.01)
+
+    def call() -> None:
+        with thread.foreign_call():
+            inside.set()
+            leave.wait(5)
+
+    thread.submit(call)
+    assert inside.wait(60) and not thread.end_foreign_calls(lambda: None)
+    leave.set()

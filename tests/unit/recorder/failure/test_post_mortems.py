@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from dump_cases import make_dump
+from dump_cases import CHUNKS, make_dump
 from map_cases import memory_map
-from reading_cases import MIB, make_map, make_table
+from reading_cases import MIB, make_layer, make_map, make_table
 from requests_cases import make_traced
 from trace_cases import graph
 
 from tb_memplugin.attribution import OomEvent, StepChunks
 from tb_memplugin.importers import Request
-from tb_memplugin.recorder.devices import Device
+from tb_memplugin.recorder.devices import Device, statistics
 from tb_memplugin.recorder.failure import (
     FailureMaps,
     OomWatch,
@@ -27,10 +27,9 @@ from tb_memplugin.recorder.failure import (
     Place,
     RaisedError,
     RecentSteps,
+    dump_files,
     memory_request,
 )
-from tb_memplugin.recorder.failure import failed_allocations as failure_maps
-from tb_memplugin.recorder.failure.failed_allocations import VARIABLE, dump_files
 from tb_memplugin.recorder.watch import batch_notes, call_notes
 from tb_memplugin.schema import (
     MISSING,
@@ -82,7 +81,7 @@ class Watched:
         self.directory = directory
         self.written: list[tuple[Oom, bool]] = []
         self.watch = Watch()
-        readable: Any = SimpleNamespace(available=lambda device: True)
+        readable: Any = SimpleNamespace(available=lambda device: True, read=lambda device: make_dump())
         self.maps = FailureMaps([Device(name, capacity, None) for name in devices], readable)
         self.oom = OomWatch(self.watch, self.maps, lambda oom, waits: self.written.append((oom, waits)))  # type: ignore[arg-type]
         self.oom._idle_since = 1000.0
@@ -120,9 +119,9 @@ def error_of(message: str = MESSAGE, kind: Any = tf.errors.ResourceExhaustedErro
 @pytest.fixture
 def watched(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     # The user's own prefix: nothing deletes these dumps.
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "dump"))
+    monkeypatch.setenv("TF_BFC_MEMORY_DUMP", str(tmp_path / "dump"))
     monkeypatch.setattr(batch_notes, "failed", None)
-    monkeypatch.setattr(failure_maps.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return Watched(tmp_path, "GPU:0", "GPU:1")
 
 
@@ -183,6 +182,48 @@ def test_the_device_is_that_of_the_message_then_of_the_dump_then_of_the_waiting_
         case.dump(1002, dumped)
     case.fails(error_of(message, tf.errors.InternalError if message == NO_ROOM else tf.errors.ResourceExhaustedError))
     assert case.last.device == device
+
+
+FREED, HALF, FULL = (1,), (3,), (0, 1, 2, 3)
+"""Numbers of the chunks in use; the request fits only where all of them are free."""
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "requested", "expected"),
+    [
+        # TensorFlow's own dump, of the moment when it gave up, comes first ...
+        (HALF, [FULL], 3000, HALF),
+        (HALF, [FULL], None, HALF),
+        # ... unless the request fits in it: the dump is of a later moment then.
+        (FREED, [FULL, HALF, FREED], 3000, HALF),
+        (FREED, [FREED], 3000, FREED),
+        # Without a dump: the newest map in which the request does not fit, or the fullest for an unknown size.
+        (None, [FULL, HALF, FREED], 3000, HALF),
+        (None, [FULL, HALF, FREED], None, FULL),
+        (None, [FREED], 3000, None),
+    ],
+)
+def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
+    watched, monkeypatch, written, read, requested, expected
+) -> None:
+    def dump(used: tuple[int, ...]) -> bytes:
+        listed = [(*chunk[:3], at in used) for at, chunk in enumerate(CHUNKS)]
+        return make_dump(in_use=in_use(used), listed=listed)
+
+    def in_use(used: tuple[int, ...]) -> int:
+        return sum(CHUNKS[at][1] for at in used)
+
+    # GIVEN maps that were read while the request waited for memory, each once the bytes in use did not change
+    readable: Any = SimpleNamespace(available=lambda device: True, read=lambda device: dump(now))
+    maps = FailureMaps([Device("GPU:0", 5888, None)], readable)
+    for now in read:
+        monkeypatch.setattr(statistics, "memory_info", lambda device, now=now: (in_use(now), 0))
+        for _ in range(2):
+            maps.poll()
+    if written is not None:
+        watched.dump(1001, data=dump(written))
+    found = maps.at_failure("GPU:0", requested, maps.dumps(0.0))
+    assert (None if found is None else found.in_use_bytes) == (None if expected is None else in_use(expected))
 
 
 def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(watched, monkeypatch) -> None:
@@ -334,7 +375,7 @@ def test_a_step_that_waits_is_written_before_it_ends_and_replaced_if_it_fails(wa
     assert not watched.oom.waits
 
 
-def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
+def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.dump(1001)
     watched.oom.tick(7, "train")
     watched.oom.step_ended()
@@ -350,10 +391,14 @@ def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
     watched.oom.step_ended()
     watched.written[2:] = []
     # AND its dump does not count for the next step, nor do maps that were read
-    watched.maps._kept["GPU:0"].append((1001.0, b""))
+    monkeypatch.setattr(statistics, "memory_info", lambda device: (1536, 0))
+    watched.maps.poll()
+    watched.maps.poll()
+    assert watched.maps.at_failure("GPU:0", None, []) is not None
     watched.oom.tick(8, "train")
     watched.oom.step_ended()
-    assert len(watched.written) == 2 and not watched.maps._kept["GPU:0"]
+    assert len(watched.written) == 2 and watched.maps.at_failure("GPU:0", None, []) is None
+    assert len(list(watched.directory.iterdir())) == 3  # files at the user's own prefix stay
 
 
 @pytest.mark.parametrize(
@@ -471,6 +516,12 @@ def test_variables_come_before_earlier_steps_and_tensors_where_their_mode_puts_t
         facts = TraceFacts(mode=mode, variables=(variable,), tensors=(tensor,))  # type: ignore[arg-type]
         oom = recent.post_mortem(failed(8 * MIB), in_use((0, MIB), (MIB, MIB)), facts, (), None)
         assert owners_of(oom) == [ChunkOwner("net/conv", "weights", True), second]
+
+
+def test_results_of_layers_in_validation_are_known_by_their_size() -> None:
+    layer, event = make_layer("net/conv", True, 64), failed(MIB, phase="validation")
+    found = RecentSteps().post_mortem(event, in_use((0, 16 * 8 * 8 * 4 * 4)), TraceFacts(), (layer,), None, 16)
+    assert owners_of(found) == [ChunkOwner("net/conv", "workspace", True)]
 
 
 @pytest.mark.parametrize(("batch", "verdict"), [(4, "fragmentation"), (64, "capacity"), (None, "fragmentation")])

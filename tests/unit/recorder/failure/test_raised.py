@@ -1,6 +1,7 @@
 """Failed allocations are seen as TensorFlow makes their exceptions, once, and what these say."""
 
 import dataclasses
+import os
 import pathlib
 import threading
 import time
@@ -302,6 +303,12 @@ def test_a_dropped_session_receives_failures_until_the_next_one_is_made(raised: 
     assert other.closed and not last.closed
     fail("failed to allocate memory")
     assert len(dropped.received) == 1
+
+
+def test_the_users_own_prefix_of_dumps_is_kept(raised: RaisedErrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "mine")
+    raised.add(Session())
+    assert os.environ[VARIABLE] == "mine"
 
 
 def test_a_fault_while_an_exception_is_made_changes_nothing(raised, monkeypatch) -> None:

@@ -149,7 +149,9 @@ def in_cycle(*others: Any) -> Item:
     return item
 
 
-def test_an_object_in_a_cycle_is_garbage_and_so_is_what_only_it_refers_to(no_collection: None) -> None:
+def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to(
+    no_collection: None,
+) -> None:
     inner = Item()
     item = in_cycle(inner, [inner])
     keys = {id(item), id(inner)}
@@ -161,9 +163,6 @@ def test_an_object_in_a_cycle_is_garbage_and_so_is_what_only_it_refers_to(no_col
     assert reference() is not None
     gc.collect()
     assert reference() is None
-
-
-def test_what_a_variable_or_something_else_leads_to_is_no_garbage(no_collection: None) -> None:
     item = in_cycle()
     outer = Item(item)
     objects = [item, outer]

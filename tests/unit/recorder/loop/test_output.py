@@ -1,23 +1,43 @@
-"""What a session writes is readable once it was flushed, and a fault of the file stops writing only."""
+"""What a session and a memory summary say: files that a fault stops alone, counters, and the contents of devices."""
 
+import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from dump_cases import make_dump
 from reading_cases import MIB, make_samples, make_table
 from rollup_cases import rollups_of
 
 import tb_memplugin
+from tb_memplugin.device_contents import LayerSum
 from tb_memplugin.recorder.base import Faults, Settings, checked_settings
-from tb_memplugin.recorder.devices import SampleBuffer
+from tb_memplugin.recorder.devices import Device, SampleBuffer
 from tb_memplugin.recorder.devices import samples as sample_buffer
-from tb_memplugin.recorder.loop import output
-from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, CounterRows, Output, PeakScalars, RemoteRecordFile
-from tb_memplugin.schema import MISSING, SAMPLES
+from tb_memplugin.recorder.heap import Kept
+from tb_memplugin.recorder.loop import MemoryCallback, is_recording, memory_summary, output
+from tb_memplugin.recorder.loop import contents as module
+from tb_memplugin.recorder.loop import output as counters
+from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers
+from tb_memplugin.recorder.loop.output import (
+    DENSE_ROWS,
+    FILES,
+    RUN_TAG,
+    CounterRows,
+    Output,
+    PeakScalars,
+    ProgramCounts,
+    RemoteRecordFile,
+    earlier_sessions,
+)
+from tb_memplugin.schema import MISSING, SAMPLES, TensorFact, TraceFacts, VariableFact
 from tb_memplugin.storage.read import join_samples
 from tb_memplugin.storage.write import RunWriter
 
@@ -303,3 +323,210 @@ def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unkno
     assert scalars.end_epoch() == []
     unknown = PeakScalars()
     assert unknown.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == unknown.end_epoch()
+
+
+def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:
+    taken = rows.take()
+    if taken is None:
+        return []
+    return list(
+        zip(taken.step.tolist(), taken.kind, taken.name, taken.count.tolist(), taken.bytes.tolist(), strict=True)
+    )
+
+
+def test_only_changes_are_kept_and_a_counter_that_is_missing_became_zero() -> None:
+    rows = CounterRows()
+    rows.add(3, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 2, MISSING, None)])
+    rows.add(4, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 3, MISSING, "why")])
+    rows.add(5, [("models_alive", "CPU:0", 1, 160, None), ("traces", "f", 3, MISSING, "why")])
+    assert rows_of(rows) == [
+        (3, "models_alive", "CPU:0", 1, 100),
+        (3, "traces", "f", 2, MISSING),
+        (4, "traces", "f", 3, MISSING),
+        (5, "models_alive", "CPU:0", 1, 160),
+    ]
+    assert rows.take() is None
+    rows = CounterRows()
+    rows.add(1, [("models_gone", "CPU:0", 2, 64, None)])
+    rows.add(2, [])
+    rows.add(3, [])
+    assert rows_of(rows)[1:] == [(2, "models_gone", "CPU:0", 0, 0)]
+
+
+def test_many_changes_cost_one_row_for_each_take() -> None:
+    rows = CounterRows()
+    for step in range(10 * DENSE_ROWS):
+        rows.add(step, [("traces", "f", step, MISSING, None)])
+    taken = rows_of(rows)
+    # The last value is there, and the first ones are.
+    assert len(taken) == DENSE_ROWS + 1 and taken[-1][3] == 10 * DENSE_ROWS - 1
+    rows.add(10**6, [("traces", "f", 10**6, MISSING, None)])
+    assert len(rows_of(rows)) == 1
+
+
+def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some(monkeypatch) -> None:
+    monkeypatch.setattr(counters, "session_ends", {})
+    monkeypatch.setattr(counters, "_numbers", itertools.count(1))
+    first, second, third = (ProgramCounts(0.0) for _ in range(3))
+    second.note_end({"CPU:0": 25}, {"CPU:0": 5})
+    first.note_end({"CPU:0": 5}, {})
+    first.note_end({"CPU:0": 10, "GPU:0": 1}, {"CPU:0": 0})  # it went on
+    assert earlier_sessions(1) == []
+    assert earlier_sessions(3) == [
+        [("earlier_sessions", "CPU:0", 1, 10, None), ("earlier_sessions", "GPU:0", 1, 1, None)],
+        [("earlier_sessions", "CPU:0", 2, 20, None)],
+    ]
+    third.count(7, lambda: False)
+    assert (7, "earlier_sessions", "CPU:0", 2, 20) in rows_of(third.rows)
+    for _ in range(997):
+        ProgramCounts(0.0).note_end({"CPU:0": 1}, {})
+    third.note_end({"CPU:0": 1}, {})
+    numbers = [values[0][2] for values in earlier_sessions(1001)]
+    assert len(numbers) == counters.MAX_SESSIONS and numbers == sorted(set(numbers))
+    assert (numbers[0], numbers[-1]) == (1, 1000)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One item for each look."""
+    found: list[int] = []
+
+    def look() -> tuple[list[Kept], list[Kept]]:
+        found.append(1)
+        return [Kept("list", 2, 8)], [Kept("dict", 3, None)]
+
+    monkeypatch.setattr(counters, "kept_objects", look)
+    return found
+
+
+def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(looks, monkeypatch) -> None:
+    counts = ProgramCounts(0.005)
+    counts.count(1, lambda: False)
+    assert looks == []
+    counts.count(2, lambda: True)
+    found = rows_of(counts.rows)
+    assert (2, "kept_arrays", "list", 2, 8) in found and (2, "kept_iterators", "dict", 3, MISSING) in found
+    ProgramCounts(0.0).count(1, lambda: True)
+    monkeypatch.setattr(counters, "FREE_SECONDS", -1.0)
+    counts.count(3, lambda: True)
+    assert looks == [1]
+
+
+KIB = 1 << 10
+
+
+def memory(*chunks: tuple[int, int, int]) -> Any:
+    """The map of chunks in use (address, bytes, requested bytes), and a free one behind them."""
+    listed = [(address, size, requested, True) for address, size, requested in chunks]
+    return module.read_dump(make_dump(listed=[*listed, (1 << 20, 4 * KIB, 0, False)]), 0.0)
+
+
+def variable(role: Any, trainable: bool | None, layer: str | None, size: int, address: int | None) -> VariableFact:
+    return VariableFact("v", role, layer, trainable, size, "GPU:0", address, address)
+
+
+VARIABLES = (
+    variable("weights", True, "net/a", 1000, 0x1000),
+    variable("weights", True, "net/b", 200, 0x2000),
+    variable("weights", False, "net/c", 300, None),
+    variable("optimizer_state", True, "net/a", 2000, 0x3000),
+    variable("optimizer_state", None, None, 8, 0x9000),
+)
+FACTS = TraceFacts(variables=VARIABLES, tensors=(TensorFact("held_tensors", 50, 0x4000),))
+
+
+def test_the_categories_sum_to_the_allocated_bytes() -> None:
+    # Two chunks are larger than what was asked for; one tensor's address is unknown, and two lie in no chunk in use.
+    found = _categories(FACTS, memory((0x1000, 1024, 1000), (0x2000, 256, 200), (0x4000, 50, 50)), 10_000)
+    sums = {(one.category, one.trainable): (one.bytes, one.tensors) for one in found}
+    assert sums == {
+        ("weights", True): (1200, 2),
+        ("weights", False): (300, 1),
+        ("optimizer_state", None): (2008, 2),
+        ("held_tensors", None): (50, 1),
+        ("rounding", None): (24 + 56, None),
+        ("unattributed", None): (10_000 - 3558 - 80, None),
+    }
+    assert sum(one.bytes for one in found) == 10_000
+    # AND unattributed memory is the top of the stack, weights the bottom
+    assert [one.category for one in found][-2:] == ["weights", "weights"]
+
+
+def test_layers_are_in_order_of_their_bytes_then_of_their_names() -> None:
+    more = [variable("other_state", None, "net/z", 300, None), variable("weights", True, "net/d", 300, None)]
+    assert _layers(dataclasses.replace(FACTS, variables=(*VARIABLES, *more))) == (
+        LayerSum("net/a", 1000, 2000),
+        LayerSum("net/c", 300, 0),
+        LayerSum("net/d", 300, 0),
+        LayerSum("net/z", 0, 300),
+        LayerSum("net/b", 200, 0),
+    )
+
+
+def optimizer(iterations: int) -> Any:
+    return SimpleNamespace(iterations=iterations)
+
+
+FIRST = optimizer(5)
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "given", "step"),
+    [
+        ([FIRST], None, 4),
+        ([FIRST, optimizer(0)], None, 4),
+        ([FIRST, None], None, 4),
+        ([FIRST, FIRST], None, 4),  # two models of one optimizer
+        ([FIRST, optimizer(5)], None, None),
+        ([optimizer(0)], None, None),
+        ([], None, None),
+        ([FIRST], optimizer(9), 8),
+    ],
+)
+def test_the_last_step_is_that_of_the_only_optimizer_that_trained(optimizers: Any, given: Any, step: Any) -> None:
+    assert _last_step([SimpleNamespace(optimizer=one) for one in optimizers], given) == step
+
+
+class Maps:
+    dump: bytes | None = None
+
+    def __init__(self, devices: list[str], report: Any) -> None:
+        if Maps.dump is None:
+            report(f"The map of {devices[0]} is unknown.")
+
+    def read(self, device: str) -> bytes | None:
+        return Maps.dump
+
+
+def figures(monkeypatch: pytest.MonkeyPatch, dump: bytes | None, *names: str) -> None:
+    devices = [Device(name, 1 << 30, None) for name in names]
+    monkeypatch.setattr(module.allocator, "choose_devices", lambda chosen: (devices, ["a note"] if chosen else []))
+    monkeypatch.setattr(module.allocator, "memory_info", lambda device: (3 * KIB * KIB, 5 * KIB * KIB))
+    monkeypatch.setattr(module, "MemoryMaps", Maps)
+    monkeypatch.setattr(Maps, "dump", dump)
+
+
+def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures(monkeypatch, None, "CPU:0", "GPU:0")
+    found = memory_summary(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), devices=["CPU:0", "GPU:0"])
+    assert [one.device for one in found.devices] == ["CPU:0", "GPU:0"]
+    assert {(one.pool_bytes, one.free_bytes, one.largest_free_bytes) for one in found.devices} == {(None, None, None)}
+    assert found.notes == ("a note", "The map of CPU:0 is unknown.")
+    # AND the second device has none of the model's variables
+    assert found.devices[1].layers == () and [one.category for one in found.devices[1].categories] == ["unattributed"]
+
+
+def test_an_open_recorder_records_unless_it_is_paused_or_left_out(tmp_path: pathlib.Path) -> None:
+    """A newer one takes a run over: see tests/integration/test_recorder.py."""
+    callback, seen = MemoryCallback(tmp_path / "a"), []
+    look = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda *_: seen.append((is_recording([]), is_recording([str(tmp_path / "a")])))
+    )
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert not is_recording([])
+    for _ in range(2):
+        model.fit(np.ones((4, 2)), np.ones((4, 1)), callbacks=[callback, look], verbose=0)
+        assert not is_recording([])
+    assert seen == [(True, False)] * 2
+    callback.close()

@@ -23,10 +23,19 @@ def nested() -> keras.Model:
     return keras.Model(inputs, L.Dense(2, name="out")(tensor))
 
 
-def test_a_cut_point_is_passed_by_one_tensor() -> None:
+def test_a_cut_point_is_passed_by_one_tensor_beside_the_inputs_and_none_goes_round_it() -> None:
     # After `second`, the addition needs two tensors; after `out`, nothing follows.
     assert cut_points(nested()) == ("first", "add", "inner/a", "inner/b", "inner", "pool")
     assert layer_order(nested()) == ("first", "second", "add", "inner/a", "inner/b", "inner/c", "inner", "pool", "out")
+    inputs = keras.Input((4,))
+    tensor = L.Dense(4, name="before")(inputs)
+    inner = keras.Sequential([keras.Input((4,)), L.Dense(4, name="a"), L.Dense(4, name="b")], name="inner")
+    total = L.Add(name="add")([tensor, inner(tensor)])
+    assert cut_points(keras.Model(inputs, L.Dense(1)(total))) == ("before", "add")
+    inputs, mask = keras.Input((4,)), keras.Input((4,))
+    tensor = L.Multiply(name="masked")([L.Dense(4, name="dense")(inputs), mask])
+    tensor = L.Multiply(name="again")([L.Dense(4, name="next")(tensor), mask])
+    assert cut_points(keras.Model([inputs, mask], tensor)) == ("dense", "masked", "next")
 
 
 def test_a_segment_ends_at_each_cut_and_where_a_nested_model_begins_or_ends() -> None:
@@ -37,31 +46,13 @@ def test_a_segment_ends_at_each_cut_and_where_a_nested_model_begins_or_ends() ->
     assert segments_of(nested(), []) == ()
 
 
-def test_tensors_that_go_round_a_nested_model_leave_no_cut_inside() -> None:
-    inputs = keras.Input((4,))
-    tensor = L.Dense(4, name="before")(inputs)
-    inner = keras.Sequential([keras.Input((4,)), L.Dense(4, name="a"), L.Dense(4, name="b")], name="inner")
-    total = L.Add(name="add")([tensor, inner(tensor)])
-    assert cut_points(keras.Model(inputs, L.Dense(1)(total))) == ("before", "add")
-
-
-def test_inputs_of_the_model_do_not_count() -> None:
-    inputs, mask = keras.Input((4,)), keras.Input((4,))
-    tensor = L.Multiply(name="masked")([L.Dense(4, name="dense")(inputs), mask])
-    tensor = L.Multiply(name="again")([L.Dense(4, name="next")(tensor), mask])
-    assert cut_points(keras.Model([inputs, mask], tensor)) == ("dense", "masked", "next")
-
-
-def test_a_layer_that_is_called_twice_marks_no_place() -> None:
+def test_a_layer_that_is_called_twice_marks_no_place_and_wrong_cuts_are_refused() -> None:
     shared = L.Dense(4, name="shared")
     inputs = keras.Input((4,))
     model = keras.Model(inputs, L.Dense(1, name="out")(shared(L.ReLU(name="relu")(shared(inputs)))))
     assert cut_points(model) == ("relu",)
     with pytest.raises(RecomputationError, match="shared is called 2 times"):
         segments_of(model, ["shared"])
-
-
-def test_wrong_cuts_are_refused() -> None:
     with pytest.raises(RecomputationError, match="no layer nowhere"):
         segments_of(nested(), ["nowhere"])
 
@@ -119,9 +110,6 @@ def test_operations_that_are_no_layers_belong_to_the_layers_that_they_follow() -
     assert segments_of(model, [("first", "first"), ("wide", "inner")]) == expected
     assert segments_of(model, SimpleNamespace(segments=[("first",), ("wide", "inner")])) == expected
     assert segments_of(model, sums) == expected
-
-
-def test_an_operation_between_two_layers_is_in_their_segment() -> None:
     model = residual()
     (segment,) = segments_of(model, SimpleNamespace(segments=[("first", "wide", "inner")]))
     assert segment == tuple(name for name in layer_order(model) if name != "out")
