@@ -221,6 +221,9 @@ def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
     samples = make_samples(range(11), [BASE + TRANSIENT + 100 * MIB] * 11, in_use=ends)
     snapshots = leaking(0, held=7 * MIB), leaking(10, held=57 * MIB)
     assert held(view(make_run(samples, snapshots=snapshots))) == [7 * MIB] * 3 + [57 * MIB] * 8
+    # Steps with another layer table are not interpolated.
+    tables = make_table(0, unfrozen=False), make_table(1, unfrozen=True)
+    assert held(view(make_run(samples, tables, snapshots)))[1:3] != [7 * MIB] * 2
     # WHEN the bytes at step end are unknown, THEN they follow the step
     unknown = make_samples(range(11), [BASE + TRANSIENT + 100 * MIB] * 11, in_use=[MISSING] * 11)
     assert held(view(make_run(unknown, snapshots=snapshots))) == [size * MIB for size in range(7, 58, 5)]

@@ -273,6 +273,14 @@ def test_documented_commands_can_be_parsed(text: str) -> None:
     assert parser_for([name]).parse_args([name, *arguments]) is not None
 
 
+def test_options_after_the_program_are_its_own() -> None:
+    theirs = ["--logdir", "b", "-m", "--overhead", "x"]
+    given = ["run", "--logdir", "a", "--trace-steps", "3,40", "train.py", *theirs]
+    options = parser_for(given).parse_args(given)
+    assert (options.logdir, options.trace_steps, options.is_module) == ("a", [3, 40], False)
+    assert options.arguments == theirs
+
+
 def test_examples_stay_as_they_are_and_text_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     long = "prog " + "x" * 100
