@@ -73,9 +73,9 @@ class Samples:
     pinned_pool_bytes: Annotated[MaybeSizes, _ROWS] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        for name in ("tf_data_bytes", "pinned_pool_bytes"):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, np.broadcast_to(np.int64(MISSING), len(self.step)))
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is None:
+                object.__setattr__(self, field.name, np.broadcast_to(np.int64(MISSING), len(self.step)))
 
     def __len__(self) -> int:
         return len(self.step)

@@ -202,7 +202,9 @@ export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_
 export const HOST_PARTS = ["pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "other_bytes"] as const;
 export type HostPart = (typeof HOST_PARTS)[number];
 
-export type HostMemory = HostMemoryHead & { rows: number } & Record<"step" | "wall_time" | "host_resident_bytes" | HostPart, Float64Array>;
+export const HOST_COLUMNS = ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS] as const;
+
+export type HostMemory = HostMemoryHead & { rows: number } & Record<(typeof HOST_COLUMNS)[number], Float64Array>;
 
 /** Whether the parts were measured at a row. The remainder is known exactly then. */
 export const isMeasured = (host: HostMemory, row: number): boolean => at(host.other_bytes, row) !== null;
