@@ -60,7 +60,6 @@ from tb_memplugin.schema import (
     ChunkOwner,
     Integers,
     Layer,
-    LedgerRow,
     Run,
     StepRequests,
     format_bytes,
@@ -142,10 +141,22 @@ def compiled(
 
 
 U = UNKNOWN_POWER
-LINE = [compiled([(None, size, U)], batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
+
+
+def module(size: int, batch: int, op: str | None = None) -> StepRequests:
+    return compiled([(op, size, U)], batch)
+
+
+LINE = [module(size, batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
 """Three batch sizes that do not lie on a line."""
+TEN, EIGHTEEN = module(10_000, 4), module(18_000, 8)
 UNPAIRED = compiled([(None, 99, U), (None, 77_000, U)], 8)
-TEN, EIGHTEEN = compiled([(None, 10_000, U)], 4), compiled([(None, 18_000, U)], 8)
+BEFORE = compiled([(None, 64, 1), (None, 424, U), (None, 10_000, U)], 4)
+AFTER = compiled([(None, 424, U), (None, 18_000, U), (None, 128, 1)], 8)
+NAMED = compiled([("conv_1/Conv2D", 1_000, U), ("conv_2/Conv2D", 2_000, U)], 4, mode="graph")
+SWAPPED = compiled([("conv_2/Conv2D", 4_000, U), ("conv_1/Conv2D", 1_400, U)], 8, mode="graph")
+FIRST = compiled([(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True)
+SQUARE = compiled([("logits", 4096, SQUARE_POWER)], 4)
 OF_FUNCTION = "while/body/_12/__inference_one_step_on_data_"
 
 
@@ -153,36 +164,12 @@ OF_FUNCTION = "while/body/_12/__inference_one_step_on_data_"
     ("recorded", "batch", "others", "low", "high"),
     [
         # Unnamed inputs come before the module in one step and after it in the other: it grows by 2,000 B per example.
-        (
-            compiled([(None, 64, 1), (None, 424, U), (None, 10_000, U)], 4),
-            16,
-            [compiled([(None, 424, U), (None, 18_000, U), (None, 128, 1)], 8)],
-            [256, 424, 34_000],
-            None,
-        ),
+        (BEFORE, 16, [AFTER], [256, 424, 34_000], None),
         (TEN, 16, [compiled([(None, 500, U), (None, 18_000, U)], 8)], [10_000], [40_000]),  # another number of chunks
         # Names of compilations pair without their numbers, and named ops by their own, in any order.
-        (
-            compiled([("cluster_1_1/xla_run", 10_000, U)], 4),
-            16,
-            [compiled([("cluster_7_2/xla_run", 18_000, U)], 8)],
-            [34_000],
-            None,
-        ),
-        (
-            compiled([(f"{OF_FUNCTION}812", 10_000, U)], 4),
-            16,
-            [compiled([(f"{OF_FUNCTION}2044", 18_000, U)], 8)],
-            [34_000],
-            None,
-        ),
-        (
-            compiled([("conv_1/Conv2D", 1_000, U), ("conv_2/Conv2D", 2_000, U)], 4, mode="graph"),
-            12,
-            [compiled([("conv_2/Conv2D", 4_000, U), ("conv_1/Conv2D", 1_400, U)], 8, mode="graph")],
-            [1_800, 6_000],
-            None,
-        ),
+        (module(10_000, 4, "cluster_1_1/xla_run"), 16, [module(18_000, 8, "cluster_7_2/xla_run")], [34_000], None),
+        (module(10_000, 4, f"{OF_FUNCTION}812"), 16, [module(18_000, 8, f"{OF_FUNCTION}2044")], [34_000], None),
+        (NAMED, 12, [SWAPPED], [1_800, 6_000], None),
         # The closest batch sizes tell: the two larger ones a larger batch, the two smaller ones a smaller.
         (LINE[2], 32, LINE, [68_000], None),
         (LINE[0], 2, LINE, [5_000], None),
@@ -190,16 +177,10 @@ OF_FUNCTION = "while/body/_12/__inference_one_step_on_data_"
         (TEN, 16, [UNPAIRED, EIGHTEEN], [34_000], None),
         (TEN, 16, [EIGHTEEN, UNPAIRED], [34_000], None),
         # A first step has chunks that no other step has, and the module of the later ones.
-        (
-            compiled([(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True),
-            16,
-            [TEN, EIGHTEEN],
-            [512, 4_000, 34_000, 600],
-            [2_048, 4_000, 34_000, 2_400],
-        ),
+        (FIRST, 16, [TEN, EIGHTEEN], [512, 4_000, 34_000, 600], [2_048, 4_000, 34_000, 2_400]),
         # A size that may grow with the square has a range.
-        (compiled([("logits", 4096, SQUARE_POWER)], 4), 16, [], [4 * 4096], [16 * 4096]),
-        (compiled([("logits", 4096, SQUARE_POWER)], 4), 2, [], [1024], [2048]),
+        (SQUARE, 16, [], [4 * 4096], [16 * 4096]),
+        (SQUARE, 2, [], [1024], [2048]),
     ],
 )
 def test_sizes_follow_from_another_batch_size_or_have_a_range(recorded, batch, others, low, high) -> None:
@@ -225,22 +206,13 @@ def of_program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:
 
 
 def test_steps_before_a_new_first_one_count_if_they_have_another_batch_and_are_of_the_same_program() -> None:
-    module = [(None, 10_000, U)]
-    four = [compiled(module, 4, first=True), compiled(module, 4), compiled(module, 4)]
-    eight = [compiled(module, 8, first=True), compiled(module, 8), compiled(module, 8)]
-    assert of_program([*four, *eight]) == [(8, True), (4, False), (4, False), (8, False), (8, False)]
-    assert of_program([*eight, *four, *eight])[0] == (8, True)
-    assert of_program([*eight, *four, *eight]) == [(8, True), (4, False), (4, False), (8, False), (8, False)]
-    module = [(None, 10_000, U)]
-    latest = [compiled(module, 8, first=True), compiled(module, 8)]
-    for other in (compiled(module, 4, weight=800), compiled(module, 4, mode="graph")):
+    two, four, eight = ([compiled([(None, 10_000, U)], size, first=at == 0) for at in range(3)] for size in (2, 4, 8))
+    both = [(8, True), (4, False), (4, False), (8, False), (8, False)]
+    assert of_program([*four, *eight]) == of_program([*eight, *four, *eight]) == both
+    for other in (compiled([(None, 10_000, U)], 4, weight=800), compiled([(None, 10_000, U)], 4, mode="graph")):
         before = [dataclasses.replace(other, first=True), other]
-        assert of_program([*before, *latest]) == [(8, True), (8, False)]
         # not even if the same program was recorded before it
-        assert of_program([*[compiled(module, 2, first=True), compiled(module, 2)], *before, *latest]) == [
-            (8, True),
-            (8, False),
-        ]
+        assert of_program([*before, *eight]) == of_program([*two, *before, *eight]) == of_program(eight)
 
 
 def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell() -> None:
@@ -288,46 +260,32 @@ def chain(saves: int) -> StepRequests:
         if layer < DEPTH - 1:
             events.append(("free gradient", layer + 1))
     events.append(("free gradient", DEPTH - saves))
-    chunks = [event for event in events if not event[0].startswith("free")]
-    trained = [layer >= DEPTH - saves for layer in range(DEPTH)]
-    rows: list[tuple[str, Category, str, int, int, int]] = []
-    for kind, layer in chunks:
-        category: Category = "workspace"
-        if trained[layer]:
-            category = "activation_gradients" if kind == "gradient" else "activations"
-        born, freed = events.index((kind, layer)), events.index((f"free {kind}", layer))
-        rows.append((f"net/l{layer}", category, "", SIZE, born, freed))
-    made = hand_made_requests(tuple(rows))
-    flags = [trained[layer] for _, layer in chunks]
-    owners = tuple(dataclasses.replace(one, trainable=flag) for one, flag in zip(made.owners, flags, strict=True))
-    whole = {"region_address": np.asarray([0]), "region_bytes": np.asarray([64 * SIZE])}
-    address, op = _addresses(events, chunks), np.full(len(chunks), -1)
-    return dataclasses.replace(made, capacity_bytes=64 * SIZE, address=address, owners=owners, op=op, ops=(), **whole)
-
-
-def _addresses(
-    events: list[tuple[str, int]], chunks: list[tuple[str, int]]
-) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """The lowest free places, of equal size, are the best fit among free chunks only if the largest comes last."""
-    taken: dict[tuple[str, int], int] = {}
-    found = {}
-    for kind, layer in events:
-        if kind.startswith("free"):
+    rows, trained, place, taken = [], [], [], {}
+    for born, (kind, layer) in enumerate(events):
+        if kind.startswith("free "):
             del taken[kind.removeprefix("free "), layer]
-        else:
-            found[kind, layer] = taken[kind, layer] = min(set(range(2 * DEPTH + 1)) - set(taken.values()))
-    return np.asarray([SIZE * found[chunk] for chunk in chunks], np.int64)
+            continue
+        trained.append(layer >= DEPTH - saves)
+        kept = "activation_gradients" if kind == "gradient" else "activations"
+        freed = events.index((f"free {kind}", layer))
+        rows.append((f"net/l{layer}", kept if trained[-1] else "workspace", "", SIZE, born, freed))
+        # The lowest free places, of equal size, are the best fit among free chunks only if the largest comes last.
+        taken[kind, layer] = min(set(range(2 * DEPTH + 1)) - set(taken.values()))
+        place.append(SIZE * taken[kind, layer])
+    made = hand_made_requests(tuple(rows))
+    owners = tuple(dataclasses.replace(one, trainable=flag) for one, flag in zip(made.owners, trained, strict=True))
+    whole = {"region_address": np.asarray([0]), "region_bytes": np.asarray([64 * SIZE])}
+    address, op = np.asarray(place), np.full(len(rows), -1)
+    return dataclasses.replace(made, capacity_bytes=64 * SIZE, address=address, owners=owners, op=op, ops=(), **whole)
 
 
 def layers(trained: int) -> list[Layer]:
     """The layers of `chain`, of which the last are trained. Their weights take no memory worth mentioning."""
-    found = []
-    for number in range(DEPTH):
-        weights = 4 if number >= DEPTH - trained else 0
-        found.append(
-            Layer(f"net/l{number}", "Dense", bool(weights), 1, 4, weights, 0, (-1, SIZE // 16), "float32", None)
-        )
-    return found
+    weights = [4 * (number >= DEPTH - trained) for number in range(DEPTH)]
+    return [
+        Layer(f"net/l{number}", "Dense", bool(size), 1, 4, size, 0, (-1, SIZE // 16), "float32", None)
+        for number, size in enumerate(weights)
+    ]
 
 
 def changed(conditions: Conditions, layers: Sequence[Layer], step: StepRequests | None = None) -> Case:
@@ -355,9 +313,8 @@ def test_a_frozen_half_saves_nothing_and_an_unfrozen_one_everything() -> None:
 
 def test_a_layer_unfrozen_before_a_frozen_one_makes_it_save() -> None:
     # GIVEN a chain whose first half is frozen; its first layer is trained instead of the sixth and the seventh
-    prediction = Predictor([chain(DEPTH // 2)], layers(DEPTH // 2)).predict(
-        Conditions(unfreeze="*l0", freeze="*l[5-6]")
-    )
+    asked = Conditions(unfreeze="*l0", freeze="*l[5-6]")
+    prediction = Predictor([chain(DEPTH // 2)], layers(DEPTH // 2)).predict(asked)
     # THEN all results are saved for the backward pass of the first layer, as in a chain that is trained from the start
     assert abs(prediction.peak_bytes - peak(DEPTH)) <= SIZE + 1024
     change = changed(Conditions(unfreeze="*l7", freeze="*l[5-6]"), [*layers(DEPTH // 2)[:7], *layers(0)[7:]]).change
@@ -441,12 +398,9 @@ def test_loss_scaling_keeps_all_gradients_until_the_update() -> None:
     # GIVEN a step that applies each of three gradients before it computes the next one
     chunks = []
     for at in range(3):
-        kinds: tuple[tuple[Category, str], ...] = (
-            ("weight_gradients", "gradient_tape/MatMul"),
-            ("workspace", "adam/mul"),
-        )
-        for order, (kind, op) in enumerate(kinds):
-            chunks.append((f"net/dense{at}", kind, f"{op}_{at}", 1024, 4 * at + order, 4 * at + 3 - order))
+        layer, born = f"net/dense{at}", 4 * at
+        chunks.append((layer, "weight_gradients", f"gradient_tape/MatMul_{at}", 1024, born, born + 3))
+        chunks.append((layer, "workspace", f"adam/mul_{at}", 1024, born + 1, born + 2))
     step = hand_made_requests(tuple(chunks))
     sizes = step.requested
     assert in_use(step, sizes).max() == 2 * 1024
@@ -477,12 +431,8 @@ def test_full_precision_has_no_copies_of_weights() -> None:
     table, steps = make_table(WIDE), make_traced(layers=WIDE)
     (step, *_) = [one.requests for one in steps.values() if not one.requests.first]
     # GIVEN a temporary of a layer with half the bytes of its weights
-    row = next(
-        row
-        for row in np.flatnonzero(step.birth >= 0).tolist()
-        if step.owners[int(step.owner[row])].layer == "net/dense1"
-        and step.owners[int(step.owner[row])].category in ("activations", "workspace")
-    )
+    kinds = [ChunkOwner("net/dense1", kind, True) for kind in ("activations", "workspace")]
+    row = next(row for row in np.flatnonzero(step.birth >= 0) if step.owners[step.owner[row]] in kinds)
     requested = step.requested.copy()
     requested[row] = 4_000_000
     cast = dataclasses.replace(step, requested=requested)
@@ -544,13 +494,6 @@ CONDITIONS = [
 ]
 
 
-def sums(ledger: tuple[LedgerRow, ...]) -> Counter[tuple[str, bool | None]]:
-    found: Counter[tuple[str, bool | None]] = Counter()
-    for row in ledger:
-        found[row.category, row.trainable] += row.bytes
-    return found
-
-
 @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
 def test_the_breakdown_sums_to_the_predicted_peak(conditions: Conditions) -> None:
     prediction = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers).predict(conditions)
@@ -560,7 +503,10 @@ def test_the_breakdown_sums_to_the_predicted_peak(conditions: Conditions) -> Non
 
 def test_the_breakdown_of_half_precision_is_between_half_and_all_of_the_activations() -> None:
     of = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
-    full, half = (sums(of.predict(Conditions(precision=one)).ledger) for one in (None, "mixed_float16"))
+    full, half = Counter(), Counter()
+    for found, precision in ((full, None), (half, "mixed_float16")):
+        for row in of.predict(Conditions(precision=precision)).ledger:
+            found[row.category, row.trainable] += row.bytes
     for group in (("activations", True), ("activation_gradients", True)):
         assert half[group] == pytest.approx(0.75 * full[group], rel=0.01)
     assert half["weights", True] == full["weights", True]
@@ -667,12 +613,8 @@ def test_a_recomputed_segment_keeps_its_output_alone_until_its_backward_pass() -
     assert death[0] < birth[2] and birth[7] < death[1] < birth[4]
     # The copies live as long as the recorded chunks did: the output less long than the first result.
     assert birth[4] < death[7] < death[6] < death[5]
-
-
-def test_without_segments_that_save_something_the_step_is_as_recorded() -> None:
-    step = hand_made()
-    assert recomputed(step, (), {}) is step
-    assert recomputed(step, (("net/other",),), {}) is step
+    # Without segments that save something the step is as recorded.
+    assert recomputed(step, (), {}) is recomputed(step, (("net/other",),), {}) is step
 
 
 def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputation() -> None:
@@ -734,26 +676,19 @@ CHUNKS = (
 """Rows 0, 1 and 3 are freed by the event after their allocation; row 2 is the peak together with row 3."""
 
 
-def test_what_the_next_event_frees_is_left_out_but_for_the_peak() -> None:
-    assert lasting_order(hand_made_requests(CHUNKS)) == [2, 3, -4, -3]
-
-
-@pytest.mark.parametrize("row", [0, 1])
-def test_the_first_allocation_in_an_added_region_stays(row: int) -> None:
+def test_what_the_next_event_frees_is_left_out_but_for_the_peak_and_the_first_allocation_in_an_added_region() -> None:
     requests = hand_made_requests(CHUNKS)
-    begin = requests.address[row : row + 1]
-    grown = dataclasses.replace(requests, added_address=begin, added_bytes=np.array([256]))
-    assert lasting_order(grown) == [row, -1 - row, 2, 3, -4, -3]
+    assert lasting_order(requests) == [2, 3, -4, -3]
+    for row in (0, 1):
+        begin = requests.address[row : row + 1]
+        grown = dataclasses.replace(requests, added_address=begin, added_bytes=np.array([256]))
+        assert lasting_order(grown) == [row, -1 - row, 2, 3, -4, -3]
 
 
 @pytest.mark.parametrize(
     ("steps_of_update", "expected"),
-    [
-        (1, 3),  # the median of 1, 2, 3, 5, 6 and 9 is the lower one of 3 and 5
-        (2, 6),  # of 9, 9, 3, 5, 6
-        (6, 9),
-        (16, 9),  # more than were simulated
-    ],
+    # The median of 1, 2, 3, 5, 6 and 9 is the lower one of 3 and 5; that of 9, 9, 3, 5, 6; more than were simulated.
+    [(1, 3), (2, 6), (6, 9), (16, 9)],
 )
 def test_with_accumulated_gradients_the_highest_peak_of_an_update_counts(steps_of_update: int, expected: int) -> None:
     peaks = (1, 9, 2, 3, 5, 6)
@@ -840,10 +775,7 @@ def test_the_step_passes_in_one_region_of_that_size_and_not_in_its_demand(reques
     for capacity, passes in ((size, True), (demand.demand_bytes - 4096, False)):
         outcome = History([emptied], PoolRules(capacity, grows=False)).run([0])
         assert (outcome.failed is None) is passes
-
-
-@pytest.mark.parametrize("requests", recorded()[-2:], ids=["step-1", "step-3"])
-def test_a_growing_pool_has_the_regions_of_the_training_whose_pool_grew(requests: StepRequests) -> None:
+    # AND a growing pool has the regions of the training, whose pool grew
     assert sorted(requests.region_bytes.tolist()) == [2 << 20, 4 << 20, 8 << 20, 16 << 20]
     assert growing_bytes(requests) == 30 << 20
 
@@ -854,9 +786,8 @@ def test_requests_of_multiples_of_256_have_no_rounding() -> None:
     even = demand_of(dataclasses.replace(requests, requested=whole, allocated=whole))
     assert (even.rounding_bytes, even.unsplit_bytes) == (0, 0)
     assert even.demand_bytes == even.peak_bytes
-    wider = demand_of(
-        dataclasses.replace(requests, requested=whole, allocated=whole + np.where(whole > 1 << 20, 512, 0))
-    )
+    allocated = whole + np.where(whole > 1 << 20, 512, 0)
+    wider = demand_of(dataclasses.replace(requests, requested=whole, allocated=allocated))
     assert wider.rounding_bytes == 0 and wider.unsplit_bytes > 0
 
 
@@ -886,12 +817,8 @@ def unit_costs(draw: st.DrawFn) -> UnitCosts:
 
 def every_choice(costs: UnitCosts) -> Iterator[Spans]:
     count = len(costs)
-    spans = [
-        (first, end)
-        for first in range(count)
-        for end in range(first + 1, count + 1)
-        if costs.joins[first + 1 : end].all()
-    ]
+    ends = itertools.combinations(range(count + 1), 2)
+    spans = [(first, end) for first, end in ends if costs.joins[first + 1 : end].all()]
     for number in range(count + 1):
         for chosen in itertools.combinations(spans, number):
             if all(left[1] <= right[0] for left, right in itertools.pairwise(chosen)):
