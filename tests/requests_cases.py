@@ -31,6 +31,8 @@ LAYERS = (
     ("net/head", True, 40_000, 400),
 )
 """Path, whether it is trained, weights, and bytes of its output for one example."""
+LARGE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
+"""Such layers, whose weights and slots take most of the memory, so that gradients tell."""
 TRACED = (0, 1, 3)
 """Steps whose requests are recorded; the first one makes Adam's slots."""
 
@@ -245,10 +247,12 @@ class Program:
         )
 
 
-def program_fits(batch: int, capacity: int, steps: int = 12) -> bool:
+def program_fits(
+    batch: int, capacity: int, steps: int = 12, layers: Sequence[tuple[str, bool, int, int]] = LAYERS
+) -> bool:
     """Whether the program itself runs for some steps."""
-    program = Program(capacity, batch)
     try:
+        program = Program(capacity, batch, layers=layers)
         for step in range(steps):
             program.step(step, first=not step)
     except AssertionError:

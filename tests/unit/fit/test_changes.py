@@ -14,7 +14,7 @@ import requests_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB
-from requests_cases import LAYERS, THREE_LAYERS, HandMade, hand_made_requests, make_table, make_traced
+from requests_cases import LARGE, LAYERS, THREE_LAYERS, HandMade, hand_made_requests, make_table, make_traced
 
 import tb_memplugin
 from tb_memplugin.allocator import PoolRules
@@ -383,14 +383,10 @@ def test_another_optimizer_may_need_none_of_the_recorded_update() -> None:
     assert prediction.low_bytes <= DEPTH * SIZE <= prediction.peak_bytes <= peak(DEPTH) <= prediction.high_bytes
 
 
-WIDE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
-"""Layers whose weights and slots take most of the memory, so that gradients tell."""
-
-
 def in_precision(recorded: str, asked: str) -> Prediction:
-    steps = tuple(one.requests for one in make_traced(layers=WIDE).values())
+    steps = tuple(one.requests for one in make_traced(layers=LARGE).values())
     half = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16", "float32": "float32"}[recorded]
-    layers = tuple(dataclasses.replace(layer, output_dtype=half) for layer in make_table(WIDE).layers)
+    layers = tuple(dataclasses.replace(layer, output_dtype=half) for layer in make_table(LARGE).layers)
     return Predictor(recorded_program(steps, DEVICE), layers).predict(Conditions(precision=asked))
 
 
@@ -404,7 +400,7 @@ def test_loss_scaling_keeps_all_gradients_until_the_update() -> None:
     step = hand_made_requests(tuple(chunks))
     sizes = step.requested
     assert in_use(step, sizes).max() == 2 * 1024
-    layers = make_table(WIDE).layers
+    layers = make_table(LARGE).layers
     scaled, plain = (changed(Conditions(precision=one), layers, step) for one in PRECISIONS[1:])
     # WHEN it is scaled THEN all gradients and the temporaries of one update are there at once
     (most,) = scaled.changed.high
@@ -428,7 +424,7 @@ def test_without_loss_scaling_gradients_may_be_applied_one_by_one(asked: str) ->
 
 
 def test_full_precision_has_no_copies_of_weights() -> None:
-    table, steps = make_table(WIDE), make_traced(layers=WIDE)
+    table, steps = make_table(LARGE), make_traced(layers=LARGE)
     (step, *_) = [one.requests for one in steps.values() if not one.requests.first]
     # GIVEN a temporary of a layer with half the bytes of its weights
     kinds = [ChunkOwner("net/dense1", kind, True) for kind in ("activations", "workspace")]

@@ -66,10 +66,8 @@ def test_a_run_that_recomputes_is_to_be_recorded_without_that_also_where_nothing
 
 def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak(stored: Run) -> None:
     # GIVEN a run whose steps peak higher than its traced ones
-    devices = {
-        name: dataclasses.replace(one, peak_bytes=one.peak_bytes * 5 // 4)
-        for name, one in stored.samples.devices.items()
-    }
+    ((name, figures),) = stored.samples.devices.items()
+    devices = {name: dataclasses.replace(figures, peak_bytes=figures.peak_bytes * 5 // 4)}
     higher = dataclasses.replace(stored, samples=dataclasses.replace(stored.samples, devices=devices))
     plan = tb_memplugin.plan(higher, budget="1MiB")
     assert (plan.fits, plan.options, plan.peak_bytes) == (None, (), None)
@@ -90,13 +88,9 @@ def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
 
 
 def with_units(run: Run, unit_of: Callable[[str], int | None]) -> Run:
-    tables = (
-        dataclasses.replace(
-            table, layers=tuple(dataclasses.replace(layer, unit=unit_of(layer.path)) for layer in table.layers)
-        )
-        for table in run.layer_tables
-    )
-    return dataclasses.replace(run, layer_tables=tuple(tables))
+    table = run.layer_tables[-1]
+    layers = tuple(dataclasses.replace(layer, unit=unit_of(layer.path)) for layer in table.layers)
+    return dataclasses.replace(run, layer_tables=(*run.layer_tables[:-1], dataclasses.replace(table, layers=layers)))
 
 
 UNITS = {
@@ -149,11 +143,8 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     single = [one.kind for one in plan.options if "_and_" not in one.kind]
     assert single[-1] == "freeze" and "batch_size" in single
     told = Predictor.of(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
-    assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (
-        option.low_bytes,
-        option.peak_bytes,
-        option.high_bytes,
-    )
+    for name in ("low_bytes", "peak_bytes", "high_bytes"):
+        assert getattr(told, name) == getattr(option, name)
 
 
 def test_recomputation_is_combined_where_no_single_change_fits(transformer: Run) -> None:
@@ -189,6 +180,9 @@ def layer(path: str, kind: str) -> Layer:
     return Layer(path, kind, True, 0, 0, 0, 0, None, None, None)
 
 
+REMAT, ADAM, SGD = (
+    {call, "model.compile"} for call in ("tb_memplugin.remat", "keras.optimizers.Adam", "keras.optimizers.SGD")
+)
 LAYERS = (layer("net", "Functional"), layer("net/inner", "Sequential"), layer("net/block", "Block"))
 
 
@@ -201,20 +195,14 @@ def option(kind: Kind, **changed: Any) -> PlanOption:
     ("chosen", "expected"),
     [
         (option("none"), set()),
-        (option("recompute", segments=SEGMENTS), {"tb_memplugin.remat", "model.compile"}),
-        (option("accumulate", accumulation=4), {"keras.optimizers.Adam", "model.compile", "batch_size"}),
+        (option("recompute", segments=SEGMENTS), REMAT),
+        (option("accumulate", accumulation=4), {*ADAM, "batch_size"}),
         (option("batch_size"), {"batch_size"}),
         (option("precision"), {"keras.mixed_precision.set_global_policy"}),
-        (option("optimizer"), {"keras.optimizers.SGD", "model.compile"}),
-        (
-            option("recompute_and_accumulate", segments=SEGMENTS, accumulation=2),
-            {"tb_memplugin.remat", "keras.optimizers.Adam", "model.compile", "batch_size"},
-        ),
-        (
-            option("recompute_and_optimizer", segments=SEGMENTS),
-            {"tb_memplugin.remat", "keras.optimizers.SGD", "model.compile"},
-        ),
-        (option("recompute_and_batch_size", segments=SEGMENTS), {"tb_memplugin.remat", "model.compile", "batch_size"}),
+        (option("optimizer"), SGD),
+        (option("recompute_and_accumulate", segments=SEGMENTS, accumulation=2), {*REMAT, *ADAM, "batch_size"}),
+        (option("recompute_and_optimizer", segments=SEGMENTS), REMAT | SGD),
+        (option("recompute_and_batch_size", segments=SEGMENTS), {*REMAT, "batch_size"}),
     ],
 )
 def test_the_lines_make_the_changes_of_the_option(chosen: PlanOption, expected: set[str]) -> None:

@@ -8,9 +8,8 @@ from types import FrameType
 
 import numpy as np
 import pytest
-import requests_cases
 from reading_cases import DEVICE, MIB, make_oom
-from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
+from requests_cases import BATCH, CAPACITY, LARGE, LAYERS, Program, make_table, make_traced, program_fits
 
 import tb_memplugin
 from tb_memplugin.fit import (
@@ -73,6 +72,13 @@ def test_the_replay_of_a_recorded_step_reproduces_every_address() -> None:
         replay = reproduce(requests)
         assert replay.whole and replay.of == int((requests.birth >= 0).sum()) > 5
     assert reproduce(moved(LAST)) == Reproduced(reproduce(LAST).of - 1, reproduce(LAST).of)
+
+
+def with_power(power: int, steps: Sequence[StepRequests] = STEPS) -> list[StepRequests]:
+    """The steps with another power of what their forward ops request."""
+    forward = [np.asarray([op.endswith("forward") for op in (*one.ops, "")])[one.op] for one in steps]
+    powers = [np.where(mask, power, one.batch_power) for one, mask in zip(steps, forward, strict=True)]
+    return [dataclasses.replace(one, batch_power=column) for one, column in zip(steps, powers, strict=True)]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8, 16, 32])
@@ -156,19 +162,15 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
 
 
 def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_second_size() -> None:
-    def blurred(requests: StepRequests) -> StepRequests:
-        scratch = np.asarray([bool(op.endswith("forward")) for op in (*requests.ops, "")])[requests.op]
-        return dataclasses.replace(requests, batch_power=np.where(scratch, UNKNOWN_POWER, requests.batch_power))
-
-    one_size = tuple(map(blurred, STEPS))
+    one_size = with_power(UNKNOWN_POWER)
     estimate = predictor(one_size).predict(Conditions(batch_size=16))
     assert estimate.method == "estimate" and estimate.low_bytes < 0.8 * real_peak(16)
     assert estimate.low_bytes <= real_peak(16) <= estimate.high_bytes
     assert any("A second recorded batch size" in one for one in estimate.assumptions)
     program = Program(CAPACITY, 8)
     program.step(0, first=True)
-    second = blurred(dataclasses.replace(program.step(1).requests, step=9))
-    known = predictor((*one_size, second)).predict(Conditions(batch_size=16))
+    second = with_power(UNKNOWN_POWER, [dataclasses.replace(program.step(1).requests, step=9)])
+    known = predictor((*one_size, *second)).predict(Conditions(batch_size=16))
     assert known.method == "two_sizes" and known.peak_bytes == pytest.approx(real_peak(16), rel=0.03)
 
 
@@ -177,16 +179,10 @@ def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_sec
     [
         ((), Conditions(), "no traced training step"),
         ((*STEPS[:-1], moved(LAST)), Conditions(), "addresses"),
-        (
-            tuple(dataclasses.replace(one, batch_size=None) for one in STEPS),
-            Conditions(batch_size=8),
-            "their batch size",
-        ),
-        (tuple(dataclasses.replace(one, mode="xla") for one in STEPS), Conditions(batch_size=8), "compiled"),
-        (tuple(dataclasses.replace(one, capacity_bytes=None) for one in STEPS), Conditions(), "capacity is unknown"),
-        (STEPS, Conditions(batch_size=0), "a batch size is"),
-        (STEPS, Conditions(batch_size=-3), "a batch size is"),
-        (STEPS, Conditions(batch_size=1 << 40), "a batch size is"),
+        ([dataclasses.replace(one, batch_size=None) for one in STEPS], Conditions(batch_size=8), "their batch size"),
+        ([dataclasses.replace(one, mode="xla") for one in STEPS], Conditions(batch_size=8), "compiled"),
+        ([dataclasses.replace(one, capacity_bytes=None) for one in STEPS], Conditions(), "capacity is unknown"),
+        *((STEPS, Conditions(batch_size=size), "a batch size is") for size in (0, -3, 1 << 40)),
     ],
 )
 def test_without_what_a_prediction_needs_there_is_a_sentence(steps, conditions, sentence) -> None:
@@ -255,14 +251,9 @@ def test_a_capacity_is_enough_and_not_far_above_the_least() -> None:
     assert enough is not None and enough.bytes > TOO_LITTLE and enough.bytes % MIB == 0
     # THEN the program runs within it, and in the part of it that is no reserve
     assert enough.without_reserve_bytes * (1 + RESERVE) < enough.bytes
-    for capacity, runs in (
-        (enough.bytes, True),
-        (round(enough.bytes / (1 + RESERVE)), True),
-        (enough.without_reserve_bytes, True),
-        (TOO_LITTLE, False),
-        (round(0.8 * enough.bytes), False),
-    ):
-        assert program_fits(FAILING, capacity) is runs
+    for capacity in (enough.bytes, round(enough.bytes / (1 + RESERVE)), enough.without_reserve_bytes):
+        assert program_fits(FAILING, capacity)
+    assert not program_fits(FAILING, TOO_LITTLE) and not program_fits(FAILING, round(0.8 * enough.bytes))
     assert of.predict(Conditions(batch_size=FAILING, capacity_bytes=enough.bytes)).fits is True
     # AND other conditions count, and a tiny capacity is no limit of the search
     frozen = of.enough_capacity(FAILING, TOO_LITTLE, Conditions(freeze="*"))
@@ -315,14 +306,6 @@ SIXTEEN = 16
 GPU = "GPU:0"
 
 
-def with_power(power: int) -> tuple[StepRequests, ...]:
-    def changed(requests: StepRequests) -> StepRequests:
-        forward = np.asarray([op.endswith("forward") for op in (*requests.ops, "")])[requests.op]
-        return dataclasses.replace(requests, batch_power=np.where(forward, power, requests.batch_power))
-
-    return tuple(map(changed, STEPS))
-
-
 def fits(of: Predictor, capacity: int, **conditions: object) -> bool | None:
     return of.predict(Conditions(batch_size=SIXTEEN, capacity_bytes=capacity, **conditions)).fits  # type: ignore[arg-type]
 
@@ -361,13 +344,6 @@ def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Condi
             assert (of.predict(asked).fits is True) is of.fits(asked) is (size <= largest), (capacity, size)
 
 
-def in_one_region(capacity: int, batch: int = 4) -> tuple[StepRequests, ...]:
-    """Traced steps on a GPU whose pool has all of its capacity from the start."""
-    program = Program(capacity, batch, grows=False)
-    steps = [program.step(step, first=not step).requests for step in range(3)]
-    return tuple(dataclasses.replace(one, device=GPU) for one in steps)
-
-
 def peak_in_one_region(batch: int, capacity: int) -> int | None:
     """Peak of the program itself in one region, after its first two steps; None if it does not pass."""
     try:
@@ -378,7 +354,10 @@ def peak_in_one_region(batch: int, capacity: int) -> int | None:
 
 
 def test_a_training_that_fits_leaves_two_percent_of_the_capacity() -> None:
-    of = predictor(in_one_region(24 * MIB), device=GPU)
+    # GIVEN steps on a GPU whose pool has all of its capacity from the start
+    program = Program(24 * MIB, 4, grows=False)
+    steps = [program.step(step, first=not step).requests for step in range(3)]
+    of = predictor([dataclasses.replace(one, device=GPU) for one in steps], device=GPU)
     answers = []
     for capacity in range(16 * MIB, 22 * MIB, MIB // 16):
         answers.append(of.predict(Conditions(batch_size=3, capacity_bytes=capacity)).fits)
@@ -397,17 +376,8 @@ def ran(capacity: int | None) -> Ran:
 @pytest.mark.parametrize(
     ("batch", "capacity", "fits"),
     [
-        (16, 100, True),
-        (8, 100, True),
-        (16, 101, True),
-        (16, 99, None),
-        (17, 100, None),
-        (24, 100, False),
-        (48, 100, False),
-        (24, 90, False),
-        (24, 101, None),
-        (None, 100, None),
-        (16, None, None),
+        *((16, 100, True), (8, 100, True), (16, 101, True), (16, 99, None), (17, 100, None), (16, None, None)),
+        *((24, 100, False), (48, 100, False), (24, 90, False), (24, 101, None), (None, 100, None)),
     ],
 )
 def test_smaller_batches_fit_and_larger_ones_fail(batch: int | None, capacity: int | None, fits: bool | None) -> None:
@@ -506,10 +476,8 @@ def test_the_recorded_precision_changes_nothing() -> None:
     plain = predictor(layers=half()).predict(Conditions(batch_size=8))
     asked = predictor(layers=half()).predict(Conditions(batch_size=8, precision="mixed_float16"))
     assert asked == plain and asked.method == "replay"
-    recorded = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}), layers=half()).predict(
-        Conditions(precision="mixed_float16")
-    )
-    assert recorded.method == "recorded"
+    known = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}), layers=half())
+    assert known.predict(Conditions(precision="mixed_float16")).method == "recorded"
 
 
 def test_weights_in_half_precision_and_recurrent_layers_have_no_prediction_in_another_precision() -> None:
@@ -539,7 +507,7 @@ def measured(run: Run, share: float, steps: slice = slice(1, None)) -> Run:
     """The run with other measured peaks; its first step, which made the optimizer's slots, keeps its own."""
     figures = run.samples.devices[DEVICE]
     peaks = figures.peak_bytes.copy()
-    peaks[steps] = round(share * requests_cases.make_traced()[3].snapshot.in_use_bytes)
+    peaks[steps] = round(share * TRACED[3].snapshot.in_use_bytes)
     devices = {DEVICE: dataclasses.replace(figures, peak_bytes=peaks)}
     return dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices=devices))
 
@@ -548,12 +516,7 @@ def test_a_failure_has_the_fixes_that_pass(run: Run) -> None:
     found = advice(run, OOM)
     fixes = {fix.kind: fix for fix in found.fixes}
     assert {"batch", "accumulation", "limit"} <= set(fixes) and found.note is None
-    # The training itself, of as many examples: see the tests of the simulation.
-    batch = fixes["batch"].batch_size
-    assert batch is not None and 4 < batch < FAILING
-    program = requests_cases.Program(100 * MIB, batch)
-    for step in range(12):
-        program.step(step, first=not step)  # raises if a request fails
+    assert 4 < fixes["batch"].batch_size < FAILING and program_fits(fixes["batch"].batch_size, 100 * MIB)
     told = with_advice(OOM, found)
     assert told.fixes == found.fixes and told.not_available == OOM.not_available
 
@@ -588,8 +551,7 @@ def test_what_is_missing_is_named(run: Run, changes: dict[str, object], sentence
 
 def test_no_fix_contradicts_what_ran(run: Run) -> None:
     # GIVEN a failure at a capacity at which the recorded batch of 4 trained
-    capacity = requests_cases.CAPACITY
-    found = advice(run, dataclasses.replace(OOM, batch_size=1024, capacity_bytes=capacity))
+    found = advice(run, dataclasses.replace(OOM, batch_size=1024, capacity_bytes=CAPACITY))
     (batch,) = [fix for fix in found.fixes if fix.kind == "batch"]
     assert batch.batch_size is not None and batch.batch_size >= 4
 
@@ -609,8 +571,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
 
 
 def fixes(failed: Oom = OOM) -> dict[str, Fix]:
-    predictor = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
-    found, reason = simulated_fixes(predictor, failed)
+    found, reason = simulated_fixes(predictor(), failed)
     assert reason is None and {fix.kind for fix in found} <= set(FIX_KINDS)
     return {fix.kind: fix for fix in found}
 
@@ -662,8 +623,8 @@ def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
 
 def test_validation_has_fixes_without_training() -> None:
     steps = [dataclasses.replace(one, phase="validation") for one in STEPS]
-    predictor = Predictor(recorded_program(steps, DEVICE, "validation"), TABLE.layers)
-    found, _ = simulated_fixes(predictor, dataclasses.replace(OOM, phase="validation"))
+    of = Predictor(recorded_program(steps, DEVICE, "validation"), TABLE.layers)
+    found, _ = simulated_fixes(of, dataclasses.replace(OOM, phase="validation"))
     assert {fix.kind for fix in found} == {"batch", "limit"}
 
 
@@ -674,43 +635,27 @@ def test_where_even_one_example_is_too_much_that_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "failed", "sentence"),
+    ("steps", "changes", "sentence"),
     [
-        ((), OOM, "No fix could be simulated"),
-        (
-            STEPS,
-            dataclasses.replace(OOM, capacity_bytes=CAPACITY, batch_size=4),
-            "passes, so the simulation does not reproduce",
-        ),
+        ((), {}, "No fix could be simulated"),
+        (STEPS, {"capacity_bytes": CAPACITY, "batch_size": 4}, "passes, so the simulation does not reproduce"),
     ],
 )
-def test_without_a_simulation_that_fails_there_are_no_fixes(steps, failed, sentence) -> None:
-    predictor = Predictor(recorded_program(steps, DEVICE), TABLE.layers)
-    found, reason = simulated_fixes(predictor, failed)
+def test_without_a_simulation_that_fails_there_are_no_fixes(steps, changes, sentence) -> None:
+    found, reason = simulated_fixes(predictor(steps), dataclasses.replace(OOM, **changes))
     assert found == () and reason is not None and sentence in reason
-
-
-LARGE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
-"""Layers whose weights and slots take most of the memory."""
 
 
 def runs_with_frozen(count: int, capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> bool:
     frozen = [(path, at >= count, weights, output) for at, (path, _, weights, output) in enumerate(layers)]
-    try:
-        program = Program(capacity, requests_cases.BATCH, layers=frozen)
-        for step in range(6):
-            program.step(step, first=not step)
-    except AssertionError:
-        return False
-    return True
+    return program_fits(BATCH, capacity, 6, frozen)
 
 
 def freezing(capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> Fix | None:
     assert not runs_with_frozen(0, capacity, layers)
-    steps = tuple(one.requests for one in make_traced(layers=layers).values())
-    table = make_table(layers)
-    failed = dataclasses.replace(OOM, batch_size=requests_cases.BATCH, capacity_bytes=capacity)
-    found, _ = simulated_fixes(Predictor(recorded_program(steps, DEVICE), table.layers), failed)
+    steps = [one.requests for one in make_traced(layers=layers).values()]
+    failed = dataclasses.replace(OOM, batch_size=BATCH, capacity_bytes=capacity)
+    found, _ = simulated_fixes(predictor(steps, layers=make_table(layers).layers), failed)
     return next((fix for fix in found if fix.kind == "freezing"), None)
 
 
