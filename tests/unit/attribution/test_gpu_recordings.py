@@ -7,13 +7,13 @@ from before the step count with their rounded requests.
 import collections
 import itertools
 import sys
-from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from gpu_cases import GRAPH, NAMES, TRUTH, XLA, attributed, recorded
 
-from tb_memplugin.attribution import AttributedStep, StepChunks
+from tb_memplugin.attribution import AttributedStep
 from tb_memplugin.schema import Snapshot
 
 
@@ -47,8 +47,7 @@ def test_the_ledger_closes_exactly(name: str) -> None:
     assert snapshot.capacity_bytes == TRUTH["capacity_bytes"]
     assert snapshot.fragmentation is not None and 0 <= snapshot.fragmentation <= 1  # the allocator's own figure
     # THEN only unsplit remainders of older chunks are unattributed
-    freed: dict[int, int] = {}  # chunks from before the step that it frees: their events say their sizes
-    new: set[int] = set()
+    freed, new = {}, set()  # chunks from before the step that it frees: their events say their sizes
     columns = (trace.kind, trace.address, trace.allocated)
     for kind, address, size in zip(*(column.tolist() for column in columns), strict=True):
         if kind == 1:
@@ -68,11 +67,8 @@ def test_categories_are_those_of_keras(name: str) -> None:
     assert {path: size for path, size in weights.items() if size} == {
         path: layer["weights"] for path, layer in layers.items()
     }
-    assert {path: size for path, size in slots.items() if path is not None} == {
-        path: 2 * layer["trainable"]
-        for path, layer in layers.items()
-        if layer["trainable"]  # Adam keeps two
-    }
+    adam = {path: 2 * layer["trainable"] for path, layer in layers.items() if layer["trainable"]}  # keeps two
+    assert {path: size for path, size in slots.items() if path is not None} == adam
     # Only trainable weights have gradients, and these are no larger.
     for path, size in requested(snapshot, "weight_gradients").items():
         assert path is not None and 0 < size <= 2 * layers[path]["trainable"], path
@@ -111,29 +107,20 @@ def test_copies_in_another_layout_are_not_gradients(name: str) -> None:
     assert seen == (1 if name.endswith("trainable") else 0)
 
 
-def live_by_layer(chunks: StepChunks, rows: Iterable[int], category: str) -> dict[str | None, int]:
-    totals: dict[str | None, int] = collections.Counter()
-    for row in rows:
-        owner = chunks.owners[int(chunks.owner[row])]
-        if owner.category == category:
-            totals[owner.layer] += int(chunks.requested[row])
-    return totals
-
-
 @pytest.mark.parametrize("name", GRAPH)
 def test_chunks_of_gradients_and_activations_match_keras(name: str) -> None:
     trace, chunks = recorded(name)[0], attributed(name).chunks
-    born = [row for row, birth in enumerate(chunks.birth.tolist()) if birth >= 0]
-    gradients = live_by_layer(chunks, born, "weight_gradients")
+    gradients, changes = collections.Counter(), [0] * (len(trace) + 1)
+    for row in np.flatnonzero(chunks.birth >= 0).tolist():
+        owner, size = chunks.owners[chunks.owner[row]], int(chunks.requested[row])
+        if owner.category == "weight_gradients":
+            gradients[owner.layer] += size
+        elif owner.category == "activations":
+            changes[chunks.birth[row]] += size
+            changes[chunks.death[row]] -= size
     for path, layer in truth(name)["layers"].items():
         # Gradients of normalization weights reuse the buffers of other results.
         assert gradients[path] == layer["trainable"] or path.endswith("_bn"), path
-    is_activation = [chunks.owners[owner].category == "activations" for owner in chunks.owner.tolist()]
-    changes = [0] * (len(trace) + 1)
-    for row in born:
-        if is_activation[row]:
-            changes[int(chunks.birth[row])] += int(chunks.requested[row])
-            changes[int(chunks.death[row])] -= int(chunks.requested[row])
     assert max(itertools.accumulate(changes)) == pytest.approx(truth(name)["held_bytes"], rel=0.05)
 
 

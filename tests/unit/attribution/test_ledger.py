@@ -364,9 +364,8 @@ def test_constants_of_one_size_each_have_a_chunk_or_have_no_layer(sizes, constan
 
 
 def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> None:
-    buffer = VariableFact(
-        "buffer:0#7", "other_state", None, None, 4096, "GPU:0", 0x100, 0x100, (1024,), "float32", False
-    )
+    address, shape = (0x100, 0x100), (1024,)
+    buffer = VariableFact("buffer:0#7", "other_state", None, None, 4096, "GPU:0", *address, shape, "float32", False)
     dense = OpFact("m/a", "update", is_gradient=True, gradient_of="m/a", made_dense=True, output_shapes=((512,),))
     step = Recorder(4096).runs("dense +2000:2048, dense -2000")
     snapshot = ledger_of(step.trace(), TraceFacts(graphs=graph(dense=dense), variables=(buffer,)))
@@ -394,23 +393,14 @@ def tensor(address: int, size: int) -> TensorFact:
 
 
 def step_from(in_use: int) -> AllocationTrace:
-    step = Recorder(in_use).runs("a +20000:100 -9000:2000")
-    return step.trace()
-
-
-def chunks_of(trace: AllocationTrace, facts: TraceFacts) -> StepChunks:
-    chunks = attributed(trace, facts).chunks
-    assert chunks is not None
-    return chunks
+    return Recorder(in_use).runs("a +20000:100 -9000:2000").trace()
 
 
 def old(found: StepChunks) -> dict[int, tuple[int, int]]:
     """Address to (bytes, requested bytes) of the older chunks."""
-    rows = np.flatnonzero(found.birth == -1)
-    columns = (found.address[rows], found.allocated[rows], found.requested[rows])
-    return {
-        address: (size, asked) for address, size, asked in zip(*(column.tolist() for column in columns), strict=True)
-    }
+    columns = (found.address, found.allocated, found.requested)
+    rows = zip(*(column[found.birth == -1].tolist() for column in columns), strict=True)
+    return {address: (size, asked) for address, size, asked in rows}
 
 
 def test_with_a_map_every_chunk_in_use_is_known_with_its_sizes() -> None:
@@ -418,7 +408,7 @@ def test_with_a_map_every_chunk_in_use_is_known_with_its_sizes() -> None:
     start = memory_map(chunks, [(0, 1 << 20)])
     trace = dataclasses.replace(step_from(6400), start_map=start, end_map=start)
     # GIVEN variables at other addresses, with other sizes
-    found = chunks_of(trace, TraceFacts(variables=(variable(0x1000, 4000), variable(0x70000, 100))))
+    found = attributed(trace, TraceFacts(variables=(variable(0x1000, 4000), variable(0x70000, 100)))).chunks
     assert old(found) == {0x1000: (4096, 3000), 0x9000: (2048, 1999), 0xB000: (256, 1)}
     assert int(found.allocated[found.live(0)].sum()) == start.in_use_bytes
     assert found.death[found.address == 0x9000].tolist() == [1]
@@ -426,23 +416,20 @@ def test_with_a_map_every_chunk_in_use_is_known_with_its_sizes() -> None:
 
 
 def test_without_a_map_known_chunks_have_their_rounded_requests_once_and_tensors_that_do_not_fit_none() -> None:
+    def older(in_use: int, facts: TraceFacts) -> dict[int, tuple[int, int]]:
+        return old(attributed(step_from(in_use), facts).chunks)
+
     facts = TraceFacts(variables=(variable(0x1000, 3000), variable(None, 50)), tensors=(tensor(0x5000, 300),))
-    assert old(chunks_of(step_from(1 << 20), facts)) == {
-        0x9000: (2048, 2000),
-        0x1000: (3072, 3000),
-        0x5000: (512, 300),
-    }
+    assert older(1 << 20, facts) == {0x9000: (2048, 2000), 0x1000: (3072, 3000), 0x5000: (512, 300)}
     # GIVEN two variables and a tensor that share one buffer, and a variable whose buffer the step frees
-    facts = TraceFacts(
-        variables=(variable(0x1000, 3000), variable(0x1000, 3000), variable(0x9000, 1500)),
-        tensors=(tensor(0x1000, 3000),),
-    )
-    assert old(chunks_of(step_from(1 << 20), facts)) == {0x9000: (2048, 2000), 0x1000: (3072, 3000)}
+    variables = (variable(0x1000, 3000), variable(0x1000, 3000), variable(0x9000, 1500))
+    facts = TraceFacts(variables=variables, tensors=(tensor(0x1000, 3000),))
+    assert older(1 << 20, facts) == {0x9000: (2048, 2000), 0x1000: (3072, 3000)}
     facts = TraceFacts(variables=(variable(0x1000, 3000),), tensors=(tensor(0x5000, 300), tensor(0x6000, 100)))
     fits = 2048 + 3072 + 512 + 256
-    assert set(old(chunks_of(step_from(fits), facts))) == {0x9000, 0x1000, 0x5000, 0x6000}
-    assert set(old(chunks_of(step_from(fits - 1), facts))) == {0x9000, 0x1000}
-    assert set(old(chunks_of(step_from(2048 + 3072 - 1), facts))) == {0x9000, 0x5000, 0x6000}
+    assert set(older(fits, facts)) == {0x9000, 0x1000, 0x5000, 0x6000}
+    assert set(older(fits - 1, facts)) == {0x9000, 0x1000}
+    assert set(older(2048 + 3072 - 1, facts)) == {0x9000, 0x5000, 0x6000}
 
 
 def test_chunks_of_the_map_have_the_owners_of_the_step_at_its_moment() -> None:
@@ -530,6 +517,7 @@ OPS = {
     "product": dataclasses.replace(BACKWARD, gradient_inputs=("moved",)),
     "dw": dataclasses.replace(GRADIENT, gradient_inputs=("product",)),
 }
+NOTHING = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
 SOURCE = TraceFacts(trainable=FACTS.trainable, graphs=graph(**OPS))
 
 
@@ -537,13 +525,11 @@ def reordered(*order: str, executed: bool = True, before_backward: bool = False)
     """The backward ops of a step of which no result counts as a gradient: they began before what they depend on."""
     step = Recorder()
     for place, name in enumerate(order):
-        if executed:
-            step.run(name, [(0x10000 * (place + 1), 4096)])
-        else:
-            step.event(1, 0x10000 * (place + 1), 4096, name, "output")
+        step.run(name, [(0x10000 * (place + 1), 4096)])
     for place, _ in enumerate(order):
         step.event(-1, 0x10000 * (place + 1), 4096)
-    chunks = attributed(step.trace(), dataclasses.replace(SOURCE, before_backward=before_backward)).chunks
+    trace = step.trace() if executed else dataclasses.replace(step.trace(), ops=NOTHING)
+    chunks = attributed(trace, dataclasses.replace(SOURCE, before_backward=before_backward)).chunks
     category = {birth: chunks.owners[owner].category for birth, owner in zip(chunks.birth, chunks.owner, strict=True)}
     backward = {"da", "moved", "product", "dw"} & chunks.ops.keys()
     return {op for op in backward if all(category[birth] not in GRADIENTS for birth in chunks.ops[op])}
@@ -589,7 +575,6 @@ def test_reordered_op_that_the_backward_pass_reads_is_saved_for_it() -> None:
 
 
 RELAYOUT = "dw-0-TransposeNHWCToNCHW-LayoutOptimizer"
-NOTHING = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
 def unseen_step() -> Recorder:
@@ -603,12 +588,8 @@ def unseen_step() -> Recorder:
     return step
 
 
-def on_accelerator(step: Recorder) -> AllocationTrace:
-    return dataclasses.replace(step.trace(), ops=NOTHING)
-
-
 def test_forward_pass_ends_at_its_last_allocation_without_op_executions() -> None:
-    snapshot = ledger_of(on_accelerator(unseen_step()), FACTS)
+    snapshot = ledger_of(dataclasses.replace(unseen_step().trace(), ops=NOTHING), FACTS)
     held = {row.layer: row.bytes for row in snapshot.saved_for_backward}
     assert held == {"m/a": 4096 + 2048}
     assert rows(snapshot)["m/a", "activations"] == 4096 + 2048
@@ -625,7 +606,7 @@ def test_copies_in_another_layout_made_in_the_backward_pass() -> None:
     copy, result = "da-1-TransposeNHWCToNCHW-LayoutOptimizer", "dw-0-0-TransposeNCHWToNHWC-LayoutOptimizer"
     step = unseen_step()
     step.run(result, [(0x60000, 512)])
-    trace = on_accelerator(step)
+    trace = dataclasses.replace(step.trace(), ops=NOTHING)
     found = categories_by_op(trace, FACTS)
     assert (found[copy], found[result]) == ("activation_gradients", "weight_gradients")
     # BUT a copy of what the op reads of the forward pass is a temporary

@@ -81,7 +81,10 @@ def chunks_of(*sizes: int) -> MemoryMap:
     return memory_map([((at << 32) + 77, size, size) for at, size in enumerate(sizes)], [(77, 1 << 40)])
 
 
-def owners_of(join: OwnerMatching) -> list[ChunkOwner | None]:
+def owners_of(sizes: tuple[int, ...], step: StepChunks, failure: OomEvent, scale: float) -> list[ChunkOwner | None]:
+    """The owners of live chunks of these sizes, of a batch that is `scale` times that of the step."""
+    join = OwnerMatching(chunks_of(*sizes), [step], failure)
+    join.same_size(scale)
     taken = join.result()
     return [taken.owners[number] if number >= 0 else None for number in taken.owner.tolist()]
 
@@ -98,38 +101,28 @@ def test_the_scale_decides_between_two_requests_of_one_op() -> None:
         [(MIB, 1, 9, SECOND), (8 * MIB, 2, 9, SECOND), (2 * MIB, 0, 9, FIRST), (4 * MIB, 0, 9, INPUTS)],
         {"grad/Einsum": (1, 2)},
     )
-    join = OwnerMatching(chunks_of(8 * MIB, 16 * MIB, 4 * MIB), [step], failed("grad/Einsum", 32 * MIB))
-    join.same_size(4.0)
-    assert owners_of(join) == [FIRST, INPUTS, SECOND]
+    sizes = (8 * MIB, 16 * MIB, 4 * MIB)
+    assert owners_of(sizes, step, failed("grad/Einsum", 32 * MIB), 4.0) == [FIRST, INPUTS, SECOND]
 
 
 def test_chunks_of_a_size_get_the_owners_that_as_many_always_had() -> None:
-    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB), [STEP], failed("new", 768 * MIB))
-    join.same_size(128.0)
-    assert sorted(map(str, owners_of(join))) == sorted(map(str, [INPUTS, FIRST]))
+    found = owners_of((128 * MIB, 128 * MIB), STEP, failed("new", 768 * MIB), 128.0)
+    assert sorted(found, key=str) == sorted([INPUTS, FIRST], key=str)
 
 
 def test_few_extra_chunks_of_a_size_stay_without_owner() -> None:
     owners = [ChunkOwner(f"net/{name}", kind, True) for name in "ab" for kind in ("activations", "workspace")]
     step = step_of([(MIB, birth, 15, owner) for birth, owner in zip((0, 1, 2, 6), owners, strict=True)], {"conv": (6,)})
-
-    def told(count: int) -> list[ChunkOwner | None]:
-        join = OwnerMatching(chunks_of(*[MIB] * count), [step], failed("conv", MIB))
-        join.same_size(1.0)
-        return owners_of(join)
-
-    assert sorted(told(4), key=str) == sorted(owners, key=str)
-    assert sorted(told(5), key=str) == sorted([*owners, None], key=str)
-    assert told(6) == [None] * 6
+    for count, expected in ((4, owners), (5, [*owners, None]), (6, [None] * 6)):
+        found = owners_of((MIB,) * count, step, failed("conv", MIB), 1.0)
+        assert sorted(found, key=str) == sorted(expected, key=str)
 
 
 def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None:
     # GIVEN a step that allocates the second layer's chunk after freeing the first one's, and an op in between
     step = step_of([(MIB, 0, 5, FIRST), (MIB, 6, 9, SECOND)])
     step = dataclasses.replace(step, started={"call/mul": 8})
-    join = OwnerMatching(chunks_of(4 * MIB), [step], failed("mul", 4 * MIB))
-    join.same_size(4.0)
-    assert owners_of(join) == [SECOND]
+    assert owners_of((4 * MIB,), step, failed("mul", 4 * MIB), 4.0) == [SECOND]
 
 
 def test_a_failed_request_as_in_a_traced_step_has_the_traced_batch() -> None:
@@ -143,9 +136,7 @@ def test_a_failed_request_as_in_a_traced_step_has_the_traced_batch() -> None:
 def test_ambiguous_owners_are_not_given() -> None:
     # GIVEN a step in which two chunks of a size were the batch and the first layer's, and later two of two layers
     both = step_of([(MIB, 0, 5, INPUTS), (MIB, 1, 5, FIRST), (MIB, 8, 12, FIRST), (MIB, 9, 12, SECOND)])
-    join = OwnerMatching(chunks_of(MIB, MIB), [both], failed(None, None))
-    join.same_size(1.0)
-    assert owners_of(join) == [None, None]
+    assert owners_of((MIB, MIB), both, failed(None, None), 1.0) == [None, None]
 
 
 @pytest.mark.parametrize(
