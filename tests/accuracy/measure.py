@@ -215,11 +215,6 @@ def sizes(trainings: Trainings) -> str:
     return of_sizes(cells)
 
 
-def feeds(trainings: Trainings) -> str:
-    kinds = ("arrays", "slices")
-    return of_sizes([cell for feed in kinds for cell in _fed(trainings, SMALL_MODELS, feed)])
-
-
 def _fed(trainings: Trainings, models: Iterable[str], feed: str) -> list[Cell]:
     return predictions(trainings, f"graph, Adam, {feed}", models, {"feed": feed})
 
@@ -231,10 +226,6 @@ def kerashub(trainings: Trainings) -> str:
 
 
 PLANNED = ("ResNet50", "MobileNetV2", "VGG16", "U-Net", "Transformer", "Decoder", "Mixer", "MLP")
-
-
-def plans(trainings: Trainings) -> str:
-    return of_plans(planned_of(trainings, (*PLANNED, *OTHER_MODELS, *HUB_MODELS)))
 
 
 def planned_of(trainings: Trainings, names: Iterable[str]) -> list[Planned]:
@@ -251,11 +242,13 @@ def planned_of(trainings: Trainings, names: Iterable[str]) -> list[Planned]:
 
 SETS: dict[str, Callable[[Trainings], str]] = {
     "sizes": sizes,
-    "feeds": feeds,
+    "feeds": lambda trainings: of_sizes(
+        _fed(trainings, SMALL_MODELS, "arrays") + _fed(trainings, SMALL_MODELS, "slices")
+    ),
     "drawn": lambda trainings: of_sizes(predictions(trainings, "graph, drawn", DRAWN, {})),
     "kerashub": kerashub,
     "changed": lambda trainings: of_changes(changed_predictions(trainings, ("MLP", *FEW), CHANGES)),
-    "plans": plans,
+    "plans": lambda trainings: of_plans(planned_of(trainings, (*PLANNED, *OTHER_MODELS, *HUB_MODELS))),
 }
 """Name of a part of the page to what measures its table."""
 

@@ -21,8 +21,6 @@ SHARES = (0.85, 0.7)
 STEPS = 20
 REPETITIONS = 5
 """Trainings that follow each plan: which chunks the allocator splits differs between them, and so does the peak."""
-
-
 FOLLOWED = ("recompute", "accumulate", "recompute_and_accumulate")
 
 
@@ -64,9 +62,7 @@ class Planned:
         return self.option.peak_bytes / self.measured - 1
 
 
-def planned(
-    trainings: Any, names: Iterable[str], shares: Sequence[float] = SHARES, batch: int = 32, **common: Any
-) -> list[Planned]:
+def planned(trainings: Any, names: Iterable[str], batch: int = 32, **common: Any) -> Iterator[Planned]:
     """Records each model, plans it for each share of its peak, and follows what the plans propose.
 
     That is the recomputation, whether it is enough or not, and the accumulation where that is what fits.
@@ -74,45 +70,39 @@ def planned(
     Args:
         trainings: Runs trainings.
         names: Models.
-        shares: Budgets, as shares of the recorded peak.
         batch: Recorded batch size.
         common: What all trainings have in common.
     """
-    return [cell for name in names for cell in _of_model(trainings, Training(name, (batch,), **common), shares)]
+    for training in (Training(name, (batch,), **common) for name in names):
+        for applied, option, budget in _proposed(trainings, training):
+            before, after = (
+                [trainings.run(one, records=False, repetition=turn)[0] for turn in range(REPETITIONS)]
+                for one in (training, applied)
+            )
+            peaks = tuple(settled_peaks(one["peaks"], option.accumulation) for one in after)
+            if option.extra_time is None:
+                yield Planned(training.model, budget, option, peaks, None, None, 0.0)
+                continue
+            plain, changed = (
+                statistics.median(statistics.median(one["seconds"][SETTLED:]) for one in repeated)
+                for repeated in (before, after)
+            )
+            exact = _exact(trainings, training, applied)
+            same = all(exact[0][key] == exact[1][key] for key in ("losses", "variables"))
+            apart = max(abs(a / b - 1) for a, b in zip(*(one["losses"] for one in exact), strict=True))
+            time = option.extra_time, changed / plain - 1
+            yield Planned(training.model, budget, option, peaks, time, same, apart)
 
 
-def prepare(trainings: Any, name: str, shares: Sequence[float] = SHARES, batch: int = 32, **common: Any) -> None:
+def prepare(trainings: Any, name: str, batch: int = 32, **common: Any) -> None:
     """Runs what `planned` needs except the timed trainings, so that only those have to be alone on the machine."""
     training = Training(name, (batch,), **common)
-    for applied, option, _ in _proposed(trainings, training, shares):
+    for applied, option, _ in _proposed(trainings, training):
         if option.accumulation == 1:
             _exact(trainings, training, applied)
 
 
-def _of_model(trainings: Any, training: Training, shares: Sequence[float]) -> Iterator[Planned]:
-    for applied, option, budget in _proposed(trainings, training, shares):
-        before, after = (
-            [trainings.run(one, records=False, repetition=turn)[0] for turn in range(REPETITIONS)]
-            for one in (training, applied)
-        )
-        peaks = tuple(settled_peaks(one["peaks"], option.accumulation) for one in after)
-        if option.extra_time is None:
-            yield Planned(training.model, budget, option, peaks, None, None, 0.0)
-            continue
-        seconds = [
-            statistics.median(statistics.median(one["seconds"][SETTLED:]) for one in repeated)
-            for repeated in (before, after)
-        ]
-        exact = _exact(trainings, training, applied)
-        same = all(exact[0][key] == exact[1][key] for key in ("losses", "variables"))
-        apart = max(abs(a / b - 1) for a, b in zip(*(one["losses"] for one in exact), strict=True))
-        time = option.extra_time, seconds[1] / seconds[0] - 1
-        yield Planned(training.model, budget, option, peaks, time, same, apart)
-
-
-def _proposed(
-    trainings: Any, training: Training, shares: Sequence[float]
-) -> Iterator[tuple[Training, PlanOption, int]]:
+def _proposed(trainings: Any, training: Training) -> Iterator[tuple[Training, PlanOption, int]]:
     """Each change to follow, as the training that follows it, with the budget of its plan."""
     (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
     recorded = tb_memplugin.plan(run, budget="1TiB").recorded_peak_bytes
@@ -120,15 +110,17 @@ def _proposed(
         print(f"{training.model}: nothing is predicted", flush=True)
         return
     followed = set()
-    for share in shares:
+    for share in SHARES:
         budget = int(share * recorded)
         for option in tb_memplugin.plan(run, budget=budget).options:
             if option.kind in FOLLOWED and (option.fits or option.kind == "recompute"):
-                batches = (option.batch_size or training.batches[0],)
                 parts = option.accumulation
-                steps = max(training.steps, CYCLES * parts if parts > 1 else 0)
                 applied = dataclasses.replace(
-                    training, batches=batches, segments=option.segments, accumulate=parts, steps=steps
+                    training,
+                    batches=(option.batch_size or training.batches[0],),
+                    segments=option.segments,
+                    accumulate=parts,
+                    steps=max(training.steps, CYCLES * parts if parts > 1 else 0),
                 )
                 if applied not in followed:
                     print(f"{training.model}, {share}: {option.sentence}", flush=True)
@@ -155,21 +147,19 @@ def of_plans(cells: Sequence[Planned]) -> str:
         "|---|---:|---|---:|---|---:|---:|---:|---:|---|",
     ]
     lines += [_row(cell) for cell in cells]
-    errors = sorted(abs(cell.error) for cell in cells)
+    errors = [100 * abs(cell.error) for cell in cells]
     every = [(cell.option, peak) for cell in cells for peak in cell.each]
     inside = sum(option.low_bytes <= peak <= option.high_bytes for option, peak in every)
     fitting = [(cell.budget_bytes, max(peaks)) for cell in cells if cell.option.fits for peaks in cell.peaks]
     above = sum(highest > budget for budget, highest in fitting)
-    apart = sorted(abs((1 + cell.time[0]) / (1 + cell.time[1]) - 1) for cell in cells if cell.time is not None)
+    apart = [100 * abs((1 + cell.time[0]) / (1 + cell.time[1]) - 1) for cell in cells if cell.time is not None]
     summary = (
-        f"Peaks: median error {100 * statistics.median(errors):.1f} %, worst {100 * errors[-1]:.1f} %; {inside} of "
-        f"{len(every)} trainings in the predicted range; of {len(fitting)} trainings said to fit, {above} had a step "
-        "above the budget."
+        f"Peaks: median error {statistics.median(errors):.1f} %, worst {max(errors):.1f} %; {inside} of {len(every)} "
+        f"trainings in the predicted range; of {len(fitting)} trainings said to fit, {above} had a step above the "
+        "budget."
     )
     if apart:
-        summary += (
-            f" Times of a step: median error {100 * statistics.median(apart):.0f} %, worst {100 * apart[-1]:.0f} %."
-        )
+        summary += f" Times of a step: median error {statistics.median(apart):.0f} %, worst {max(apart):.0f} %."
     return "\n".join([*lines, "", *textwrap.wrap(summary, 120)]) + "\n"
 
 
@@ -177,16 +167,10 @@ def _row(cell: Planned) -> str:
     option = cell.option
     low, peak, high = (format_bytes(size) for size in (option.low_bytes, option.peak_bytes, option.high_bytes))
     times = ("–", "–") if cell.time is None else tuple(f"{100 * share:+.0f} %" for share in cell.time)
+    differs = f"losses differ by {cell.apart:.1e}" if cell.apart else "losses bit-identical, some variables are not"
+    trains = {None: "–", True: "bit-identical", False: differs}[cell.same]
     return (
         f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | {peak} ({low} to {high}) | "
         f"{'yes' if option.fits else 'no'} | {format_bytes(cell.measured)} ({format_bytes(cell.each[0])} to "
-        f"{format_bytes(cell.each[-1])}) | {100 * cell.error:+.1f} % | {times[0]} | {times[1]} | {_exactness(cell)} |"
+        f"{format_bytes(cell.each[-1])}) | {100 * cell.error:+.1f} % | {times[0]} | {times[1]} | {trains} |"
     )
-
-
-def _exactness(cell: Planned) -> str:
-    if cell.same is None:
-        return "–"
-    if cell.same:
-        return "bit-identical"
-    return f"losses differ by {cell.apart:.1e}" if cell.apart else "losses bit-identical, some variables are not"

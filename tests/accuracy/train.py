@@ -67,6 +67,7 @@ def main() -> None:
     os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(training.capacity_mib)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import keras
+    import numpy as np
     import tensorflow as tf
 
     if training.device == "GPU:0":
@@ -84,7 +85,10 @@ def main() -> None:
     feed = drawn.fit_arguments if drawn else functools.partial(fed, model, training.feed, training.steps)
     variables = model.variables
     if training.segments:
-        model = _recomputing(model, training)
+        import tb_memplugin
+
+        segments = types.SimpleNamespace(segments=training.segments)
+        model = compiled(tb_memplugin.remat(model, segments), training)
     recorder = watch = None
     if training.run:
         import tb_memplugin
@@ -106,10 +110,8 @@ def main() -> None:
         recorder.close()
     answer = {
         "passed": passed,
-        "peaks": watch.peaks if watch else [],
-        "seconds": watch.seconds if watch else [],
-        "losses": watch.losses if watch else [],
-        "variables": _digests(variables),
+        **{name: getattr(watch, name) if watch else [] for name in ("peaks", "seconds", "losses")},
+        "variables": [hashlib.sha256(np.asarray(one).tobytes()).hexdigest()[:16] for one in variables],
     }
     print("ANSWER " + json.dumps(answer), flush=True)
 
@@ -136,21 +138,6 @@ def _watch(device: str) -> Any:
             self.peaks.append(tf.config.experimental.get_memory_info(device)["peak"])
 
     return Watch()
-
-
-def _digests(variables: Any) -> list[str]:
-    """A digest of the values of each variable."""
-    import numpy as np
-
-    return [hashlib.sha256(np.asarray(one).tobytes()).hexdigest()[:16] for one in variables]
-
-
-def _recomputing(plain: Any, training: Training) -> Any:
-    """The model with segments recomputed, compiled as the plain one."""
-    import tb_memplugin
-
-    model = tb_memplugin.remat(plain, types.SimpleNamespace(segments=training.segments))
-    return compiled(model, training)
 
 
 def _drawn(training: Training) -> Any:

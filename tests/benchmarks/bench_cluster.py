@@ -43,20 +43,10 @@ def answer(logdir: pathlib.Path) -> None:
     began, answers = time.process_time(), 5
     warm = [timed("devices")[0] for _ in range(answers)]
     warm_processor = (time.process_time() - began) / answers
-    print(
-        json.dumps(
-            {
-                "cold": cold,
-                "processor": processor,
-                "warm": min(warm),
-                "warm_processor": warm_processor,
-                "one": timed("overview", device=told["devices"][-1]["device"])[0],
-                "bytes": len(body),
-                "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                "told": told,
-            }
-        )
-    )
+    figures = {"cold": cold, "processor": processor, "warm": min(warm), "warm_processor": warm_processor}
+    figures["one"] = timed("overview", device=told["devices"][-1]["device"])[0]
+    figures["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({**figures, "bytes": len(body), "told": told}))
 
 
 def not_found(told: dict, options: argparse.Namespace) -> list[str]:
@@ -71,19 +61,12 @@ def not_found(told: dict, options: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--workers", type=int, default=1000)
-    parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = parser_of(__doc__, workers=(1000, 80), devices=(8, 2), steps=(10_000, 400), seed=(0, 0))
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--answer", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer:
-        answer(options.answer)
-        return
-    if options.smallest:
-        options.workers, options.devices, options.steps = 80, 2, 400
+        return answer(options.answer)
     from cluster_cases import planted_faults, write_cluster
 
     with tempfile.TemporaryDirectory() as folder:

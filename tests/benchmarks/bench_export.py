@@ -26,13 +26,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "export.md"
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--workers", type=int, default=1000)
-    parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=1000)
-    options = parser.parse_args()
-    if options.smallest:
-        options.workers, options.devices, options.steps = 20, 2, 100
+    options = parser_of(__doc__, workers=(1000, 20), devices=(8, 2), steps=(1000, 100)).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         logdir, to = pathlib.Path(folder, "runs"), pathlib.Path(folder, "tables")
         for run in range(RUNS):

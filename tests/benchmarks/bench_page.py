@@ -9,6 +9,7 @@ script's size gzipped. `bench_timeline.py` measures the Step view at several siz
 usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5] [--smallest]
 """
 
+import dataclasses
 import gzip
 import pathlib
 import statistics
@@ -20,6 +21,7 @@ from urllib.parse import urlencode
 import numpy as np
 from limits import finish, parser_of, print_limit
 from playwright.sync_api import Browser, Frame, Page, sync_playwright
+from reading_cases import make_layer, make_timeline
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -32,7 +34,6 @@ from tb_memplugin.schema import (
     Band,
     ChunkOwner,
     DeviceSamples,
-    Layer,
     LayerTable,
     LedgerRow,
     Samples,
@@ -48,8 +49,8 @@ CATEGORIES = ("weights", "optimizer_state", "activations", "activation_gradients
 LINES = 12
 """What the overview draws: ten bands, the peak, the capacity."""
 SNAPSHOTS = 100
-TENSORS = 10_000
-"""Rectangles that the Step view draws."""
+TENSORS = (10_000, 500)
+"""Rectangles that the Step view draws, and at the smallest size."""
 MOVES = 60
 PAINT_MILLISECONDS, FRAME_MILLISECONDS, CHANGE_MILLISECONDS, PAYLOAD_BYTES = 100, 16, 100, 1_000_000
 
@@ -89,17 +90,10 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int)
     random = np.random.default_rng(1)
     names = [f"model/block_{at // 10:02d}/layer_{at:03d}" for at in range(layers)]
     sizes = random.integers(64, 4096, (layers, len(CATEGORIES))) * 256
-    table = LayerTable(
-        0,
-        sample_runs.STARTED,
-        "recording began",
-        tuple(
-            Layer(name, "Dense", True, int(size) // 4, int(size), int(size), 2 * int(size), (-1, 64), "float32", None)
-            for name, size in zip(names, sizes[:, 0], strict=True)
-        ),
-        "Adam",
-        12,
-        16,
+    weights = sizes[:, 0].tolist()
+    table = tuple(
+        make_layer(name, True, size // 4, 2 * size, "Dense", (-1, 64))
+        for name, size in zip(names, weights, strict=True)
     )
     ledger = tuple(
         LedgerRow(name, category, True, int(size), 0)
@@ -112,26 +106,15 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int)
     traced = np.linspace(0, steps - 1, SNAPSHOTS).astype(int)
     peak[traced] = total
     writer = RunWriter(directory, producer="recorder", versions={})
-    writer.layer_table(table)
+    writer.layer_table(LayerTable(0, sample_runs.STARTED, "recording began", table, "Adam", 12, 16))
     missing = np.full(steps, MISSING, np.int64)
     device = DeviceSamples(peak // 2, peak, np.full(steps, 2 * total, np.int64), *[missing] * 5)
-    writer.samples(
-        Samples(
-            step=step,
-            phase=np.zeros(steps, np.int64),
-            epoch=step // 500,
-            wall_time=sample_runs.STARTED + step * 0.1,
-            host_resident_bytes=missing,
-            devices={DEVICE: device},
-        )
-    )
+    wall_time = sample_runs.STARTED + step * 0.1
+    writer.samples(Samples(step, np.zeros(steps, np.int64), step // 500, wall_time, missing, {DEVICE: device}))
+    pool = (2 * total, total // 2, 2 * total, 0.5)
     for at in traced.tolist():
         when = sample_runs.STARTED + at * 0.1
-        writer.snapshot(
-            Snapshot(
-                at, "train", DEVICE, when, "graph", total, 2 * total, total // 2, 2 * total, 0.5, 0, ledger, (), ()
-            )
-        )
+        writer.snapshot(Snapshot(at, "train", DEVICE, when, "graph", total, *pool, 0, ledger, (), ()))
     writer.timeline(tensors_of_step(tensors, layers))
     writer.close()
 
@@ -169,12 +152,8 @@ def tensors_of_step(tensors: int, layers: int) -> Timeline:
     np.subtract.at(levels, end, sizes)
     in_use = np.cumsum(levels)[:-1]
     peak = int(in_use.argmax())
-    return Timeline(
-        step=0,
-        phase="train",
-        device=DEVICE,
-        wall_time=sample_runs.STARTED,
-        mode="graph",
+    return dataclasses.replace(
+        make_timeline(0, device=DEVICE),
         in_use_bytes=int(in_use[peak]),
         peak=peak,
         events=moments - 1,
@@ -188,16 +167,11 @@ def tensors_of_step(tensors: int, layers: int) -> Timeline:
         count=np.ones(tensors, np.int64),
         owner=of,
         op=of,
-        address=np.full(tensors, -1),
-        shape=np.full(tensors, -1),
-        line=np.full(tensors, -1),
+        **dict.fromkeys(("address", "shape", "line"), np.full(tensors, -1)),
         owners=tuple(owners),
         ops=tuple(f"{owner.layer}/{owner.category}" for owner in owners),
-        shapes=(),
-        lines=(),
         bands=(Band("forward", 0, half), Band("backward_and_update", half, moments)),
         compiled=(),
-        not_available=(),
     )
 
 
@@ -207,9 +181,8 @@ def write_scalars(directory: pathlib.Path, steps: int) -> None:
     random = np.random.default_rng(1)
     for line in range(LINES):
         for step, value in enumerate(random.normal(100, 1, steps).tolist()):
-            summary = summary_pb2.Summary(
-                value=[summary_pb2.Summary.Value(tag=f"memory/{line:02d}", simple_value=value)]
-            )
+            point = summary_pb2.Summary.Value(tag=f"memory/{line:02d}", simple_value=value)
+            summary = summary_pb2.Summary(value=[point])
             writer.add_event(event_pb2.Event(step=step, wall_time=sample_runs.STARTED + step * 0.1, summary=summary))
     writer.close()
 
@@ -278,19 +251,12 @@ def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--layers", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    tensors = TENSORS
-    if arguments.smallest:
-        arguments.steps, arguments.layers, arguments.rounds, tensors = 200, 10, 1, 500
+    arguments = parser_of(__doc__, steps=(10_000, 200), layers=(300, 10), rounds=(5, 1), tensors=TENSORS).parse_args()
     script = (REPOSITORY / "tb_memplugin" / "static" / "index.js").read_bytes()
     print(f"script: {len(script):,} B")
     print_limit("script, gzipped", len(gzip.compress(script, 9)), 150 * 1024, "B", any_size=True)
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
-        write_memory(pathlib.Path(directory) / "large", arguments.steps, arguments.layers, tensors)
+        write_memory(pathlib.Path(directory) / "large", arguments.steps, arguments.layers, arguments.tensors)
         write_scalars(pathlib.Path(directory) / "scalars", arguments.steps)
         samples = ["--samples_per_plugin", f"scalars={arguments.steps}"]
         with harness.tensorboard(directory, samples) as address:

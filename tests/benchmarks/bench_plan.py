@@ -17,7 +17,6 @@ import tb_memplugin
 from tb_memplugin.fit import plan_for
 from tb_memplugin.schema import Category, ChunkOwner
 
-LAYERS, SMALLEST_LAYERS = 400, 40
 LIMIT_SECONDS = 2.0
 OUTPUT_BYTES = 400_000
 """Of each layer for one example."""
@@ -63,7 +62,7 @@ class Deep(Program):
 
 
 def main() -> None:
-    count = SMALLEST_LAYERS if parser_of(__doc__).parse_args().smallest else LAYERS
+    count = parser_of(__doc__, layers=(400, 40)).parse_args().layers
     # Sizes differ, so that no two choices of segments are the same.
     layers = [(f"net/layer{at}", True, 2_000 + 16 * at, OUTPUT_BYTES + 512 * (at % 7)) for at in range(count)]
     with tempfile.TemporaryDirectory() as directory:
@@ -77,9 +76,8 @@ def main() -> None:
         seconds = time.process_time() - began
     events = max(one.events for one in run.requests)
     what = next(option.sentence for option in plan.options if option.fits)
-    print(
-        f"{count} layers, {events} events: {what}, {len(plan.options)} changes and {len(plan.curve)} points simulated"
-    )
+    simulated = f"{len(plan.options)} changes and {len(plan.curve)} points simulated"
+    print(f"{count} layers, {events} events: {what}, {simulated}")
     assert plan.fits and plan.segments, plan
     print_limit("plan", seconds, LIMIT_SECONDS, "s", any_size=True)
     finish()

@@ -65,16 +65,27 @@ def measure_hooks(steps: int) -> None:
             recorder.begin_step(step)
             recorder.end_step()
         seconds = time.perf_counter() - began
-    share = seconds / steps / 0.05
-    print(
-        f"beginning and ending a step: {1e6 * seconds / steps:.1f} µs, {100 * share:.3f} % of a step of 50 ms",
-        flush=True,
-    )
+    each, share = 1e6 * seconds / steps, seconds / steps / 0.05
+    print(f"beginning and ending a step: {each:.1f} µs, {100 * share:.3f} % of a step of 50 ms", flush=True)
 
 
-def limit_of(overhead: float) -> float:
-    """Most per cent of a training's time that recording may add at a setting of `overhead`."""
-    return 100 * overhead if overhead else 0.1
+def compared(
+    model: keras.Model, data: tf.data.Dataset, callback: keras.callbacks.Callback, pairs: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of some epochs with and of as many without the callback, in pairs whose order alternates."""
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    for pair in range(pairs):
+        for callbacks in ([], [callback]) if pair % 2 else ([callback], []):
+            taken[bool(callbacks)].append(train(model, data, callbacks))
+    return taken[True], taken[False]
+
+
+def show_ratios(what: str, overhead: float, recorded: list[float], plain: list[float]) -> str:
+    """Prints what recording adds with its limit; returns the median and range of the ratios of the pairs."""
+    ratios = [one / other for one, other in zip(recorded, plain, strict=True)]
+    median = statistics.median(ratios)
+    print_limit(f"{what} with overhead={overhead}", 100 * (median - 1), 100 * overhead if overhead else 0.1, "%")
+    return f"median {median:.4f} (from {min(ratios):.4f} to {max(ratios):.4f})"
 
 
 def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> None:
@@ -83,22 +94,12 @@ def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> N
     with tempfile.TemporaryDirectory() as directory:
         # One callback for the whole measurement, as in a long training: its first trace is paid for over all of it.
         callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run", overhead=overhead)
-        ratios, plain_seconds = [], []
-        for pair in range(pairs + 1):
-            order = ([], [callback]) if pair % 2 else ([callback], [])
-            seconds = {bool(callbacks): train(model, data, list(callbacks)) for callbacks in order}
-            if pair:
-                ratios.append(seconds[True] / seconds[False])
-                plain_seconds.append(seconds[False])
+        recorded, plain = (seconds[1:] for seconds in compared(model, data, callback, pairs + 1))
         callback.close()
         snapshots = len(tb_memplugin.load(directory)["run"].snapshots)
-    step_ms = 1000 * statistics.median(plain_seconds) / steps
-    print(
-        f"overhead={overhead}: time with / without the callback, {pairs} pairs of {steps} steps of {step_ms:.1f} ms, "
-        f"{snapshots} snapshots: median {statistics.median(ratios):.4f} (from {min(ratios):.4f} to {max(ratios):.4f})",
-        flush=True,
-    )
-    print_limit(f"time added with overhead={overhead}", 100 * (statistics.median(ratios) - 1), limit_of(overhead), "%")
+    step_ms = 1000 * statistics.median(plain) / steps
+    ratios = show_ratios("time added", overhead, recorded, plain)
+    print(f"  with / without, {pairs} pairs of {steps} steps of {step_ms:.1f} ms, {snapshots} snapshots: {ratios}")
 
 
 HOOKS = ("set_model", "on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_epoch_end", "on_train_end")
@@ -148,39 +149,25 @@ def measure_short_fits(overhead: float, fits: int, seconds: float, batch: int, s
         for callbacks in ([callback], [], [callback], []):
             train(model, data, callbacks)
         spent = time_hooks(callback)
-        taken: dict[bool, list[float]] = {True: [], False: []}
-        for pair in range(fits):
-            for callbacks in ([], [callback]) if pair % 2 else ([callback], []):
-                taken[bool(callbacks)].append(train(model, data, list(callbacks)))
+        recorded, plain = compared(model, data, callback, fits)
         callback.close()
-    ratios = [with_it / without for with_it, without in zip(taken[True], taken[False], strict=True)]
     total = {name: sum(calls) for name, calls in spent.items()}
-    share = sum(total.values()) / sum(taken[True])
-    step_ms = 1000 * statistics.median(taken[False]) / steps
+    share = sum(total.values()) / sum(recorded)
+    begins, median = spent["on_train_batch_begin"], statistics.median(plain)
+    ratios = show_ratios("time added to short fits", overhead, recorded, plain)
     print(
-        f"overhead={overhead}, short fits: time with / without the callback, {fits} pairs of fits of "
-        f"{statistics.median(taken[False]):.2f} s, {steps} steps each: median {statistics.median(ratios):.4f} "
-        f"(from {min(ratios):.4f} to {max(ratios):.4f}); in the callback's hooks {100 * share:.3f} %, "
-        f"ms a fit: {', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in total.items())}; "
-        f"on_train_batch_begin, median of {len(spent['on_train_batch_begin'])} steps of {step_ms:.1f} ms: "
-        f"{1e6 * statistics.median(spent['on_train_batch_begin']):.1f} µs",
+        f"  with / without, {fits} pairs of fits of {median:.2f} s, {steps} steps each: {ratios}; in the callback's "
+        f"hooks {100 * share:.3f} %, ms a fit: "
+        f"{', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in total.items())}; on_train_batch_begin, "
+        f"median of {len(begins)} steps of {1000 * median / steps:.1f} ms: {1e6 * statistics.median(begins):.1f} µs",
         flush=True,
     )
-    added = 100 * (statistics.median(ratios) - 1)
-    print_limit(f"time added to short fits with overhead={overhead}", added, limit_of(overhead), "%")
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--fits", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--size", type=int, default=32)
+    parser = parser_of(__doc__, pairs=(6, 1), steps=(100, 5), fits=(20, 1), batch=(16, 4), size=(32, 32))
     parser.add_argument("--overhead", type=float, nargs="+", default=[0.005, 0.0])
     arguments = parser.parse_args()
-    if arguments.smallest:
-        arguments.pairs, arguments.steps, arguments.fits, arguments.batch = 1, 5, 1, 4
     measure_hooks(500 if arguments.smallest else 20_000)
     fit_seconds = 0.2 if arguments.smallest else 1.0
     for overhead in arguments.overhead:

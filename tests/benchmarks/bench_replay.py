@@ -21,15 +21,13 @@ from tb_memplugin.attribution import event_chunks, peak_event
 from tb_memplugin.fit import Conditions, Predictor
 from tb_memplugin.schema import MISSING, AllocationTrace, MemoryMap, StepRequests
 
-EVENTS = 10_000
-SMALLEST_EVENTS = 500
 BEFORE = 1_000
 """Chunks in use when the step begins: weights, slots, handles."""
 ROUNDS = 7
 REPLAY_SECONDS, CURVE_SECONDS = 0.15, 2.0
 
 
-def step(count: int = EVENTS) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
+def step(count: int) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
     """A step like a convolutional network's: results pile up and are freed again, temporaries come and go."""
     draw = random.Random(0)
     empty = free_regions((0x7F00_0000_0040, 8 << 30))
@@ -50,8 +48,7 @@ def step(count: int = EVENTS) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
     live: list[tuple[int, int, int]] = []
     for number in range(count):
         left = count - number
-        grows = len(live) < left and (len(live) < 2 or draw.random() < 0.7 - 0.4 * (number > count // 2))
-        if grows:
+        if len(live) < left and (len(live) < 2 or draw.random() < 0.7 - 0.4 * (number > count // 2)):
             live.append(allocate())
             address, requested, allocated = live[-1]
             events.event(1, address, requested, "op", "output", allocated=allocated)
@@ -75,8 +72,8 @@ def recorded(trace: AllocationTrace, start: MemoryMap) -> StepRequests:
     }
     by_address = dict(zip(start.address.tolist(), start.requested_bytes.tolist(), strict=True))
     requested = np.append(found.requested, start.requested_bytes[used][old])
-    for row in np.flatnonzero(columns["birth"] < 0).tolist():
-        requested[row] = by_address[int(columns["address"][row])]
+    before = columns["birth"] < 0
+    requested[before] = [by_address[address] for address in columns["address"][before].tolist()]
     count = len(requested)
     template = make_traced()[3].requests
     return dataclasses.replace(
@@ -84,7 +81,7 @@ def recorded(trace: AllocationTrace, start: MemoryMap) -> StepRequests:
         events=len(trace),
         capacity_bytes=16 << 30,
         requested=requested,
-        batch_power=np.where((columns["birth"] >= 0) & (np.arange(count) % 2 == 0), 1, 0),
+        batch_power=np.where(~before & (np.arange(count) % 2 == 0), 1, 0),
         owner=np.zeros(count, np.int64),
         op=np.full(count, -1),
         region_address=start.region_address,
@@ -96,7 +93,7 @@ def recorded(trace: AllocationTrace, start: MemoryMap) -> StepRequests:
 
 
 def main() -> None:
-    count = SMALLEST_EVENTS if parser_of(__doc__).parse_args().smallest else EVENTS
+    count = parser_of(__doc__, events=(10_000, 500)).parse_args().events
     trace, start, end = step(count)
     seconds = []
     for _ in range(ROUNDS):

@@ -22,6 +22,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from limits import finish, parser_of, print_limit
@@ -72,9 +73,8 @@ def write_run(directory: pathlib.Path, steps: int, layers: int) -> np.ndarray:
         capacity = np.full(count, 4096 * MIB)
         pool = np.where(step % 10 == 0, 2048 * MIB, MISSING)
         largest = np.where(step % 10 == 0, 2047 * MIB - in_use, MISSING)
-        device = DeviceSamples(
-            in_use, 1500 * MIB + heights[step], capacity, missing, in_use + 300 * MIB, missing, pool, largest
-        )
+        driver = missing, in_use + 300 * MIB, missing
+        device = DeviceSamples(in_use, 1500 * MIB + heights[step], capacity, *driver, pool, largest)
         writer.samples(Samples(step, np.zeros_like(step), step // 1000, wall, in_use + 2048, {"GPU:0": device}))
         if layers:
             other = (base * random.random((count, layers))).astype(np.int64) // 256 * 256
@@ -98,16 +98,13 @@ def tensorboard(logdir: pathlib.Path, load_fast: str, plugin: bool = True) -> It
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         found: queue.Queue[str] = queue.Queue()
-        assert process.stderr is not None
-        stream = process.stderr
 
-        def read() -> None:
+        def read(stream: Any) -> None:
             for line in stream:
-                match = re.search(r"at (http://\S+)", line)
-                if match:
+                if match := re.search(r"at (http://\S+)", line):
                     found.put(match[1])
 
-        threading.Thread(target=read, daemon=True).start()
+        threading.Thread(target=read, args=[process.stderr], daemon=True).start()
         try:
             address = found.get(timeout=120)
             yield f"{address}data/plugin/{PLUGIN_NAME}/", time.perf_counter() - began
@@ -193,14 +190,9 @@ def measure_start(logdir: pathlib.Path, starts: int) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--layers", type=int, default=100)
-    parser.add_argument("--starts", type=int, default=3, help="pairs of starts with and without the plugin")
+    parser = parser_of(__doc__, steps=(10_000, 500), layers=(100, 5), starts=(3, 1))
     parser.add_argument("--samples-only", action="store_true", help="no layer activations")
     options = parser.parse_args()
-    if options.smallest:
-        options.steps, options.layers, options.starts = 500, 5, 1
     layers = 0 if options.samples_only else options.layers
     names = ["overview"] if options.smallest else list(VIEWS)
     views = {name: VIEWS[name] for name in names if layers or name != "activations"}
@@ -214,9 +206,8 @@ def main() -> None:
         print_limit("run directory", size / 1e6, MOST_MEGABYTES, "MB", any_size=options.steps <= 100_000)
         began = time.perf_counter()
         run = load(logdir)["run"]
-        print(
-            f"load: {time.perf_counter() - began:.2f} s for {len(run.samples)} samples, {run.activations.bytes.shape}"
-        )
+        seconds = time.perf_counter() - began
+        print(f"load: {seconds:.2f} s for {len(run.samples)} samples, {run.activations.bytes.shape}")
         del run
         for load_fast in ("true", "false"):
             measure_reader(logdir, load_fast, options.steps, views, peak_steps)

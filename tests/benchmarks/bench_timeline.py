@@ -91,8 +91,8 @@ def opened(browser: Browser, url: str) -> tuple[dict[str, float], dict[str, list
     page.locator(".timeline .u-over").wait_for()
     idle(page)
     page.wait_for_timeout(1500)
-    once = {"paint": float(page.evaluate(FIRST_PAINT, "/timeline?")["paint"])}
-    once["heap"] = heap(page.context.new_cdp_session(page))
+    paint = float(page.evaluate(FIRST_PAINT, "/timeline?")["paint"])
+    once = {"paint": paint, "heap": heap(context.new_cdp_session(page))}
     found = gestures(page)
     context.close()
     return once, found
@@ -119,18 +119,15 @@ def show(browser: Browser, address: str, tensors: int, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, rounds=(3, 1)).parse_args()
     sizes = TENSORS[:1] if arguments.smallest else TENSORS
-    rounds = 1 if arguments.smallest else arguments.rounds
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         for tensors in sizes:
             write_memory(pathlib.Path(directory) / str(tensors), STEPS, LAYERS, tensors)
         with viewer(directory) as address:
             browser = launch(playwright)
             for tensors in sizes:
-                show(browser, address, tensors, rounds)
+                show(browser, address, tensors, arguments.rounds)
             browser.close()
     finish()
 

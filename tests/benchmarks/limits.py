@@ -15,10 +15,12 @@ _SMALLEST = "--smallest"
 _broken: list[str] = []
 
 
-def parser_of(usage: str | None) -> argparse.ArgumentParser:
-    """A benchmark's options, `--smallest` among them: its smallest size, which takes seconds."""
+def parser_of(usage: str | None, **sizes: tuple[int, int]) -> argparse.ArgumentParser:
+    """A benchmark's options: `--smallest`, which takes seconds, and sizes, each with its default and its smallest."""
     parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(_SMALLEST, action="store_true", help="the smallest size: seconds instead of minutes")
+    for name, defaults in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=defaults[_SMALLEST in sys.argv])
     return parser
 
 

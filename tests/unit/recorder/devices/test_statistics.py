@@ -26,7 +26,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.mark.parametrize("statistics", ["raise", "zero", "count"])
 def test_only_an_allocator_that_counts_is_recorded(statistics: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a CPU's plain allocator, of which TensorFlow has no statistics, one of oneDNN, or the BFC allocator
+    # A CPU's plain allocator, of which TensorFlow has no statistics, one of oneDNN, or the BFC allocator.
     def memory_info(device: str) -> tuple[int, int]:
         if statistics == "raise":
             raise ValueError(f"Allocator stats not available for device '{device}'")
@@ -34,7 +34,6 @@ def test_only_an_allocator_that_counts_is_recorded(statistics: str, monkeypatch:
 
     monkeypatch.setenv(VARIABLE, "1")
     monkeypatch.setattr(devices, "memory_info", memory_info)
-    # THEN
     chosen, sentences = devices.choose_devices(["CPU:0"])
     assert bool(chosen) == (statistics == "count")
     assert [sentence.startswith("Not recording CPU:0: ") for sentence in sentences] == [True] * (not chosen)
@@ -63,29 +62,24 @@ def test_the_machines_memory_bounds_the_capacity_of_a_cpu(limit, group, capacity
 BUSES = {"GPU:0": "0000:65:00.0", "GPU:1": "0000:17:00.0"}
 
 
-class Memory:
-    used, total = 3 << 30, 24 << 30
-
-
-class Process:
-    def __init__(self, pid: int, bytes_: int | None) -> None:
-        self.pid, self.usedGpuMemory = pid, bytes_
-
-
-def install(monkeypatch: pytest.MonkeyPatch, **processes: list[Process]) -> Any:
-    """NVML as `pynvml` shows it, with GPUs by bus id."""
-    listed = {BUSES[name.replace("_", ":")].encode(): found for name, found in processes.items()}
+def install(monkeypatch: pytest.MonkeyPatch, **processes: list[tuple[int, int | None]]) -> Any:
+    """NVML as `pynvml` shows it, with GPUs by bus id, whose processes are (number, bytes)."""
+    listed = {
+        BUSES[name.replace("_", ":")].encode(): [mock.Mock(pid=pid, usedGpuMemory=size) for pid, size in found]
+        for name, found in processes.items()
+    }
     library = mock.Mock(NVMLError=type("NVMLError", (Exception,), {}))
-    handles = {bus: bus for bus in listed}
-    library.nvmlDeviceGetHandleByPciBusId.side_effect = lambda bus: handles.get(bus) or _raise(library.NVMLError)
-    library.nvmlDeviceGetMemoryInfo.return_value = Memory
+
+    def handle(bus: bytes) -> bytes:
+        if bus not in listed:
+            raise library.NVMLError
+        return bus
+
+    library.nvmlDeviceGetHandleByPciBusId.side_effect = handle
+    library.nvmlDeviceGetMemoryInfo.return_value = mock.Mock(used=3 << 30, total=24 << 30)
     library.nvmlDeviceGetComputeRunningProcesses.side_effect = listed.__getitem__
     monkeypatch.setitem(sys.modules, "pynvml", library)
     return library
-
-
-def _raise(error: type[Exception]) -> Any:
-    raise error
 
 
 def calls(library: Any) -> tuple[int, int]:
@@ -94,7 +88,7 @@ def calls(library: Any) -> tuple[int, int]:
 
 def test_the_driver_gives_this_processs_bytes_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     others = os.getpid() + 1
-    install(monkeypatch, GPU_0=[Process(others, 5), Process(os.getpid(), 7), Process(others, 9)], GPU_1=[])
+    install(monkeypatch, GPU_0=[(others, 5), (os.getpid(), 7), (others, 9)], GPU_1=[])
     driver = Driver(BUSES)
     assert not driver.answers
     driver.open()
@@ -107,7 +101,7 @@ def test_the_driver_gives_this_processs_bytes_and_those_of_all(monkeypatch: pyte
 
 
 def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = install(monkeypatch, GPU_0=[Process(os.getpid(), None)])
+    library = install(monkeypatch, GPU_0=[(os.getpid(), None)])
     driver = Driver(BUSES)
     driver.open()
     driver.read()
@@ -266,7 +260,7 @@ COMMON = (0, MISSING, 300, 40, 50)
 
 
 def row(step: int, *devices: tuple[int, ...]) -> tuple[int, ...]:
-    figures = [(*device, 1 << 30, MISSING, MISSING, MISSING, MISSING, MISSING) for device in devices]
+    figures = [(*device, 1 << 30, *[MISSING] * 5) for device in devices]
     return (step, *COMMON, *(size for device in figures for size in device))
 
 

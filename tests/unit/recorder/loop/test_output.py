@@ -24,7 +24,6 @@ from tb_memplugin.recorder.devices import samples as sample_buffer
 from tb_memplugin.recorder.heap import Kept
 from tb_memplugin.recorder.loop import MemoryCallback, is_recording, memory_summary, output
 from tb_memplugin.recorder.loop import contents as module
-from tb_memplugin.recorder.loop import output as counters
 from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers
 from tb_memplugin.recorder.loop.output import (
     DENSE_ROWS,
@@ -365,8 +364,8 @@ def test_many_changes_cost_one_row_for_each_take() -> None:
 
 
 def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some(monkeypatch) -> None:
-    monkeypatch.setattr(counters, "session_ends", {})
-    monkeypatch.setattr(counters, "_numbers", itertools.count(1))
+    monkeypatch.setattr(output, "session_ends", {})
+    monkeypatch.setattr(output, "_numbers", itertools.count(1))
     first, second, third = (ProgramCounts(0.0) for _ in range(3))
     second.note_end({"CPU:0": 25}, {"CPU:0": 5})
     first.note_end({"CPU:0": 5}, {})
@@ -382,24 +381,14 @@ def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some
         ProgramCounts(0.0).note_end({"CPU:0": 1}, {})
     third.note_end({"CPU:0": 1}, {})
     numbers = [values[0][2] for values in earlier_sessions(1001)]
-    assert len(numbers) == counters.MAX_SESSIONS and numbers == sorted(set(numbers))
+    assert len(numbers) == output.MAX_SESSIONS and numbers == sorted(set(numbers))
     assert (numbers[0], numbers[-1]) == (1, 1000)
 
 
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One item for each look."""
-    found: list[int] = []
-
-    def look() -> tuple[list[Kept], list[Kept]]:
-        found.append(1)
-        return [Kept("list", 2, 8)], [Kept("dict", 3, None)]
-
-    monkeypatch.setattr(counters, "kept_objects", look)
-    return found
-
-
-def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(looks, monkeypatch) -> None:
+def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    kept = [Kept("list", 2, 8)], [Kept("dict", 3, None)]
+    monkeypatch.setattr(output, "kept_objects", lambda: (looks.append(1), kept)[1])
     counts = ProgramCounts(0.005)
     counts.count(1, lambda: False)
     assert looks == []
@@ -407,18 +396,15 @@ def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(looks, monkeyp
     found = rows_of(counts.rows)
     assert (2, "kept_arrays", "list", 2, 8) in found and (2, "kept_iterators", "dict", 3, MISSING) in found
     ProgramCounts(0.0).count(1, lambda: True)
-    monkeypatch.setattr(counters, "FREE_SECONDS", -1.0)
+    monkeypatch.setattr(output, "FREE_SECONDS", -1.0)
     counts.count(3, lambda: True)
     assert looks == [1]
-
-
-KIB = 1 << 10
 
 
 def memory(*chunks: tuple[int, int, int]) -> Any:
     """The map of chunks in use (address, bytes, requested bytes), and a free one behind them."""
     listed = [(address, size, requested, True) for address, size, requested in chunks]
-    return module.read_dump(make_dump(listed=[*listed, (1 << 20, 4 * KIB, 0, False)]), 0.0)
+    return module.read_dump(make_dump(listed=[*listed, (1 << 20, 4096, 0, False)]), 0.0)
 
 
 def variable(role: Any, trainable: bool | None, layer: str | None, size: int, address: int | None) -> VariableFact:
@@ -487,27 +473,15 @@ def test_the_last_step_is_that_of_the_only_optimizer_that_trained(optimizers: An
     assert _last_step([SimpleNamespace(optimizer=one) for one in optimizers], given) == step
 
 
-class Maps:
-    dump: bytes | None = None
-
-    def __init__(self, devices: list[str], report: Any) -> None:
-        if Maps.dump is None:
-            report(f"The map of {devices[0]} is unknown.")
-
-    def read(self, device: str) -> bytes | None:
-        return Maps.dump
-
-
-def figures(monkeypatch: pytest.MonkeyPatch, dump: bytes | None, *names: str) -> None:
-    devices = [Device(name, 1 << 30, None) for name in names]
-    monkeypatch.setattr(module.allocator, "choose_devices", lambda chosen: (devices, ["a note"] if chosen else []))
-    monkeypatch.setattr(module.allocator, "memory_info", lambda device: (3 * KIB * KIB, 5 * KIB * KIB))
-    monkeypatch.setattr(module, "MemoryMaps", Maps)
-    monkeypatch.setattr(Maps, "dump", dump)
-
-
 def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures(monkeypatch, None, "CPU:0", "GPU:0")
+    def maps(devices: list[str], report: Callable[[str], None]) -> Any:
+        report(f"The map of {devices[0]} is unknown.")
+        return SimpleNamespace(read=lambda device: None)
+
+    devices = [Device(name, 1 << 30, None) for name in ("CPU:0", "GPU:0")]
+    monkeypatch.setattr(module.allocator, "choose_devices", lambda chosen: (devices, ["a note"]))
+    monkeypatch.setattr(module.allocator, "memory_info", lambda device: (3 * MIB, 5 * MIB))
+    monkeypatch.setattr(module, "MemoryMaps", maps)
     found = memory_summary(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), devices=["CPU:0", "GPU:0"])
     assert [one.device for one in found.devices] == ["CPU:0", "GPU:0"]
     assert {(one.pool_bytes, one.free_bytes, one.largest_free_bytes) for one in found.devices} == {(None, None, None)}
