@@ -167,10 +167,7 @@ def test_the_loop_is_of_the_largest_layer_that_no_other_calls(recording: Recordi
 
 def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recording) -> None:
     weight, optimizer = keras.Variable(1.0), keras.optimizers.SGD(0.01)
-
-    @tf.function
-    def update(gradient: Any) -> None:
-        optimizer.apply_gradients([(gradient, weight)])
+    update = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, weight)]))
 
     @tf.function
     def gradients() -> Any:
@@ -178,10 +175,7 @@ def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recor
             loss = weight.value**2
         return tape.gradient(loss, weight.value)
 
-    @tf.function
-    def counts() -> Any:
-        return weight.assign(2.0)
-
+    counts = tf.function(lambda: weight.assign(2.0))
     for _ in range(2):
         update(tf.constant(1.0))
         assert float(gradients()) == pytest.approx(2 * float(weight))
@@ -213,8 +207,7 @@ def test_what_is_not_recorded_runs_as_before(recording: Recording, full: bool) -
     recording.on, recording.full = full, full
     step = training_step(make_model())
     losses = [float(step(X)) for _ in range(3)]
-    assert losses[0] > losses[1] > losses[2] and recording.loops == {}
-    assert list(recording.notes()) == []
+    assert losses[0] > losses[1] > losses[2] and recording.loops == {} and list(recording.notes()) == []
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -229,8 +222,7 @@ def test_a_first_call_that_fails_is_a_loop_only_if_a_run_was_opened_for_it(recor
     # AND one that trains nothing is none
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.function(lambda: tf.debugging.assert_less(X, 0.5))()
-    assert len(recording.loops) == opened
-    assert not recording.is_inside
+    assert len(recording.loops) == opened and not recording.is_inside
 
 
 def test_a_fault_of_ours_is_logged_and_changes_nothing(recording, monkeypatch, caplog) -> None:
@@ -257,8 +249,7 @@ class Model:
     def evaluate(self, x: Any = None, callbacks: Any = None) -> Any:
         return callbacks
 
-    def predict(self, x: Any, callbacks: Any = None) -> Any:
-        return callbacks
+    predict = evaluate
 
     def train_on_batch(self, x: Any) -> Any:
         return x

@@ -92,11 +92,9 @@ def test_the_end_waits_for_a_foreign_call_and_refuses_the_next() -> None:
             assert leave.wait(60)
 
     def call_again() -> None:
-        try:
-            with thread.foreign_call():
-                pass
-        except InterruptedError:
-            refused.set()
+        with pytest.raises(InterruptedError), thread.foreign_call():
+            pass
+        refused.set()
 
     thread.submit(call)
     thread.submit(call_again)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base import Faults, PrivateDirectory, remove_abandoned, uncounted
-from tb_memplugin.recorder.base import isolation as private_directory
 from tb_memplugin.recorder.base import isolation as process
 from tb_memplugin.recorder.base.isolation import MAX_STEP_NOTES
 
@@ -25,7 +24,7 @@ def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[pat
     for place in (on_disk, in_memory):
         place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(on_disk))
-    monkeypatch.setattr(private_directory, "MEMORY", str(in_memory))
+    monkeypatch.setattr(process, "MEMORY", str(in_memory))
     return on_disk, in_memory
 
 
@@ -40,7 +39,7 @@ def test_a_directory_is_new_named_by_its_use_where_asked_for_and_readable_by_its
     # AND one in memory lies there if the system has such a place
     in_memory = PrivateDirectory("profile", in_memory=True)
     assert pathlib.Path(in_memory.path).parent == places[1]
-    monkeypatch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
+    monkeypatch.setattr(process, "MEMORY", str(places[1] / "missing"))
     elsewhere = PrivateDirectory("profile", in_memory=True)
     assert pathlib.Path(elsewhere.path).parent == places[0]
     in_memory.remove()
@@ -79,7 +78,7 @@ def test_directories_of_ended_processes_are_removed_and_all_else_stays(places, m
     assert all(path.exists() for path in left)
     # ... a place that cannot be listed is skipped, and of this user's own all that were left are
     with monkeypatch.context() as patch:
-        patch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
+        patch.setattr(process, "MEMORY", str(places[1] / "missing"))
         remove_abandoned()
     assert [path.exists() for path in left] == [False, True]
     remove_abandoned()
@@ -121,9 +120,9 @@ def test_without_locks_a_directory_can_be_used(places: Any, monkeypatch: pytest.
     left = places[0] / "tb_memplugin_oom_theirs"
     left.mkdir()
     if module:
-        monkeypatch.setattr(private_directory.fcntl, "flock", unsupported)
+        monkeypatch.setattr(process.fcntl, "flock", unsupported)
     else:
-        monkeypatch.setattr(private_directory, "fcntl", None)
+        monkeypatch.setattr(process, "fcntl", None)
     descriptors = len(os.listdir("/proc/self/fd"))
     directory = PrivateDirectory("oom")
     remove_abandoned()
@@ -139,7 +138,6 @@ def fail() -> None:
 
 
 def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.LogCaptureFixture) -> None:
-    # GIVEN a part that fails and one that does not WHEN both run three times
     ran, noted = [], []
     faults = Faults(noted.append)
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
@@ -156,9 +154,7 @@ def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.Log
 
 
 def test_a_fault_in_one_step_costs_that_step(caplog: pytest.LogCaptureFixture) -> None:
-    # GIVEN a part that fails in steps 2, 3 and 5, so never three times in a row
-    ran: list[int] = []
-    noted: list[str] = []
+    ran, noted = list[int](), list[str]()
     faults = Faults(noted.append)
     with caplog.at_level(logging.DEBUG, "tb_memplugin"):
         for step in range(1, 7):
@@ -317,21 +313,16 @@ def test_threads_restore_the_threshold_when_the_last_one_leaves() -> None:
 
 
 class Held:
-    def __init__(self) -> None:
-        self.abandoned = 0
+    abandoned = 0
 
     def _abandon(self) -> None:
         self.abandoned += 1
 
 
-@pytest.fixture(autouse=True)
-def own_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items of other tests are kept out: they are recorders of a process with many threads."""
-    monkeypatch.setattr(process, "_inherited", type(process._inherited)())
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_abandons_each_item_once() -> None:
+def test_a_forked_child_abandons_each_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Items of other tests are kept out: they are recorders of a process with many threads.
+    monkeypatch.setattr(process, "_inherited", type(process._inherited)())
     first, second = Held(), Held()
     for item in (first, second, second):
         process.abandon_in_child(item)

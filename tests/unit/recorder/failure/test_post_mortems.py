@@ -57,21 +57,18 @@ FACTS = TraceFacts(graphs=graph(model__head__MatMul=OpFact("model/head", "backwa
 """The op's name is that of `MESSAGE`."""
 
 
-class Observer:
+class Watch:
+    """The watched model."""
+
     facts: Any = FACTS
     paths: Any = None
+    batch_size: int | None = 4
+    table = make_table(0, unfrozen=True)
 
     def look(self, device: str) -> Any:
         if self.facts is None:
             raise RuntimeError("a variable was deleted")
         return self.facts, self.paths or {}
-
-
-class Watch(Observer):
-    """The watched model."""
-
-    batch_size: int | None = 4
-    table = make_table(0, unfrozen=True)
 
 
 class Watched:
@@ -111,9 +108,8 @@ class Watched:
         return self.written[-1][0]
 
 
-def error_of(message: str = MESSAGE, kind: Any = tf.errors.ResourceExhaustedError) -> BaseException:
-    error: BaseException = kind(None, None, message)
-    return error
+def error_of(message: str = MESSAGE, kind: Any = tf.errors.ResourceExhaustedError) -> Any:
+    return kind(None, None, message)
 
 
 @pytest.fixture
@@ -135,8 +131,7 @@ def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Wa
     assert (oom.op, oom.layer, oom.line, oom.shape) == (OP, "model/head", "train.py:7", "[16,8,8,4] float")
     # AND the figures are the dump's
     assert (oom.in_use_bytes, oom.pool_bytes, oom.capacity_bytes, oom.wall_time) == (1536, 5888, 1 << 20, 1001.0)
-    assert oom.batch_size == 16
-    assert oom.not_available == ()
+    assert (oom.batch_size, oom.not_available) == (16, ())
 
 
 def test_dumps_of_other_moments_failures_and_allocators_are_not_the_failures(watched: Watched) -> None:
@@ -206,12 +201,11 @@ FREED, HALF, FULL = (1,), (3,), (0, 1, 2, 3)
 def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
     watched, monkeypatch, written, read, requested, expected
 ) -> None:
-    def dump(used: tuple[int, ...]) -> bytes:
-        listed = [(*chunk[:3], at in used) for at, chunk in enumerate(CHUNKS)]
-        return make_dump(in_use=in_use(used), listed=listed)
-
     def in_use(used: tuple[int, ...]) -> int:
         return sum(CHUNKS[at][1] for at in used)
+
+    def dump(used: tuple[int, ...]) -> bytes:
+        return make_dump(in_use=in_use(used), listed=[(*chunk[:3], at in used) for at, chunk in enumerate(CHUNKS)])
 
     # GIVEN maps that were read while the request waited for memory, each once the bytes in use did not change
     readable: Any = SimpleNamespace(available=lambda device: True, read=lambda device: dump(now))
@@ -424,13 +418,9 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
     )
     watched.dump(1001)
     watched.oom.tick(7, "train")
-    assert watched.last.map is not None
-    owners = watched.last.map.owners
-    named = {
-        int(address): owners[number].category if number >= 0 else None
-        for address, number in zip(watched.last.map.address, watched.last.map.owner, strict=True)
-    }
-    assert named == {0x1000: "weights", 0x1200: None, 0x9000: "held_tensors", 0x9400: None}
+    categories = [None if owner is None else owner.category for owner in owners_of(watched.last)]
+    assert watched.last.map is not None and watched.last.map.address.tolist() == [0x1000, 0x1200, 0x9000, 0x9400]
+    assert categories == ["weights", None, "held_tensors", None]
 
 
 GPU = "GPU:0"
@@ -449,13 +439,13 @@ def made(
     return StepChunks(step, phase, address, size, size, birth, death, owner, owners, 20, ops)
 
 
-def recent_of(*steps: StepChunks, **others: StepChunks) -> RecentSteps:
-    """The recent steps of the device, and those of others (`GPU_1`)."""
+def recent_of(*steps: StepChunks, other: StepChunks | None = None) -> RecentSteps:
+    """The recent steps of the device, and one of another."""
     recent = RecentSteps()
     for step in steps:
         recent.add(GPU, step, TraceFacts())
-    for device, step in others.items():
-        recent.add(device.replace("_", ":"), step, TraceFacts())
+    if other is not None:
+        recent.add("GPU:1", other, TraceFacts())
     return recent
 
 
@@ -487,7 +477,7 @@ def owners_of(oom: Oom) -> list[ChunkOwner | None]:
 )
 def test_a_rounded_size_is_exact_if_traced_chunks_have_one_size_near_it(about, uncertain, exact) -> None:
     chunks = [(0, 2100, 0, 9, INPUTS), (1, 3000, 1, 9, INPUTS), (2, 3100, 2, 9, INPUTS), (3, 4000, -1, 9, INPUTS)]
-    recent = recent_of(made(*chunks), made(chunks[0]), GPU_1=made((0, 5000, 1, 9, INPUTS)))
+    recent = recent_of(made(*chunks), made(chunks[0]), other=made((0, 5000, 1, 9, INPUTS)))
     assert recent.exact_bytes(Request(requested_bytes=about, uncertain_bytes=uncertain), GPU) == exact
 
 
@@ -495,7 +485,7 @@ def test_the_newest_step_of_the_failures_phase_comes_before_newer_ones_of_others
     recent = recent_of(
         *(made((0, MIB, -1, 20, owner)) for owner in (INPUTS, ACTIVATIONS)),
         made((0, MIB, -1, 20, INPUTS), phase="validation"),
-        GPU_1=made((0, MIB, -1, 20, GRADIENTS)),
+        other=made((0, MIB, -1, 20, GRADIENTS)),
     )
     assert owners_of(recent.post_mortem(failed(8 * MIB), in_use((0, MIB)), TraceFacts(), (), None)) == [ACTIVATIONS]
 

@@ -29,16 +29,9 @@ NO_ALGORITHM = (
     "No algorithm worked!  Error messages:\n  Profiling failure on CUDNN engine 1: RESOURCE_EXHAUSTED: Out of memory "
     "while trying to allocate 8388608 bytes.\n\t [[{{node net/conv/Conv2D}}]]"
 )
-ERROR = tf.errors.InternalError(None, None, "")
-
-
-def error_of(kind: type, message: str) -> BaseException:
-    error: BaseException = kind(None, None, message)
-    return error
-
-
 EXHAUSTED, ABSENT, INTERNAL = tf.errors.ResourceExhaustedError, tf.errors.NotFoundError, tf.errors.InternalError
 INVALID = tf.errors.InvalidArgumentError
+ERROR = INTERNAL(None, None, "")
 REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc")  # 16 * 64 numbers of 4 bytes
 
 
@@ -61,8 +54,8 @@ REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc
         (INTERNAL, "cuDNN launch failure", None),
     ],
 )
-def test_a_request_is_read_from_errors_about_memory_only(kind: type, message: str, request_: Request | None) -> None:
-    assert memory_request(error_of(kind, message)) == request_
+def test_a_request_is_read_from_errors_about_memory_only(kind: Any, message: str, request_: Request | None) -> None:
+    assert memory_request(kind(None, None, message)) == request_
     assert memory_request(RuntimeError(message)) is None
 
 
@@ -79,7 +72,7 @@ def test_a_request_is_read_from_errors_about_memory_only(kind: type, message: st
     ],
 )
 def test_a_request_in_autotuning_is_of_the_op_that_was_tried(message: str, request_: Request | None) -> None:
-    error = error_of(INTERNAL, f"Autotuning failed for HLO: {message}")
+    error = INTERNAL(None, None, f"Autotuning failed for HLO: {message}")
     assert memory_request(error) is None
     assert memory_request(error, [dump(0.0)]) == request_
     assert memory_request(RuntimeError(str(error)), [dump(0.0)]) is None
@@ -112,14 +105,14 @@ def dump(seconds_ago: float) -> DumpFile:
     ],
 )
 def test_a_constant_that_found_no_memory_has_the_size_of_its_proto(message: str, request_: Request) -> None:
-    error = error_of(INVALID, message)
+    error = INVALID(None, None, message)
     assert memory_request(error, [dump(0.0)]) == request_
     # Without a failed allocation the proto is at fault.
     assert memory_request(error) is None and memory_request(error, [dump(5.0)]) is None
 
 
 def test_any_error_right_after_tensorflow_gave_up_an_allocation_is_out_of_memory() -> None:
-    error = error_of(tf.errors.InternalError, "Failed to run [[{{node net/dense/MatMul}}]]")
+    error = INTERNAL(None, None, "Failed to run [[{{node net/dense/MatMul}}]]")
     # TensorFlow dumps twice as it begins to wait, and twice as it gives up.
     gave_up = [dump(ago) for ago in (10.001, 10.0, 0.001, 0.0)]
     assert memory_request(error, gave_up) == Request(op="net/dense/MatMul")
@@ -219,15 +212,15 @@ def raised(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     raised._remove()
 
 
-def fail(message: str = MESSAGE, kind: Any = tf.errors.ResourceExhaustedError) -> None:
+def fail(message: str = MESSAGE, kind: Any = EXHAUSTED) -> None:
     kind(None, None, message)
 
 
 def test_a_failure_is_seen_also_if_the_program_catches_it_and_on_any_thread(raised: RaisedErrors) -> None:
     session = Session()
     raised.add(session)
-    with pytest.raises(tf.errors.ResourceExhaustedError):
-        raise tf.errors.ResourceExhaustedError(None, None, MESSAGE)
+    with pytest.raises(EXHAUSTED):
+        raise EXHAUSTED(None, None, MESSAGE)
     assert [request.requested_bytes for request in session.received] == [4096]
     thread = threading.Thread(target=fail, args=[MESSAGE.replace("1024", "2048")])
     thread.start()
@@ -236,7 +229,7 @@ def test_a_failure_is_seen_also_if_the_program_catches_it_and_on_any_thread(rais
     # AND other errors are none
     fail("End of sequence", tf.errors.OutOfRangeError)
     fail("/data/BLOOM/x: too many open files")
-    fail("logits and labels must be broadcastable", tf.errors.InvalidArgumentError)
+    fail("logits and labels must be broadcastable", INVALID)
     assert len(session.received) == 2
 
 
@@ -283,7 +276,7 @@ def test_a_session_is_opened_for_a_failure_that_has_none(raised: RaisedErrors) -
         raised.add(opened[-1])
 
     raised.open_with(opener)
-    fail("a wrong argument", tf.errors.InvalidArgumentError)
+    fail("a wrong argument", INVALID)
     assert opened == []
     fail()
     fail("failed to allocate memory")
@@ -315,6 +308,6 @@ def test_a_fault_while_an_exception_is_made_changes_nothing(raised, monkeypatch)
     session = Session()
     raised.add(session)
     monkeypatch.setattr(session, "on_raised", None)
-    with pytest.raises(tf.errors.ResourceExhaustedError) as error:
-        raise tf.errors.ResourceExhaustedError(None, None, MESSAGE)
+    with pytest.raises(EXHAUSTED) as error:
+        raise EXHAUSTED(None, None, MESSAGE)
     assert str(error.value) == MESSAGE and error.value.__context__ is None

@@ -86,10 +86,7 @@ def test_activations_are_written_after_five_seconds_or_when_there_are_many(log, 
         state.add_activations(1, dict.fromkeys("abcd"[:layers], 1))
         sizes.append(log.bytes)
     # THEN at five seconds, and not at the next three values, but at four
-    assert [later > before for before, later in itertools.pairwise(sizes)] == [
-        *(False, False, True),
-        *(False, False, True),
-    ]
+    assert [later > before for before, later in itertools.pairwise(sizes)] == [False, False, True] * 2
 
 
 def test_records_of_one_writer_are_one_session_that_is_described_once(log: Log) -> None:

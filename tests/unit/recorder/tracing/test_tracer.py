@@ -36,11 +36,6 @@ FACTS = TraceFacts(mode="xla")
 MIB = 1 << 20
 
 
-def clock() -> Any:
-    """Time in which reading a map, opening a window and closing one take what they are told to."""
-    return SimpleNamespace(now=100.0, map_seconds=0.0, profiler_seconds=0.0, facts_seconds=0.0)
-
-
 class Observer:
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -115,16 +110,19 @@ class Tracer:
     """A `StepTracer` with what it works on."""
 
     def __init__(
-        self, directory: pathlib.Path, devices: tuple[str, ...] = ("GPU:0", "GPU:1"), **arguments: Any
+        self,
+        directory: pathlib.Path,
+        devices: tuple[str, ...] = ("GPU:0", "GPU:1"),
+        overhead: float = 1.0,
+        steps: list[int] | None = None,
     ) -> None:
-        self.clock = Window.clock = clock()
+        # Reading a map, opening a window and closing one take what they are told to.
+        self.clock = Window.clock = SimpleNamespace(now=100.0, map_seconds=0.0, profiler_seconds=0.0, facts_seconds=0.0)
         self.observer, self.maps, self.faults = Observer(self.clock), Maps(self.clock), Faults()
-        settings = checked_settings(
-            directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None
-        )
+        settings = checked_settings(directory, overhead, steps, None, False, None)
         listed = [Device(name, None, None) for name in devices]
         watch: Any = self.observer
-        watch.replicated = arguments.get("replicated", False)
+        watch.replicated = False
         maps: Any = self.maps
         self.tracer = StepTracer(settings, listed, watch, self.faults, None, maps)  # type: ignore[arg-type]
         self.tracer._analyze = lambda traced, result: self.analyzed.append(traced)  # type: ignore[method-assign]
@@ -141,12 +139,16 @@ class Tracer:
     def spent(self) -> float:
         return self.tracer.schedule._spent_seconds
 
+    @property
+    def room(self) -> int:
+        """How many further profiles may wait."""
+        return self.tracer._room._value
+
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Window, "busy", False)
-    monkeypatch.setattr(Window, "fails", None)
-    monkeypatch.setattr(Window, "opened", 0)
+    for name, value in (("busy", False), ("fails", None), ("opened", 0)):
+        monkeypatch.setattr(Window, name, value)
     monkeypatch.setattr(step_tracer, "ProfilerWindow", Window)
     monkeypatch.setattr(step_tracer, "note_running_fit", lambda: None)
     monkeypatch.setattr(step_tracer, "resource_handle_bytes", lambda maps, device: 40)
@@ -260,11 +262,6 @@ def test_a_step_that_was_asked_for_waits_for_earlier_profiles(tmp_path, monkeypa
     assert said == ([] if in_time else ["step 2 was not traced: earlier profiles took too long"])
 
 
-def room(case: Tracer) -> int:
-    """How many further profiles may wait."""
-    return case.tracer._room._value
-
-
 def test_a_step_that_the_user_profiles_is_left_to_the_user(tmp_path, monkeypatch, caplog) -> None:
     case = Tracer(tmp_path)
     monkeypatch.setattr(Window, "busy", True)
@@ -273,7 +270,7 @@ def test_a_step_that_the_user_profiles_is_left_to_the_user(tmp_path, monkeypatch
     assert [record.message.partition(" stopped: ")[0] for record in caplog.records] == [
         "step tracing while another profiler runs"
     ]
-    assert case.observer.calls == ["begin", "end GPU:0", "close"] * 2 and room(case) == 2
+    assert case.observer.calls == ["begin", "end GPU:0", "close"] * 2 and case.room == 2
     # AND a later one is traced
     monkeypatch.setattr(Window, "busy", False)
     assert case.step(2) is not None
@@ -290,7 +287,7 @@ def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no
     case.tracer.begin(0, "train")
     case.tracer._window.gave_way = gave_way  # type: ignore[union-attr]
     assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
-    assert case.faults.stopped(TRACING) is isinstance(fault, RuntimeError) and room(case) == 2
+    assert case.faults.stopped(TRACING) is isinstance(fault, RuntimeError) and case.room == 2
     assert not gave_way or case.observer.calls == ["begin", "end GPU:0", "close"]
 
 
@@ -461,7 +458,6 @@ def test_the_first_step_of_every_phase_is_traced_to_learn(phase: str) -> None:
 
 
 def test_overhead_stays_within_budget_over_a_long_run() -> None:
-    # GIVEN a budget of half a percent WHEN 20,000 steps run
     traced = simulate(TraceSchedule(0.005), 20_000)
     # THEN traces use at least half of the budget and no more than all of it
     spent = len(traced) * TRACE_SECONDS
@@ -570,7 +566,7 @@ class Buffer:
         self.rows.append((row, device))
 
 
-def make(buffer: Buffer, overhead: float = 0.005, spend: Any = lambda seconds: None) -> StepEnds:
+def make(buffer: Any, overhead: float = 0.005, spend: Any = lambda seconds: None) -> StepEnds:
     return StepEnds(ReadableMaps(), buffer, overhead, spend)  # type: ignore[arg-type]
 
 
