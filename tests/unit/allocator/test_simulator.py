@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from map_cases import MIB, PlainAllocator, free_regions, memory_map
 
 from tb_memplugin.allocator import PoolRules, Simulator, rules_of
-from tb_memplugin.schema import IN_USE, MISSING, MemoryMap
+from tb_memplugin.schema import IN_USE, MISSING
 
 KIB = 1024
 BASE = 0x7F00_0000_0040
@@ -124,20 +124,16 @@ def test_a_pool_near_the_lowest_address_grows_like_any_other(descends: bool) -> 
 # --- how the pool grows and gives regions back ------------------------------------------------------------------------
 
 
-GROWING = PoolRules(1 << 30)
-
-
-def empty() -> MemoryMap:
-    return free_regions()
+EMPTY = free_regions()
 
 
 def regions(simulator: Simulator) -> list[int]:
     """Their sizes, the first region first: each lies below the ones before it."""
-    return simulator.map(empty()).region_bytes.tolist()[::-1]
+    return simulator.map(EMPTY).region_bytes.tolist()[::-1]
 
 
 def test_a_pool_that_does_not_grow_has_all_of_the_limit_in_one_region() -> None:
-    simulator = Simulator(empty(), PoolRules(100 * MIB + 100, grows=False))
+    simulator = Simulator(EMPTY, PoolRules(100 * MIB + 100, grows=False))
     assert simulator.request(1000) is not None
     assert regions(simulator) == [100 * MIB]
     assert simulator.request(100 * MIB) is None
@@ -145,7 +141,7 @@ def test_a_pool_that_does_not_grow_has_all_of_the_limit_in_one_region() -> None:
 
 def test_only_a_gpus_pool_returns_free_regions_and_only_if_that_makes_room() -> None:
     def after(rules: PoolRules) -> Simulator:
-        simulator = Simulator(empty(), rules)
+        simulator = Simulator(EMPTY, rules)
         kept, freed = simulator.request(2 * MIB), simulator.request(4 * MIB)
         assert kept is not None and freed is not None
         simulator.free(freed)
@@ -160,7 +156,7 @@ def test_only_a_gpus_pool_returns_free_regions_and_only_if_that_makes_room() -> 
 @pytest.mark.parametrize("descends", [True, False])
 def test_of_equally_large_chunks_in_two_regions_a_request_takes_the_one_at_the_lowest_address(descends: bool) -> None:
     # GIVEN regions of 2 and 4 MiB, in each of them one chunk of 1 MiB that is free
-    simulator = Simulator(empty(), PoolRules(1 << 30, descends=descends))
+    simulator = Simulator(EMPTY, PoolRules(1 << 30, descends=descends))
     kept, older = simulator.request(MIB), simulator.request(MIB)
     newer, others = simulator.request(MIB), simulator.request(3 * MIB)
     assert None not in (kept, older, newer, others) and regions(simulator) in ([2 * MIB, 4 * MIB], [4 * MIB, 2 * MIB])
@@ -170,7 +166,7 @@ def test_of_equally_large_chunks_in_two_regions_a_request_takes_the_one_at_the_l
 
 
 def test_a_request_that_fails_changes_nothing() -> None:
-    simulator = Simulator(empty(), PoolRules(4 * MIB))
+    simulator = Simulator(EMPTY, PoolRules(4 * MIB))
     simulator.request(MIB)
     before = (simulator.chunks(), simulator.in_use_bytes, simulator.pool_bytes)
     assert simulator.request(3 * MIB) is None
@@ -178,7 +174,7 @@ def test_a_request_that_fails_changes_nothing() -> None:
 
 
 def test_a_copy_goes_on_independently() -> None:
-    simulator = Simulator(empty(), GROWING)
+    simulator = Simulator(EMPTY, PoolRules(1 << 30))
     address = simulator.request(MIB)
     other = simulator.copy()
     assert other.request(MIB) is not None and other.request(9 * MIB) is not None
@@ -226,11 +222,11 @@ class PlainPool:
 
 @given(st.integers(1, 1 << 30), st.lists(st.integers(1, 1 << 22), max_size=30))
 def test_regions_are_those_of_a_plain_reading_of_the_source(limit: int, requests: list[int]) -> None:
-    plain, simulator = PlainPool(limit), Simulator(empty(), PoolRules(limit))
+    plain, simulator = PlainPool(limit), Simulator(EMPTY, PoolRules(limit))
     for units in requests:
         # GIVEN a request that no free chunk can serve, also in a simulator that goes on from the map
         asked = max(256 * units, simulator.largest_free_bytes + 1)
-        other = Simulator(simulator.map(empty()), PoolRules(limit))
+        other = Simulator(simulator.map(EMPTY), PoolRules(limit))
         whole = sum(plain.regions) < limit // 256 * 256  # the limit has not cut the last region
         grown = bool(plain.wanted) and plain.extend(-(-asked // 256) * 256)
         assert (simulator.request(asked) is not None) == grown

@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 from log_cases import ALL, EARLY_MESSAGE, KIB, MESSAGE, PREFIXES, make_log
 
@@ -44,11 +45,8 @@ def test_without_the_message_only_the_rounded_request_is_known() -> None:
 
 
 def test_unrelated_lines_are_skipped() -> None:
-    lines = make_log("2.21")
-    mixed = [
-        other for line in lines for other in (line, "Epoch 3: loss 0.25", "W0000 00:00:1.5   99 x.cc:1] Free at 1")
-    ]
-    failure = only(*mixed)
+    others = ("Epoch 3: loss 0.25", "W0000 00:00:1.5   99 x.cc:1] Free at 1")
+    failure = only(*(one for line in make_log("2.21") for one in (line, *others)))
     assert failure.map is not None and listed(failure.map) == ALL and failure.map.complete
 
 
@@ -178,12 +176,9 @@ def test_parts_of_a_region_without_chunks_are_unknown(lines: list[str], rows: st
         assert failure.map is None and "are inconsistent" in failure.notes[0]
     else:
         assert failure.map is not None and not failure.map.complete
-        assert (
-            "".join({IN_USE: "u", FREE: "f", UNKNOWN_STATE: "g"}[state] for state in failure.map.state.tolist()) == rows
-        )
-        assert failure.map.bytes.tolist() == [256] * len(rows) and sorted(failure.map.address) == list(
-            failure.map.address
-        )
+        states = {"u": IN_USE, "f": FREE, "g": UNKNOWN_STATE}
+        assert failure.map.state.tolist() == [states[row] for row in rows]
+        assert failure.map.bytes.tolist() == [256] * len(rows) and (np.diff(failure.map.address) >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -210,8 +205,12 @@ def human_readable(size: int) -> str:
     return f"{size / 1024:.{1 if unit == 'K' else 2}f}{unit}iB"
 
 
-NODE = '[[Node: {name} = {type}[{attributes}_device="/job:localhost/replica:0/task:0/device:GPU:0"](a, b)]]'
-"""A node as TensorFlow 1.x prints it."""
+def node(name: str, kind: str, attributes: str = "") -> str:
+    """A node as TensorFlow 1.x prints it."""
+    attributes = f"{attributes}, " if attributes else ""
+    return f'[[Node: {name} = {kind}[{attributes}_device="/job:localhost/replica:0/task:0/device:GPU:0"](a, b)]]'
+
+
 STATISTICS = """Sum Total of in-use chunks: 198.75MiB
 Stats:
 Limit:                   285474816
@@ -220,10 +219,6 @@ MaxInUse:                208404480
 NumAllocs:                      26
 MaxAllocSize:            121448704
 """
-
-
-def node(name: str, kind: str, attributes: str = "") -> str:
-    return NODE.format(name=name, type=kind, attributes=f"{attributes}, " if attributes else "")
 
 
 @pytest.mark.parametrize(
@@ -252,11 +247,8 @@ def test_the_type_of_a_message_without_one_is_its_nodes(kind: str, attributes: s
 
 
 def test_a_nodes_type_does_not_contradict_the_allocator() -> None:
-    lines = [
-        "Ran out of memory trying to allocate 288B.  See logs for memory state",
-        "OOM when allocating tensor with shape[9,16]",
-    ]
-    failure = only(*lines, node("a", "Conv2D", "T=DT_FLOAT"))
+    rounded = "Ran out of memory trying to allocate 288B.  See logs for memory state"
+    failure = only(rounded, "OOM when allocating tensor with shape[9,16]", node("a", "Conv2D", "T=DT_FLOAT"))
     assert (failure.request.requested_bytes, failure.request.op) == (288, "a")
 
 
@@ -288,16 +280,10 @@ def test_the_end_of_a_log_has_the_allocators_figures(prefix: str, end: str) -> N
 
 
 def test_a_whole_summary_by_size_gives_the_bytes_in_use() -> None:
-    sizes = [
-        "35 Chunks of size 256 totalling 8.8KiB",
-        "2 Chunks of size 4096 totalling 8.0KiB",
-        "Sum Total of in-use chunks: 16.8KiB",
-    ]
-    failure = only("Summary of in-use Chunks by size: ", *sizes)
-    assert failure.in_use_bytes == 35 * 256 + 2 * 4096
-    # AND not if lines may be missing
-    failure = only(*sizes)
-    assert failure.in_use_bytes is None
+    sizes = ["35 Chunks of size 256 totalling 8.8KiB", "2 Chunks of size 4096 totalling 8.0KiB"]
+    sizes.append("Sum Total of in-use chunks: 16.8KiB")
+    assert only("Summary of in-use Chunks by size: ", *sizes).in_use_bytes == 35 * 256 + 2 * 4096
+    assert only(*sizes).in_use_bytes is None  # lines may be missing
 
 
 def test_each_end_of_a_log_is_a_failure_of_its_own() -> None:
@@ -321,24 +307,12 @@ def test_a_tensor_that_cannot_be_copied_is_a_failure() -> None:
     assert failure.request == Request(None, "_EagerConst", device="GPU:1", copy=True)
     assert (failure.device, failure.capacity_bytes, failure.in_use_bytes) == ("GPU:1", 239_195, None)
     assert any("no memory for it" in note for note in failure.notes)
-    (alone,) = read_log(
-        f"InternalError: Dst tensor is not initialized.\n\t {node('x/read', 'Identity', 'T=DT_FLOAT')}", 0.0
-    )
+    alone = only("InternalError: Dst tensor is not initialized.", f"\t {node('x/read', 'Identity', 'T=DT_FLOAT')}")
     assert alone.request == Request(None, "x/read", device="GPU:0", copy=True)
 
 
-PROTO = """Cannot parse tensor from proto: dtype: DT_FLOAT
-tensor_shape {
-  dim {
-    size: 832
-  }
-  dim {
-    size: 216
-  }
-}
-float_val: 0
-
-"""
+DIMENSIONS = "  dim {\n    size: 832\n  }\n  dim {\n    size: 216\n  }\n"
+PROTO = f"Cannot parse tensor from proto: dtype: DT_FLOAT\ntensor_shape {{\n{DIMENSIONS}}}\nfloat_val: 0\n\n"
 
 
 def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
@@ -353,22 +327,16 @@ def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
     assert failure.request == Request(832 * 216 * 4, shape="[832,216] float")
 
 
+OF_MUL, RELU = "{{function_node __wrapped__Mul}}", node("a", "Relu", "T=DT_FLOAT")
+WITH_DIMENSIONS = "OOM when allocating tensor with shapedim { size: 64 } dim { size: 9 }"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.",
-            Request(2147483648, compiled=True),
-        ),
-        (
-            "ResourceExhaustedError: {{function_node __wrapped__Mul}} failed to allocate memory [Op:Mul] name: ",
-            Request(None, "Mul"),
-        ),
-        (
-            "OOM when allocating tensor with shapedim { size: 64 } dim { size: 9 }\n\t "
-            + node("a", "Relu", "T=DT_FLOAT"),
-            Request(64 * 9 * 4, "a", "[64,9] float", "GPU:0"),
-        ),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2048 bytes.", Request(2048, compiled=True)),
+        (f"ResourceExhaustedError: {OF_MUL} failed to allocate memory [Op:Mul] name: ", Request(None, "Mul")),
+        (f"{WITH_DIMENSIONS}\n\t {RELU}", Request(64 * 9 * 4, "a", "[64,9] float", "GPU:0")),
     ],
 )
 def test_a_message_alone_in_other_words(text: str, expected: Request) -> None:

@@ -285,18 +285,13 @@ def test_regions_end_where_chunks_are_not_adjacent_or_two_free_ones_meet_and_are
 @pytest.mark.parametrize(
     "wrong",
     [
-        [(0, 512, 1, USED), (256, 256, 1, USED)],  # overlap
-        [(512, 256, 1, USED), (0, 768, 1, USED)],
-        [(0, 0, 1, USED)],
-        [(0, 1 << 63, 1, USED)],
-        [(1 << 63, 256, 1, USED)],
-        [(1 << 62, 256, 1, USED)],
-        [((1 << 62) - 256, 512, 1, USED)],
+        *([(0, 512), (256, 256)], [(512, 256), (0, 768)]),  # overlap
+        *([(0, 0)], [(0, 1 << 63)], [(1 << 63, 256)], [(1 << 62, 256)], [((1 << 62) - 256, 512)]),
     ],
 )
-def test_chunks_that_cannot_be_are_refused(wrong: list[tuple[int, int, int, bool]]) -> None:
+def test_chunks_that_cannot_be_are_refused(wrong: list[tuple[int, int]]) -> None:
     with pytest.raises(FormatError, match="the chunks are inconsistent"):
-        read_dump(make_dump(listed=wrong), 0.0)
+        read_dump(make_dump(listed=[(address, size, 1, USED) for address, size in wrong]), 0.0)
 
 
 def test_too_many_chunks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

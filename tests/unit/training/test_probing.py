@@ -39,9 +39,9 @@ X, Y = np.ones((4, 3), np.float32), np.ones((4, 2), np.float32)
 OOM = "OOM when allocating tensor with shape[16,64] and type float on GPU:0 by allocator GPU_0_bfc"
 
 
-def make_model(**compiled: Any) -> Any:
+def make_model(optimizer: str = "sgd", **compiled: Any) -> Any:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="net")
-    model.compile("sgd", "mse", **compiled)
+    model.compile(optimizer, "mse", **compiled)
     return model
 
 
@@ -115,30 +115,17 @@ def test_without_a_readable_allocator_it_says_why(monkeypatch, of, why) -> None:
     assert str(raised.value) == f"The probe needs an allocator that can be read. {why}"
 
 
-class Calls(keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.sizes.append(batch)
+EXHAUSTED = tf.errors.ResourceExhaustedError(None, None, OOM)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        tf.errors.ResourceExhaustedError(None, None, OOM),
-        tf.errors.InvalidArgumentError(None, None, "shapes"),
-        KeyError("a bug"),
-    ],
-)
+@pytest.mark.parametrize("error", [EXHAUSTED, tf.errors.InvalidArgumentError(None, None, "shapes"), KeyError("a bug")])
 def test_a_failed_allocation_has_an_error_that_holds_no_tensor_and_others_are_the_programs_own(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    model, out_of_memory = make_model(), isinstance(error, tf.errors.ResourceExhaustedError)
+    model, out_of_memory = make_model(), error is EXHAUSTED
     monkeypatch.setattr(model, "fit", mock.Mock(side_effect=error))
     with pytest.raises(OutOfMemoryError if out_of_memory else type(error)) as raised:
-        train(model, Examples((X, Y), 4), 8, 3, Calls())
+        train(model, Examples((X, Y), 4), 8, 3, keras.callbacks.Callback())
     if out_of_memory:
         assert "OOM when allocating" in str(raised.value)
         assert raised.value.__cause__ is None and raised.value.__context__ is None
@@ -208,9 +195,15 @@ def test_steps_of_a_training_are_recorded_with_batches_no_larger_than_its_own(
         probing.recorded_steps(None, data, 0)
 
 
-def test_an_answer_is_read_as_text(tmp_path: pathlib.Path) -> None:
-    requests_cases.write_run(tmp_path / "traced")
-    predicted = tb_memplugin.what_if(tb_memplugin.load(tmp_path)["traced"])
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    requests_cases.write_run(directory / "traced")
+    return directory
+
+
+def test_an_answer_is_read_as_text(logdir: pathlib.Path) -> None:
+    predicted = tb_memplugin.what_if(tb_memplugin.load(logdir)["traced"])
     answer = BatchSizeAnswer(1024, predicted, True, 3 << 30, ("Batch size 1,024 is predicted.", "a <b> sentence"))
     assert str(answer) == "largest batch size: 1,024\n  Batch size 1,024 is predicted.\n  a <b> sentence"
     assert repr(answer) == "<BatchSizeAnswer batch_size=1024, verified=True, measured peak 3.0 GiB>"
@@ -360,13 +353,6 @@ def test_the_capacity_is_the_given_one_or_the_devices(monkeypatch, capacity, own
         search(monkeypatch, predictor, lambda size: MIB, "much", 1 << 30)
 
 
-@pytest.fixture(scope="module")
-def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    directory = tmp_path_factory.mktemp("runs")
-    requests_cases.write_run(directory / "traced")
-    return directory
-
-
 def test_a_run_is_planned_for_its_own_or_another_batch_size_and_needs_no_data(logdir: pathlib.Path) -> None:
     run = tb_memplugin.load(logdir)["traced"]
     own, other = tb_memplugin.plan(run, budget="1TiB"), tb_memplugin.plan(run, budget="1TiB", batch_size=16)
@@ -375,7 +361,6 @@ def test_a_run_is_planned_for_its_own_or_another_batch_size_and_needs_no_data(lo
     assert other.peak_bytes is not None and other.peak_bytes > own.peak_bytes
     with pytest.raises(RequestError, match="a batch size is an integer"):
         tb_memplugin.plan(run, budget="1TiB", batch_size=0)
-    run = tb_memplugin.load(logdir)["traced"]
     with pytest.raises(RequestError, match="A run needs no data"):
         tb_memplugin.plan(run, [1, 2], budget="8GiB")
     with pytest.raises(RequestError, match="data is missing"):
@@ -400,14 +385,13 @@ def test_a_plan_for_a_run_imports_no_tensorflow(logdir: pathlib.Path) -> None:
 
 def test_the_contents_of_lists_and_dictionaries_at_any_depth_are_restored() -> None:
     # GIVEN a model with an attribute of each kind, which TensorFlow puts into wrappers that track them
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    model.compile("adam", "mse")
+    model = make_model("adam")
     model.table, model.names, model.seen = {"a": [1, {"b": 2}]}, ["x"], {1}
     variables = len(model.optimizer.variables)
     # WHEN it is trained, as often as one likes, and all of them change
     for _ in range(2):
         with restored(model):
-            model.train_on_batch(np.ones((4, 3), np.float32), np.ones((4, 2), np.float32))
+            model.train_on_batch(X, Y)
             model.table["a"][1]["b"] = 3
             model.table["a"].append(4)
             model.table["c"] = 5
@@ -420,11 +404,10 @@ def test_the_contents_of_lists_and_dictionaries_at_any_depth_are_restored() -> N
 
 
 def test_the_model_is_restored_after_an_error_as_well() -> None:
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    model.compile("sgd", "mse", run_eagerly=True)
+    model = make_model(run_eagerly=True)
     before = [value.copy() for value in model.get_weights()]
     with pytest.raises(KeyError), restored(model):
-        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+        model.fit(X, Y, verbose=0)
         assert not all((new == old).all() for new, old in zip(model.get_weights(), before, strict=True))
         raise KeyError
     assert all((new == old).all() for new, old in zip(model.get_weights(), before, strict=True))
@@ -482,15 +465,8 @@ def test_data_of_another_kind_is_refused_with_its_type(data: Any) -> None:
 
 
 EMPTY = "data is empty. Pass at least one batch with one example"
-LEAVES = [
-    None,
-    3.5,
-    tf.constant(2),
-    tf.ragged.constant([[1], [2, 3]]),
-    tf.sparse.eye(3),
-    np.asarray([{}], object),
-    object(),
-]
+TENSORS = [tf.constant(2), tf.ragged.constant([[1], [2, 3]]), tf.sparse.eye(3)]
+LEAVES = [None, 3.5, *TENSORS, np.asarray([{}], object), object()]
 FIRST = "each with the examples as its first dimension. Received: "
 
 
@@ -537,11 +513,7 @@ def test_batches_repeat_the_examples_to_any_size(size: int, rows: list[int]) -> 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda data: data,
-        lambda data: data.repeat(2),
-        lambda data: data.interleave(lambda batch: tf.data.Dataset.from_tensors(batch)),
-    ],
+    [lambda data: data, lambda data: data.repeat(2), lambda data: data.interleave(tf.data.Dataset.from_tensors)],
 )
 def test_taking_examples_does_not_change_what_a_dataset_yields_later(change: Any) -> None:
     def later(take: bool) -> list[Any]:

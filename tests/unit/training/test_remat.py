@@ -51,6 +51,7 @@ X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
 
 def test_losses_gradients_statistics_and_seeds_are_those_of_the_plain_model() -> None:
     same_gradients(make_model, ["drop", "second"], X)
+    same_gradients(lambda: with_layer(GlobalSeed(name="odd")), ["odd"], X)
 
 
 def make_sequential() -> Any:
@@ -250,8 +251,8 @@ def test_a_layer_that_is_built_by_its_first_call_is_refused_before() -> None:
     tb_memplugin.remat(plain, [("lazy", "lazy")])
 
 
-def test_the_global_seed_generator_is_repeated() -> None:
-    same_gradients(lambda: with_layer(GlobalSeed(name="odd")), ["odd"], X)
+def test_one_name_is_one_cut() -> None:
+    assert recomputed_calls(tb_memplugin.remat(make_model(), "drop")) == [["first", "norm", "drop"]]
 
 
 def test_xla_is_off_unless_requested() -> None:
@@ -294,10 +295,6 @@ def of(*segments: tuple[str, ...]) -> Any:
 def test_models_and_segments_that_cannot_be_recomputed_are_refused(make: Any, cuts: Any, said: str) -> None:
     with pytest.raises(RecomputationError, match=said):
         tb_memplugin.remat(make(), cuts)
-
-
-def test_one_name_is_one_cut() -> None:
-    assert recomputed_calls(tb_memplugin.remat(make_model(), "drop")) == [["first", "norm", "drop"]]
 
 
 def test_only_dense_tensors_are_taken() -> None:
