@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.watch import counters as function_traces
-from tb_memplugin.recorder.watch.counters import FunctionTraces, TracedFunction, changed_argument, traces_of
+from tb_memplugin.recorder.watch.counters import FunctionTraces, changed_argument, traces_of
 
 
 class Pair(NamedTuple):
@@ -54,16 +54,11 @@ def test_the_first_argument_that_changed_is_named(first: Any, second: Any, phras
     assert changed_argument(*types_of({"x": first}, {"x": second})) == phrase
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "phrase"),
-    [
-        ({"x": X}, {"x": X, "y": X}, "argument `y` is new"),
-        ({"x": X, "y": X}, {"x": X}, "argument `y` is gone"),
-        ({"x": X, "y": 1}, {"x": X, "y": 2}, "argument `y` changed from 1 to 2 (Python value)"),
-    ],
-)
-def test_a_new_and_a_missing_argument_are_named(first: dict[str, Any], second: dict[str, Any], phrase: str) -> None:
-    assert changed_argument(*types_of(first, second)) == phrase
+def test_a_new_and_a_missing_argument_are_named() -> None:
+    one, both, other = types_of({"x": X}, {"x": X, "y": 1}, {"x": X, "y": 2})
+    assert changed_argument(one, both) == "argument `y` is new"
+    assert changed_argument(both, one) == "argument `y` is gone"
+    assert changed_argument(both, other) == "argument `y` changed from 1 to 2 (Python value)"
 
 
 def call(traces: FunctionTraces, function: Any, *args: Any, **kwargs: Any) -> None:
@@ -73,18 +68,13 @@ def call(traces: FunctionTraces, function: Any, *args: Any, **kwargs: Any) -> No
     traces.called(function, before, args, kwargs)
 
 
-def only(traces: FunctionTraces) -> TracedFunction:
-    (found,) = traces.functions.values()
-    return found
-
-
 def test_traces_are_counted_with_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def double(x: Any) -> Any:
         return 2 * x
 
     traces, function = FunctionTraces(), tf.function(double)
     call(traces, function, tf.ones(2))
-    found = only(traces)
+    (found,) = traces.functions.values()
     assert (found.name, found.traces, found.retraced, len(found.signatures)) == ("double", 1, None, 0)
     assert traces.changed
     traces.changed = False
@@ -98,7 +88,7 @@ def test_traces_are_counted_with_their_reason(monkeypatch: pytest.MonkeyPatch) -
     # AND of one that was traced before, only new traces count
     later = FunctionTraces()
     call(later, function, 3)
-    assert only(later).traces == 1
+    assert [one.traces for one in later.functions.values()] == [1]
     # AND functions beyond the first ones are not counted
     monkeypatch.setattr(function_traces, "MAX_FUNCTIONS", 2)
     for other in (lambda x: x + 1, lambda x: x + 2):
@@ -106,48 +96,29 @@ def test_traces_are_counted_with_their_reason(monkeypatch: pytest.MonkeyPatch) -
     assert len(later.functions) == 2
 
 
+def after_calls(*calls: Any, compiled: Any = True, traces: tuple[int, int] = (1, 1), **last: Any) -> Any:
+    """What is known of a function after calls, the last one with keywords, too, by its traces before and after them."""
+    known = FunctionTraces()
+    function = SimpleNamespace(_jit_compile=compiled, _python_function=types_of)
+    function.experimental_get_tracing_count = lambda: traces[1]
+    function._function_cache = SimpleNamespace(values=list)
+    for at, args in enumerate(calls, 1):
+        known.called(function, traces[0], args, last if at == len(calls) else {})
+    return next(iter(known.functions.values()), None)
+
+
 @pytest.mark.parametrize(("before", "after", "count"), [(0, 1, 1), (0, 2, 1), (3, 5, 2)])
 def test_a_first_call_that_makes_variables_traces_twice_and_counts_once(before: int, after: int, count: int) -> None:
-    traces, function = FunctionTraces(), Compiled()
-    function._jit_compile = None
-    function.experimental_get_tracing_count = lambda: after  # type: ignore[method-assign]
-    function._function_cache = SimpleNamespace(values=list)  # type: ignore[attr-defined]
-    traces.called(function, before, (), {})
-    assert only(traces).traces == count
-
-
-class Compiled:
-    """A function that XLA compiles, as far as calls of it show."""
-
-    _jit_compile: bool | None = True
-
-    def __init__(self) -> None:
-        self._python_function = self.step
-
-    def step(self) -> None:
-        pass
-
-    def experimental_get_tracing_count(self) -> int:
-        return 1
-
-
-def signatures(
-    *calls: tuple[tuple[Any, ...], dict[str, Any]], jit_compile: bool | None = True
-) -> TracedFunction | None:
-    traces, function = FunctionTraces(), Compiled()
-    function._jit_compile = jit_compile
-    for args, kwargs in calls:
-        traces.called(function, 1, args, kwargs)
-    return next(iter(traces.functions.values()), None)
+    assert after_calls((), compiled=None, traces=(before, after)).traces == count
 
 
 def test_a_compiled_function_has_a_signature_for_each_shape() -> None:
-    found = signatures(((tf.ones(2),), {}), ((tf.ones(2),), {}), ((tf.ones(3),), {}), ((tf.ones(2),), {}))
-    assert found is not None and len(found.signatures) == 2
-    assert found.reshaped == "the shape of argument 0 changed from (2,) to (3,)"
-    assert signatures(((tf.ones(2),), {}), jit_compile=None) is None
-    named = signatures(((tf.ones(2),), {}), ((tf.ones(2),), {"training": True}))
-    assert named is not None and len(named.signatures) == 2 and named.reshaped is None
+    two = (tf.ones(2),)
+    found = after_calls(two, two, (tf.ones(3),), two)
+    assert (len(found.signatures), found.reshaped) == (2, "the shape of argument 0 changed from (2,) to (3,)")
+    assert after_calls(two, compiled=None) is None
+    named = after_calls(two, two, training=True)
+    assert (len(named.signatures), named.reshaped) == (2, None)
 
 
 @pytest.mark.parametrize(
@@ -173,5 +144,4 @@ def test_a_compiled_function_has_a_signature_for_each_shape() -> None:
     ],
 )
 def test_what_belongs_to_a_signature(first: Any, second: Any, count: int) -> None:
-    found = signatures((first, {}), (second, {}))
-    assert found is not None and len(found.signatures) == count
+    assert len(after_calls(first, second).signatures) == count

@@ -269,40 +269,22 @@ def test_a_copy_on_read_variable_is_matched_by_its_size_if_no_more_chunks_have_i
     assert sorted(places[:2]) == [0, 0x2000] and places[2] == 0x1000
 
 
-class Model:
-    """Stands for a model: its strategy has `count` replicas, -1 for no strategy, and a variable `parts` parts."""
-
-    name = "model"
-
-    def __init__(self, count: int, parts: int) -> None:
-        part = SimpleNamespace(handle=object())
-        one = SimpleNamespace(values=(part,) * parts) if parts > 1 else part
-        self.variables = [SimpleNamespace(handle=object()), one]
-        if count >= 0:
-            self.distribute_strategy = SimpleNamespace(num_replicas_in_sync=count)
-
-
-def watching(model: Any) -> LayerWatch:
-    watch = LayerWatch(Faults())
-    watch._model = lambda: model
-    return watch
-
-
 @pytest.mark.parametrize(
-    ("count", "parts", "replicated"),
-    [(1, 1, False), (-1, 1, False), (2, 1, True), (1, 2, True), (-1, 2, True), (4, 4, True)],
+    ("parts", "strategy", "scope", "found"),
+    [
+        *((1, {"num_replicas_in_sync": count}, 1, count > 1) for count in (1, 2)),
+        *((parts, {"num_replicas_in_sync": count}, 1, True) for parts, count in ((2, 1), (4, 4))),
+        *((parts, {}, 1, parts > 1) for parts in (1, 2)),
+        # Without a model, the scope of the loop tells; a strategy that says no number of replicas is none.
+        *((0, {}, scope, scope > 1) for scope in (1, 2)),
+        (1, {"other": 2}, 2, False),
+    ],
 )
-def test_replicas_are_known_by_the_strategy_and_by_the_variables(count: int, parts: int, replicated: bool) -> None:
-    assert watching(Model(count, parts)).replicated is replicated
-
-
-def test_without_a_model_the_scope_of_the_loop_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    import tensorflow as tf
-
-    assert not watching(None).replicated
-    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: SimpleNamespace(num_replicas_in_sync=2))
-    assert watching(None).replicated
-    # AND a strategy that says no number of replicas is none
-    model = Model(-1, 1)
-    model.distribute_strategy = SimpleNamespace()
-    assert not watching(model).replicated
+def test_replicas_are_known_by_the_strategy_and_by_the_variables(parts, strategy, scope, found, monkeypatch) -> None:
+    part, watch = SimpleNamespace(handle=object()), LayerWatch(Faults())
+    model = SimpleNamespace(variables=[part, SimpleNamespace(values=(part,) * parts) if parts > 1 else part])
+    if strategy:
+        model.distribute_strategy = SimpleNamespace(**strategy)
+    monkeypatch.setattr(watch, "_model", lambda: model if parts else None)
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: SimpleNamespace(num_replicas_in_sync=scope))
+    assert watch.replicated is found
