@@ -65,22 +65,9 @@ def window(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-class Outer(keras.layers.Layer):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__(name="outer")
-        self.inner = keras.layers.Dense(2, name="inner")
-
-    def build(self, shape: Any) -> None:
-        self.inner.build(shape)
-        super().build(shape)
-
-    def call(self, x: Any) -> Any:
-        return self.inner(x)
-
-
-def built() -> Outer:
-    layer = Outer()
-    layer.build((None, 3))
+def dense(features: int = 2) -> Any:
+    layer = keras.layers.Dense(2)
+    layer.build((None, features))
     return layer
 
 
@@ -91,17 +78,16 @@ def traced(function: Any) -> tuple[Any, Any]:
 
 
 def test_gradients_are_noted_with_their_variables() -> None:
-    layer, table = built(), tf.Variable(tf.ones((5, 2)))
+    layer, table = dense(3), tf.Variable(tf.ones((5, 2)))
 
     def step() -> Any:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.gather(table, [1, 1])) + 0 * tf.reduce_sum(layer.inner.bias.value)
-        unused = layer.inner.kernel.value
-        tape.gradient(loss, {"b": unused, "a": (table, layer.inner.bias.value)})
+            loss = tf.reduce_sum(tf.gather(table, [1, 1])) + 0 * tf.reduce_sum(layer.bias.value)
+        tape.gradient(loss, {"b": layer.kernel.value, "a": (table, layer.bias.value)})
         return loss
 
     concrete, notes = traced(step)
-    names = [(reference() is table, reference() is layer.inner.bias.value) for _, _, reference in notes.gradients]
+    names = [(reference() is table, reference() is layer.bias.value) for _, _, reference in notes.gradients]
     # THEN a sparse one has two tensors, and a missing one none
     assert names == [(True, False), (True, False), (False, True)]
     assert all(name in {op.name for op in concrete.graph.get_operations()} for name, _, _ in notes.gradients)
@@ -109,17 +95,17 @@ def test_gradients_are_noted_with_their_variables() -> None:
 
 @pytest.mark.parametrize("given", [True, False])
 def test_an_optimizer_reads_generators_once(given: bool) -> None:
-    layer, optimizer = built(), keras.optimizers.SGD(1.0)
+    layer, optimizer = dense(3), keras.optimizers.SGD(1.0)
     variables = layer.trainable_variables
     optimizer.build(variables)
 
     def step() -> None:
         optimizer.apply((tf.ones(one.shape) for one in variables), (one for one in variables) if given else None)
 
-    before = layer.inner.kernel.numpy()
+    before = layer.kernel.numpy()
     concrete, notes = traced(step)
     concrete()
-    np.testing.assert_allclose(layer.inner.kernel.numpy(), before - 1)
+    np.testing.assert_allclose(layer.kernel.numpy(), before - 1)
     noted = [reference() for _, _, reference in notes.gradients]
     assert len(noted) == 2 and all(map(operator.is_, noted, variables))
 
@@ -136,7 +122,7 @@ def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> No
 
 
 def test_eager_calls_are_spans_while_a_window_is_open(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, lines = built(), iter(["train.py:7", None])
+    layer, lines = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), iter(["train.py:7", None])
     monkeypatch.setattr(call_notes, "eager_paths", {id(layer): "net/outer"})
     layer(X)
     assert window == ["net/outer", "end"]  # and none of a layer that is not known
@@ -206,12 +192,6 @@ def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes:
     assert notes.is_input(batch, between) and notes.is_input(data, math.inf)
     notes.data(data)
     assert not notes.is_input(data, math.inf)
-
-
-def dense() -> Any:
-    layer = keras.layers.Dense(2)
-    layer.build((None, 2))
-    return layer
 
 
 @tf.function
@@ -293,18 +273,10 @@ def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: 
 @pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])
 def test_the_data_of_a_fit_that_runs_is_noted(notes, monkeypatch, module, found) -> None:
     monkeypatch.setattr(noting, "input_notes", notes)
-    code = """
-def fit(x, y=None, validation_data=None):
-    other = x + 1
-    note()
-    return other
-
-def train(x):
-    note()
-"""
     package = types.ModuleType(module)
     package.note = note_running_fit  # type: ignore[attr-defined]
-    exec(code, vars(package))
+    exec("def fit(x, y=None, validation_data=None):\n    other = x + 1\n    note()\n    return other\n", vars(package))
+    exec("def train(x):\n    note()\n", vars(package))
     x, validation, z = eager(), (eager(), eager()), eager()
     other = package.fit(x, validation_data=validation)
     assert [notes.is_input(one) for one in (x, *validation, other)] == [found] * 3 + [False]
@@ -316,20 +288,17 @@ def train(x):
 
 
 def test_a_forked_child_takes_no_more_notes_of_the_window() -> None:
-    class Graph:
-        """Replaces a function graph: only its identity matters."""
-
     notes = CallNotes()
     notes.eager_paths, notes.eager_gradients = {1: "net"}, []
     held = notes._lock
     with held:  # by a thread that does not exist in the child
         notes.abandon()
-        assert notes.notes(Graph()).spans == []
+        assert notes.notes(tf.Graph()).spans == []
     assert (notes.eager_paths, notes.eager_lines, notes.eager_gradients) == (None, None, None)
 
 
 def test_notes_go_with_their_graph_and_a_call_that_fails_ends() -> None:
-    layer = built()
+    layer = keras.Sequential([dense(3)])
     concrete, notes = traced(lambda: layer(X))
     call_notes.forget(concrete.graph)
     reference = weakref.ref(concrete.graph)
@@ -363,13 +332,7 @@ def pairs(size: int, remainder: bool = False) -> Any:
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(size, drop_remainder=remainder)
 
 
-class Broken:
-    @property
-    def shape(self) -> Any:
-        raise RuntimeError
-
-
-BROKEN = Broken()
+BROKEN = type("Broken", (), {"shape": property(lambda self: fail())})()
 
 
 @pytest.mark.parametrize(
@@ -554,15 +517,6 @@ def cached() -> Any:
     return tf.data.Dataset.from_tensor_slices(np.zeros((4, 256), np.float32)).cache()
 
 
-def test_a_full_cache_has_the_bytes_of_its_elements(pipelines: DataPipelines) -> None:
-    iterator = iter(cached())
-    pipelines.note(iterator)
-    assert pipelines.buffered_bytes() == 0
-    list(iterator)
-    found = pipelines.buffered_bytes()
-    assert found is not None and 4096 <= found < 4096 + 512  # and what describes them
-
-
 def test_without_iterators_or_with_too_many_the_bytes_are_unknown(pipelines, monkeypatch) -> None:
     assert pipelines.buffered_bytes() is None
     iterators = [iter(cached()) for _ in range(2)]
@@ -577,15 +531,16 @@ def test_without_iterators_or_with_too_many_the_bytes_are_unknown(pipelines, mon
     assert pipelines.buffered_bytes() == 0
 
 
-def test_a_cache_that_iterators_share_counts_once_and_without_a_model_nothing_is_known(pipelines) -> None:
-    data = cached()
-    iterators = [iter(data) for _ in range(2)]
-    for iterator in iterators:
-        pipelines.note(iterator)
-        list(iterator)
-    found = pipelines.buffered_bytes()
-    assert found is not None and 4096 <= found < 2 * 4096
-    options = tf.data.Options()
+def test_a_full_cache_counts_once_with_the_bytes_of_its_elements_but_not_without_a_model(pipelines) -> None:
+    data, options, iterators = cached(), tf.data.Options(), []
+    for _ in range(2):
+        iterators.append(iter(data))
+        pipelines.note(iterators[-1])
+        if len(iterators) == 1:
+            assert pipelines.buffered_bytes() == 0
+        list(iterators[-1])
+        found = pipelines.buffered_bytes()
+        assert found is not None and 4096 <= found < 4096 + 512 * len(iterators)  # and what describes them
     options.autotune.enabled = False
     iterators.append(iter(data.with_options(options)))
     pipelines.note(iterators[-1])
@@ -601,13 +556,9 @@ def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the
         found.append(data_pipelines.buffered_bytes())
         return next(inside)
 
-    hooks.acquire()
-    try:
-        monkeypatch.setattr(data_pipelines, "_iterators", weakref.WeakValueDictionary())
-        iterator = iter(data)
-        step()
-        assert found == [None] and list(data_pipelines._iterators.values()) == [iterator]
-        monkeypatch.setattr(data_pipelines, "note", None)
-        assert next(iter(data)) is not None and not data_pipelines.active
-    finally:
-        hooks.release()
+    monkeypatch.setattr(data_pipelines, "_iterators", weakref.WeakValueDictionary())
+    iterator = iter(data)
+    step()
+    assert found == [None] and list(data_pipelines._iterators.values()) == [iterator]
+    monkeypatch.setattr(data_pipelines, "note", None)
+    assert next(iter(data)) is not None and not data_pipelines.active
