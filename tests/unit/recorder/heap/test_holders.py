@@ -5,10 +5,9 @@ pytest makes functions with an assertion read their own variables, and the searc
 functions hold the tensors.
 """
 
-import collections
 import functools
-import gc
 import weakref
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +16,10 @@ import pytest
 from tb_memplugin.recorder.heap import find_holders, kept_objects, running_functions
 
 history: list[Any] = []
+LIST = "list in dict `results`"
 MODULE = f"module {__name__}"
 HOLD = "hold() in test_holders.py"
-OUTPUTS, PARTIAL = "attribute `outputs`", "tuple in attribute `args` of partial"
+OUTPUTS, PARTIAL = "attribute `outputs` of Trainer", "tuple in attribute `args` of partial"
 
 
 class Tensor:
@@ -38,6 +38,9 @@ class Trainer:
 
 class Slotted:
     __slots__ = ("cache", "empty")
+
+    def __init__(self, cache: Any) -> None:
+        self.cache = cache
 
 
 @pytest.fixture(autouse=True)
@@ -89,19 +92,6 @@ def unassigned(tensor: Any) -> Callable[[], Any]:
     return inner
 
 
-def default(kept: Any) -> Callable[[], Any]:
-    def step(batch: Any = kept) -> Any:
-        return batch
-
-    return step
-
-
-def slotted(tensor: Any) -> Slotted:
-    owner = Slotted()
-    owner.cache = tensor
-    return owner
-
-
 def in_a_cycle(tensor: Any) -> Trainer:
     """A trainer and a callback that refer to each other."""
     trainer = Trainer()
@@ -113,35 +103,25 @@ def in_a_cycle(tensor: Any) -> Trainer:
     ("make", "text", "path"),
     [
         (lambda tensor: [tensor], "list `results`", "(list) › [0]"),
-        (lambda tensor: collections.deque([1, 2, tensor]), "deque `results`", "(deque) › [2]"),
-        (
-            lambda tensor: collections.defaultdict(list, loss=[tensor]),
-            "list in dict `results`",
-            '(defaultdict) › "loss" (list) › [0]',
-        ),
+        (lambda tensor: deque([1, 2, tensor]), "deque `results`", "(deque) › [2]"),
+        (lambda tensor: defaultdict(list, loss=[tensor]), LIST, '(defaultdict) › "loss" (list) › [0]'),
         (
             lambda tensor: {"epochs": {3: {"val/loss": [0, tensor]}}},
-            "list in dict `results`",
-            '(dict) › "epochs" (dict) › [3] (dict) › "val/loss" (list) › [1]',
+            *(LIST, '(dict) › "epochs" (dict) › [3] (dict) › "val/loss" (list) › [1]'),
         ),
-        (lambda tensor: Trainer(outputs=tensor), f"{OUTPUTS} of Trainer", "(Trainer) › outputs"),
+        (lambda tensor: Trainer(outputs=tensor), OUTPUTS, "(Trainer) › outputs"),
         (
             lambda tensor: [Trainer(outputs=[(tensor,)])],
-            f"tuple in {OUTPUTS} of Trainer",
-            "(list) › [0] (Trainer) › outputs (list) › [0] (tuple) › [0]",
+            *(f"tuple in {OUTPUTS}", "(list) › [0] (Trainer) › outputs (list) › [0] (tuple) › [0]"),
         ),
-        (slotted, "attribute `cache` of Slotted", "(Slotted) › cache"),
+        (Slotted, "attribute `cache` of Slotted", "(Slotted) › cache"),
         (closure, "variable `kept` of <lambda>()", "(function) › kept"),
         (unassigned, "variable `kept` of inner()", "(function) › kept"),
         (lambda tensor: closure([tensor]), "list in variable `kept` of <lambda>()", "(function) › kept (list) › [0]"),
-        (default, "variable of the defaults of step()", "(function) › …"),
+        (lambda tensor: lambda kept=tensor: kept, "variable of the defaults of <lambda>()", "(function) › …"),
         (lambda tensor: functools.partial(print, 1, tensor), PARTIAL, "(partial) › args (tuple) › [1]"),
-        (
-            lambda tensor: Trainer(outputs=tensor).end,
-            f"{OUTPUTS} of Trainer",
-            "(method) › __self__ (Trainer) › outputs",
-        ),
-        (in_a_cycle, f"list in {OUTPUTS} of Trainer", "(Trainer) › callback (Trainer) › outputs (list) › [0]"),
+        (lambda tensor: Trainer(outputs=tensor).end, OUTPUTS, "(method) › __self__ (Trainer) › outputs"),
+        (in_a_cycle, f"list in {OUTPUTS}", "(Trainer) › callback (Trainer) › outputs (list) › [0]"),
         (lambda tensor: {tensor}, "an object of type set", "(set) › …"),
     ],
 )
@@ -230,16 +210,6 @@ def test_the_search_stops_at_its_time_limit() -> None:
 
 
 def test_reading_variables_keeps_no_value_alive() -> None:
-    def reads() -> weakref.ref[Any]:
-        tensor = Tensor()
-        for _ in running_functions():
-            pass
-        return weakref.ref(tensor)
-
-    reference = reads()
-    gc.collect()
-    assert reference() is None
-
     def runs_on() -> bool:
         tensor = Tensor()
         reference = weakref.ref(tensor)
