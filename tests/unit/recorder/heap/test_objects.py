@@ -149,9 +149,8 @@ def in_cycle(*others: Any) -> Item:
     return item
 
 
-def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to(
-    no_collection: None,
-) -> None:
+@pytest.mark.usefixtures("no_collection")
+def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to() -> None:
     inner = Item()
     item = in_cycle(inner, [inner])
     keys = {id(item), id(inner)}
@@ -177,25 +176,21 @@ def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_
     assert [key in found for key in keys] == [True, False] and keep
 
 
-def used_by_a_class() -> weakref.ref[Any]:
-    item = Item()
-    # A class is in cycles by itself, as Keras's of `compiled_metrics`.
-    type("Metric", (), {"__qualname__": "used_by_a_class.<locals>.Metric", "update": lambda self: item})
-    return weakref.ref(item)
-
-
-def used_in_a_cycle() -> weakref.ref[Any]:
-    item = Item()
-    in_cycle(item)
-    return weakref.ref(item)
-
-
 def test_garbage_that_refers_to_an_object_is_found_where_it_is_looked_for(no_collection: None) -> None:
-    reference = used_by_a_class()
+    def used_by_a_class() -> weakref.ref[Any]:
+        item = Item()
+        # A class is in cycles by itself, as Keras's of `compiled_metrics`.
+        type("Metric", (), {"__qualname__": "used_by_a_class.<locals>.Metric", "update": lambda self: item})
+        return weakref.ref(item)
+
+    def used_in_a_cycle() -> weakref.ref[Any]:
+        item = Item()
+        in_cycle(item)
+        return weakref.ref(item)
+
+    reference, other = used_by_a_class(), used_in_a_cycle()
     assert unreachable([reference()]) >= {id(reference())}
-    other = used_in_a_cycle()
-    found = [id(other()) in unreachable([other()], levels) for levels in (0, 2)]
-    assert found == [False, True]
+    assert [id(other()) in unreachable([other()], levels) for levels in (0, 2)] == [False, True]
 
 
 def test_nobody_elses_code_runs(no_collection: None) -> None:

@@ -35,7 +35,7 @@ kept: list[Any] = []
 
 def traced(function: Any, *arguments: Any) -> Any:
     """Trace a function and keep its graph until the test ends."""
-    kept.append(function.get_concrete_function(*arguments))
+    kept.append(tf.function(function).get_concrete_function(*arguments))
     return kept[-1]
 
 
@@ -59,7 +59,6 @@ def ops_of(facts: GraphFacts, kind: str) -> list[Any]:
 def test_the_ops_of_a_step_have_their_layer_their_pass_and_their_variable() -> None:
     layer, x = dense(), tf.ones((4, 3))
 
-    @tf.function
     def step(values: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(layer(values) ** 2)
@@ -88,13 +87,8 @@ def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> No
     def inner(values: Any) -> Any:
         return tf.nn.relu(values, name="inner_relu")
 
-    class Calls(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, values: Any) -> Any:
-            return inner(values)
+    calls = keras.layers.Lambda(lambda values: inner(values), name="calls")
 
-    calls = Calls(name="calls")
-
-    @tf.function
     def outer(values: Any) -> Any:
         return calls(layer(values))
 
@@ -110,7 +104,6 @@ def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> No
 def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = dense()
 
-    @tf.function
     def step(values: Any) -> Any:
         values = layer(values)
         values = tf.while_loop(lambda one: tf.reduce_sum(one) < 5, lambda one: (one + 1,), (values,))[0]
@@ -127,29 +120,17 @@ def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(facts_of(layer)) == 3
 
 
-def unrepeatable(step: Any, argument: Any, *layers: Any) -> set[str]:
-    traced(tf.function(step), argument)
-    graphs = graph_facts({id(layer): layer.name for layer in layers}, lambda item: None)
-    return set().union(*(graph.unrepeatable for graph in graphs))
-
-
 def test_layers_whose_second_pass_may_differ_are_named() -> None:
     layer = dense()
 
-    class Noise(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, values: Any) -> Any:
-            return tf.nn.dropout(values, 0.5)
+    def loop(body: Any) -> Any:
+        return lambda values: tf.while_loop(lambda v: tf.reduce_sum(v) < 0.0, lambda v: [body(v)], [values])[0]
 
-    class NoiseInALoop(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, values: Any) -> Any:
-            return tf.while_loop(lambda v: tf.reduce_sum(v) < 0.0, lambda v: [v + tf.random.normal([])], [values])[0]
-
-    class Reads(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, values: Any) -> Any:
-            values = tf.while_loop(lambda v: tf.reduce_sum(v) < 0.0, lambda v: [v + layer.bias.value[0]], [values])[0]
-            return tf.debugging.check_numerics(values, "")
-
-    seeded, noise, looped, reads = keras.layers.Dropout(0.5), Noise(), NoiseInALoop(), Reads()
+    reading = loop(lambda v: v + layer.bias.value[0])
+    noise = keras.layers.Lambda(lambda values: tf.nn.dropout(values, 0.5), name="noise")
+    looped = keras.layers.Lambda(loop(lambda v: v + tf.random.normal([])), name="looped")
+    reads = keras.layers.Lambda(lambda values: tf.debugging.check_numerics(reading(values), ""), name="reads")
+    seeded = keras.layers.Dropout(0.5)
 
     def step(values: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -158,13 +139,14 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
         return tape.gradient(loss, layer.kernel.value)
 
     # THEN they are those that draw from TensorFlow's generator, also in a loop; variables and seeds are repeated
-    found = unrepeatable(step, tf.ones((4, 3)), layer, seeded, noise, looped, reads)
-    assert found == {noise.name, looped.name}
+    traced(step, tf.ones((4, 3)))
+    graphs = graph_facts({id(one): one.name for one in (layer, seeded, noise, looped, reads)}, lambda item: None)
+    assert set().union(*(graph.unrepeatable for graph in graphs)) == {"noise", "looped"}
 
 
 def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(monkeypatch) -> None:
     layer, read = dense(), module.GraphOps
-    graphs = [traced(tf.function(lambda values: layer(values)), tf.ones((size, 3))).graph for size in (4, 5, 6)]
+    graphs = [traced(lambda values: layer(values), tf.ones((size, 3))).graph for size in (4, 5, 6)]
 
     def fails(graph: Any) -> Any:
         return 1 / 0 if graph is graphs[0] else read(graph)
@@ -231,14 +213,9 @@ def test_bytes_of_an_ops_output_follow_from_its_shape_and_the_batch(op, batch, s
 SAVED = ("net/dense", True, 0)
 
 
-def fact_like(facts: GraphFacts, pattern: str) -> Any:
-    return next(fact for name, fact in facts.ops.items() if re.fullmatch(pattern, name))
-
-
 def test_a_gradient_that_another_tape_differentiates_is_part_of_the_forward_pass() -> None:
     layer, x = dense(), tf.ones((4, 3))
 
-    @tf.function
     def step(values: Any) -> Any:
         with tf.GradientTape() as tape:
             with tf.GradientTape() as inner:
@@ -251,16 +228,17 @@ def test_a_gradient_that_another_tape_differentiates_is_part_of_the_forward_pass
     (facts,) = facts_of(layer)
     assert facts.ops["gradient_tape/TanhGrad"].pass_name == "forward"
     # What the outer pass reads of it is saved, as are the layer's results.
-    product = fact_like(facts, r"gradient_tape/dense\w*/MatMul/MatMul")
+    product, outer = (
+        next(fact for name, fact in facts.ops.items() if re.fullmatch(rf"{begin}/dense\w*/MatMul/{end}", name))
+        for begin, end in (("gradient_tape", "MatMul"), ("gradient_tape/gradient_tape", "MatMul_1"))
+    )
     assert (product.pass_name, product.layer, product.saved_for_backward, product.read_late) == ("forward", *SAVED)
-    outer = fact_like(facts, r"gradient_tape/gradient_tape/dense\w*/MatMul/MatMul_1")
     assert (outer.pass_name, outer.layer, outer.read_late) == ("backward", "net/dense", None)
 
 
 def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
     layer, x = dense(), tf.ones((4, 3))
 
-    @tf.function
     def step(values: Any) -> Any:
         with tf.GradientTape() as first:
             score = tf.reduce_sum(layer(values) ** 2)
@@ -285,7 +263,7 @@ WIDE = np.ones((B, B), np.float32)
 def result(step: Callable[..., Any], *shapes: tuple[int | None, ...], batch: int | None = B) -> Any:
     """Powers of the batch in the dimensions of what a function returns."""
     specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
-    concrete = traced(tf.function(step), *specs)
+    concrete = traced(step, *specs)
     call_notes.notes(concrete.graph)
     facts = graph_facts({}, lambda item: None, batch_size=batch)
     call_notes.graphs.clear()
@@ -407,13 +385,12 @@ VARIABLES = {"kernel_a": ("a/kernel", "net/a"), "kernel_b": ("b/kernel", "net/b"
 
 
 class Named:
-    """Stands for a variable or a layer."""
+    """Stands for a variable, a layer, an op, or a weak reference to one."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, **attributes: Any) -> None:
+        vars(self).update(attributes, name=name)
 
     def __call__(self) -> "Named":
-        """As a weak reference to it."""
         return self
 
 
@@ -440,14 +417,14 @@ class Graph:
         spans: list[Span] | None = None,
         callee: "Graph | None" = None,
     ) -> None:
-        self.name, self.version, self.inputs, self.captures = "step", 1, [], []
+        self.name, self.version, self.inputs, self.captures, self._callee = "step", 1, [], [], callee
         self._ops: dict[str, Any] = {}
-        self._callee = callee
         made: list[Span] = []
         for number, text in enumerate(ops.split(",")):
             letter, name, kind, *inputs = text.split()
             sources = [source.partition(":") for source in inputs]
-            op = _Op(name, kind)
+            op: Any = Named(name, type=kind, control_inputs=(), op_def=SimpleNamespace(is_stateful=False))
+            op.get_attr = lambda attribute: Named("inner") if attribute == "f" else False
             op.inputs = [self._ops[source].outputs[int(index or 0)] for source, _, index in sources]
             is_integer = name in integers.split()
             dtype = SimpleNamespace(is_integer=is_integer, name="int64" if is_integer else "float32", size=4)
@@ -477,27 +454,15 @@ class Graph:
     def _get_function(self, name: str) -> Any:
         return None if self._callee is None else SimpleNamespace(graph=self._callee)
 
-    def facts(self, of_callee: bool = False) -> dict[str, OpFact]:
+    def facts(self) -> dict[str, OpFact]:
+        """Those about the ops of the callee, if there is one."""
         found = graph_facts({id(LAYER): "net/f"}, lambda one: VARIABLES.get(getattr(one, "name", "")))
         call_notes.graphs.clear()
-        return dict(found[int(of_callee)].ops)
+        return dict(found[-1].ops)
 
-    def names(self, fact: str, of_callee: bool = False) -> set[str]:
+    def names(self, fact: str) -> set[str]:
         """Names of the ops that a fact is true of."""
-        return {name for name, one in self.facts(of_callee=of_callee).items() if getattr(one, fact)}
-
-
-class _Op:
-    control_inputs = ()
-    op_def = SimpleNamespace(is_stateful=False)
-    inputs: Any
-    outputs: Any
-
-    def __init__(self, name: str, kind: str) -> None:
-        self.name, self.type = name, kind
-
-    def get_attr(self, name: str) -> Any:
-        return SimpleNamespace(name="inner") if name == "f" else False
+        return {name for name, one in self.facts().items() if getattr(one, fact)}
 
 
 LAYER = Named("f")
@@ -546,7 +511,7 @@ def test_results_of_a_layer_that_runs_in_the_backward_pass_are_saved() -> None:
 def test_results_of_a_called_function_are_saved(caller: str, callee: str, outputs: str, saved: set[str]) -> None:
     returned = "d" if " d " in caller else ""
     graph = Graph(caller, returned, results={"call": 8}, callee=Graph(callee, outputs))
-    assert graph.names("saved_for_backward", of_callee=True) == saved
+    assert graph.names("saved_for_backward") == saved
 
 
 @pytest.mark.parametrize(
@@ -570,8 +535,8 @@ def test_a_backward_op_reads_results_of_the_forward_pass_and_gradients() -> None
     assert reads == [((1, 3), ("g", "h")), ((), ())]
 
 
-def gradients(graph: Graph, of_callee: bool = False) -> dict[str, str | None]:
-    return {name: one.gradient_of for name, one in graph.facts(of_callee=of_callee).items() if one.is_gradient}
+def gradients(graph: Graph) -> dict[str, str | None]:
+    return {name: one.gradient_of for name, one in graph.facts().items() if one.is_gradient}
 
 
 def test_a_gradient_is_that_of_a_variable_with_an_owner() -> None:
@@ -602,7 +567,7 @@ def test_gradients_that_a_function_returns_are_its_callers(index: int, found: An
     callee = Graph("B a MatMul, B b MatMul", outputs="a b")
     noted = (("call", index, "kernel_a"),)
     graph = Graph("B call PartitionedCall", results={"call": 3}, gradients=noted, callee=callee)
-    assert gradients(graph, of_callee=True) == found
+    assert gradients(graph) == found
 
 
 TAPE = "F x Relu, B one Fill, B mask Cast x, B zeros ZerosLike x, B d Mul one mask, B kernel MatMul d x"
@@ -687,12 +652,12 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(monkeypatch: pyt
         monkeypatch.setattr(frames, "MAX_OPS", limit)
         return SourceLines()
 
-    graphs = [traced(tf.function(lambda values: layer(values)), tf.ones((4, 3)))]
+    graphs = [traced(lambda values: layer(values), tf.ones((4, 3)))]
     needed = next(limit for limit in range(100) if read(limited(limit)) == [True])
     # GIVEN a recording that may read the ops of two graphs but for one op, THEN what was read once costs nothing
     lines = limited(2 * needed - 1)
     assert needed > 1 and [read(lines) for _ in range(3)] == [[True]] * 3
     # AND a graph with more ops than are left has no lines, nor does its trial cost any
-    graphs.append(traced(tf.function(lambda values: layer(values)), tf.ones((4, 3))))
+    graphs.append(traced(lambda values: layer(values), tf.ones((4, 3))))
     assert [read(lines) for _ in range(2)] == [[True, False]] * 2
     assert read(limited(2 * needed)) == [True, True]

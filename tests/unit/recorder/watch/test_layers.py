@@ -1,5 +1,6 @@
 """The tree of a model's layers or of a module's parts, the weights of each, and the layer table, from real models."""
 
+import collections
 import gc
 import weakref
 from types import SimpleNamespace
@@ -37,9 +38,7 @@ class Dense(tf.Module):  # type: ignore[misc]
 class Mlp(tf.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(name="mlp")
-        self.layers = [Dense(2), Dense(3)]
-        self.head = {"out": Dense(4)}
-        self.inner = L.Dense(5)
+        self.layers, self.head, self.inner = [Dense(2), Dense(3)], {"out": Dense(4)}, L.Dense(5)
         self.inner.build((None, 2))
 
 
@@ -140,30 +139,24 @@ def test_reading_weights_leaves_no_garbage() -> None:
         gc.enable()
 
 
-def built(optimizer: Any, *shapes: tuple[int, ...]) -> list[Any]:
-    """The weights of an optimizer that is built for them."""
-    weights = [keras.Variable(np.zeros(shape, np.float32), name=f"w{at}") for at, shape in enumerate(shapes)]
-    optimizer.build(weights)
-    return weights
-
-
 @pytest.mark.parametrize(
     ("optimizer", "shapes", "served"),
     [
-        (lambda: keras.optimizers.Adam(), ((3, 2), (5,)), [2, 2]),
+        (keras.optimizers.Adam, ((3, 2), (5,)), [2, 2]),
         (lambda: keras.optimizers.SGD(momentum=0.9), ((3,),), [1]),
         # Averages and accumulated gradients.
         (lambda: keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=4), ((3, 2), (5,)), [2, 2]),
         # As many variables of the optimizer as weights: their own list is parallel to that of the weights, too.
-        (lambda: keras.optimizers.SGD(), ((3,), (4,)), [0, 0]),
+        (keras.optimizers.SGD, ((3,), (4,)), [0, 0]),
         # Rows and columns of matrices, placeholders for vectors.
-        (lambda: keras.optimizers.Adafactor(), ((8, 6), (5,)), [3, 3]),
+        (keras.optimizers.Adafactor, ((8, 6), (5,)), [3, 3]),
         (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), ((3,),), [2]),
     ],
 )
 def test_slots_serve_their_weights_and_scalars_serve_none(optimizer: Any, shapes: Any, served: list[int]) -> None:
     made = optimizer()
-    weights = built(made, *shapes)
+    weights = [keras.Variable(np.zeros(shape, np.float32), name=f"w{at}") for at, shape in enumerate(shapes)]
+    made.build(weights)
     found = slots(made, weights)
     assert [sum(slot.of is weight for slot in found) for weight in weights] == served
     assert sum(slot.of is not None for slot in found) == sum(served)
@@ -191,12 +184,10 @@ def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> N
 def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> None:
     container, plain = SimpleNamespace(_unique_id="dense_1"), SimpleNamespace(_unique_id="dense_2")
     weight = SimpleNamespace(_unique_id="dense_1_replica_0", _distributed_container=lambda: container)
-    made = [SimpleNamespace(), SimpleNamespace()]
+    made = [SimpleNamespace(number=at) for at in range(2)]
     keys = {"dense_1": {"momentum": made[0]}, "dense_2": {"momentum": made[1]}}
     found = slots(SimpleNamespace(variables=made, _slots=keys), [weight, plain])
-    assert [
-        slot.variable is one and slot.of is of for slot, one, of in zip(found, made, (weight, plain), strict=True)
-    ] == [True] * 2
+    assert [(slot.variable, slot.of) for slot in found] == [(made[0], weight), (made[1], plain)]
 
 
 def test_a_recomputed_layer_makes_a_new_table_that_says_so_and_one_of_another_model_none() -> None:
@@ -224,11 +215,16 @@ def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pyte
     first, drop = (layer.unit for layer in table.layers if layer.path in ("net/first", "net/drop"))
     assert first is not None and drop == first + 1
     # AND a model without a layer graph has none
-    table = build_layer_table(module, None, step=0, previous=None)
-    assert {layer.unit for layer in table.layers} == {None}
+    assert {layer.unit for layer in build_layer_table(module, None, step=0, previous=None).layers} == {None}
 
 
 CPU = "CPU:0"
+
+
+class Stub:
+    """Stands for a model or a variable's resource handle."""
+
+    name = "fold"
 
 
 class Counting(L.Layer):  # type: ignore[misc]
@@ -257,16 +253,15 @@ def model() -> Any:
     return make_model()
 
 
-def of(*models: Any, optimizers: tuple[Any, ...] = (), **named: Any) -> Variables:
-    return Variables([(model, None) for model in models], list(optimizers), **named)
+def of(*models: Any, **named: Any) -> Variables:
+    return Variables([(model, None) for model in models], [], **named)
 
 
 def owned(found: Variables) -> dict[tuple[str, str | None, bool | None], int]:
     """Bytes by role, layer and whether it is trained."""
-    sums: dict[tuple[str, str | None, bool | None], int] = {}
+    sums: collections.Counter[tuple[str, str | None, bool | None]] = collections.Counter()
     for fact in found.facts(CPU):
-        key = fact.role, fact.layer, fact.trainable
-        sums[key] = sums.get(key, 0) + fact.requested_bytes
+        sums[fact.role, fact.layer, fact.trainable] += fact.requested_bytes
     return sums
 
 
@@ -279,6 +274,10 @@ def test_each_variable_has_its_role_and_layer(model: Any) -> None:
     # AND the slots of the trained weight have its layer, while Adam's scalars have none
     assert sums["optimizer_state", "net/count", True] == 2 * 4 * 3
     assert sums["optimizer_state", None, None] == sum(variable.numpy().nbytes for variable in scalars)
+    # AND an optimizer that is given replaces the model's
+    other = keras.optimizers.SGD(momentum=0.9)
+    other.build(model.trainable_variables)
+    assert owned(Variables([(model, other)], []))["optimizer_state", "net/count", True] == 4 * 3
     # AND the state of a layer's generator is its own
     assert sums["other_state", "net/count", None] == model.layers[1].seed_generator.state.numpy().nbytes
     names = [fact.name for fact in found.facts(CPU)]
@@ -313,14 +312,6 @@ def test_metrics_and_the_state_of_the_model_itself_belong_to_no_layer() -> None:
     # The generator, the loss, and the mean absolute error: a total and a count each.
     generator = model.generator.state.numpy().nbytes
     assert owned(of(model))["other_state", None, None] == 4 * 4 + generator
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_an_optimizer_is_the_given_one_or_the_models(given: bool, model: Any) -> None:
-    other = keras.optimizers.SGD(momentum=0.9)
-    other.build(model.trainable_variables)
-    sums = owned(Variables([(model, other if given else None)], []))
-    assert sums["optimizer_state", "net/count", True] == (1 if given else 2) * 4 * 3
 
 
 def test_layers_are_trained_if_any_of_their_own_weights_is(model: Any) -> None:
@@ -417,13 +408,7 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypa
     [("fold/dense", "/dense"), ("fold#2/block#3/dense", "/block#3/dense"), ("fold#2", ""), (None, "")],
 )
 def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(layer: str | None, named: str) -> None:
-    class Model:
-        name = "fold"
-
-    class Handle:
-        """Stands for a variable's resource handle."""
-
-    former, handle, model = FormerVariables(), Handle(), Model()
+    former, handle, model = FormerVariables(), Stub(), Stub()
     former.note(handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None)
     owner = former._owners[id(handle)]
     assert owner.path() == layer
