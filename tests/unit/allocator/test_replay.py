@@ -85,7 +85,9 @@ def test_events_outside_of_the_maps_are_left_out_and_maps_of_another_time_do_not
     for first, second in ((start, None), (None, end), (end, start)):
         assert between_maps(trace, first, second) is trace
     assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None  # before the first event
-    assert between_maps(trace, free_regions((BASE, 64 * KIB)), memory_of_another_step()) is trace
+    other = Traced((BASE, 64 * KIB))
+    other.allocate(12_345)
+    assert between_maps(trace, free_regions((BASE, 64 * KIB)), other.map()) is trace
 
 
 @pytest.mark.parametrize("missing", range(3, 7))
@@ -140,12 +142,6 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
     assert requests is not None
     owners = [requests.owners[number] for number in requests.owner.tolist()]
     assert [requests.address[row] for row, owner in enumerate(owners) if owner.category == "weights"] == [new, old]
-
-
-def memory_of_another_step() -> MemoryMap:
-    other = Traced((BASE, 64 * KIB))
-    other.allocate(12_345)
-    return other.map()
 
 
 def test_a_chunk_of_the_same_bytes_but_another_request_is_not_the_end() -> None:

@@ -178,15 +178,12 @@ def test_a_value_that_is_about_to_replace_a_variable_outside_an_optimizer_is_a_t
 
 
 def test_all_that_a_pass_over_another_one_reads_is_saved_though_never_in_use_at_once() -> None:
-    facts = {
-        "layer": OpFact("m/a", "forward", True, 0),
-        "inner": OpFact("m/b", "forward", True, 0),
-        "outer": OpFact("m/a", "backward"),
-    }
+    layer, inner = OpFact("m/a", "forward", True, 0), OpFact("m/b", "forward", True, 0)
+    facts = TraceFacts(graphs=graph(layer=layer, inner=inner, outer=BACKWARD))
     step = Recorder()
     for _ in range(2):  # two steps in one window
         step.runs("layer +1000:512, outer +2000:256 -1000, inner +3000:1024, layer +1000:512, outer -1000 -2000 -3000")
-    saved = ledger_of(step.trace(), TraceFacts(graphs=graph(**facts))).saved_for_backward
+    saved = ledger_of(step.trace(), facts).saved_for_backward
     # The first result is freed before the second one is there; the third one outlives neither.
     assert {row.layer: row.bytes for row in saved} == {"m/a": 512, "m/b": 1024}
 
@@ -306,9 +303,8 @@ def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
     step.run("loss", [(0x5000, BYTES)])
     step.run("peak", [(0x90000, 64 * BYTES)], [(0x90000, 64 * BYTES)])
     facts = TraceFacts(graphs=graph(loss=OpFact(None, "other", line="train.py:12")), tensors_at_end=(kept(0x5000),))
-    assert ledger_of(step.trace(), facts).held_tensors == (
-        HeldTensorGroup((32, 32), "float32", 1, BYTES, HISTORY, "train.py:12"),
-    )
+    (held,) = ledger_of(step.trace(), facts).held_tensors
+    assert held == HeldTensorGroup((32, 32), "float32", 1, BYTES, HISTORY, "train.py:12")
 
 
 def constants_step(*sizes: int) -> AllocationTrace:
@@ -719,10 +715,8 @@ def test_the_line_of_a_result_is_that_of_the_buffer_which_its_allocation_ends_wi
     new = (new[0], dataclasses.replace(new[1], address=0x20000))
     trace = dataclasses.replace(trace, start_in_use=1536, in_use=trace.in_use + 1536)
     facts = TraceFacts(graphs=graph(**ops), tensors=old, tensors_at_end=new)
-    assert [(group.bytes, group.line) for group in ledger_of(trace, facts).held_tensors] == [
-        (1024, None),
-        (512, "train.py:2"),
-    ]
+    held = [(group.bytes, group.line) for group in ledger_of(trace, facts).held_tensors]
+    assert held == [(1024, None), (512, "train.py:2")]
 
 
 def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader() -> None:

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from timeline_cases import category_totals
 from trace_cases import (
     ACTIONS,
+    BACKWARD,
     FACTS,
     FLOAT,
+    FORWARD_A,
+    FORWARD_B,
     INT64,
     STRING,
     Recorder,
@@ -44,10 +47,8 @@ from tb_memplugin.schema import (
 )
 from tb_memplugin.storage.frames import codec, frame_of
 
-UPDATE = OpFact("m/a", "update")
-STEP_FACTS = dataclasses.replace(
-    FACTS, graphs=graph(a=FACTS.graphs[0].ops["a"], b=FACTS.graphs[0].ops["b"], da=FACTS.graphs[0].ops["da"], up=UPDATE)
-)
+OPS = {"a": FORWARD_A, "b": FORWARD_B, "da": BACKWARD, "up": OpFact("m/a", "update")}
+STEP_FACTS = dataclasses.replace(FACTS, graphs=graph(**OPS))
 
 
 class IntervalModel:
@@ -149,27 +150,23 @@ def test_every_moment_has_the_allocators_bytes() -> None:
     ]
     assert taken.event.tolist() == list(range(len(trace) + 1)) and taken.events == len(trace)
     assert [taken.ops[op] for op in taken.op.tolist() if op >= 0] == ["a", "b", "da", "dw"]
-    first = next(row for row in range(len(taken)) if taken.op[row] == taken.ops.index("a"))
-    assert (int(taken.start[first]), int(taken.end[first])) == (1, 6)
-    assert int(taken.rounding_bytes[first]) == 0
-    dw = next(row for row in range(len(taken)) if taken.op[row] == taken.ops.index("dw"))
-    assert int(taken.rounding_bytes[dw]) == 24
+    first, dw = (taken.op.tolist().index(taken.ops.index(op)) for op in ("a", "dw"))
+    assert (taken.start[first], taken.end[first], taken.rounding_bytes[first]) == (1, 6, 0)
+    assert taken.rounding_bytes[dw] == 24
 
 
-AGAIN = dataclasses.replace(
-    STEP_FACTS, graphs=graph(**dict(STEP_FACTS.graphs[0].ops), rematerialized=OpFact("m/a", "forward"))
-)
+AGAIN = dataclasses.replace(FACTS, graphs=graph(**OPS, rematerialized=OpFact("m/a", "forward")))
 
 
 @pytest.mark.parametrize(
     ("steps", "bands"),
     [
-        (["a b da up"], [("forward", 0, 4), ("backward", 4, 7), ("update", 7, 8)]),
+        ("a b da up", [("forward", 0, 4), ("backward", 4, 7), ("update", 7, 8)]),
         # Recomputation does not begin another step
-        (["a da rematerialized da"], [("forward", 0, 2), ("backward", 2, 8)]),
+        ("a da rematerialized da", [("forward", 0, 2), ("backward", 2, 8)]),
         # Updates within the backward pass have a band
         (
-            ["a b da up da up", "a da", "a"],
+            "a b da up da up a da a",
             [
                 *(("forward", 0, 4), ("backward", 4, 7), ("backward_and_update", 7, 10), ("update", 10, 12)),
                 *(("forward", 13, 14), ("backward", 14, 16), ("forward", 17, 19)),
@@ -177,9 +174,9 @@ AGAIN = dataclasses.replace(
         ),
     ],
 )
-def test_the_bands_are_the_passes(steps: list[str], bands: list[tuple[str, int, int]]) -> None:
+def test_the_bands_are_the_passes(steps: str, bands: list[tuple[str, int, int]]) -> None:
     step = Recorder()
-    for op in " ".join(steps).split():
+    for op in steps.split():
         step.run(op, [(0x1000, 256)], [(0x1000, 256)])
     taken, _ = worked(step.trace(), AGAIN)
     assert [(band.name, band.start, band.end) for band in taken.bands] == bands
@@ -214,8 +211,7 @@ def test_variable_owns_its_new_chunk_once_the_old_one_is_freed() -> None:
 
 
 def test_a_trace_that_misses_events_has_no_timeline() -> None:
-    trace = one_step().trace(missed=1)
-    assert attributed(trace, FACTS).timeline() is None
+    assert attributed(one_step().trace(missed=1), FACTS).timeline() is None
 
 
 def test_without_facts_the_timeline_still_closes_and_has_a_note() -> None:
@@ -369,15 +365,14 @@ def test_rows_of_a_timeline_have_address_shape_and_line() -> None:
 
 
 def test_a_step_of_10000_tensors_keeps_a_row_for_each() -> None:
-    step = Recorder()
-    for place in range(10_000):
-        step.run("a", [(0x1000 * (place + 1), 256 + place % 7)])
-    for place in range(10_000):
-        step.run("da", [], [(0x1000 * (place + 1), 256 + place % 7)])
+    step, chunks = Recorder(), [(0x1000 * (place + 1), 256 + place % 7) for place in range(10_000)]
+    for op, freed in (("a", False), ("da", True)):
+        for chunk in chunks:
+            step.run(op, [] if freed else [chunk], [chunk] if freed else [])
     made, _ = worked(step.trace(), FACTS)
     assert len(made) == 10_000 and (made.count == 1).all() and len(made.time_ns) == 20_001
     assert not any("merged" in sentence or "moments" in sentence for sentence in made.not_available)
-    assert sorted(set(made.address.tolist())) == [0x1000 * (place + 1) for place in range(10_000)]
+    assert sorted(set(made.address.tolist())) == [address for address, _ in chunks]
 
 
 def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:

@@ -107,10 +107,8 @@ def test_a_capacity_has_a_unit_or_is_a_number_of_bytes(typed: int | str, size: i
     "typed", ["", "much", "-8", "0", "24", "1048576", "1048577", "2PiB", "8 GiB of memory", 0, -8, 8.5, True]
 )
 def test_other_texts_are_refused(typed: Any) -> None:
-    received = re.escape(repr(typed))
-    with pytest.raises(
-        RequestError, match=f"a capacity is a size with its unit, such as 24GiB, .* Received: {received}"
-    ):
+    said = f"a capacity is a size with its unit, such as 24GiB, .* Received: {re.escape(repr(typed))}"
+    with pytest.raises(RequestError, match=said):
         capacity_bytes(typed)
 
 
@@ -173,10 +171,8 @@ def test_the_figures_that_people_look_for_are_on_the_answer_and_in_one_short_lin
 
 def test_a_notebook_shows_the_text_with_a_table_of_the_categories(run: Run) -> None:
     answer = tb_memplugin.what_if(run, batch_size=8)
-    hostile = dataclasses.replace(
-        answer, prediction=dataclasses.replace(answer.prediction, assumptions=("a <img src=x> sentence",))
-    )
-    shown = hostile._repr_html_()
+    prediction = dataclasses.replace(answer.prediction, assumptions=("a <img src=x> sentence",))
+    shown = dataclasses.replace(answer, prediction=prediction)._repr_html_()
     assert "a &lt;img src=x&gt; sentence" in shown and "<img" not in shown
     assert f"predicted peak: {format_bytes(answer.peak_bytes)}" in shown
     categories = {row.category.replace("_", " ") for row in answer.prediction.ledger if row.bytes}
@@ -187,6 +183,7 @@ def test_a_notebook_shows_the_text_with_a_table_of_the_categories(run: Run) -> N
 FITS = Prediction(4, 512 * MIB, 484 * MIB, 470 * MIB, 500 * MIB, True, None, "replay", Reproduced(9, 9), ())
 IN_PIECES = FailedRequest("net/conv1/Relu", "net/conv1", 61 * MIB, 3, 90 * MIB, 40 * MIB)
 SHORT = dataclasses.replace(IN_PIECES, free_bytes=60 * MIB)
+FAILED, RANGE = "batch size 4 failed", "predicted peak 470 MiB to 500 MiB"
 
 
 def said(enough: Enough | None = None, **values: object) -> str:
@@ -215,21 +212,11 @@ def said(enough: Enough | None = None, **values: object) -> str:
         ),
         # A recorded failure that the simulation does not show.
         ({"fits": False, "capacity_bytes": 400 * MIB}, "Does not fit: 484 MiB needed, 400 MiB available"),
-        (
-            {"fits": False, "assumptions": ("Recorded: batch size 4 failed.",)},
-            "Does not fit: Recorded: batch size 4 failed",
-        ),
-        (
-            {"fits": None, "capacity_bytes": 490 * MIB},
-            "Unknown: 490 MiB may not be enough; predicted peak 470 MiB to 500 MiB",
-        ),
+        ({"fits": False, "assumptions": (f"Recorded: {FAILED}.",)}, f"Does not fit: Recorded: {FAILED}"),
+        ({"fits": None, "capacity_bytes": 490 * MIB}, f"Unknown: 490 MiB may not be enough; {RANGE}"),
         # Why it may not be, if the peak is below.
-        (
-            {"fits": None},
-            "Unknown: 512 MiB may not be enough; predicted peak 470 MiB to 500 MiB, because free memory may be in "
-            "pieces",
-        ),
-        ({"fits": None, "capacity_bytes": None}, "Unknown: the capacity is unknown; predicted peak 470 MiB to 500 MiB"),
+        ({"fits": None}, f"Unknown: 512 MiB may not be enough; {RANGE}, because free memory may be in pieces"),
+        ({"fits": None, "capacity_bytes": None}, f"Unknown: the capacity is unknown; {RANGE}"),
         ({"peak_bytes": None, "assumptions": ("Unknown: no steps.",)}, "Unknown: no steps."),
         ({"peak_bytes": None}, "Unknown: there is no prediction."),
     ],
