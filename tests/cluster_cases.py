@@ -187,11 +187,12 @@ def findings(faults: Sequence[Fault], steps: int) -> set[tuple[str, str]]:
 
 
 class NotingSource(FileSource):
-    """Notes the workers whose histories and whose ends of files are read, and how often all files are indexed."""
+    """Notes the workers and tags that are read, whose ends of files are, and how often all files are indexed."""
 
     def __init__(self, logdir: pathlib.Path) -> None:
         super().__init__(logdir)
         self.asked: set[str] = set()
+        self.tags: list[str] = []
         self.ends: list[str] = []
         self.listed = 0
 
@@ -201,6 +202,7 @@ class NotingSource(FileSource):
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         self.asked.update(run.rpartition("/")[2] for run in wanted)
+        self.tags += (tag for tags in wanted.values() for tag in tags)
         return super().read(wanted)
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:

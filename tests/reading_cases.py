@@ -274,11 +274,12 @@ def make_run(samples: Samples | None = None, **parts: Any) -> Run:
     return dataclasses.replace(made, **parts)
 
 
-def write_samples(directory: str | os.PathLike[str], *samples: Samples, worker: str = "") -> None:
-    """A run of nothing but samples."""
+def write_records(directory: str | os.PathLike[str], *records: Any, worker: str = "") -> None:
+    """A session of nothing but these records."""
     writer = RunWriter(directory, worker=worker)
-    for one in samples:
-        writer.samples(one)
+    methods = {"LayerActivations": "activations", "LayerTable": "layer_table", "StepRequests": "requests"}
+    for kind, one in ((type(one).__name__, one) for one in records):
+        getattr(writer, methods.get(kind, kind.lower()))(one)
     writer.close()
 
 

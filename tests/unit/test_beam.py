@@ -8,7 +8,6 @@ import os
 import pathlib
 import signal
 import time
-from typing import Any
 
 import pytest
 from export_cases import write_weeks
@@ -25,18 +24,12 @@ pytestmark = pytest.mark.long
 MODES = {"one": [], "several": ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]}
 
 
-def ordered(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows in an order that does not depend on the runner."""
-    return sorted(map(repr, rows))
-
-
 def tables_of(folder: pathlib.Path, pattern: str) -> dict[str, list[str]]:
-    """Table to the ordered rows of its files."""
+    """Table to the rows of its files, in an order that does not depend on the runner."""
+    files = {name: (folder / name).glob(pattern) for name in TABLES}
     return {
-        name: ordered(
-            [row for path in (folder / name).glob(pattern) for row in parquet.ParquetFile(path).read().to_pylist()]
-        )
-        for name in TABLES
+        name: sorted(repr(row) for path in paths for row in parquet.ParquetFile(path).read().to_pylist())
+        for name, paths in files.items()
     }
 
 
@@ -80,50 +73,34 @@ def test_the_rows_are_those_of_the_single_process_export(
     assert tables_of(tmp_path / "beam", "*.parquet") == single
 
 
-@pytest.fixture(scope="module")
-def thousand(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A thousand runs of one to three workers with one or two devices; of each fiftieth a file is damaged."""
-    directory = tmp_path_factory.mktemp("thousand")
+def test_a_killed_pipeline_is_run_again(tmp_path: pathlib.Path) -> None:
+    # GIVEN a thousand runs of one to three workers with one or two devices; of each fiftieth a file is damaged
+    thousand, to = tmp_path / "thousand", tmp_path / "beam"
     for at in range(1000):
-        run = directory / f"group{at % 7}" / f"run{at}"
+        run = thousand / f"group{at % 7}" / f"run{at}"
         write_workers(run, workers=1 + at % 3, devices=1 + at % 2, steps=10 + at % 40)
         if at % 50 == 0:
             path = event_files(run)[0]
             path.write_bytes(path.read_bytes()[:-30])
-    return directory
-
-
-@pytest.fixture(scope="module")
-def thousand_exported(thousand: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The rows of the single-process export."""
-    to = tmp_path_factory.mktemp("exported")
-    rows = export_parquet(thousand, to).rows
-    tables = tables_of(to, "*/*.parquet")
-    assert {name: len(of_table) for name, of_table in tables.items()} == rows
+    rows = export_parquet(thousand, tmp_path / "single").rows
+    exported = tables_of(tmp_path / "single", "*/*.parquet")
+    assert {name: len(of_table) for name, of_table in exported.items()} == rows
     assert rows["samples"] > 50_000 and rows["dead_letters"] > 0
-    return tables
-
-
-def test_a_killed_pipeline_is_run_again(
-    thousand: pathlib.Path, thousand_exported: dict[str, list[str]], tmp_path: pathlib.Path
-) -> None:
-    # GIVEN a pipeline that was killed while it wrote
+    # AND a pipeline that was killed while it wrote
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=write_with_beam, args=([str(thousand)], tmp_path, MODES["several"]))
+    process = context.Process(target=write_with_beam, args=([str(thousand)], to, MODES["several"]))
     process.start()
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(
-        path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()
-    ):
+    while time.monotonic() < deadline and not any(path.stat().st_size for path in to.rglob("*") if path.is_file()):
         time.sleep(0.02)
     assert process.is_alive() and process.pid is not None
     for pid in [*descendants(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.join()
-    assert not list(tmp_path.glob("*/*.parquet"))
+    assert not list(to.glob("*/*.parquet"))
     # WHEN it is run again THEN no row is missing, and none is there twice
-    write_with_beam([str(thousand)], tmp_path, MODES["several"])
-    assert tables_of(tmp_path, "*.parquet") == thousand_exported
+    write_with_beam([str(thousand)], to, MODES["several"])
+    assert tables_of(to, "*.parquet") == exported
 
 
 def descendants(pid: int) -> list[int]:

@@ -15,12 +15,6 @@ def test_only_a_zero_turns_off(value: str | None, off: bool) -> None:
     assert is_off({} if value is None else {SWITCH: value}) is off
 
 
-def test_the_import_then_asks_for_no_allocator() -> None:
-    environment = {SWITCH: "0", "CUDA_VISIBLE_DEVICES": ""}
-    prefer_bfc(environment)
-    assert environment == {SWITCH: "0", "CUDA_VISIBLE_DEVICES": ""}
-
-
 @pytest.mark.parametrize(
     ("given", "has_file", "value"),
     [
@@ -31,9 +25,10 @@ def test_the_import_then_asks_for_no_allocator() -> None:
         ({"CUDA_VISIBLE_DEVICES": "-1"}, True, "1"),
         ({VARIABLE: "0"}, False, "0"),
         ({VARIABLE: ""}, False, ""),
+        ({SWITCH: "0", "CUDA_VISIBLE_DEVICES": ""}, False, None),
     ],
 )
-def test_bfc_is_asked_for_without_a_gpu_unless_the_variable_is_set(
+def test_bfc_is_asked_for_without_a_gpu_unless_the_variable_or_the_switch_is_set(
     given: dict[str, str],
     has_file: bool,
     value: str | None,

@@ -9,9 +9,7 @@ import textwrap
 
 import pytest
 import requests_cases
-from reading_cases import MIB, make_samples
-
-from tb_memplugin.storage.write import RunWriter
+from reading_cases import MIB, make_samples, write_records
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"
@@ -30,9 +28,7 @@ def script(name: str) -> str:
 
 
 def record(directory: pathlib.Path, mib: int) -> None:
-    writer = RunWriter(directory)
-    writer.samples(make_samples([0], [mib * MIB], device="GPU:0"))
-    writer.close()
+    write_records(directory, make_samples([0], [mib * MIB], device="GPU:0"))
 
 
 def run(name: str, directory: pathlib.Path, **inputs: str) -> "subprocess.CompletedProcess[str]":

@@ -21,6 +21,11 @@ def text(name: str) -> str:
     return (WORKFLOWS / name).read_text(encoding="utf-8")
 
 
+def commands_of(target: str, *variables: str) -> str:
+    command = ["make", "--dry-run", target, *variables]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def test_every_supported_python_and_tensorflow_is_tested() -> None:
     pairs = re.findall(r'python: "(3\.\d+)", tensorflow: "2\.(\d+)"', text("ci.yml"))
     assert {python for python, _ in pairs} == set(PYTHONS) == set(FIRST_TENSORFLOW)
@@ -60,22 +65,15 @@ def test_every_benchmark_runs_after_one_that_fails(tmp_path: pathlib.Path) -> No
     for target in ("bench", "bench-smallest"):
         (tmp_path / "python").write_text("#!/bin/sh\necho ran $1\nexit 1\n", encoding="utf-8")
         (tmp_path / "python").chmod(0o755)
-        command = subprocess.run(
-            ["make", "--dry-run", target, f"BIN={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        (loop,) = (line for line in command.splitlines() if "tests/benchmarks/bench_" in line)
+        lines = commands_of(target, f"BIN={tmp_path}").splitlines()
+        (loop,) = (line for line in lines if "tests/benchmarks/bench_" in line)
         done = subprocess.run(["sh", "-c", loop], cwd=ROOT, capture_output=True, text=True)
         assert done.stdout.count("ran tests/benchmarks/") == len(list((ROOT / "tests/benchmarks").glob("bench_*.py")))
         assert done.returncode != 0
 
 
 def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_marked() -> None:
-    commands = {
-        target: subprocess.run(
-            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        for target in ("test", "test-all")
-    }
+    commands = {target: commands_of(target) for target in ("test", "test-all")}
     quick, whole = ([line for line in commands[name].splitlines() if "-m pytest" in line] for name in commands)
     assert quick and all('-m "not long"' in line for line in quick)
     assert whole and not any("not long" in line for line in whole)
@@ -87,9 +85,7 @@ def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_
 
 
 def test_the_demo_needs_python_only(tmp_path: pathlib.Path) -> None:
-    commands = subprocess.run(
-        ["make", "--dry-run", "demo", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    commands = commands_of("demo", f"VENV={tmp_path}")
     assert "-m venv" in commands and "pip install" in commands and "demo/serve.py" in commands
     assert not re.search(r"\bnpm\b|\bnode\b|frontend", commands)
 

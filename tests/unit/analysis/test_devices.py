@@ -195,17 +195,14 @@ def summaries(directory: pathlib.Path) -> tuple[WorkerSummary, WorkerSummary]:
     return of_sessions("", sessions), summarize_session(tb_memplugin.load(directory)["run"])
 
 
-def alike(rolled_up: WorkerSummary, whole: WorkerSummary) -> None:
-    devices = [dataclasses.replace(one, rows=None) for one in whole.devices]
-    assert equal(rolled_up, dataclasses.replace(whole, rows=None, devices=tuple(devices), started=rolled_up.started))
-
-
 @pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize("peaks", [(10, 90, 10), (10, 30, 20, 40)])
 def test_sessions_are_put_together(tmp_path: pathlib.Path, peaks: Sequence[int], ends: bool) -> None:
     write_session(tmp_path / "run", 0, peaks, ends=False)
     write_session(tmp_path / "run", len(peaks), [20, 40], delay=1000, ends=ends)
-    alike(*summaries(tmp_path))
+    rolled_up, whole = summaries(tmp_path)
+    devices = tuple(dataclasses.replace(one, rows=None) for one in whole.devices)
+    assert equal(rolled_up, dataclasses.replace(whole, rows=None, devices=devices, started=rolled_up.started))
 
 
 def test_peaks_of_steps_that_were_trained_again_count(tmp_path: pathlib.Path) -> None:

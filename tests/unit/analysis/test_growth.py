@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_activations, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis import Growth, answers, describe_answers, findings, growth_findings, growth_of, host_growth
+from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers
@@ -52,7 +53,7 @@ def test_the_onset_fits_as_candidates_tried_one_by_one() -> None:
             slope = max(0.0, float(np.median((values[at + 1 :] - level) / run)))
             flat, rising = np.abs(values[: at + 1] - level), np.abs(values[at + 1 :] - level - slope * run)
             errors.append(flat.sum() + rising.sum())
-        found = trend_module.find_trend(steps, np.rint(noisy).astype(np.int64))
+        found = find_trend(steps, np.rint(noisy).astype(np.int64))
         assert found is not None and found.since_step == begins[int(np.argmin(errors))]
 
 

@@ -182,10 +182,6 @@ def test_every_row_sums_to_its_measured_peak_and_nothing_is_negative(run: Run, l
 LEAK, BASE, TRANSIENT = 2 * MIB, 4 * MIB, 20 * MIB
 
 
-def column(*values: int) -> np.ndarray:  # type: ignore[type-arg]
-    return np.asarray(values, np.int64)
-
-
 def leaking(step: int, held: int | None = None) -> Snapshot:
     kept = step * LEAK if held is None else held
     plain = make_snapshot(step, frozen=0, trainable=BASE, activations=TRANSIENT, unattributed=0)

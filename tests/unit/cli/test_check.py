@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-from reading_cases import MIB, event_files, make_samples, write_samples
+from reading_cases import MIB, event_files, make_samples, write_records
 
 from tb_memplugin.cli import main
 from tb_memplugin.cli.check import BudgetCheck, github_annotations, junit_xml, markdown_table
 
 
 def write_peak(directory: pathlib.Path, peak: int, device: str = "GPU:0") -> None:
-    write_samples(directory, make_samples([0, 1], [peak // 2, peak], device=device))
+    write_records(directory, make_samples([0, 1], [peak // 2, peak], device=device))
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def write_workers(directory: pathlib.Path, workers: int, top: int) -> None:
     """A run of several workers with a GPU, and an evaluator with a CPU; the last worker has the highest peak."""
     for worker in range(workers):
         samples = make_samples([0, 1], [MIB, top if worker == workers - 1 else MIB], device="GPU:0")
-        write_samples(directory, samples, worker=f"w{worker:03}")
-    write_samples(directory, make_samples([0], [3 * MIB], phase="validation", device="CPU:0"), worker="evaluator")
+        write_records(directory, samples, worker=f"w{worker:03}")
+    write_records(directory, make_samples([0], [3 * MIB], phase="validation", device="CPU:0"), worker="evaluator")
 
 
 def test_a_device_is_that_of_each_worker_or_of_one(tmp_path: pathlib.Path, check: Check) -> None:

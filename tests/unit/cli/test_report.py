@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from reading_cases import MIB, make_map, make_samples, make_snapshot, write_samples, write_small_run
+from reading_cases import MIB, make_map, make_samples, make_snapshot, write_records, write_small_run
 
 from tb_memplugin.cli import main
 from tb_memplugin.cli.report import (
@@ -93,7 +93,7 @@ def test_the_newest_runs_are_taken_unless_some_are_named(tmp_path, monkeypatch) 
     sessions = [f"2026092{day}T000000Z-00000000" for day in (3, 1, 2)]
     monkeypatch.setattr("tb_memplugin.storage.write.run_writer.new_session_id", sessions.pop)
     for name in ("b", "c", "a"):
-        write_samples(tmp_path / name, make_samples([0], [MIB]))
+        write_records(tmp_path / name, make_samples([0], [MIB]))
     assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_RUNS", 2)
     found = collect(tmp_path)
@@ -152,7 +152,7 @@ def test_links_devices_pipes_and_directories_are_refused(logdir, tmp_path, capsy
 def test_a_name_that_no_request_may_have_costs_only_its_answers(tmp_path: pathlib.Path) -> None:
     # GIVEN a device whose name is longer than a request may be, as that of a worker can be, beside a good run
     write_small_run(tmp_path / "runs" / "good")
-    write_samples(tmp_path / "runs" / "odd", make_samples([0], [1], device="d" * 4000), worker="w" * 200)
+    write_records(tmp_path / "runs" / "odd", make_samples([0], [1], device="d" * 4000), worker="w" * 200)
     contents, _ = write_report(str(tmp_path / "runs"), str(tmp_path / "report.html"))
     assert set(contents.runs) == {"good", "odd"}
     assert any("characters; at most" in why for _, why in contents.refusals)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from hypothesis.extra import numpy as npst
 from reading_cases import DEVICE, make_samples
 
 from tb_memplugin.schema import (
@@ -233,7 +232,7 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_the_split_keeps_every_byte_with_its_layer(rows: list[LedgerRow]) -> None:
+def test_the_split_keeps_every_byte_with_its_layer_and_leaves_no_row_partly_rounding(rows: list[LedgerRow]) -> None:
     split = split_rounding(rows)
     for layer in ("a", "b", None):
         for trainable in (True, False, None):
@@ -242,12 +241,6 @@ def test_the_split_keeps_every_byte_with_its_layer(rows: list[LedgerRow]) -> Non
                 for some in (rows, split)
             )
             assert before == after
-    assert sum(row.bytes for row in split) == sum(row.bytes for row in rows)
-
-
-@given(ROWS)
-def test_after_the_split_no_row_is_partly_rounding(rows: list[LedgerRow]) -> None:
-    split = split_rounding(rows)
     owners = [(row.layer, row.category, row.trainable) for row in split]
     assert len(set(owners)) == len(owners) and all(row.bytes > 0 for row in split)
     for row in split:
@@ -255,9 +248,6 @@ def test_after_the_split_no_row_is_partly_rounding(rows: list[LedgerRow]) -> Non
     known = sum(row.bytes if row.category == "rounding" else min(row.rounding_bytes or 0, row.bytes) for row in rows)
     assert rounding_total(split) == known == sum(row.rounding_bytes or 0 for row in split)
     assert split_rounding(split) == split
-
-
-COLUMNS = npst.arrays(np.int64, st.integers(0, 30), elements=st.integers(-5, 5))
 
 
 sizes = st.integers(0, 2**53 - 1) | st.just(MISSING)

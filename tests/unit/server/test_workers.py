@@ -18,7 +18,7 @@ from reading_cases import (
     make_samples,
     make_snapshot,
     make_table,
-    write_samples,
+    write_records,
     write_small_run,
 )
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
@@ -95,10 +95,7 @@ def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path)
 def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathlib.Path) -> None:
     # GIVEN failures of two workers whose identifiers are the same, that of the second worker first
     for name, step in (("a", 9), ("b", 4)):
-        writer = RunWriter(tmp_path / "run", worker=name)
-        writer.samples(make_samples(range(step), [MIB] * step))
-        writer.oom(make_oom(step))
-        writer.close()
+        write_records(tmp_path / "run", make_samples(range(step), [MIB] * step), make_oom(step), worker=name)
     handlers, source = Handlers(Reader()), FileSource(tmp_path)
     listed = [one["device"] for one in handlers.oom(source, "run")["ooms"]]
     assert listed == [f"b/{DEVICE}", f"a/{DEVICE}"]
@@ -136,7 +133,7 @@ def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkey
     # GIVEN workers whose steps differ
     for worker in range(3):
         samples = make_samples(range(100 * worker, 100 * worker + 100), [MIB] * 100)
-        write_samples(tmp_path / "run", samples, worker=f"w{worker}")
+        write_records(tmp_path / "run", samples, worker=f"w{worker}")
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"], run["damage"]) == (300, 299, [])
     monkeypatch.setattr("tb_memplugin.server.run_list.MAX_STEPS", 250)
@@ -173,12 +170,11 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path
 def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> None:
     """As in a pipeline of stages: each worker trains other layers."""
     for worker in ("stage_0", "stage_1"):
-        writer = RunWriter(tmp_path / "run", worker=worker)
-        for step in (0, 5):
-            layer = make_layer(f"{worker}/layer_{step}", True, 100)
-            writer.layer_table(dataclasses.replace(make_table(step, unfrozen=True), layers=(layer,)))
-        writer.samples(make_samples(range(10), [100 * MIB] * 10))
-        writer.close()
+        tables = [
+            dataclasses.replace(make_table(at, unfrozen=True), layers=(make_layer(f"{worker}/layer_{at}", True, 100),))
+            for at in (0, 5)
+        ]
+        write_records(tmp_path / "run", *tables, make_samples(range(10), [100 * MIB] * 10), worker=worker)
     handlers, source = Handlers(Reader()), NotingSource(tmp_path)
     for worker in ("stage_1", "stage_0"):
         source.asked.clear()
@@ -266,7 +262,7 @@ def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monke
 
 def test_histories_are_read_up_to_a_limit(tmp_path: pathlib.Path) -> None:
     for worker in range(MAX_WORKERS + 3):
-        write_samples(tmp_path / "run", make_samples([0], [MIB]), worker=f"worker_{worker:03}")
+        write_records(tmp_path / "run", make_samples([0], [MIB]), worker=f"worker_{worker:03}")
     told = devices_of(FileSource(tmp_path))
     assert len(told["workers"]) == MAX_WORKERS
     assert told["damage"][0].startswith(

@@ -21,10 +21,17 @@ from tb_memplugin.storage.frames import Tag, frame_summary, tfrecord
 from tb_memplugin.storage.write import RunWriter
 
 
-def all_contents(source: FileSource) -> dict[tuple[str, str], TagContent]:
-    listing = source.listing()
-    wanted = {run: list(tags) for run, tags in listing.items()}
-    return {(content.event_run, content.tag): content for content in source.read(wanted)}
+def all_contents(source: FileSource | ProviderSource) -> list[TagContent]:
+    return list(source.read({run: list(tags) for run, tags in source.listing().items()}))
+
+
+def frames_of(source: FileSource | ProviderSource) -> dict[tuple[str, str], list[bytes]]:
+    contents = all_contents(source)
+    return {(content.event_run, content.tag): [frame.data for frame in content.frames] for content in contents}
+
+
+def frames(source: FileSource) -> int:
+    return sum(map(len, frames_of(source).values()))
 
 
 def append(path: pathlib.Path, *events: event_pb2.Event) -> None:
@@ -45,10 +52,7 @@ def test_a_users_own_events_beside_ours_are_left_alone(tmp_path: pathlib.Path) -
     others = [event_pb2.Event(step=1, summary=summary_pb2.Summary(value=[value])) for value in scalars]
     append(path, *others, OURS, others[0])
     # THEN only ours is listed, byte for byte
-    contents = all_contents(FileSource(tmp_path))
-    assert [(key, [frame.data for frame in content.frames]) for key, content in contents.items()] == [
-        (("exp", "samples/s/0"), [b"frame"])
-    ]
+    assert frames_of(FileSource(tmp_path)) == {("exp", "samples/s/0"): [b"frame"]}
 
 
 def test_only_what_grew_is_read_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +92,7 @@ def test_a_record_that_was_half_written_is_read_when_it_is_whole(tmp_path: pathl
     whole, source, counts = path.read_bytes(), FileSource(tmp_path), []
     for content in (whole[:-10], whole):
         path.write_bytes(content)
-        counts.append(sum(len(content.frames) for content in all_contents(source).values()))
+        counts.append(frames(source))
         damage = source.damage()
         assert damage == {} if content == whole else "ends inside a record" in damage["exp/memory"][0]
     assert counts[1] == counts[0] + 1
@@ -101,7 +105,7 @@ def test_a_file_replaced_by_a_shorter_one_is_read_anew(tmp_path: pathlib.Path) -
     source.listing()
     path.unlink()
     append(path, OURS)
-    assert list(all_contents(source)) == [("exp/memory", "samples/s/0")]
+    assert list(frames_of(source)) == [("exp/memory", "samples/s/0")]
 
 
 def test_files_that_vanish_between_listing_and_reading_are_a_source_error_or_left_out(tmp_path: pathlib.Path) -> None:
@@ -152,19 +156,13 @@ def test_a_tensor_that_is_not_one_string_is_refused(tensor: tensor_pb2.TensorPro
     append(tmp_path / "events.out.tfevents.1", odd, OURS)
     # THEN the frame is there, and the other event is damage
     source = FileSource(tmp_path)
-    (content,) = all_contents(source).values()
-    assert [frame.data for frame in content.frames] == [b"frame"]
+    assert list(frames_of(source).values()) == [[b"frame"]]
     assert "the event of step 1 at byte 12 of events.out.tfevents.1 does not hold one string" in source.damage()["."][0]
 
 
 def age(path: pathlib.Path, seconds: float) -> None:
     then = time.time() - seconds
     os.utime(path, (then, then))
-
-
-def frames(source: FileSource) -> int:
-    wanted = {run: list(tags) for run, tags in source.listing().items()}
-    return sum(len(content.frames) for content in source.read(wanted))
 
 
 def test_a_record_that_is_being_written_is_no_damage(tmp_path: pathlib.Path) -> None:
@@ -317,33 +315,24 @@ def source(provider: Any) -> ProviderSource:
     return ProviderSource(provider, None, "")
 
 
-def read_all(reading: ProviderSource) -> dict[tuple[str, str], list[bytes]]:
-    wanted = {run: list(tags) for run, tags in reading.listing().items()}
-    return {
-        (content.event_run, content.tag): [frame.data for frame in content.frames] for content in reading.read(wanted)
-    }
-
-
 def test_everything_is_read_once_in_growing_batches() -> None:
     data = {"r": {f"samples/s/{at}": [b"\x00" + bytes([at % 256]) * 10 + b"\x00\x00"] * 8 for at in range(1000)}}
     provider = Provider(data)
-    assert read_all(source(provider)) == {("r", tag): frames for tag, frames in data["r"].items()}
+    assert frames_of(source(provider)) == {("r", tag): frames for tag, frames in data["r"].items()}
     assert sum(provider.batches) == 1000 and len(provider.batches) < 8
 
 
 def test_batches_stay_below_what_an_answer_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tb_memplugin.storage.files.source.AIM_BATCH_BYTES", 4_000)
     provider = Provider({"r": {f"samples/s/{at}": [bytes(1_000)] for at in range(64)}})
-    read_all(source(provider))
+    all_contents(source(provider))
     assert provider.batches[0] == 16 and max(provider.batches[1:]) <= 4
 
 
 def test_one_tag_that_cannot_be_converted_costs_itself() -> None:
     data = {"r": {f"samples/s/{at}": [b"x"] for at in range(20)}}
     provider = Provider(data, fails=lambda pairs: ("r", "samples/s/7") in pairs)
-    reading = source(provider)
-    wanted = {run: list(tags) for run, tags in reading.listing().items()}
-    contents = {content.tag: content for content in reading.read(wanted)}
+    contents = {content.tag: content for content in all_contents(source(provider))}
     assert [tag for tag, content in contents.items() if not content.frames] == ["samples/s/7"]
     assert "RESOURCE_EXHAUSTED" in contents["samples/s/7"].damage[0] and "\n" not in contents["samples/s/7"].damage[0]
 
@@ -351,7 +340,7 @@ def test_one_tag_that_cannot_be_converted_costs_itself() -> None:
 def test_a_provider_that_is_gone_is_a_source_error_after_few_tries() -> None:
     provider = Provider({"r": {f"samples/s/{at}": [b"x"] for at in range(1000)}}, fails=lambda pairs: True)
     with pytest.raises(SourceError, match="cannot be read now"):
-        read_all(source(provider))
+        all_contents(source(provider))
     assert len(provider.batches) <= 30
 
 

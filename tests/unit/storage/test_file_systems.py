@@ -48,66 +48,49 @@ class KeepingStore(Store):
         return super().info(path)
 
 
-class RefusingStore(Store):
-    """The same store, which refuses to say what the path `refused` is."""
-
-    protocol = "refusing"
-    refused: ClassVar[str] = ""
-
-    def info(self, path: str, **more: Any) -> Any:
-        if self._strip_protocol(path) == self.refused:
-            raise PermissionError("Forbidden: https://store/o/exp")
-        return super().info(path)
-
-
-class FaultyStore(MemoryFileSystem):
-    """A directory `exp` with a file of ten bytes, which fails as told.
+class FaultyStore(Store):
+    """The same store, which fails as told.
 
     Attributes:
-        unknown: Name of which it cannot be found out now whether it is a directory.
+        unknown: Path of which `error` tells that it cannot be found out now what it is.
         answers: Results of the next reads: lengths of the answer, or exceptions.
     """
 
     protocol = "faulty"
     unknown: ClassVar[str] = ""
+    error: ClassVar[Exception] = RuntimeError("An error occurred (500): Internal Error")
     answers: ClassVar[list[int | Exception]] = []
 
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(path.removeprefix("faulty://"))
-
     def info(self, path: str, **more: Any) -> Any:
-        if path.endswith(f"/{self.unknown}"):
-            raise RuntimeError("An error occurred (500): Internal Error")
-        return {"name": path, "type": "file" if path.endswith("tfevents") else "directory", "size": 10}
+        if self._strip_protocol(path) == self.unknown:
+            raise self.error
+        return super().info(path)
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
-        return [self.info(f"{path}/{'tfevents' if path.endswith('exp') else 'exp'}")]
+        return [self.info(entry["name"]) for entry in super().ls(path, detail=True)]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        assert start is not None and end is not None
-        return b"0123456789"[start:end][:answer]
+        return bytes(super().cat_file(path, start, end)[:answer])
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> type[FaultyStore]:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store with a file of ten bytes in the directory of a run."""
+    fsspec.register_implementation("keeping", KeepingStore, clobber=True)
     fsspec.register_implementation("faulty", FaultyStore, clobber=True)
     monkeypatch.setattr(files, "_PAUSE_SECONDS", 0)
     monkeypatch.setattr(FaultyStore, "unknown", "")
-    return FaultyStore
-
-
-@pytest.fixture
-def written() -> Iterator[Store]:
-    fsspec.register_implementation("keeping", KeepingStore, clobber=True)
-    fsspec.register_implementation("refusing", RefusingStore, clobber=True)
-    yield Store()
-    RefusingStore.refused = ""
+    made = Store()
+    made.pipe(RUN + "/tfevents", b"0123456789")
+    yield made
     Store.store.clear()
     KeepingStore.kept.clear()
+
+
+RUN = "/bucket/runs/exp"
 
 
 def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathlib.Path) -> None:
@@ -122,62 +105,62 @@ def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathli
     assert not files.is_readable("oci://bucket/runs")
 
 
-def test_a_growing_run_is_seen_in_a_store_that_keeps_its_listings(written: Store) -> None:
-    written.pipe("/bucket/exp/a", b"0123456789")
-    assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a"]
-    assert files.state("keeping://bucket/exp/a").length == 10
+def test_a_growing_run_is_seen_in_a_store_that_keeps_its_listings(store: Store) -> None:
+    run = f"keeping:/{RUN}"
+    assert [entry.name for entry in files.entries(run)] == ["tfevents"]
+    assert files.state(f"{run}/tfevents").length == 10
     # WHEN the file is replaced by a longer one, and another one comes
-    written.pipe({"/bucket/exp/a": b"0123456789abcdef", "/bucket/exp/b": b"0"})
+    store.pipe({f"{RUN}/tfevents": b"0123456789abcdef", f"{RUN}/tfevents.b": b"0"})
     # THEN the next listing has both
-    assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a", "b"]
-    assert files.state("keeping://bucket/exp/a").length == 16
-    assert files.reader("keeping://bucket/exp/a")(10, 6) == b"abcdef"
+    assert [entry.name for entry in files.entries(run)] == ["tfevents", "tfevents.b"]
+    assert files.state(f"{run}/tfevents").length == 16
+    assert files.reader(f"{run}/tfevents")(10, 6) == b"abcdef"
 
 
-def test_a_run_of_unknown_kind_is_damage_and_does_not_vanish(store: type[FaultyStore]) -> None:
-    assert files.event_files("faulty://bucket/runs").files == {"exp": ["faulty://bucket/runs/exp/tfevents"]}
-    store.unknown = "exp"
+def test_a_run_of_unknown_kind_is_damage_and_does_not_vanish(store: Store) -> None:
+    assert files.event_files("faulty://bucket/runs").files == {"exp": [f"faulty:/{RUN}/tfevents"]}
+    FaultyStore.unknown = RUN
     found = files.event_files("faulty://bucket/runs")
     reason = "the directory cannot be listed: An error occurred (500): Internal Error"
     assert (found.files, found.damage) == ({}, {".": [f"run .: {reason}"]})
 
 
-def test_a_log_directory_that_cannot_be_read_is_not_called_missing(store: type[FaultyStore], written: Store) -> None:
-    store.unknown = "runs"
+def test_a_log_directory_that_cannot_be_read_is_not_called_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FaultyStore.unknown = "/bucket/runs"
     with pytest.raises(SourceError) as raised:
         files.log_directory("faulty://bucket/runs")
     reason = "An error occurred (500): Internal Error"
     assert str(raised.value) == f"the log directory faulty://bucket/runs cannot be read now: {reason}"
     # The file systems of fsspec answer `isdir` with False if the request was refused.
-    written.pipe("/bucket/exp/a", b"0")
-    RefusingStore.refused = "/bucket/exp"
+    monkeypatch.setattr(FaultyStore, "error", PermissionError("Forbidden: https://store/o/exp"))
     with pytest.raises(SourceError, match="cannot be read now: Forbidden"):
-        files.log_directory("refusing://bucket/exp")
-    RefusingStore.refused = ""
-    assert files.log_directory("refusing://bucket/exp/") == "refusing://bucket/exp"
+        files.log_directory("faulty://bucket/runs")
+    FaultyStore.unknown = ""
+    assert files.log_directory("faulty://bucket/runs/") == "faulty://bucket/runs"
     with pytest.raises(NotFoundError):
-        files.log_directory("refusing://bucket/none")
+        files.log_directory("faulty://bucket/none")
 
 
-def test_an_object_that_stands_for_its_directory_is_no_entry(written: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    written.pipe("/bucket/exp/a", b"0")
-    listed = [{"name": "/bucket/exp/", "type": "file"}, {"name": "/bucket/exp/a", "type": "file", "size": 1}]
-    monkeypatch.setattr(RefusingStore, "ls", lambda *arguments, **more: listed)
-    assert [entry.name for entry in files.entries("refusing://bucket/exp")] == ["a"]
+def test_an_object_that_stands_for_its_directory_is_no_entry(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [{"name": f"{RUN}/", "type": "file"}, {"name": f"{RUN}/a", "type": "file", "size": 1}]
+    monkeypatch.setattr(FaultyStore, "ls", lambda *arguments, **more: listed)
+    assert [entry.name for entry in files.entries(f"faulty:/{RUN}")] == ["a"]
 
 
-def test_bytes_that_do_not_all_come_are_asked_for_again(store: type[FaultyStore]) -> None:
-    read_at = files.reader("faulty://bucket/exp/tfevents")
-    store.answers = [5, 3, 10]
+def test_bytes_that_do_not_all_come_are_asked_for_again(store: Store) -> None:
+    read_at = files.reader(f"faulty:/{RUN}/tfevents")
+    FaultyStore.answers = [5, 3, 10]
     assert read_at(2, 6) == b"234567"
     assert read_at(2, 0) == b""  # S3 refuses an empty range
     # WHEN none of the answers is whole
-    store.answers = [5, 4, 3, 10]
+    FaultyStore.answers = [5, 4, 3, 10]
     with pytest.raises(OSError, match="3 of 6 bytes at byte 2 were received"):
         read_at(2, 6)
     # THEN the next reading has them, and a failed request is not repeated: the client did that
-    assert store.answers == [10] and read_at(2, 6) == b"234567"
-    store.answers = [RuntimeError("500"), 10]
+    assert FaultyStore.answers == [10] and read_at(2, 6) == b"234567"
+    FaultyStore.answers = [RuntimeError("500"), 10]
     with pytest.raises(RuntimeError):
         read_at(2, 6)
 
@@ -189,10 +172,10 @@ def test_the_reason_of_a_failure_has_no_address() -> None:
     assert files.reason(refused, "gs://bucket/runs/exp/tfevents") == "Forbidden: …"
 
 
-def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: type[FaultyStore]) -> None:
+def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: Store) -> None:
     # GIVEN a file that is listed, and a store that does not say how long it is
-    source = FileSource("faulty://bucket/runs", found=files.Found({"exp/memory": ["faulty://b/tfevents"]}, {}))
-    store.unknown = "tfevents"
+    source = FileSource("faulty://bucket/runs", found=files.Found({"exp/memory": [f"faulty:/{RUN}/tfevents"]}, {}))
+    FaultyStore.unknown = f"{RUN}/tfevents"
     assert list(source.event_runs()) == ["exp/memory"]
     (newest,) = source.newest(["exp/memory"], "rollups")
     assert newest.contents == () and newest.missing is not None

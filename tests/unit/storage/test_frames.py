@@ -230,10 +230,9 @@ def test_values_are_stored_without_the_bytes_that_are_zero_in_all(values: Sequen
     assert codec.decode(data).tables["t"]["column"].tolist() == values
 
 
-@pytest.mark.parametrize("text", ["samples/20260921T131313Z-0a1b2c3d/0", "meta/s_1/12", "peak/x/999999999"])
-def test_a_tag_is_read_back_as_it_was_written(text: str) -> None:
-    tag = parse_tag(text)
-    assert tag is not None and str(tag) == text
+def test_a_tag_is_read_back_as_it_was_written() -> None:
+    for text in ("samples/20260921T131313Z-0a1b2c3d/0", "meta/s_1/12", "peak/x/999999999"):
+        assert str(parse_tag(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, equal, make_activations, make_samples, write_frames, write_small_run
+from reading_cases import DEVICE, equal, make_activations, make_samples, write_frames, write_records, write_small_run
 from worker_runs import MIB, write_workers
 
 from tb_memplugin.analysis import epochs, step_range
@@ -20,7 +20,6 @@ from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
 from tb_memplugin.storage.read import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, join_samples, samples_bytes
-from tb_memplugin.storage.write import RunWriter
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -73,9 +72,8 @@ def test_64_workers_of_8_devices_are_all_shown(tmp_path: pathlib.Path) -> None:
     part = make_samples(range(20), range(20))
     figures = part.devices[DEVICE]
     for at in range(64):
-        writer = RunWriter(tmp_path / "exp", worker=f"worker_{at:02}")
-        writer.samples(dataclasses.replace(part, devices={f"GPU:{device}": figures for device in range(8)}))
-        writer.close()
+        of_worker = dataclasses.replace(part, devices={f"GPU:{device}": figures for device in range(8)})
+        write_records(tmp_path / "exp", of_worker, worker=f"worker_{at:02}")
     run = read_run(tmp_path)
     assert len(run.samples.devices) == 512 and run.damage == ()
     peaks = run.samples.devices["worker_07/GPU:3"].peak_bytes
@@ -125,10 +123,8 @@ def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, mo
 def test_activations_over_the_limit_are_counted_without_decoding_them(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    for at in range(40):
-        writer.activations(make_activations(range(at * 100, at * 100 + 100), ["x", "y"], [[1, 2]] * 100))
-    writer.close()
+    parts = (make_activations(range(at, at + 100), ["x", "y"], [[1, 2]] * 100) for at in range(0, 4000, 100))
+    write_records(tmp_path / "exp", *parts)
     source, reader = FileSource(tmp_path), Reader()
     monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_ACTIVATION_VALUES", 3_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
@@ -156,12 +152,12 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
 
 def write_long_run(directory: pathlib.Path, steps: int, peaks: dict[int, int], flush: int = 100) -> None:
     """A run with a validation step after each 50 training steps."""
-    writer = RunWriter(directory)
+    records = []
     for first in range(0, steps, flush):
         block = [peaks.get(step, 256 * (step % 7)) for step in range(first, first + flush)]
-        writer.samples(make_samples(range(first, first + flush), block))
-        writer.samples(make_samples([first + flush - 1], [first], phase="validation"))
-    writer.close()
+        records.append(make_samples(range(first, first + flush), block))
+        records.append(make_samples([first + flush - 1], [first], phase="validation"))
+    write_records(directory, *records)
 
 
 @pytest.mark.parametrize(("steps", "flush", "thinning"), [(600, 100, 1), (2_000, 100, 4), (20_000, 25, 41)])
@@ -199,9 +195,8 @@ def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for worker in range(70):
-        writer = RunWriter(tmp_path / "exp", worker=f"w{worker:02}")
-        writer.samples(make_samples(range(100), [worker + 1] * 50 + [1000 + worker] + [1] * 49))
-        writer.close()
+        samples = make_samples(range(100), [worker + 1] * 50 + [1000 + worker] + [1] * 49)
+        write_records(tmp_path / "exp", samples, worker=f"w{worker:02}")
     monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_ROWS", 1_050)
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert not run.damage and len(run.workers) == 70 and len(run.samples) <= 1_050
@@ -213,19 +208,15 @@ def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
 
 
 def test_many_devices_are_limited_by_their_bytes(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    random = np.random.default_rng(1)
-    for first in range(0, 2_000, 100):
-        part = make_samples(range(first, first + 100), [1] * 100)
-        of_device = part.devices[DEVICE]
-        devices = {
-            f"GPU:{at}": dataclasses.replace(of_device, peak_bytes=random.integers(1, 1 << 40, 100)) for at in range(8)
-        }
-        writer.samples(dataclasses.replace(part, devices=devices))
-    writer.close()
-    everything = Reader().run(FileSource(tmp_path), "exp").run
+    part, random = make_samples(range(2_000), [1] * 2_000), np.random.default_rng(1)
+    devices = {
+        f"GPU:{at}": dataclasses.replace(part.devices[DEVICE], peak_bytes=random.integers(1, 1 << 40, 2_000))
+        for at in range(8)
+    }
+    write_records(tmp_path / "exp", dataclasses.replace(part, devices=devices))
+    everything = read_run(tmp_path)
     monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_SAMPLE_BYTES", 100_000)
-    run = Reader().run(FileSource(tmp_path), "exp").run
+    run = read_run(tmp_path)
     assert not run.damage and run.thinning > 1 and samples_bytes(run.samples) <= 100_000
     for name, figures in everything.samples.devices.items():
         assert run.samples.devices[name].peak_bytes.max() == figures.peak_bytes.max()
@@ -235,11 +226,9 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN values that differ from row to row, of which the survey cannot tell how much they take
-    writer = RunWriter(tmp_path / "exp")
-    random = np.random.default_rng(1)
-    for first in range(0, 2000, 100):
-        writer.activations(make_activations(range(first, first + 100), ["x"], random.integers(0, 2**40, (100, 1))))
-    writer.close()
+    values = np.random.default_rng(1).integers(0, 2**40, (20, 100, 1))
+    parts = (make_activations(range(100 * at, 100 * at + 100), ["x"], part) for at, part in enumerate(values))
+    write_records(tmp_path / "exp", *parts)
     for module in ("run_reader", "read.reading"):
         monkeypatch.setattr(f"tb_memplugin.storage.{module}.MAX_ACTIVATION_BYTES", 8_000)
     source, reader = FileSource(tmp_path), Reader()
@@ -272,17 +261,16 @@ def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPat
 
 def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN 4,000 rows of counters with texts of their own
-    writer, unknown = RunWriter(tmp_path / "exp"), np.full(500, MISSING)
-    writer.samples(make_samples(range(10), range(10)))
-    for first in range(0, 4000, 500):
-        steps = np.arange(first, first + 500)
-        texts = tuple(f"{step:090}" for step in steps)
-        writer.counters(Counters(steps, ("traces",) * 500, texts, steps, unknown, (None,) * 500))
-    writer.close()
+    kinds, unknown, texts = ("traces",) * 500, np.full(500, MISSING), (None,) * 500
+    counters = [
+        Counters(steps, kinds, tuple(f"{step:090}" for step in steps), steps, unknown, texts)
+        for steps in np.arange(4000).reshape(8, 500)
+    ]
+    write_records(tmp_path / "exp", make_samples(range(10), range(10)), *counters)
     # WHEN a run may take less than they do, THEN the first frames are shown and the others counted
     for most, whole in ((96 << 20, True), (300_000, False)):
         monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_BYTES", most)
-        run = Reader().run(FileSource(tmp_path), "exp").run
+        run = read_run(tmp_path)
         assert len(run.counters[0]) == 4000 if whole else 0 < len(run.counters[0]) < 4000
         assert ("not shown" in " ".join(run.damage)) is not whole
 
@@ -312,15 +300,11 @@ def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_
     budget = 4 * MIB
     for name in "abc":
         write_workers(tmp_path / name, 2, 2, 4000)
-    random = np.random.default_rng(1)
-    for name in "de":
-        writer = RunWriter(tmp_path / name)
-        for first in range(0, 4000, 200):
-            values = random.integers(0, 2**31, (200, 100))
-            writer.activations(
-                make_activations(range(first, first + 200), [f"layer_{at}" for at in range(100)], values)
-            )
-        writer.close()
+    layers = [f"layer_{at}" for at in range(100)]
+    for name, seed in (("d", 1), ("e", 2)):
+        values = np.random.default_rng(seed).integers(0, 2**31, (20, 200, 100))
+        parts = (make_activations(range(200 * at, 200 * at + 200), layers, part) for at, part in enumerate(values))
+        write_records(tmp_path / name, *parts)
     write_small_run(tmp_path / "f", allocator=True)
     source, reader = FileSource(tmp_path), Reader(cache_bytes=budget)
     handlers = Handlers(reader)

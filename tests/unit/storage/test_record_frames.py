@@ -20,6 +20,7 @@ from reading_cases import (
     make_snapshot,
     make_table,
     make_timeline,
+    write_records,
 )
 from requests_cases import make_traced
 
@@ -51,7 +52,6 @@ from tb_memplugin.schema import (
 from tb_memplugin.storage.files import Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, read_frame
 from tb_memplugin.storage.read import ACTIVATION_HEADS, decode_tag
-from tb_memplugin.storage.write import RunWriter
 
 MAX_COUNTER_ROWS = 4096
 COUNTERS = Counters(
@@ -76,10 +76,7 @@ DEVICES = (
 )
 SUMMARY = WorkerSummary("", 1, START, None, "ok", 0, 50, START + 9, DEVICES)
 RECORDS: dict[str, tuple[str, Any]] = {
-    "session": (
-        "meta",
-        SessionInfo("s", START + 0.25, "recorder", {"keras": "3"}, ("no figure of the driver",), earlier=3),
-    ),
+    "session": ("meta", SessionInfo("s", START + 0.25, "recorder", {"keras": "3"}, ("no driver",), earlier=3)),
     "layers": ("meta", make_table(9, unfrozen=True)),
     "samples": ("samples", make_samples([3, 4, 5], [10, MAX_BYTES, 30], pools={4: (MAX_BYTES, 7)})),
     "activations": ("activations", make_activations([1, 2], ["a", "b", "c"], [[1, 2, 3], [4, MISSING, 6]])),
@@ -95,12 +92,8 @@ RECORDS: dict[str, tuple[str, Any]] = {
 GIVEN = {SessionInfo: {"session": "s"}, WorkerSummary: {"worker": "", "sessions": 1}}
 FRAMES = {name: frame_of(stream, record, 3) for name, (stream, record) in RECORDS.items()}
 EMPTY = {
-    "not_available": (),
-    "bands": (),
-    "compiled": (),
-    "ledger": (),
+    **dict.fromkeys(("not_available", "bands", "compiled", "ledger", "held_tensors"), ()),
     "map": None,
-    "held_tensors": (),
     "replay": None,
 }
 
@@ -114,9 +107,8 @@ def read(name: str, frame: Frame) -> Any:
 def test_every_record_is_read_as_it_was_written(name: str) -> None:
     stream, record = RECORDS[name]
     assert equal(read(name, FRAMES[name]), record)
-    removable = {field.name for field in fields_of(type(record))} & set(EMPTY) - (
-        {"ledger"} if name == "snapshot" else set()
-    )
+    removable = {field.name for field in fields_of(type(record))} & EMPTY.keys()
+    removable -= {"ledger"} if name == "snapshot" else set()
     bare = dataclasses.replace(record, **{key: EMPTY[key] for key in removable})
     assert equal(read(name, frame_of(stream, bare, 0)), bare)
 
@@ -154,11 +146,9 @@ def wrong_columns(field: Field, count: int) -> list[Any]:
     wrong: list[Any] = [("text",) * count, np.zeros(count) if field.kind != "numbers" else np.zeros(count, np.int64)]
     if field.kind == "numbers" or (field.kind == "integers" and not field.bounds and not field.index):
         return wrong
-    least = (
-        -1 if (field.index and field.index.unknown) or field.kind == "flag" or not field.bounds else field.bounds.least
-    )
-    wrong += [np.full(count, least - 1, np.int64), np.full(count, MAX_ADDRESS + 1, np.int64)]
-    return wrong
+    is_open = (field.index and field.index.unknown) or field.kind == "flag" or not field.bounds
+    least = -1 if is_open else field.bounds.least
+    return [*wrong, np.full(count, least - 1, np.int64), np.full(count, MAX_ADDRESS + 1, np.int64)]
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -238,9 +228,7 @@ def test_rows_over_the_limit_are_neither_written_nor_read() -> None:
     with pytest.raises(FormatError, match="over the limit of 4096"):
         frame_of("counters", many, 0)
     frame = FRAMES["counters"]
-    long = {
-        name: np.resize(column, 4098) for name, column in frame.tables["counters"].items() if name in ("step", "count")
-    }
+    long = {name: np.resize(frame.tables["counters"][name], 4098) for name in ("step", "count")}
     with pytest.raises(FormatError, match="over the limit of 4096"):
         read_frame(Counters, dataclasses.replace(frame, tables={"counters": long}))
 
@@ -263,9 +251,7 @@ def test_a_new_field_of_a_row_is_stored_checked_and_answered_by_its_declaration_
     assert equal(read_back, wider)
     assert as_json(read_back)["ledger"][1]["chunks"] == 1
     with pytest.raises(FormatError, match="chunks"):
-        read_frame(
-            WiderSnapshot, spoiled(codec.decode(codec.encode(frame)), "ledger", "chunks", np.full(len(rows), -5))
-        )
+        read_frame(WiderSnapshot, spoiled(frame, "ledger", "chunks", np.full(len(rows), -5)))
 
 
 def test_a_frame_without_rows_is_not_written() -> None:
@@ -285,10 +271,7 @@ def test_rows_are_taken_with_their_devices_and_texts() -> None:
 def test_a_run_has_the_counters_of_each_session(tmp_path: pathlib.Path) -> None:
     many = join_rows([COUNTERS] * (MAX_COUNTER_ROWS // 3 + 1))
     for counters, start in ((COUNTERS, START), (many, START + 1000)):
-        writer = RunWriter(tmp_path / "run")
-        writer.samples(make_samples([2, 9], [10, 10], start=start))
-        writer.counters(counters)
-        writer.close()
+        write_records(tmp_path / "run", make_samples([2, 9], [10, 10], start=start), counters)
     run = tb_memplugin.load(tmp_path)["run"]
     assert run.damage == () and sorted(map(len, run.counters)) == [3, len(many)]
     assert any(equal(one, COUNTERS) for one in run.counters) and any(equal(one, many) for one in run.counters)

@@ -5,12 +5,13 @@ import pathlib
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from cluster_cases import NotingSource
 from reading_cases import (
     DEVICE,
     HELD_TENSORS,
@@ -24,6 +25,7 @@ from reading_cases import (
     make_snapshot,
     make_table,
     write_frames,
+    write_records,
     write_small_run,
 )
 from requests_cases import make_table as make_traced_table
@@ -32,27 +34,10 @@ from requests_cases import make_traced
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Run
 from tb_memplugin.storage import Reader, RunTags, of_session
-from tb_memplugin.storage.files import FileSource, Listing, TagContent
+from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
 from tb_memplugin.storage.read import ACTIVATIONS, BASIC, REQUESTS
 from tb_memplugin.storage.write import RunWriter
-
-
-class CountingSource(FileSource):
-    """Counts listings and the tags that are read."""
-
-    def __init__(self, logdir: pathlib.Path) -> None:
-        super().__init__(logdir)
-        self.listings = 0
-        self.tags: list[str] = []
-
-    def listing(self) -> Listing:
-        self.listings += 1
-        return super().listing()
-
-    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        self.tags.extend(tag for tags in wanted.values() for tag in tags)
-        return super().read(wanted)
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -100,7 +85,7 @@ def test_only_changed_tags_are_read_again(tmp_path: pathlib.Path) -> None:
     for step in range(20):
         writer.samples(make_samples([step], [100 - step]))
     writer.flush()
-    source, reader = CountingSource(tmp_path), Reader()
+    source, reader = NotingSource(tmp_path), Reader()
     assert len(reader.run(source, "exp").run.samples) == 20
     before = {name: tags.version for name, tags in reader.catalog(source).items()}
     # WHEN one grows by a step
@@ -122,7 +107,7 @@ def test_only_changed_tags_are_read_again(tmp_path: pathlib.Path) -> None:
 
 def test_activations_are_read_only_on_request(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp")
-    source, reader = CountingSource(tmp_path), Reader()
+    source, reader = NotingSource(tmp_path), Reader()
     assert len(reader.run(source, "exp").run.activations) == 0
     assert not any(tag.startswith("activations") for tag in source.tags)
     assert reader.survey_activations(source, reader.catalog(source)["exp"]) == (2, ())
@@ -133,11 +118,9 @@ def test_activations_are_read_only_on_request(tmp_path: pathlib.Path) -> None:
 def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> None:
     # GIVEN a resumed run whose sessions recorded different layers, and a run of one session
     for directory, layers in (("resumed", ("a", "b")), ("resumed", ("b", "c")), ("single", ("a", "b"))):
-        writer = RunWriter(tmp_path / directory)
-        for first in (0, 5):
-            values = np.arange(10).reshape(5, 2) + first
-            writer.activations(make_activations(range(first, first + 5), layers, values))
-        writer.close()
+        values = np.arange(10).reshape(5, 2)
+        parts = (make_activations(range(first, first + 5), layers, values + first) for first in (0, 5))
+        write_records(tmp_path / directory, *parts)
     source, reader = FileSource(tmp_path), Reader()
     for name in ("resumed", "single"):
         whole = reader.run(source, name, {*BASIC, ACTIVATIONS}).run.activations
@@ -255,7 +238,7 @@ def test_many_clients_share_a_listing_and_see_whole_runs(tmp_path: pathlib.Path)
     writer = RunWriter(tmp_path / "exp")
     writer.samples(make_samples(range(10), [100] * 10))
     writer.flush()
-    source, reader, barrier = CountingSource(tmp_path), Reader(), threading.Barrier(51)
+    source, reader, barrier = NotingSource(tmp_path), Reader(), threading.Barrier(51)
 
     def read() -> list[Run]:
         barrier.wait()
@@ -272,20 +255,16 @@ def test_many_clients_share_a_listing_and_see_whole_runs(tmp_path: pathlib.Path)
     for run in runs:
         steps = run.samples.step.tolist()
         assert len(steps) % 10 == 0 and steps == list(range(len(steps))) and run.damage == ()
-    assert len(runs) == 250 and source.listings <= 250
+    assert len(runs) == 250 and source.listed <= 250
 
 
 def write_session(directory: pathlib.Path, failed: bool) -> float:
     """Write a session of nine steps, which end now; return when they ended."""
-    writer, now = RunWriter(directory, versions={}), time.time()
-    writer.layer_table(make_traced_table())
-    samples = make_samples(range(9), [100] * 9)
-    writer.samples(dataclasses.replace(samples, wall_time=now - 1e-6 * (9 - samples.step)))
-    for one in make_traced().values():
-        writer.requests(dataclasses.replace(one.requests, wall_time=now - 1e-6 * (9 - one.requests.step)))
-    if failed:
-        writer.oom(dataclasses.replace(make_oom(9), wall_time=now))
-    writer.close()
+    now, samples = time.time(), make_samples(range(9), [100] * 9)
+    parts = [samples, *(one.requests for one in make_traced().values())]
+    timed = [dataclasses.replace(one, wall_time=now - 1e-6 * (9 - one.step)) for one in parts]
+    ooms = [dataclasses.replace(make_oom(9), wall_time=now)] * failed
+    write_records(directory, make_traced_table(), *timed, *ooms)
     return now
 
 

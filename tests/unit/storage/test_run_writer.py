@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from reading_cases import event_files, make_activations, make_samples
+from reading_cases import event_files, make_activations, make_samples, write_records
 from rollup_cases import rollups_of
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto import event_pb2
@@ -23,15 +23,10 @@ from tb_memplugin.storage.frames import Frame, codec, read_frame
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings
 
 
-def events(directory: pathlib.Path) -> list[event_pb2.Event]:
-    """Every event of a directory's files, in the order of their names."""
-    found = [raw for path in event_files(directory) for raw in RawEventFileLoader(str(path)).Load()]
-    return [event_pb2.Event.FromString(raw) for raw in found]
-
-
 def written(directory: pathlib.Path, stream: str) -> dict[bytes, str]:
-    """The frames of a stream, in order, with their tags."""
-    values = [value for event in events(directory) for value in event.summary.value]
+    """The frames of a stream, in the order of the files' names, with their tags."""
+    events = [raw for path in event_files(directory) for raw in RawEventFileLoader(str(path)).Load()]
+    values = [value for raw in events for value in event_pb2.Event.FromString(raw).summary.value]
     return {value.tensor.string_val[0]: value.tag for value in values if value.tag.startswith(f"{stream}/")}
 
 
@@ -47,10 +42,8 @@ def test_files_lie_in_a_directory_of_their_own_and_name_no_machine(tmp_path: pat
 
 
 def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path)
-    writer.samples(make_samples(range(MAX_SAMPLE_ROWS + 1), [7] * (MAX_SAMPLE_ROWS + 1)))
-    writer.samples(make_samples([MAX_SAMPLE_ROWS + 1], [7]))
-    writer.close()
+    many = make_samples(range(MAX_SAMPLE_ROWS + 1), [7] * (MAX_SAMPLE_ROWS + 1))
+    write_records(tmp_path, many, make_samples([MAX_SAMPLE_ROWS + 1], [7]))
     frames = [(frame.sequence, frame.rows) for frame in frames_of(tmp_path, "samples")]
     assert frames == [(0, MAX_SAMPLE_ROWS), (1, 1), (2, 1)]
 
@@ -59,13 +52,8 @@ def test_each_devices_highest_peak_is_written_again_when_it_is_new(tmp_path: pat
     one = make_samples([0, 1, 2, 3], [100, 900, 200, 300])
     (figures,) = one.devices.values()
     devices = {f"GPU:{at}": dataclasses.replace(figures, peak_bytes=np.roll(figures.peak_bytes, at)) for at in range(3)}
-    writer = RunWriter(tmp_path / "devices")
-    writer.samples(dataclasses.replace(one, devices=devices))
-    writer.close()
-    again = RunWriter(tmp_path / "steps")
-    for step, peak in enumerate([10, 30, 20, 40]):
-        again.samples(make_samples([step], [peak]))
-    again.close()
+    write_records(tmp_path / "devices", dataclasses.replace(one, devices=devices))
+    write_records(tmp_path / "steps", *(make_samples([step], [peak]) for step, peak in enumerate([10, 30, 20, 40])))
     for name, steps in (("devices", [1, 2, 3]), ("steps", [0, 1, 3])):
         assert [read_frame(Samples, one).step.tolist() for one in frames_of(tmp_path / name, "peak")] == [
             [step] for step in steps
@@ -84,9 +72,7 @@ def test_a_new_file_begins_past_the_size_that_was_set(tmp_path: pathlib.Path) ->
 
 def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Path) -> None:
     values = np.arange(2000 * 300).reshape(2000, 300)
-    writer = RunWriter(tmp_path)
-    writer.activations(make_activations(range(2000), [f"layer_{at}" for at in range(300)], values))
-    writer.close()
+    write_records(tmp_path, make_activations(range(2000), [f"layer_{at}" for at in range(300)], values))
     read = [read_frame(LayerActivations, frame).bytes for frame in frames_of(tmp_path, "activations")]
     assert len(read) > 1
     np.testing.assert_array_equal(np.concatenate(read), values)
@@ -96,6 +82,7 @@ def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not
     # GIVEN a writer that lives, in its second file, WHEN another one writes into the same run
     first = RunWriter(tmp_path, max_file_bytes=1)
     first.samples(make_samples([0], [1]))
+    first.note("a note")
     first.flush()
     assert len(event_files(tmp_path)) == 2
     second, third = RunWriter(tmp_path), RunWriter(tmp_path, worker="worker_1")
@@ -107,7 +94,12 @@ def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not
     ]
     # AND a later session of the same run goes where the first one was
     first.close()
-    assert RunWriter(tmp_path).directory == first.directory
+    fourth, before = RunWriter(tmp_path), first.session
+    assert fourth.directory == first.directory
+    # WHEN the first one goes on THEN it is a session of its own in another directory, with its notes
+    first.samples(make_samples([1], [1000]))
+    assert first.directory != fourth.directory and first.session not in (before, fourth.session)
+    assert first.info.notes == ("a note",)
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -27,6 +27,7 @@ from reading_cases import (
     make_timeline,
     session_of,
     write_frames,
+    write_records,
 )
 from requests_cases import hand_made_requests
 from worker_runs import top_bytes, top_step, write_workers
@@ -66,7 +67,6 @@ from tb_memplugin.storage.read import (
 )
 from tb_memplugin.storage.read.activations import row_sums
 from tb_memplugin.storage.sessions import merge
-from tb_memplugin.storage.write import RunWriter
 
 FAILED = 12
 LEDGER = (
@@ -91,13 +91,10 @@ CATEGORIES = {"activations": 150 * MIB, "workspace": 200 * MIB, "weights": 40 * 
 @pytest.fixture
 def logdir(tmp_path: pathlib.Path) -> pathlib.Path:
     """A run traced at step 3 that failed at step 12, at whose end little is in use; step 13 was trained again."""
-    writer = RunWriter(tmp_path / "run", versions={})
-    writer.layer_table(make_table(0, unfrozen=True))
     peaks = [60 * MIB] * FAILED + [IN_USE + MIB, 60 * MIB]
-    writer.samples(make_samples(range(14), peaks, in_use=[40 * MIB] * 14))
-    writer.snapshot(make_snapshot(3, frozen=0, trainable=40 * MIB, activations=10 * MIB))
-    writer.oom(OOM)
-    writer.close()
+    samples = make_samples(range(14), peaks, in_use=[40 * MIB] * 14)
+    snapshot = make_snapshot(3, frozen=0, trainable=40 * MIB, activations=10 * MIB)
+    write_records(tmp_path / "run", make_table(0, unfrozen=True), samples, snapshot, OOM)
     return tmp_path
 
 
@@ -121,12 +118,8 @@ def test_every_route_has_the_ledger_of_the_failure(logdir: pathlib.Path) -> None
     ref = overview.fields["snapshots"][int(overview.columns["snapshot"][row])]
     assert ref["at_failure"] and ref["step"] == FAILED
     # AND the step after it is described by the trace, not by the failure
-    assert (
-        overview.columns["snapshot"][row + 1]
-        == overview.columns["snapshot"][row - 1]
-        != overview.columns["snapshot"][row]
-    )
-
+    before, own, after = overview.columns["snapshot"][row - 1 : row + 2]
+    assert after == before != own
     snapshot = handlers.snapshot(source, "run", DEVICE, FAILED, "train")
     (oom,) = handlers.oom(source, "run")["ooms"]
     assert snapshot["ledger"] == oom["ledger"] and snapshot["in_use_bytes"] == oom["in_use_bytes"] == IN_USE
@@ -169,15 +162,11 @@ def test_the_last_failure_of_a_step_replaces_its_trace() -> None:
 def write(directory: pathlib.Path, first: int, last: int, peak: int, start: float, table: bool = True) -> pathlib.Path:
     """One session of the given steps, three to a frame."""
     before = set(event_files(directory)) if directory.exists() else set()
-    writer = RunWriter(directory)
-    if table:
-        writer.layer_table(make_table(first, unfrozen=False))
+    records: list[Any] = [make_table(first, unfrozen=False)] * table
     for step in range(first, last, 3):
-        steps = range(step, min(step + 3, last))
-        writer.samples(make_samples(steps, [peak] * len(steps), start=start))
-        writer.activations(make_activations(steps, ["x"], [[peak]] * len(steps)))
-    writer.snapshot(make_snapshot(last - 1))
-    writer.close()
+        steps = range(step, step + 3)
+        records += [make_samples(steps, [peak] * 3, start=start), make_activations(steps, ["x"], [[peak]] * 3)]
+    write_records(directory, *records, make_snapshot(last - 1))
     (path,) = set(event_files(directory)) - before
     return path
 
@@ -428,12 +417,10 @@ CHUNKS = (("net/a", "activations", "net/a/Conv2D", 1024, 0, 1),)
 
 
 def workers(stream: streams.Stream) -> dict[str, tuple[object, ...]]:
-    made = {
-        "maps": lambda step: make_map(step),
-        "timelines": lambda step: make_timeline(step),
-        "snapshots": lambda step: make_snapshot(step),
-        "requests": lambda step: dataclasses.replace(hand_made_requests(CHUNKS), step=step),  # type: ignore[arg-type]
-    }[stream.tag]
+    requests = hand_made_requests(CHUNKS)  # type: ignore[arg-type]
+    made = {"maps": make_map, "timelines": make_timeline, "snapshots": make_snapshot}.get(
+        stream.tag, lambda step: dataclasses.replace(requests, step=step)
+    )
     return {"a": (made(3), made(9)), "b": (made(1), made(5))}
 
 
@@ -472,9 +459,7 @@ def test_a_runs_layer_tables_are_those_of_the_first_worker_that_has_any() -> Non
 
 def later_session(first: int, last: int) -> LaterSessions:
     later = LaterSessions()
-    samples = make_samples(range(first, last + 1), [1] * (last + 1 - first))
-    info = SessionInfo("later", 0.0, "recorder", {}, ())
-    later.add(Session(info=info, layer_tables=(), samples=samples, activations=empty_activations(), snapshots=()))
+    later.add(session("later", steps=range(first, last + 1)))
     return later
 
 
@@ -564,11 +549,9 @@ def test_a_frame_that_states_too_much_is_refused_before_memory_is_taken() -> Non
 
 def test_figures_are_those_of_whole_samples(tmp_path: pathlib.Path) -> None:
     write_workers(tmp_path / "run", 2, 3, 950)
-    writer = RunWriter(tmp_path / "small")
-    writer.samples(make_samples(range(50), [MIB * (1 + at) for at in range(50)]))
-    writer.samples(make_samples([49], [5 * MIB], phase="validation", start=START + 100))
-    writer.snapshot(make_snapshot(3))
-    writer.close()
+    validated = make_samples([49], [5 * MIB], phase="validation", start=START + 100)
+    trained = make_samples(range(50), [MIB * (1 + at) for at in range(50)])
+    write_records(tmp_path / "small", trained, validated, make_snapshot(3))
     source = FileSource(tmp_path)
     for name in ("run", "small"):
         some, every = (Reader().run(source, name, *streams) for streams in ([BASIC_FIGURES], []))

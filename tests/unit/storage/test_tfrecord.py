@@ -9,20 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_cases import make_samples
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.storage.frames import LocalRecordFile, masked_crc32c, tfrecord
-from tb_memplugin.storage.write import RunWriter
-
-
-def records(path: pathlib.Path) -> list[bytes]:
-    data = path.read_bytes()
-    found = list(tfrecord.walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
-    assert all(isinstance(one, tfrecord.Record) and one.is_intact() for one in found)
-    return [one.data for one in found if isinstance(one, tfrecord.Record)]
 
 
 def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
@@ -34,30 +25,13 @@ def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
             file.write(record)
         assert path.stat().st_size == before
         file.close()
-    assert list(RawEventFileLoader(str(path)).Load()) == written == records(path)
+    found = walked(path.read_bytes())
+    assert list(RawEventFileLoader(str(path)).Load()) == written == contents(found) and len(found) == len(written)
     # AND the records that wait are bounded
     file = LocalRecordFile(str(path))
     file.write(bytes(tfrecord.MAX_WAITING_BYTES))
     assert path.stat().st_size > tfrecord.MAX_WAITING_BYTES
     file.abandon()
-
-
-def test_a_writer_that_rested_makes_way_for_another_process(tmp_path: pathlib.Path) -> None:
-    # GIVEN a writer that closed its file, and another one that records into the run meanwhile
-    first = RunWriter(tmp_path)
-    first.samples(make_samples([0], [1000]))
-    first.note("a note")
-    first.close()
-    second = RunWriter(tmp_path)
-    assert second.directory == first.directory
-    before = first.session
-    # WHEN the first one goes on
-    first.samples(make_samples([1], [1000]))
-    # THEN it is a session of its own in another directory, with its notes.
-    assert first.directory != second.directory and first.session not in (before, second.session)
-    assert first.info.notes == ("a note",)
-    first.close()
-    second.close()
 
 
 def record_file(contents: list[bytes]) -> bytes:
@@ -156,7 +130,7 @@ def test_any_bytes_are_read_to_their_end(data: bytes) -> None:
     assert covered == len(data)
 
 
-def test_a_file_that_shrinks_while_it_is_read_ends_there(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_shrinks_while_it_is_read_ends_there() -> None:
     data = record_file([b"one", b"two"])
     found = list(tfrecord.walk_records(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
     assert contents(found) == [b"one"] and isinstance(found[-1], tfrecord.Loss)
