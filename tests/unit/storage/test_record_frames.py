@@ -246,8 +246,8 @@ class WiderSnapshot(Snapshot):
 def test_a_new_field_of_a_row_is_stored_checked_and_answered_by_its_declaration_alone() -> None:
     rows = tuple(WiderRow(**vars(row), chunks=at) for at, row in enumerate(SNAPSHOT.ledger))
     wider = WiderSnapshot(**{**vars(SNAPSHOT), "ledger": rows})
-    frame = frame_of("snapshots", wider, 0)
-    read_back = read_frame(WiderSnapshot, codec.decode(codec.encode(frame)))
+    frame = codec.decode(codec.encode(frame_of("snapshots", wider, 0)))
+    read_back = read_frame(WiderSnapshot, frame)
     assert equal(read_back, wider)
     assert as_json(read_back)["ledger"][1]["chunks"] == 1
     with pytest.raises(FormatError, match="chunks"):
