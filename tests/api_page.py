@@ -1,7 +1,7 @@
-"""Examples and tables of ``http_api.md`` between ``generated KIND: NAME`` and ``end``, from the declared answers.
+"""Examples and tables of `PAGES` between ``generated KIND: NAME`` and ``end``, from the declared answers and exports.
 
-A table has the fields of an object, or the columns of a route, with their meanings, which are those in the docstring of
-their record. Run as ``python tests/api_page.py`` to write them; a test compares them.
+A table has the fields of an object, or the columns of a route or of an exported table, with their meanings, which are
+those in the docstring of their record. Run as ``python tests/api_page.py`` to write them; tests compare them.
 """
 
 import dataclasses
@@ -12,7 +12,8 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from tb_memplugin.analysis import PART_NAMES
+from tb_memplugin.analysis import HOST_COLUMNS, PART_NAMES
+from tb_memplugin.export import TABLES
 from tb_memplugin.schema import (
     HeldTensorGroup,
     LayerActivations,
@@ -32,12 +33,13 @@ DOCUMENTED: Mapping[str, type] = {
 _OF_GROUPS = "bytes of the first entry of `groups`; `group/1`, … those of the others, in order"
 _OF_LAYERS = "bytes of the first entry of `layers`; `layer/1`, … those of the others, in order"
 COLUMNS: Mapping[str, tuple[type, tuple[str, ...], Mapping[str, str]]] = {
-    "host_memory": (Samples, ("step", "wall_time", "host_resident_bytes"), PART_NAMES),
+    "host_memory": (Samples, HOST_COLUMNS, PART_NAMES),
     "ledger_totals": (Snapshot, ("step", "wall_time", "in_use_bytes"), {"group/0": _OF_GROUPS}),
     "activations": (LayerActivations, ("step", "wall_time"), {"layer/0": _OF_LAYERS}),
 }
 """Route to a record, columns that are fields of it, and other columns with what they are if the record has no such."""
-PAGE = pathlib.Path(__file__).parents[1] / "tb_memplugin" / "server" / "http_api.md"
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("tb_memplugin/server/http_api.md", "docs/export.md")]
 _WORDS = {str: "text", bool: "flag", int: "integer", float: "number"}
 
 
@@ -76,7 +78,7 @@ def _example(name: str, hint: Any) -> Any:
 
 
 def documentation(page: str) -> str:
-    """The page of the HTTP API with its generated parts anew: of an object, an example and a table of its fields."""
+    """A page with its generated parts anew."""
 
     def part(match: "re.Match[str]") -> str:
         if match[1] == "example":
@@ -87,6 +89,11 @@ def documentation(page: str) -> str:
             told = dict.fromkeys(names, "") | dict(others)
             rows = [f"| `{name}` | {meanings(record).get(name, text)} |" for name, text in told.items()]
             text = "\n".join(["| column | meaning |", "|---|---|", *rows])
+        elif match[1] == "export":
+            table = TABLES[match[2]]
+            rows = [f"| `{one.name}` | {one.kind} | {one.meaning} | {one.unknown or '–'} |" for one in table.columns]
+            head = ["| column | type | meaning | NULL |", "|---|---|---|---|"]
+            text = "\n".join([f"A row is {table.row}.", "", *head, *rows])
         else:
             told = meanings(DOCUMENTED[match[2]])
             fields = OBJECTS[match[2]].items()
@@ -98,4 +105,5 @@ def documentation(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(documentation(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(documentation(path.read_text(encoding="utf-8")), encoding="utf-8")

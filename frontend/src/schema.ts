@@ -4,6 +4,8 @@ import { figures, flag, list, maybe, number, numbers, object, oneOf, text } from
 
 export const OVERVIEW_COLUMNS = ["step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced", "in_use_bytes", "peak_bytes", "capacity_bytes", "driver_process_bytes", "driver_used_bytes", "driver_total_bytes", "pool_bytes", "largest_free_bytes"] as const;
 export const POOL_COLUMNS = ["step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes", "pool_source", "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"] as const;
+export const HOST_COLUMNS = ["step", "wall_time", "host_resident_bytes", "pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "other_bytes"] as const;
+export const HOST_PARTS = ["pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "other_bytes"] as const;
 export const MAP_COLUMNS = ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"] as const;
 export const TIMELINE_COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
 export const PHASES = [
@@ -174,6 +176,8 @@ export const CAUSE_KINDS = [
   "retracing",
 ] as const;
 export type CauseKind = (typeof CAUSE_KINDS)[number];
+export const PERSISTENT: readonly Category[] = ["weights", "optimizer_state", "other_state", "held_tensors"];
+export const HOST_PART_NAMES = {"pinned_pool_bytes": "pool of pinned memory", "tf_data_bytes": "tf.data buffers", "cpu_bytes": "memory of CPU:0", "other_bytes": "other memory"} as const;
 
 export const activationsHead = object({
   run: text,

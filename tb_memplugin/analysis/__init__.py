@@ -53,6 +53,7 @@ from tb_memplugin.analysis.facts import (
 )
 from tb_memplugin.analysis.growth import Growth, growth_findings, growth_of
 from tb_memplugin.analysis.host import (
+    HOST_COLUMNS,
     PART_NAMES,
     HostSummary,
     describe_host,

@@ -37,6 +37,7 @@ from tb_memplugin.schema import (
 )
 
 CPU = "CPU:0"
+HOST_COLUMNS = ("step", "wall_time", "host_resident_bytes")  # of the samples, before those of `PART_NAMES`
 MIN_OWN_SHARE = 0.5  # report growth only if at least this share is not explained by `CPU:0`'s allocator
 PART_NAMES: Mapping[str, str] = {
     "pinned_pool_bytes": "pool of pinned memory",
@@ -44,8 +45,7 @@ PART_NAMES: Mapping[str, str] = {
     "cpu_bytes": "memory of CPU:0",
     "other_bytes": "other memory",
 }
-"""Disjoint parts of RSS, which sum to it: `cpu_bytes` is what is allocated on `CPU:0` without the buffers of tf.data,
-which lie there. The page has these names."""
+"""Disjoint parts of RSS, which sum to it, from the bottom up; that of `CPU:0` is without the buffers of tf.data."""
 
 
 def host_parts(samples: Samples) -> dict[str, Integers]:
@@ -248,9 +248,8 @@ def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
 def host_steps(
     run: Run, phase: Phase, first_step: int | None, last_step: int | None, limit: int
 ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
-    """Columns with one row for each step with a known RSS, RSS and `host_parts`; and the number of rows before a
-    reduction to about `limit`, which keeps the extremes of RSS in every bucket, and known parts spread over the steps.
-    """
+    """`HOST_COLUMNS` and `host_parts`, a row for each step with a known RSS; and the number of rows before a reduction
+    to about `limit`, which keeps the extremes of RSS in every bucket, and known parts spread over the steps."""
     samples = run.samples
     parts = host_parts(samples)
     is_known = parts["other_bytes"] != MISSING
@@ -265,5 +264,5 @@ def host_steps(
         measured = np.flatnonzero(is_known[chosen])
         kept = measured[:: max(1, -(-len(measured) // max(1, limit // 4)))]
         chosen = chosen[extreme_rows([samples.host_resident_bytes[chosen]], limit, kept.tolist())]
-    columns = values_of(samples, "step", "wall_time", "host_resident_bytes") | parts
+    columns = values_of(samples, *HOST_COLUMNS) | parts
     return total, {name: column[chosen] for name, column in columns.items()}

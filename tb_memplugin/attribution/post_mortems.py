@@ -16,6 +16,7 @@ from tb_memplugin.attribution.maps import UNATTRIBUTED, Point, StepChunks
 from tb_memplugin.attribution.step import ledger_of
 from tb_memplugin.schema import (
     IN_USE,
+    OF_PASSES,
     OWNER_SOURCES,
     ChunkOwner,
     FailedDuring,
@@ -35,8 +36,7 @@ from tb_memplugin.schema import (
     format_bytes,
 )
 
-_WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
-"""Categories of chunks whose sizes grow with the batch."""
+_WITH_THE_BATCH = (*OF_PASSES, "inputs")  # categories of chunks whose sizes grow with the batch
 MAX_EXTRA_SHARE = 0.25
 """Share of the chunks of a size that a traced step need not have had; these stay without an owner. At 0,
 `test_few_extra_chunks_of_a_size_stay_without_owner` fails."""

@@ -1,4 +1,4 @@
-"""The exported tables: their columns, types and meanings. `docs/export.md` states the same; a test compares them."""
+"""The exported tables: their columns, types and meanings; the tables of `docs/export.md` are made of them."""
 
 import dataclasses
 import types
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.schema import DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom, Samples, meanings
+from tb_memplugin.schema import SAMPLE_COLUMNS, DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom, Samples, meanings
 
 VERSION = 1  # rises with each change of a table, so that everything is exported anew
 
@@ -77,7 +77,7 @@ TABLES: Mapping[str, TableSchema] = {
         *_STEP,
         Column("epoch", "integer", "epoch from 0", "outside an epoch"),
         *sorted(_fields(DeviceSamples), key=lambda column: column.name.startswith("driver_")),
-        *_fields(Samples, "host_resident_bytes tf_data_bytes pinned_pool_bytes"),
+        *_fields(Samples, " ".join(SAMPLE_COLUMNS[SAMPLE_COLUMNS.index("host_resident_bytes") :])),
     ),
     "peaks": TableSchema(
         "a device in a phase on a day, at its highest peak",

@@ -19,7 +19,9 @@ import numpy as np
 from tb_memplugin.fit.conditions import NO_BYTES, SLOTS, Conditions, Interval
 from tb_memplugin.fit.steps import LEFT_OUT, BatchSizes, Rows, SizedStep
 from tb_memplugin.schema import (
+    OF_PASSES,
     PERSISTENT,
+    RESULTS,
     Category,
     ChunkOwner,
     Floats,
@@ -54,7 +56,6 @@ FEWER_RESULTS = 1
 
 Fitted on the same model: with 0, the median of a training lay 1.6 % below the range in 1 of 7."""
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
-_OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
 _UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})\d*/")
 """A name scope of one of Keras's optimizers, such as `rm_sprop_1`, without underscores."""
 
@@ -115,7 +116,7 @@ class Change:
     def _least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step without all that may go."""
         requests = self._scaled(requests)
-        gone = self._unsaved_rows(requests, _OF_PASSES)
+        gone = self._unsaved_rows(requests, OF_PASSES)
         if self.without_slots or self.batches > 1:
             gone |= _by_update(requests) & owned(requests, lambda owner: owner.category == "workspace")
         if self.batches > 1:
@@ -133,13 +134,13 @@ class Change:
             return SizedStep(requests, self._freed(requests, self._most_sizes(requests, sizes)))
         results = self._unsaved_rows(requests, ("activations",))
         end = int(requests.birth[results].max(initial=-1))
-        early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
-        gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
+        early = self._unsaved_rows(requests, RESULTS) & (requests.birth <= end)
+        gone = self._unsaved_rows(requests, OF_PASSES) & ~early
         changed = with_lifetimes(requests, early, self._saved_rows(requests))
         return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
 
     def _saved_rows(self, requests: StepRequests) -> Rows:
-        saved = owned(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+        saved = owned(requests, lambda owner: owner.layer in self.saved and owner.category in OF_PASSES)
         return own_rows(requests) & saved
 
     def _repeated_rows(self, requests: StepRequests) -> Rows:
@@ -236,7 +237,7 @@ def _like_variables(requests: StepRequests, parts: int) -> Rows:
 
 
 def _of_layers_passes(requests: StepRequests) -> Rows:
-    return owned(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
+    return owned(requests, lambda owner: owner.layer is not None and owner.category in OF_PASSES)
 
 
 def _by_update(requests: StepRequests) -> Rows:

@@ -83,7 +83,6 @@ from tb_memplugin.schema.oom import (
 )
 from tb_memplugin.schema.requests import (
     GRADIENT_OPS,
-    RESULTS,
     SCRATCH_POWER,
     SQUARE_POWER,
     UNKNOWN_POWER,
@@ -113,7 +112,9 @@ from tb_memplugin.schema.snapshot import (
     GRADIENTS,
     LISTS,
     MADE_DENSE,
+    OF_PASSES,
     PERSISTENT,
+    RESULTS,
     Category,
     HeldTensorGroup,
     LedgerRow,

@@ -21,10 +21,7 @@ from tb_memplugin.schema.fields import (
     Table,
 )
 from tb_memplugin.schema.memory_map import ChunkOwner
-from tb_memplugin.schema.snapshot import Category
 
-RESULTS: tuple[Category, ...] = ("activations", "workspace")
-"""Categories of the results of a layer's ops."""
 GRADIENT_OPS = "gradient_tape/"
 """Part of the names of a backward pass's ops."""
 UNKNOWN_POWER = -1

@@ -68,6 +68,12 @@ PERSISTENT: tuple[Category, ...] = ("weights", "optimizer_state", "other_state",
 GRADIENTS: tuple[Category, ...] = ("activation_gradients", "weight_gradients")
 """Categories that only exist from the backward pass on."""
 
+RESULTS: tuple[Category, ...] = ("activations", "workspace")
+"""Categories of the results of a layer's ops."""
+
+OF_PASSES: tuple[Category, ...] = (*RESULTS, "activation_gradients")
+"""Categories of what the forward and the backward pass make of a batch."""
+
 
 def stack_order(category: Category, trainable: bool | None) -> tuple[int, int]:
     """Sort key of a group: by category from the bottom of the stack, frozen before trainable before unknown."""

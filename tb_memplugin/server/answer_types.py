@@ -202,10 +202,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *(field.name for field in schema.fields_of(schema.DeviceSamples)),
     ),
     "POOL_COLUMNS": analysis.PoolColumns._fields,
+    "HOST_COLUMNS": (*analysis.HOST_COLUMNS, *analysis.PART_NAMES),
+    "HOST_PARTS": tuple(analysis.PART_NAMES),
     "MAP_COLUMNS": schema.column_names(schema.MemoryMap, "chunks"),
     "TIMELINE_COLUMNS": schema.column_names(schema.Timeline, "allocations"),
 }
-"""List of the columns of a route in the page's schema."""
+"""List of the columns of a route, or of some of them, in the page's schema."""
 _CHECKS = {str: "text", bool: "flag", int: "number", float: "number"}
 
 
@@ -249,6 +251,8 @@ def typescript() -> str:
         texts = "".join(f'  "{text}",\n' for text in texts_of(literal))
         lines += [f"export const {constant} = [\n{texts}] as const;"]
         lines += [f"export type {name} = (typeof {constant})[number];"]
+    lines.append(f"export const PERSISTENT: readonly Category[] = {json.dumps(schema.PERSISTENT)};")
+    lines.append(f"export const HOST_PART_NAMES = {json.dumps(analysis.PART_NAMES)} as const;")
     checks = {name: {field: _check(hint) for field, hint in fields.items()} for name, fields in OBJECTS.items()}
     constants = {f"{name[0].lower()}{name[1:]}": name for name in OBJECTS}
     needed = {

@@ -4,7 +4,7 @@ import { readColumns, type Check, list, text } from "../lib/check";
 import type { Devices } from "../model/devices";
 import type { MemoryMap, Place } from "../model/memory-map";
 import type { Overview } from "../model/overview";
-import { HOST_COLUMNS, type HostMemory, type PoolSteps } from "../model/pool";
+import type { HostMemory, PoolSteps } from "../model/pool";
 import type { Activations, LedgerTotals } from "../model/snapshot";
 import { splitRounding, type Timeline } from "../model/timeline";
 import { changedConditions, type Conditions } from "../model/what-if";
@@ -49,7 +49,8 @@ export const parseTimeline = (buffer: ArrayBuffer): Timeline =>
 
 export const parsePool = (buffer: ArrayBuffer): PoolSteps => readColumns(buffer, "pool", schema.poolHead, schema.POOL_COLUMNS).answer;
 
-const parseHostMemory = (buffer: ArrayBuffer): HostMemory => readColumns(buffer, "host_memory", schema.hostMemoryHead, HOST_COLUMNS).answer;
+const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
+  readColumns(buffer, "host_memory", schema.hostMemoryHead, schema.HOST_COLUMNS).answer;
 
 export class Refused extends Error {
   constructor(

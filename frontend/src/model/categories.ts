@@ -1,9 +1,6 @@
 /** The categories of memory, and the name and meaning of each figure, the same in every view. */
 
-import { CATEGORIES, type Category, type Group } from "../schema";
-
-/** Categories that outlive a step: the lower part of the stack. */
-export const PERSISTENT: readonly Category[] = ["weights", "optimizer_state", "other_state", "held_tensors"];
+import { CATEGORIES, HOST_PART_NAMES, type Category, type Group } from "../schema";
 
 export const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
 
@@ -75,19 +72,19 @@ export const WORDS = {
   requested_bytes: { label: "requested", meaning: "size of the failed allocation", source: "TensorFlow's error or dump" },
   host_resident_bytes: { label: "host RSS", meaning: "resident memory of the training process", source: "the operating system's figure" },
   pinned_pool_bytes: {
-    label: "pool of pinned memory",
+    label: HOST_PART_NAMES.pinned_pool_bytes,
     meaning: "TensorFlow's pool of host memory that is pinned for transfers to GPUs (gpu_host_bfc)",
     source: "the allocator's memory map",
   },
-  cpu_bytes: { label: "memory of CPU:0", meaning: "allocated on CPU:0, without the buffers of tf.data", source: ALLOCATOR },
+  cpu_bytes: { label: HOST_PART_NAMES.cpu_bytes, meaning: "allocated on CPU:0, without the buffers of tf.data", source: ALLOCATOR },
   other_bytes: {
-    label: "other memory",
+    label: HOST_PART_NAMES.other_bytes,
     meaning: "RSS − the parts above: heaps, stacks, free chunks of CPU:0 and others",
     source: "the operating system's RSS, less the other parts",
   },
   parts_sum: { label: "sum of the parts", meaning: "host RSS when the parts were measured", source: "the operating system's figure" },
   tf_data_bytes: {
-    label: "tf.data buffers",
+    label: HOST_PART_NAMES.tf_data_bytes,
     meaning: "elements in buffers and caches of tf.data's pipelines",
     source: "TensorFlow's own model of the pipelines",
   },

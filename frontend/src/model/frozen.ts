@@ -1,10 +1,10 @@
 /** The stack split into frozen and trainable. */
 
 import { formatBytes } from "../lib/bytes";
-import { PERSISTENT, categoryLabel } from "./categories";
+import { categoryLabel } from "./categories";
 import type { Overview } from "./overview";
 import type { LedgerTotals } from "./snapshot";
-import type { Category, LayerChange } from "../schema";
+import { PERSISTENT, type Category, type LayerChange } from "../schema";
 
 export type Side = "frozen" | "trainable" | "other";
 export const SIDES: readonly Side[] = ["frozen", "trainable", "other"];

@@ -1,10 +1,10 @@
 /** The model's layer table at a step. */
 
 import { formatBytes, plural, formatCount, formatExact, tableOf, type Table } from "../lib/bytes";
-import { PERSISTENT, ROUNDING_MEANING } from "./categories";
+import { ROUNDING_MEANING } from "./categories";
 import { NOT_TIED } from "./run";
 import { layerSizes, rankOf } from "./snapshot";
-import { CATEGORIES, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
+import { CATEGORIES, PERSISTENT, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
 
 type Training = "frozen" | "trainable" | "no weights";
 

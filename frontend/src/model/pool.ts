@@ -2,7 +2,18 @@
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
-import type { Demand, DeviceMemory, MemoryPart, MemorySegment, POOL_COLUMNS, PoolHead, PoolSource, HostMemoryHead } from "../schema";
+import {
+  HOST_PARTS,
+  type Demand,
+  type DeviceMemory,
+  type HOST_COLUMNS,
+  type HostMemoryHead,
+  type MemoryPart,
+  type MemorySegment,
+  type POOL_COLUMNS,
+  type PoolHead,
+  type PoolSource,
+} from "../schema";
 import { groupLabel } from "./categories";
 import { at } from "./overview";
 
@@ -198,11 +209,7 @@ export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_
   ] as const;
 }
 
-/** Disjoint parts of RSS, from the bottom of the stack; with `other_bytes` they sum to it. */
-export const HOST_PARTS = ["pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "other_bytes"] as const;
 export type HostPart = (typeof HOST_PARTS)[number];
-
-export const HOST_COLUMNS = ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS] as const;
 
 export type HostMemory = HostMemoryHead & { rows: number } & Record<(typeof HOST_COLUMNS)[number], Float64Array>;
 

@@ -2,8 +2,19 @@
 
 import { formatBytes, formatCount } from "../lib/bytes";
 import { maximum } from "../lib/search";
-import type { Group, HeldTensorGroup, LedgerRow, LedgerTotalsHead, Phase, Replay, SavedRow, Snapshot, ActivationsHead } from "../schema";
-import { PERSISTENT, groupKey, stackOrder } from "./categories";
+import {
+  PERSISTENT,
+  type Group,
+  type HeldTensorGroup,
+  type LedgerRow,
+  type LedgerTotalsHead,
+  type Phase,
+  type Replay,
+  type SavedRow,
+  type Snapshot,
+  type ActivationsHead,
+} from "../schema";
+import { groupKey, stackOrder } from "./categories";
 
 export function owners(ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] {
   const byLayer = new Map<string | null, number>();

@@ -1,8 +1,8 @@
 /** Where the tensors of a step lie above each other: stacked, or in the order of their addresses. */
 
-import { PERSISTENT, categoryLabel, groupKey, groupOfOwner } from "./categories";
+import { categoryLabel, groupKey, groupOfOwner } from "./categories";
 import { isLive, ownerOfRow, lineOfRow, shapeOfRow, type Timeline, whatText, sizesOfRow } from "./timeline";
-import { CATEGORIES, type Category, type Group } from "../schema";
+import { CATEGORIES, PERSISTENT, type Category, type Group } from "../schema";
 
 /** Rank of a row by how long it lives: persistent categories, others that live throughout, persistent ones for a part, transient ones. */
 function lifetimeRank(timeline: Timeline, row: number): number {

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 
-import { PERSISTENT, stackOrder } from "../../src/model/categories";
-import { CATEGORIES, type Group } from "../../src/schema";
+import { stackOrder } from "../../src/model/categories";
+import { CATEGORIES, PERSISTENT, type Group } from "../../src/schema";
 
 it("has persistent memory below transient memory", () => {
   expect(CATEGORIES.slice(0, PERSISTENT.length)).toEqual(PERSISTENT);

@@ -17,7 +17,6 @@ import {
   segmentLabel,
   segmentMeaning,
   demandParts,
-  HOST_PARTS,
   hostFacts,
   hostSentence,
   listedParts,
@@ -26,7 +25,7 @@ import {
   type PoolSteps,
   type HostMemory,
 } from "../../src/model/pool";
-import { MEMORY_PARTS, type DeviceMemory, type MemorySegment } from "../../src/schema";
+import { HOST_PARTS, MEMORY_PARTS, type DeviceMemory, type MemorySegment } from "../../src/schema";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const KIB = 1024;

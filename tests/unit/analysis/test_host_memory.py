@@ -1,8 +1,6 @@
 """Host memory: the parts sum to RSS, and growth names its part."""
 
 import dataclasses
-import pathlib
-import re
 from typing import Any
 
 import numpy as np
@@ -78,13 +76,6 @@ def test_growth_is_found_and_its_part_named(name: str) -> None:
     sentence = found.sentence()
     assert sentence.startswith("Host RSS grows by 25.0 MiB every 100 steps since step ")
     assert sentence.endswith(f"largest growth from step 1000 to step 1990: {PART_NAMES[name]}, 248 MiB.")
-
-
-def test_the_page_calls_the_parts_the_same() -> None:
-    model = pathlib.Path(__file__).parents[3] / "frontend" / "src" / "model"
-    words = "".join(path.read_text("utf-8") for path in model.glob("*.ts"))
-    labels = dict(re.findall(r'^  (\w+): \{\s*label: "([^"]+)"', words, re.MULTILINE))
-    assert {name: labels[name] for name in PART_NAMES} == PART_NAMES
 
 
 def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:

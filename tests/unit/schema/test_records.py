@@ -1,8 +1,6 @@
 """What the records say of themselves: sums, pools, layers, shapes, and rows of samples."""
 
 import dataclasses
-import pathlib
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +15,6 @@ from tb_memplugin.schema import (
     CATEGORIES,
     DTYPE_BYTES,
     MISSING,
-    PERSISTENT,
     DeviceSamples,
     Layer,
     LedgerRow,
@@ -50,21 +47,6 @@ def test_live_sums_are_those_counted_moment_by_moment() -> None:
     amount = random.integers(0, 1000, 50)
     expected = [int(amount[(start <= moment) & (moment < end)].sum()) for moment in range(20)]
     assert live_sums(start, end, amount, 20).tolist() == expected
-
-
-SOURCES = pathlib.Path(__file__).parents[3] / "frontend/src"
-PAGE = "".join((SOURCES / name).read_text() for name in ("schema.ts", "model/categories.ts"))
-
-
-def names_in_page(constant: str) -> tuple[str, ...]:
-    found = re.search(rf"export const {constant}\b[^=]*= \[(.*?)\]", PAGE, re.DOTALL)
-    assert found is not None
-    return tuple(re.findall(r'"(\w+)"', found[1]))
-
-
-def test_the_page_has_the_same_categories_in_the_same_order() -> None:
-    assert names_in_page("CATEGORIES") == CATEGORIES
-    assert names_in_page("PERSISTENT") == PERSISTENT
 
 
 def test_frozen_groups_are_below_trainable_ones_of_their_category() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
-from api_page import PAGE, documentation
+from api_page import PAGES, documentation
 
 from tb_memplugin.schema import Integers
 from tb_memplugin.server import DATA_ROUTES
@@ -80,6 +80,7 @@ def test_the_pages_types_are_made_from_these() -> None:
     assert written == typescript(), "run python -m tb_memplugin.server.answer_types frontend/src/schema.ts"
 
 
-def test_the_page_of_the_api_is_made_from_these() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_pages_of_the_api_and_of_the_export_are_made_from_these(path: pathlib.Path) -> None:
+    page = path.read_text(encoding="utf-8")
     assert documentation(page) == page, "run python tests/api_page.py"

@@ -10,7 +10,6 @@ import { maximum, nearestIndex } from "../../lib/search";
 import { WORDS, type WordName } from "../../model/categories";
 import { at } from "../../model/overview";
 import {
-  HOST_PARTS,
   hostFacts,
   hostSentence,
   listedParts,
@@ -20,7 +19,7 @@ import {
   type HostMemory,
   type HostPart,
 } from "../../model/pool";
-import type { RunInfo } from "../../schema";
+import { HOST_PARTS, type RunInfo } from "../../schema";
 import type { Choices } from "../../state/address";
 import { INKS, type Fill, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";

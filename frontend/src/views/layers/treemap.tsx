@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import { LETTER, shortened, treemap, type Rectangle } from "../../charts/layout";
 import { formatBytes, formatShare, plural } from "../../lib/bytes";
-import { categoryLabel, PERSISTENT } from "../../model/categories";
+import { categoryLabel } from "../../model/categories";
 import type { LayerGroup, LayerFigures } from "../../model/layers";
 import { NOT_TIED, distinctNames, shortName } from "../../model/run";
 import { rankOf } from "../../model/snapshot";
@@ -12,7 +12,7 @@ import { fillOf, INKS, type Ink, type Scheme, type Fill } from "../../theme/pale
 import { schemeOf, useStore, useSize } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
-import type { Category } from "../../schema";
+import { PERSISTENT, type Category } from "../../schema";
 
 const AREAS = 60;
 

@@ -1,9 +1,8 @@
 import { describe, expect, it } from "vitest";
 
-import { PERSISTENT } from "../../../src/model/categories";
 import { groupLayers, type LayerFigures } from "../../../src/model/layers";
 import { areaFill, areaText, blockText, blocksOf, placeBlocks } from "../../../src/views/layers/treemap";
-import { CATEGORIES, type Category } from "../../../src/schema";
+import { CATEGORIES, PERSISTENT, type Category } from "../../../src/schema";
 
 const layer = (path: string | null, trainable: boolean | null, bytes: Partial<Record<Category, number>>): LayerFigures => {
   const all = Object.fromEntries(CATEGORIES.map((category) => [category, bytes[category] ?? 0])) as Record<Category, number>;
