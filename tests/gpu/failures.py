@@ -48,16 +48,9 @@ def in_use() -> int:
 def small(compiled: bool) -> keras.Model:
     keras.utils.set_random_seed(1)
     layers = keras.layers
-    model = keras.Sequential(
-        [
-            keras.Input((64, 64, 3)),
-            layers.Conv2D(64, 3, activation="relu", name="first"),
-            layers.Conv2D(64, 3, activation="relu", name="second"),
-            layers.GlobalAveragePooling2D(name="pool"),
-            layers.Dense(10, name="logits"),
-        ],
-        name="net",
-    )
+    convolutions = [layers.Conv2D(64, 3, activation="relu", name=name) for name in ("first", "second")]
+    head = [layers.GlobalAveragePooling2D(name="pool"), layers.Dense(10, name="logits")]
+    model = keras.Sequential([keras.Input((64, 64, 3)), *convolutions, *head], name="net")
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=compiled)
     return model
 
@@ -102,14 +95,11 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
     """What the run says of its first failure, and whether its chunks are those of TensorFlow's dump."""
     oom, categories = run.ooms[0], by_category(run.ooms[0].ledger)
     bar = device_memory(run, oom.device)
-    names = (
-        "status step phase verdict reason op layer requested_bytes free_bytes largest_free_bytes in_use_bytes"
-        " not_available"
-    )
+    names = "status step phase verdict reason op layer requested_bytes free_bytes largest_free_bytes in_use_bytes"
     columns = ("address", "bytes", "state")
     return {
         "failures": len(run.ooms),
-        **{name: getattr(oom, name) for name in names.split()},
+        **{name: getattr(oom, name) for name in [*names.split(), "not_available"]},
         "owned_share": 1 - categories.get("unattributed", 0) / oom.in_use_bytes,
         "categories": {name: round(size / MIB, 1) for name, size in categories.items()},
         "same_chunks": dump is not None

@@ -12,6 +12,7 @@ import collections
 import os
 import sys
 import time
+import timeit
 from typing import Any
 
 from harness import alone, answer
@@ -59,8 +60,6 @@ def measured(case: str, device: str, number: int, maps: Any) -> list[Any]:
     """One row: a device with at least that many chunks, read while tensors come and go."""
     import tensorflow as tf
 
-    from tb_memplugin.importers import read_dump
-
     with tf.device(device):
         held = collections.deque(tf.zeros([n % 97 + 1, 64]) for n in range(number))
         offs: collections.Counter[int] = collections.Counter()
@@ -73,10 +72,7 @@ def measured(case: str, device: str, number: int, maps: Any) -> list[Any]:
             took.append(seconds)
             if data is None:
                 break
-        if data is None:
-            return [case, device, tf.__version__, 0, "not read", "", "", "", ""]
-        found, parse = read_dump(data, 0.0), min(timed(lambda: read_dump(data, 0.0)) for _ in range(10))
-        return row(case, device, len(found), offs, min(took), parse)
+        return row(case, device, data, offs, took)
 
 
 def trained(case: str, maps: Any) -> list[Any]:
@@ -88,25 +84,16 @@ def trained(case: str, maps: Any) -> list[Any]:
     model = keras.applications.ResNet50(weights=None, input_shape=(96, 96, 3), classes=10)
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     offs: collections.Counter[int] = collections.Counter()
-    kept: list[tuple[bytes, float]] = []
+    kept: list[tuple[bytes | None, float]] = []
 
     class Reads(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            data, seconds = compared(maps, "GPU:0", offs)
-            if data is not None:
-                kept.append((data, seconds))
+            kept.append(compared(maps, "GPU:0", offs))
 
-    model.fit(
-        np.ones((640, 96, 96, 3), "float32"), np.zeros(640, "int64"), batch_size=16, verbose=0, callbacks=[Reads()]
-    )
-    if not kept:
-        return [f"{case}, ResNet50", "GPU:0", "", 0, "not read", "", "", "", ""]
-    from tb_memplugin.importers import read_dump
-
-    data = kept[-1][0]
-    parse = min(timed(lambda: read_dump(data, 0.0)) for _ in range(10))
-    took = min(seconds for _, seconds in kept)
-    return row(f"{case}, ResNet50", "GPU:0", len(read_dump(data, 0.0)), offs, took, parse)
+    x, y = np.ones((640, 96, 96, 3), "float32"), np.zeros(640, "int64")
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[Reads()])
+    read = [pair for pair in kept if pair[0] is not None] or kept
+    return row(f"{case}, ResNet50", "GPU:0", read[-1][0], offs, [seconds for _, seconds in read])
 
 
 def compared(maps: Any, device: str, offs: "collections.Counter[int]") -> tuple[bytes | None, float]:
@@ -129,20 +116,20 @@ def compared(maps: Any, device: str, offs: "collections.Counter[int]") -> tuple[
     return data, seconds
 
 
-def row(case: str, device: str, chunks: int, offs: "collections.Counter[int]", took: float, parse: float) -> list[Any]:
+def row(case: str, device: str, data: bytes | None, offs: "collections.Counter[int]", took: list[float]) -> list[Any]:
+    """The cells of a device whose last map is `data`."""
     import tensorflow as tf
 
-    equal, others = offs[0], sorted(off for off in offs if off)
+    from tb_memplugin.importers import read_dump
+
+    if data is None:
+        return [case, device, tf.__version__, 0, "not read", "", "", "", ""]
+    chunks, read = len(read_dump(data, 0.0)), min(took)
+    parse = min(timeit.repeat(lambda: read_dump(data, 0.0), number=1, repeat=10))
+    others = sorted(off for off in offs if off)
     span = f"{others[0]} to {others[-1]}" if others else "0"
-    per_thousand = took * 1e6 / chunks
-    times = [f"{took * 1e3:.3f}", f"{per_thousand:.3f}", f"{parse * 1e3:.3f} ms"]
-    return [case, device, tf.__version__, chunks, f"{equal} of {offs.total()}", span, *times]
-
-
-def timed(action: Any) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
+    times = [f"{read * 1e3:.3f}", f"{read * 1e6 / chunks:.3f}", f"{parse * 1e3:.3f} ms"]
+    return [case, device, tf.__version__, chunks, f"{offs[0]} of {offs.total()}", span, *times]
 
 
 def run_case(case: str, chunks: list[int]) -> tuple[list[list[Any]], list[str]]:

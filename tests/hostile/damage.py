@@ -17,12 +17,8 @@ from tb_memplugin.storage.write import RunWriter, run_writer
 Random = np.random.Generator
 
 
-@dataclasses.dataclass(frozen=True)
-class HonestSession:
-    """One session: its file, and step to the peak that it recorded, which is the bytes of layer ``x`` as well."""
-
-    path: pathlib.Path
-    peaks: dict[int, int]
+HonestSession = tuple[pathlib.Path, dict[int, int]]
+"""Its file, and step to the peak that it recorded, which is the bytes of layer ``x`` as well."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +65,8 @@ def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]
             peaks.update(zip(steps, values, strict=True))
         writer.snapshot(make_snapshot(last - 1))
         writer.close()
-        (path,) = set(event_files(directory)) - {session.path for session in sessions}
-        sessions.append(HonestSession(path, peaks))
+        (path,) = set(event_files(directory)) - {path for path, _ in sessions}
+        sessions.append((path, peaks))
         first = int(random.integers(first + 1, last))
     return sessions
 
@@ -78,8 +74,8 @@ def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]
 def allowed_peaks(sessions: list[HonestSession], damaged: int, last_known: int) -> dict[int, set[int]]:
     """See `Case.allowed`; `last_known` is the last step of a readable record of the damaged session."""
     allowed: dict[int, set[int]] = {}
-    for number, session in enumerate(sessions):
-        for step, peak in session.peaks.items():
+    for number, (_, peaks) in enumerate(sessions):
+        for step, peak in peaks.items():
             if number == damaged and step > last_known:
                 allowed.setdefault(step, set()).add(peak)
             else:
@@ -152,7 +148,7 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
     name = f"{number:05}_{damage.__name__}"
     sessions = write_honest(logdir / name, random)
     chosen = int(random.integers(len(sessions)))
-    path = sessions[chosen].path
+    path, _ = sessions[chosen]
     content = path.read_bytes()
     damaged = damage(content, random)
     path.write_bytes(damaged)
@@ -164,7 +160,7 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
     has_activations = any(b"activations/" in record for record in readable)
     return Case(
         name,
-        {step: peak for session in sessions for step, peak in session.peaks.items()},
+        {step: peak for _, peaks in sessions for step, peak in peaks.items()},
         allowed_peaks(sessions, chosen, last_known),
         allowed_peaks(sessions, chosen, last_known if has_activations else -1),
         content.startswith(damaged) and len(damaged) in {0, *(end for _, end in spans)},

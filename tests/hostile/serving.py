@@ -63,9 +63,8 @@ def ask(server: Server) -> Asked:
         damage += [str(sentence) for sentence in run["damage"]]  # type: ignore[attr-defined]
         quoted = urllib.parse.quote(name, safe="")
         for device in run["devices"][:1]:  # type: ignore[index]
-            server.get(f"overview?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
-            server.get(f"pool?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
-            server.get(f"host_memory?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
+            for route in ("overview", "pool", "host_memory"):
+                server.get(f"{route}?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
         for route in ("devices", "activations", "snapshots", "layers", "answers", "maps", "timelines"):
             status, _, body = server.get(f"{route}?run={quoted}")
             assert status in (200, 404), body

@@ -31,9 +31,7 @@ def learn(x: Any, y: Any) -> None:
     optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
 
 
-@tf.function
-def learn_pairs(x: Any, y: Any) -> None:
-    learn(x, y)
+learn_pairs = tf.function(learn)
 
 
 @tf.function
@@ -59,11 +57,6 @@ def learn_next(iterator: Any) -> None:
         learn(x, y)
 
 
-def act_and_learn() -> None:
-    model(r(1, 32))
-    learn_pairs(r(256, 32), r(256, 4))
-
-
 def learn_each(*sizes: int) -> None:
     for size in sizes:
         learn_pairs(r(size, 32), r(size, 4))
@@ -74,7 +67,7 @@ def rollout() -> None:
 
 
 LOOPS: Any = {
-    "policy": (act_and_learn, {}, {}),
+    "policy": (lambda: (model(r(1, 32)), learn_each(256)), {}, {}),
     "boxes": (lambda: learn_boxes(r(8, 32), [r(6, 4)] * 8), {}, {}),
     "rollout": (rollout, {}, {}),
     "named": (rollout, {"batch_size": 64}, {}),

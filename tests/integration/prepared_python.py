@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -37,6 +38,12 @@ def bare_environment(**more: str) -> dict[str, str]:
     """This process's environment without what steers TensorFlow, Keras or this package, as a stranger's has it."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("TF_", "TB_", "KERAS_"))}
     return {**kept, **more}
+
+
+def shell_environment(root: pathlib.Path) -> dict[str, str]:
+    """A stranger's environment without a GPU, which finds this Python's commands and the package below `root`."""
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    return bare_environment(PATH=path, PYTHONPATH=str(root), CUDA_VISIBLE_DEVICES="")
 
 
 Variables = frozenset[tuple[str, str]]

@@ -20,12 +20,17 @@ STEPS = 4
 BLOCK_5, BLOCKS_2_TO_5 = BACKBONE[10:], BACKBONE[2:]
 
 
+def demo(script: str, *arguments: object) -> str:
+    """What a script of the demo prints."""
+    command = [sys.executable, str(ROOT / "demo" / f"{script}.py"), *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
+
+
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The demo's run `frozen`, one epoch of four steps in each of its three stages."""
     directory = tmp_path_factory.mktemp("demo") / "runs"
-    command = [sys.executable, str(ROOT / "demo/frozen_backbone.py"), "--logdir", str(directory), "--run", "frozen"]
-    subprocess.run([*command, "--epochs", "3", "--steps", str(STEPS)], check=True, capture_output=True, timeout=240)
+    demo("frozen_backbone", "--logdir", directory, "--run", "frozen", "--epochs", 3, "--steps", STEPS)
     return directory
 
 
@@ -52,17 +57,14 @@ def test_weights_equal_the_architectures_in_each_stage(logdir: pathlib.Path) -> 
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The demo's leak: each of 60 steps keeps 16 x 16 x 16 x 128 floats."""
     directory = tmp_path_factory.mktemp("leak")
-    command = [sys.executable, str(ROOT / "demo/leak.py"), "--logdir", str(directory), "--steps", "60"]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    demo("leak", "--logdir", directory, "--steps", 60)
     return directory
 
 
 def test_tensorboard_shows_it_and_the_address_comes_last(leaking: pathlib.Path) -> None:
-    command = [sys.executable, str(ROOT / "demo/serve.py"), str(leaking), "--check", "--port", "0"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=dict(os.environ))
-    assert "leak" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("http://localhost:")
-    assert done.stdout.splitlines()[-1].endswith("/#tb_memplugin")
+    printed = demo("serve", leaking, "--check", "--port", 0)
+    assert "leak" in printed
+    assert re.fullmatch("http://localhost:.*/#tb_memplugin", printed.splitlines()[-1])
 
 
 def test_make_demo_trains_the_documented_runs_and_serves_them() -> None:
@@ -98,19 +100,6 @@ def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> 
     assert f"kept alive by list `history` in module __main__, made at demo/leak.py:{line}" in finding
 
 
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict]:
-    """The demo that runs out of memory: its run, and the post-mortem as `inspect` tells it."""
-    logdir = tmp_path_factory.mktemp("failed") / "runs"
-    command = [sys.executable, str(ROOT / "demo/out_of_memory.py"), "--logdir", str(logdir)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)
-    assert "ran out of memory, as it should" in done.stdout
-    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    (oom,) = json.loads(done.stdout)["runs"]["out_of_memory"]["oom"]
-    return logdir / "out_of_memory", oom
-
-
 ADVISED = """
 import sys
 batch, capacity, accumulated = map(int, sys.argv[1:])
@@ -141,8 +130,9 @@ def trains(batch: int, capacity: int, accumulated: int = 1) -> bool:
 
 
 @pytest.mark.long
-def test_the_advice_after_running_out_of_memory_works(failed: tuple[pathlib.Path, dict]) -> None:
-    _, oom = failed
+def test_the_advice_after_running_out_of_memory_works(tmp_path: pathlib.Path) -> None:
+    assert "ran out of memory, as it should" in demo("out_of_memory", "--logdir", tmp_path / "runs")
+    (oom,) = inspect(tmp_path / "runs", run="out_of_memory")["oom"]
     fixes = {fix["kind"]: fix for fix in oom["fixes"]}
     assert {"batch", "accumulation", "limit"} <= set(fixes), oom["fixes"]
     assert all(fix["enough"] for fix in oom["fixes"] if fix["kind"] != "precision")

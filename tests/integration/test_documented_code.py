@@ -7,7 +7,6 @@ compared with what the block above it prints.
 import gzip
 import importlib.util
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -17,7 +16,7 @@ import sys
 import pytest
 from dump_cases import make_dump
 from log_cases import make_log
-from prepared_python import bare_environment
+from prepared_python import shell_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = pathlib.Path(__file__).with_name("page_runner.py")
@@ -99,19 +98,13 @@ def prepare(page: str, directory: pathlib.Path) -> None:
     if page == "docs/export.md":
         shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "out_of_memory", directory / "runs" / "bigger_batch")
     if page == "docs/ci.md":
-        subprocess.run(
-            [sys.executable, "train.py", "--logdir", "runs/main"], cwd=directory, env=environment(), check=True
-        )
+        command = [sys.executable, "train.py", "--logdir", "runs/main"]
+        subprocess.run(command, cwd=directory, env=shell_environment(ROOT), check=True)
     if page == "docs/out_of_memory.md":
         (directory / "job.log").write_text("\n".join(make_log("2.21")), encoding="utf-8")
         (directory / "dump_GPU_0_bfc.1").write_bytes(make_dump())
         profile = ROOT / "tests" / "fixtures" / "profiles" / "graph.xplane.pb.gz"
         (directory / "step.xplane.pb").write_bytes(gzip.decompress(profile.read_bytes()))
-
-
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
-    return bare_environment(PATH=path, PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
 
 
 RUN = [
@@ -130,13 +123,6 @@ def test_the_code_of_a_page_runs_as_it_stands(page: str, tmp_path: pathlib.Path)
         code.append(["sh", "tb-memplugin inspect runs --run exp1 | grep -c 'traced step'\n", "2\n"])
     prepare(page, tmp_path)
     (tmp_path / "blocks.json").write_text(json.dumps(code), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(RUNNER), "blocks.json"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    command, environment = [sys.executable, str(RUNNER), "blocks.json"], shell_environment(ROOT)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]

@@ -4,6 +4,7 @@ import json
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from reading_cases import (
@@ -26,66 +27,35 @@ MARKUP = "<img src=x onerror=alert(1)></script>"
 Frames = list[tuple[str, int, bytes]]
 
 
-def deep_tables(sequence: int) -> bytes:
-    layer = make_layer("/".join(["loop"] * 900), True, 1)
-    table = make_table(0, unfrozen=False)
-    return codec.encode(
-        frame_of("meta", type(table)(0, 0.0, MARKUP, (layer, layer), None, 0, 0), sequence, kind="layers")
-    )
+def frame(stream: str, record: Any, sequence: int = 0, last: int = 0, session: str = "s") -> tuple[str, int, bytes]:
+    kind = {"kind": "layers"} if stream == "meta" else {}
+    data = codec.encode(frame_of(stream, record, sequence, **kind))
+    return f"{stream}/{session}/{sequence}", last, data
 
 
+def table(change: str, layers: tuple[Any, ...], optimizer: str | None, size: int) -> Any:
+    return type(make_table(0, unfrozen=True))(0, 0.0, change, layers, optimizer, size, size)
+
+
+LARGEST = 2**53 - 1
 CASES: dict[str, Callable[[], Frames]] = {
     "thousands of tags and sessions": lambda: [
-        (f"samples/session{at}/0", at, codec.encode(frame_of("samples", make_samples([at], [at]), 0)))
-        for at in range(3000)
+        frame("samples", make_samples([at], [at]), 0, at, f"session{at}") for at in range(3000)
     ],
     "devices of 4,096 characters, many": lambda: [
-        (
-            f"samples/s/{at}",
-            at,
-            codec.encode(frame_of("samples", make_samples([at], [at], device=f"{at}" + "x" * 4000), at)),
-        )
-        for at in range(300)
+        frame("samples", make_samples([at], [at], device=f"{at}" + "x" * 4000), at, at) for at in range(300)
     ],
     "layer names with markup, of a megabyte, a thousand deep": lambda: [
-        ("meta/s/0", 0, deep_tables(0)),
-        ("snapshots/s/0", 0, codec.encode(frame_of("snapshots", make_snapshot(0, device=MARKUP), 0))),
-        (
-            "activations/s/0",
-            0,
-            codec.encode(frame_of("activations", make_activations([0], [MARKUP, "x" * 1_000_000], [[1, 2]]), 0)),
-        ),
+        frame("meta", table(MARKUP, (make_layer("/".join(["loop"] * 900), True, 1),) * 2, None, 0)),
+        frame("snapshots", make_snapshot(0, device=MARKUP)),
+        frame("activations", make_activations([0], [MARKUP, "x" * 1_000_000], [[1, 2]])),
     ],
     "the largest figures everywhere": lambda: [
-        (
-            "meta/s/0",
-            0,
-            codec.encode(
-                frame_of(
-                    "meta",
-                    type(make_table(0, unfrozen=True))(
-                        0, 0.0, "", (make_layer("a", True, 2**50),) * 3000, "x" * 4000, 2**53 - 1, 2**53 - 1
-                    ),
-                    0,
-                    kind="layers",
-                )
-            ),
-        ),
-        ("samples/s/0", 2**53 - 1, codec.encode(frame_of("samples", make_samples([0, 2**53 - 1], [2**53 - 1] * 2), 0))),
-        (
-            "activations/s/0",
-            0,
-            codec.encode(
-                frame_of("activations", make_activations([0], [f"{n}" for n in range(2000)], [[2**53 - 1] * 2000]), 0)
-            ),
-        ),
+        frame("meta", table("", (make_layer("a", True, 2**50),) * 3000, "x" * 4000, LARGEST)),
+        frame("samples", make_samples([0, LARGEST], [LARGEST] * 2), 0, LARGEST),
+        frame("activations", make_activations([0], [f"{n}" for n in range(2000)], [[LARGEST] * 2000])),
     ],
-    "tags of no form": lambda: [
-        ("", 0, b"x"),
-        ("../../etc", 0, b"x"),
-        (MARKUP, 0, b"x"),
-        ("samples/s/999999999999", 0, b"x"),
-    ],
+    "tags of no form": lambda: [(tag, 0, b"x") for tag in ("", "../../etc", MARKUP, "samples/s/999999999999")],
 }
 
 
@@ -94,8 +64,7 @@ CASES: dict[str, Callable[[], Frames]] = {
 def test_a_hostile_directory_costs_little_and_harms_nothing(case: str, tmp_path: pathlib.Path) -> None:
     # GIVEN a hostile run beside an honest one
     write_frames(tmp_path / "hostile" / "memory", CASES[case]())
-    honest = codec.encode(frame_of("samples", make_samples(range(5), [MIB] * 5), 0))
-    write_frames(tmp_path / "honest" / "memory", [("samples/s/0", 4, honest)])
+    write_frames(tmp_path / "honest" / "memory", [frame("samples", make_samples(range(5), [MIB] * 5), 0, 4)])
     began = time.process_time()
     # WHEN it is loaded, and asked for through the plugin
     runs = load(tmp_path)

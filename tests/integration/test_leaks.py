@@ -1,5 +1,7 @@
 """Real trainings with a seeded leak are named with its cause; healthy ones of 2,000 steps give no finding."""
 
+import functools
+import tempfile
 from typing import Any
 
 import pytest
@@ -9,89 +11,71 @@ LEAKS = ("changing_shapes", "python_scalars", "held_tensors", "dataset_cache", "
 HEALTHY = ("fit", "custom_loop", "evaluate_in_between", "varying_shapes", "filled_cache")
 
 
-def recorded(factory: pytest.TempPathFactory, names: tuple[str, ...]) -> dict[str, Any]:
+@functools.cache
+def recorded(*names: str) -> dict[str, Any]:
     """What the runs of the named trainings say, all of one process."""
-    environment = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
-    told: dict[str, Any] = run_file("leak_child.py", str(factory.mktemp("runs")), *names, environment=environment)
-    return told
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
+        told: dict[str, Any] = run_file("leak_child.py", directory, *names, environment=environment)
+        return told
 
 
-@pytest.fixture(scope="module")
-def leaking(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return recorded(tmp_path_factory, LEAKS)
-
-
-@pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return recorded(tmp_path_factory, HEALTHY)
-
-
+HOST, IN_USE = "Host RSS grows", "CPU:0: memory in use at step end grows"
 SEEDED = {
     "changing_shapes": (
-        "Host RSS grows",
+        HOST,
         "Cause: XLA compiled `compiled_step`",
         "because the shape of argument 0 changed from (66, 64) to (67, 64).",
         ": compilation of compiled_step",
     ),
     "python_scalars": (
-        "Host RSS grows",
+        HOST,
         "Cause: `scaled_step` was traced",
         "because argument `scale` changed from 98 to 99 (Python value).",
         ": retracing of scaled_step",
     ),
     "held_tensors": (
-        "CPU:0: memory in use at step end grows",
-        ": held tensors, ",
-        "kept alive by list `history` in module __main__.",
-        ": held tensors",
+        *(IN_USE, ": held tensors, ", "kept alive by list `history` in module __main__.", ": held tensors"),
     ),
-    "kept_models": ("CPU:0: memory in use at step end grows", "Cause: ", "that were built and not freed.", "not freed"),
-    "rebuilt_models": (
-        "CPU:0: memory in use at step end grows",
-        "Cause: ",
-        "that no longer exist but whose variables were not freed.",
-        "not freed",
-    ),
+    "kept_models": (IN_USE, "Cause: ", "that were built and not freed.", "not freed"),
+    "rebuilt_models": (IN_USE, "Cause: ", "that no longer exist but whose variables were not freed.", "not freed"),
     "dataset_cache": (
-        "CPU:0: memory in use at step end grows",
-        "Cause: the dataset is cached in memory",
-        "128 KiB for each batch.",
-        ": dataset cache",
+        *(IN_USE, "Cause: the dataset is cached in memory", "128 KiB for each batch.", ": dataset cache"),
     ),
 }
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", LEAKS)
-def test_a_leak_is_named_with_its_cause(leaking: dict[str, Any], name: str) -> None:
+def test_a_leak_is_named_with_its_cause(name: str) -> None:
     begin, middle, end, short = SEEDED[name]
-    told = leaking[name]
+    told = recorded(*LEAKS)[name]
     finding = told["findings"][0]
     assert finding.startswith(begin) and middle in finding and finding.endswith(end), told
     assert told["growing"].endswith(short) and told["notes"] == [], told
 
 
-def test_the_counters_count_what_was_done(leaking: dict[str, Any]) -> None:
-    counted = leaking["rebuilt_models"]["counters"]
+def test_the_counters_count_what_was_done() -> None:
+    counted = recorded(*LEAKS)["rebuilt_models"]["counters"]
     assert counted["traces scaled_step"] == 100 and counted["compiled_shapes compiled_step"] == 60
     # One model of the held tensors, 60 that a list kept, 48 that were trained.
     assert counted["models_built"] == 109
     # The dataset does not exist any more.
-    assert leaking["dataset_cache"]["counters"]["dataset_caches"] == 1 and "dataset_caches" not in counted
+    assert recorded(*LEAKS)["dataset_cache"]["counters"]["dataset_caches"] == 1 and "dataset_caches" not in counted
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_training_gives_no_finding(healthy: dict[str, Any], name: str) -> None:
-    told = healthy[name]
+def test_a_healthy_training_gives_no_finding(name: str) -> None:
+    told = recorded(*HEALTHY)[name]
     assert told["findings"] == [] and told["notes"] == [], told
     assert told["growing"] == "No growth over 2,000 steps (under 1.0 MiB)", told
 
 
 @pytest.mark.long
-def test_a_filled_cache_was_seen_while_it_grew(healthy: dict[str, Any]) -> None:
+def test_a_filled_cache_was_seen_while_it_grew() -> None:
     # GIVEN a cache of 6.3 MiB, filled in a tenth of the steps
-    told = healthy["filled_cache"]
+    told = recorded(*HEALTHY)["filled_cache"]
     assert told["counters"]["dataset_caches"] == 1 and told["in_use"][1] - told["in_use"][0] > 6000
     assert told["in_use"][2] == told["in_use"][1]

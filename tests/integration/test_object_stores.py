@@ -5,39 +5,27 @@ The stores are in the memory of a child process.
 
 import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
-from child import run_child
+from child import run_child, start_child
 from reading_cases import write_small_run
 from stores import TRAINING
 
 SERVING = """
 import sys
-from tensorboard.backend import application
-from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
-from tensorboard.plugins import base_plugin
-from werkzeug.test import Client
-from tb_memplugin.plugin_loader import MemoryLoader
+from servers import BASE, client_on
 def tab(logdir):
     # As TensorBoard's own data ingester does; --load_fast reads other stores than its data server supports this way.
-    reading = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={})
-    reading.AddRunsFromDirectory(logdir)
-    reading.Reload()
-    provider = data_provider.MultiplexerDataProvider(reading, logdir)
-    plugin = MemoryLoader().load(base_plugin.TBContext(data_provider=provider, logdir=logdir))
-    client = Client(application.TensorBoardWSGI([plugin], data_provider=provider))
+    client = client_on(logdir)
     def get(request):
-        response = client.get("/data/plugin/tb_memplugin/" + request)
+        response = client.get(BASE + request)
         assert response.status_code == 200, response.text
         return response
     return get
 """
 
 READ = """
-import json
-import types
+import json, types
 sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")  # TensorBoard's own file layer: S3 and fsspec
 import fsspec, pathlib
 files = fsspec.filesystem("memory")
@@ -57,10 +45,10 @@ print(json.dumps({"same": remote == local, "runs": remote[0], "steps": remote[2]
 def test_the_tab_shows_of_an_object_store_what_it_shows_of_a_directory(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp")
     # A process of its own: those of `run_child` begin with TensorFlow.
-    command = [sys.executable, "-c", SERVING + READ, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr[-4000:]
-    told: Any = json.loads(done.stdout.splitlines()[-1])
+    with start_child("-c", SERVING + READ, str(tmp_path)) as child:
+        out, errors = child.communicate(timeout=240)
+    assert child.returncode == 0, errors[-4000:]
+    told: Any = json.loads(out.splitlines()[-1])
     assert told["same"] and told["steps"] == 41
     (run,) = told["runs"]
     assert (run["run"], run["steps"], run["damage"], run["notes"]) == ("exp", 60, [], [])

@@ -4,11 +4,12 @@ The processes run side by side: each waits the ten seconds that TensorFlow waits
 """
 
 import concurrent.futures
+import functools
 import json
 import pathlib
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -45,144 +46,6 @@ def dies(run):
         answer({"error": str(error), "type": type(error).__name__, "dumps": os.environ.get("TF_BFC_MEMORY_DUMP")})
 """
 
-CHILDREN = {
-    # 4 MiB free in pieces of 1 MiB, 2 MiB asked for.
-    "fragmentation": (
-        32,
-        """
-def run():
-    with tb_memplugin.MemoryRecorder(sys.argv[1]) as recorder:
-        held = []
-        while 32 * MIB - in_use() > 1.5 * MIB: held.append(mib(1))
-        for place in (3, 5, 7): held[place] = None
-        with recorder.step(7):
-            mib(2)
-dies(run)
-""",
-    ),
-    # Of 79 MiB, the leak and the last batch leave 14 or less, and a layer's results of that batch take 16.
-    "fit": (
-        79,
-        """
-model = make_model()
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
-batches = data(64, 45).concatenate(data(8192, 1))
-dies(lambda: model.fit(batches, verbose=0, callbacks=[Leak(), callback]))
-""",
-    ),
-    "tape": (
-        40,
-        """
-model = make_model(); optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
-loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-@tf.function(reduce_retracing=True)
-def train_step(x, y):
-    with tf.GradientTape() as tape:
-        value = loss(y, model(x, training=True))
-    optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
-def run():
-    with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, optimizer=optimizer, trace_steps=[1, 3]) as recorder:
-        for step in range(6):
-            batch = 2048 if step == 5 else 256
-            with recorder.step(step):
-                train_step(tf.ones([batch, 512]), tf.zeros([batch], tf.int64))
-dies(run)
-""",
-    ),
-    "validation": (
-        40,
-        """
-model = make_model()
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2])
-dies(lambda: model.fit(data(64, 6), validation_data=data(4096, 1), verbose=0, callbacks=[callback]))
-""",
-    ),
-    # Compiled by XLA, which asks for the memory of all layers in one piece.
-    "compiled": (
-        72,
-        """
-model = make_model(jit=True)
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
-dies(lambda: model.fit(data(512, 100), verbose=0, callbacks=[Leak(), callback]))
-os._exit(0)  # as it ends, TensorFlow itself aborts after a compiled step that failed
-""",
-    ),
-    # The same with a batch that was never traced.
-    "compiled_anew": (
-        72,
-        """
-model = make_model(jit=True)
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
-model.fit(data(64, 6), verbose=0, callbacks=[callback])
-dies(lambda: model.fit(data(4096, 6), verbose=0, callbacks=[callback]))
-os._exit(0)
-""",
-    ),
-    # Eagerly, and the program goes on with a smaller batch.
-    "eager": (
-        48,
-        """
-model = make_model()
-model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1])
-model.fit(data(64, 4), verbose=0, callbacks=[callback])
-dies(lambda: model.fit(data(6000, 1), verbose=0, callbacks=[callback]))
-model.fit(data(64, 2), verbose=0, callbacks=[callback])
-""",
-    ),
-    # Another thread frees memory while TensorFlow waits: the step goes on.
-    "tolerated": (
-        32,
-        """
-held = {}
-def free():
-    time.sleep(8); held.clear()
-with tb_memplugin.MemoryRecorder(sys.argv[1]) as recorder:
-    with recorder.step(0):
-        held["first"], held["second"] = mib(16), mib(8)
-        threading.Thread(target=free).start()
-        mib(12)
-    with recorder.step(1):
-        pass
-answer({"dumps": os.environ.get("TF_BFC_MEMORY_DUMP")})
-""",
-    ),
-    # The machine's own killer comes while TensorFlow waits for memory.
-    "killed": (
-        72,
-        """
-def end(dumps):
-    while not os.listdir(dumps): time.sleep(0.05)  # TensorFlow writes the first one as it begins to wait
-    # `load` would simulate the fixes, which beside busy processes takes longer than the ten seconds of that wait.
-    files = lambda: pathlib.Path(sys.argv[1]).rglob("*tfevents*")
-    while not any(b"oom/" in path.read_bytes() for path in files()): time.sleep(0.05)
-    time.sleep(0.2)  # the record is whole
-    os.kill(os.getpid(), 9)
-class End(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None):
-        dumps = os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])
-        threading.Thread(target=end, args=[dumps], daemon=True).start()
-model = make_model()
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[0, 1, 2, 3])
-model.fit(data(64, 6), verbose=0, callbacks=[callback])
-tb_memplugin.load(sys.argv[1])  # waits until the traced steps are analyzed
-answer({})
-model.fit(data(6000, 3), verbose=0, callbacks=[End(), callback])
-""",
-    ),
-    # The user reads the dumps himself; nothing catches the exception.
-    "uncaught": (
-        32,
-        """
-recorder = tb_memplugin.MemoryRecorder(sys.argv[1])
-recorder.begin_step(4)
-answer({"directory": os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])})
-held = mib(16)
-mib(20)
-""",
-    ),
-}
-
 FIRST_STEP = """
 os.environ.pop("TF_BFC_MEMORY_DUMP", None)  # whatever TensorFlow would write, nothing of it is used here
 from tb_memplugin.recorder.failure.failed_allocations import DumpFiles
@@ -203,10 +66,130 @@ def run():
 dies(run)
 """
 
-CHILDREN |= {
-    "first_step": (160, "EAGERLY = False" + FIRST_STEP),
-    "first_step_eager": (160, "EAGERLY = True" + FIRST_STEP),
+CHILDREN = {
+    # 4 MiB free in pieces of 1 MiB, 2 MiB asked for.
+    "fragmentation": """
+def run():
+    with tb_memplugin.MemoryRecorder(sys.argv[1]) as recorder:
+        held = []
+        while 32 * MIB - in_use() > 1.5 * MIB: held.append(mib(1))
+        for place in (3, 5, 7): held[place] = None
+        with recorder.step(7):
+            mib(2)
+dies(run)
+""",
+    # Of 79 MiB, the leak and the last batch leave 14 or less, and a layer's results of that batch take 16.
+    "fit": """
+model = make_model()
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
+batches = data(64, 45).concatenate(data(8192, 1))
+dies(lambda: model.fit(batches, verbose=0, callbacks=[Leak(), callback]))
+""",
+    "tape": """
+model = make_model(); optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+@tf.function(reduce_retracing=True)
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        value = loss(y, model(x, training=True))
+    optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+def run():
+    with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, optimizer=optimizer, trace_steps=[1, 3]) as recorder:
+        for step in range(6):
+            batch = 2048 if step == 5 else 256
+            with recorder.step(step):
+                train_step(tf.ones([batch, 512]), tf.zeros([batch], tf.int64))
+dies(run)
+""",
+    "validation": """
+model = make_model()
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2])
+dies(lambda: model.fit(data(64, 6), validation_data=data(4096, 1), verbose=0, callbacks=[callback]))
+""",
+    # Compiled by XLA, which asks for the memory of all layers in one piece.
+    "compiled": """
+model = make_model(jit=True)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
+dies(lambda: model.fit(data(512, 100), verbose=0, callbacks=[Leak(), callback]))
+os._exit(0)  # as it ends, TensorFlow itself aborts after a compiled step that failed
+""",
+    # The same with a batch that was never traced.
+    "compiled_anew": """
+model = make_model(jit=True)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
+model.fit(data(64, 6), verbose=0, callbacks=[callback])
+dies(lambda: model.fit(data(4096, 6), verbose=0, callbacks=[callback]))
+os._exit(0)
+""",
+    # Eagerly, and the program goes on with a smaller batch.
+    "eager": """
+model = make_model()
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1])
+model.fit(data(64, 4), verbose=0, callbacks=[callback])
+dies(lambda: model.fit(data(6000, 1), verbose=0, callbacks=[callback]))
+model.fit(data(64, 2), verbose=0, callbacks=[callback])
+""",
+    # Another thread frees memory while TensorFlow waits: the step goes on.
+    "tolerated": """
+held = {}
+def free():
+    time.sleep(8); held.clear()
+with tb_memplugin.MemoryRecorder(sys.argv[1]) as recorder:
+    with recorder.step(0):
+        held["first"], held["second"] = mib(16), mib(8)
+        threading.Thread(target=free).start()
+        mib(12)
+    with recorder.step(1):
+        pass
+answer({"dumps": os.environ.get("TF_BFC_MEMORY_DUMP")})
+""",
+    # The machine's own killer comes while TensorFlow waits for memory.
+    "killed": """
+def end(dumps):
+    while not os.listdir(dumps): time.sleep(0.05)  # TensorFlow writes the first one as it begins to wait
+    # `load` would simulate the fixes, which beside busy processes takes longer than the ten seconds of that wait.
+    files = lambda: pathlib.Path(sys.argv[1]).rglob("*tfevents*")
+    while not any(b"oom/" in path.read_bytes() for path in files()): time.sleep(0.05)
+    time.sleep(0.2)  # the record is whole
+    os.kill(os.getpid(), 9)
+class End(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        dumps = os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])
+        threading.Thread(target=end, args=[dumps], daemon=True).start()
+model = make_model()
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[0, 1, 2, 3])
+model.fit(data(64, 6), verbose=0, callbacks=[callback])
+tb_memplugin.load(sys.argv[1])  # waits until the traced steps are analyzed
+answer({})
+model.fit(data(6000, 3), verbose=0, callbacks=[End(), callback])
+""",
+    # The user reads the dumps himself; nothing catches the exception.
+    "uncaught": """
+recorder = tb_memplugin.MemoryRecorder(sys.argv[1])
+recorder.begin_step(4)
+answer({"directory": os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])})
+held = mib(16)
+mib(20)
+""",
+    "first_step": "EAGERLY = False" + FIRST_STEP,
+    "first_step_eager": "EAGERLY = True" + FIRST_STEP,
 }
+LIMITS = {
+    "first_step": 160,
+    "first_step_eager": 160,
+    "fit": 79,
+    "compiled": 72,
+    "compiled_anew": 72,
+    "killed": 72,
+    "eager": 48,
+    "tape": 40,
+    "validation": 40,
+    "fragmentation": 32,
+    "tolerated": 32,
+    "uncaught": 32,
+}
+"""MiB that the allocator may have in each child."""
 
 ONLY_LONG = {"eager", "tape", "validation", "compiled_anew", "first_step_eager"}
 """Children that only tests marked `long` read."""
@@ -214,38 +197,38 @@ ONLY_LONG = {"eager", "tape", "validation", "compiled_anew", "first_step_eager"}
 
 def start(name: str, directory: pathlib.Path) -> dict[str, Any]:
     """Runs a child to its end and returns what it answered, with its log and its exit code."""
-    limit, code = CHILDREN[name]
-    more = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit), "TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    more = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMITS[name]), "TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "0"}
     environment = child_environment(more)
     environment.pop("TF_BFC_MEMORY_DUMP", None)
     if name == "uncaught":
         environment["TF_BFC_MEMORY_DUMP"] = str(directory / "mine")
-    done = run_python(["-c", PRELUDE + BEGIN + code, str(directory / name)], environment=environment, timeout=200)
+    done = run_python(
+        ["-c", PRELUDE + BEGIN + CHILDREN[name], str(directory / name)], environment=environment, timeout=200
+    )
     answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
     assert answers, f"{name} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return {**json.loads(answers[-1][len(ANSWER) :]), "log": done.stderr, "code": done.returncode}
 
 
-class Failed:
-    """What children recorded and what they answered, by name; all start together, since most wait for memory."""
-
-    def __init__(self, directory: pathlib.Path, names: Iterable[str], pool: concurrent.futures.Executor) -> None:
-        self._directory = directory
-        self._told = {name: pool.submit(start, name, directory) for name in names}
-        self._runs: dict[str, Run] = {}
-
-    def __getitem__(self, name: str) -> tuple[Run, dict[str, Any]]:
-        told = self._told[name].result()
-        if name not in self._runs:
-            (self._runs[name],) = tb_memplugin.load(self._directory / name).values()
-        return self._runs[name], told
+Deaths = Callable[[str], tuple[Run, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def deaths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failed]:
+def deaths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deaths]:
+    """What a child recorded and what it answered, by name; all start together, since most wait for memory."""
     every = any(item.get_closest_marker("long") for item in request.session.items if item.path == request.path)
+    directory = tmp_path_factory.mktemp("deaths")
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        yield Failed(tmp_path_factory.mktemp("deaths"), CHILDREN if every else CHILDREN.keys() - ONLY_LONG, pool)
+        started = CHILDREN if every else CHILDREN.keys() - ONLY_LONG
+        told = {name: pool.submit(start, name, directory) for name in started}
+
+        @functools.cache
+        def died(name: str) -> tuple[Run, dict[str, Any]]:
+            answer = told[name].result()
+            (run,) = tb_memplugin.load(directory / name).values()
+            return run, answer
+
+        yield died
 
 
 def only(run: Run) -> Oom:
@@ -280,9 +263,9 @@ def logged(log: str, error: str) -> dict[str, Any]:
         *(pytest.param(name, marks=pytest.mark.long) for name in ("eager", "tape", "validation", "compiled_anew")),
     ],
 )
-def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Failed, name: str) -> None:
+def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Deaths, name: str) -> None:
     # GIVEN a step that died, and TensorFlow's log of it
-    run, told = deaths[name]
+    run, told = deaths(name)
     assert told["type"] == "ResourceExhaustedError" and told["code"] == 0
     truth = logged(told["log"], told["error"])
     # WHEN its post-mortem is read
@@ -308,9 +291,9 @@ def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Faile
 
 
 @pytest.mark.parametrize("name", ["first_step", pytest.param("first_step_eager", marks=pytest.mark.long)])
-def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(deaths: Failed, name: str) -> None:
+def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(deaths: Deaths, name: str) -> None:
     # GIVEN activations of 6,000 × 1,024 floats a layer, of which five fit beside batch and weights
-    run, told = deaths[name]
+    run, told = deaths(name)
     assert told["type"] == "ResourceExhaustedError" and told["dumps"] is None
     oom = only(run)
     assert (oom.step, oom.phase, oom.status) == (0, "train", "survived")  # the program goes on
@@ -331,8 +314,8 @@ def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(deaths: Fa
         assert held["activations"] >= 6000 * 1024 * 4
 
 
-def test_free_memory_in_pieces_is_fragmentation(deaths: Failed) -> None:
-    oom = only(deaths["fragmentation"][0])
+def test_free_memory_in_pieces_is_fragmentation(deaths: Deaths) -> None:
+    oom = only(deaths("fragmentation")[0])
     assert (oom.step, oom.phase, oom.device, oom.op) == (7, "train", "CPU:0", "Fill")
     assert (oom.requested_bytes, oom.free_bytes, oom.largest_free_bytes) == (2 << 20, 4 << 20, 1 << 20)
     assert oom.verdict == "fragmentation"
@@ -355,7 +338,7 @@ def test_free_memory_in_pieces_is_fragmentation(deaths: Failed) -> None:
     ],
 )
 def test_a_death_says_where_it_was_and_who_held_the_memory(deaths, name, step, phase, layer) -> None:
-    run, _ = deaths[name]
+    run, _ = deaths(name)
     oom = only(run)
     assert oom.phase == phase and oom.verdict is not None and (step is None or oom.step == step)
     owned = sum(row.bytes for row in oom.ledger if row.category != "unattributed")
@@ -379,14 +362,14 @@ def test_a_death_says_where_it_was_and_who_held_the_memory(deaths, name, step, p
         assert run.samples.step.max() >= 6
 
 
-def test_a_failure_that_passes_is_no_death(deaths: Failed) -> None:
-    run, told = deaths["tolerated"]
+def test_a_failure_that_passes_is_no_death(deaths: Deaths) -> None:
+    run, told = deaths("tolerated")
     assert told["code"] == 0 and "ran out of memory" not in told["log"].replace("not a failure", "")
     assert run.ooms == () and run.damage == ()
 
 
-def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(deaths: Failed) -> None:
-    run, told = deaths["killed"]
+def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(deaths: Deaths) -> None:
+    run, told = deaths("killed")
     assert told["code"] == -signal.SIGKILL
     oom = only(run)
     assert (oom.status, oom.step, oom.requested_bytes, oom.batch_size) == ("failing", 6, None, 6000)
@@ -397,18 +380,14 @@ def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(d
     assert fixes["batch"].enough and 64 < fixes["batch"].batch_size < 6000 and fixes["limit"].enough
 
 
-def test_an_exception_that_nobody_catches_is_read_at_exit_and_the_users_dumps_stay(deaths: Failed) -> None:
-    run, told = deaths["uncaught"]
+def test_an_exception_that_nobody_catches_is_read_at_exit_and_the_users_dumps_stay(deaths: Deaths) -> None:
+    run, told = deaths("uncaught")
     assert told["code"] == 1
     oom = only(run)
     assert (oom.status, oom.step, oom.requested_bytes, oom.verdict) == ("failed", 4, 20 << 20, "capacity")
     assert list(pathlib.Path(told["directory"]).glob("mine_*"))
 
 
-@pytest.mark.parametrize("name", ["fragmentation", pytest.param("tape", marks=pytest.mark.long)])
-def test_a_recorder_that_an_exception_closes_leaves_no_directory(deaths: Failed, name: str) -> None:
-    assert deaths[name][1]["dumps"] is None
-
-
-def test_nothing_of_ours_stays_behind(deaths: Failed) -> None:
-    assert deaths["tolerated"][1]["dumps"] is None
+@pytest.mark.parametrize("name", ["fragmentation", "tolerated", pytest.param("tape", marks=pytest.mark.long)])
+def test_a_recorder_that_is_closed_also_by_an_exception_leaves_no_directory(deaths: Deaths, name: str) -> None:
+    assert deaths(name)[1]["dumps"] is None

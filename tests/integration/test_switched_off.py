@@ -23,32 +23,29 @@ kinds += [keras.Model, keras.optimizers.LossScaleOptimizer, tf.GradientTape, Own
 places = [*kinds, tf.profiler.experimental, keras.callbacks.CallbackList]
 
 def attributes():
-    found = {(place.__name__, name): value for place in places for name, value in list(vars(place).items())}
-    return found | {(place, "train_function"): getattr(model, place) for place in ("train_function",)}
+    return {(place.__name__, name): value for place in places for name, value in list(vars(place).items())}
 
-unpatched = attributes()
-patched = set()
+unpatched, patched = attributes(), set()
+
+def changed():
+    # What Keras itself sets, such as its cache of abstract methods, is not called.
+    found = attributes().items()
+    return sorted(str(key) for key, value in found if callable(value) and unpatched.get(key) is not value)
 
 class Look(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None):
-        now = attributes()
-        # What Keras itself sets, such as its cache of abstract methods, is not called.
-        patched.update(str(key) for key, value in now.items()
-                       if callable(value) and unpatched.get(key) is not value and key[1] != "train_function")
+    def on_train_batch_begin(self, batch, logs=None): patched.update(changed())
 
 x, y = np.zeros((64, 8), "float32"), np.zeros((64, 4), "float32")
 model.fit(x, y, verbose=0, callbacks=[tb_memplugin.MemoryCallback("runs/callback"), Look()])
 with tb_memplugin.MemoryRecorder("runs/recorder", model=model) as recorder:
     with recorder.step(0):
         model.train_on_batch(x, y)
-summary_written = None
 with tf.summary.create_file_writer("summaries").as_default():
     summary_written = tb_memplugin.summary.layer_activations({"a": 5}, step=1)
 tb_memplugin.memory_summary(model)
 answer({
     "patched": sorted(patched),
-    "left": sorted(str(key) for key, value in attributes().items()
-                   if callable(value) and unpatched.get(key) is not value and key[1] != "train_function"),
+    "left": changed(),
     "recorder": sorted(name for name in sys.modules if name.startswith(
         ("tb_memplugin.recorder.", "tb_memplugin.analysis", "tb_memplugin.storage.files", "tb_memplugin.cli.parser"))),
     "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],

@@ -156,12 +156,6 @@ def test_every_one_of_200_peaks_is_there_under_default_flags(server: Server) -> 
     assert server.columns("activations?run=peaks&points=10000")[0]["total_rows"] == 20_000
 
 
-def test_wrong_requests_are_told(server: Server) -> None:
-    assert server.get("overview?run=peaks")[0] == 400
-    assert server.get("layers?run=none")[0] == 404
-    assert server.get("static/../plugin.py")[0] == 404
-
-
 def test_a_running_training_appears_and_grows(server: Server, logdir: pathlib.Path) -> None:
     # GIVEN a training that begins after TensorBoard
     name = f"live_{server.process.pid}"

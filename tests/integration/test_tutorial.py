@@ -1,14 +1,12 @@
 """The tutorials, typed as they stand: each command in a fresh process, with nothing set beforehand."""
 
-import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 from page_runner import shape
-from prepared_python import bare_environment
+from prepared_python import shell_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -26,10 +24,9 @@ def commands_of(page: str) -> list[str]:
 
 def typed(command: str, directory: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Runs a line of the page in a shell."""
-    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
-    environment = bare_environment(PATH=path, PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
+    environment = shell_environment(ROOT)
     return subprocess.run(
-        command, shell=True, cwd=directory, env=environment, capture_output=True, text=True, timeout=280, check=False
+        command, shell=True, cwd=directory, env=environment, capture_output=True, text=True, timeout=280
     )
 
 

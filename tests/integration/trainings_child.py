@@ -56,20 +56,9 @@ def repeated(x: Any, y: Any, steps: int) -> Any:
 
 
 def collision() -> Any:
-    """Keras's names and TensorFlow's scopes cross.
-
-    The scope of `dense` is ``dense_1``, that of `dense_1` is ``dense_1_2``.
-    """
-    model = keras.Sequential(
-        [
-            keras.Input((64,)),
-            L.Dense(512, activation="relu", name="below"),
-            L.Dense(256, activation="relu", name="dense"),
-            L.Dense(128, activation="relu", name="dense_1"),
-            L.Dense(10, name="dense_2"),
-        ],
-        name="sequential",
-    )
+    """Keras's names and TensorFlow's scopes cross: that of `dense` is ``dense_1``, of `dense_1` ``dense_1_2``."""
+    layers = [L.Dense(units, "relu", name=name) for units, name in ((512, "below"), (256, "dense"), (128, "dense_1"))]
+    model = keras.Sequential([keras.Input((64,)), *layers, L.Dense(10, name="dense_2")], name="sequential")
     model.get_layer("below").trainable = False
     model.get_layer("dense_1").trainable = False
     return model, noise(2048, 64), classes(2048)
@@ -139,11 +128,8 @@ def application(name: str, free: int, batch: int = 16, size: int = 96) -> Any:
     for layer in backbone.layers[-free:]:
         layer.trainable = True
     head = [L.GlobalAveragePooling2D(), L.Dense(10)]
-    return (
-        keras.Sequential([keras.Input((size, size, 3)), backbone, *head]),
-        noise(batch, size, size, 3),
-        classes(batch),
-    )
+    model = keras.Sequential([keras.Input((size, size, 3)), backbone, *head])
+    return model, noise(batch, size, size, 3), classes(batch)
 
 
 def vgg16() -> Any:
@@ -152,17 +138,9 @@ def vgg16() -> Any:
 
 
 def convolutions() -> Any:
-    model = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            L.Conv2D(32, 3, activation="relu"),
-            L.BatchNormalization(),
-            L.Conv2D(64, 3, activation="relu"),
-            L.Flatten(),
-            L.Dense(64, activation="relu"),
-            L.Dense(10, dtype="float32"),
-        ]
-    )
+    layers = [L.Conv2D(32, 3, activation="relu"), L.BatchNormalization(), L.Conv2D(64, 3, activation="relu")]
+    head = [L.Flatten(), L.Dense(64, activation="relu"), L.Dense(10, dtype="float32")]
+    model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     model.layers[0].trainable = False
     return model, noise(64, 32, 32, 3), classes(64)
 
@@ -299,31 +277,14 @@ def custom_loop() -> tuple[Any, Any, Any]:
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "collision": collision,
-    "shared": shared,
-    "lstm": lstm,
-    "transformer": transformer,
-    "unet": unet,
+    **{make.__name__: make for make in (collision, shared, lstm, transformer, unet, vgg16, convolutions, own_step)},
+    **{make.__name__: make for make in (rematerialised, odd, two_models, mirrored)},
     "mobilenet": lambda: application("MobileNetV2", 30),
     "efficientnet": lambda: application("EfficientNetB0", 40),
-    "vgg16": vgg16,
     "vgg16_frozen": lambda: application("VGG16", 5, batch=24),
-    "convolutions": convolutions,
-    "own_step": own_step,
-    "rematerialised": rematerialised,
-    "odd": odd,
-    "two_models": two_models,
-    "mirrored": mirrored,
 }
-
-
-def options_of(mode: str) -> dict[str, Any]:
-    """Arguments of ``compile``. An optimizer, which makes TensorFlow's devices, is made only where it is needed."""
-    if mode == "accumulation":
-        return {"optimizer": keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)}
-    return {"xla": {"jit_compile": True}, "eager": {"run_eagerly": True}, "steps": {"steps_per_execution": 3}}.get(
-        mode, {}
-    )
+OPTIONS = {"xla": {"jit_compile": True}, "eager": {"run_eagerly": True}, "steps": {"steps_per_execution": 3}}
+"""Mode to arguments of ``compile``."""
 
 
 def small(name: str, mode: str) -> tuple[Any, Any, Any, int]:
@@ -333,7 +294,9 @@ def small(name: str, mode: str) -> tuple[Any, Any, Any, int]:
     if mode == "mixed":
         keras.mixed_precision.set_global_policy("mixed_float16")
     model, x, y = MODELS[name]()
-    options = {"optimizer": "adam", "jit_compile": False, **options_of(mode)}
+    options = {"optimizer": "adam", "jit_compile": False, **OPTIONS.get(mode, {})}
+    if mode == "accumulation":  # an optimizer makes TensorFlow's devices: only where it is needed
+        options["optimizer"] = keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)
     steps = options.get("steps_per_execution", 1)
     return model, *fit(model, data={"x": repeated(x, y, 6 * steps)}, traced=(3 * steps,), **options), len(x)
 
