@@ -1,5 +1,6 @@
 """Models that are drawn at random: the same seed gives the same model, optimizer and data."""
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -44,14 +45,8 @@ class RandomModel:
         for _ in range(self._random.randint(0, 2)):
             tensor = L.Dense(self._width(), self._random.choice(["relu", "gelu", "tanh"]))(tensor)
         self.model = keras.Model(inputs, L.Dense(CLASSES)(tensor), name="drawn")
-        self.optimizer = self._random.choice(
-            [
-                lambda: keras.optimizers.Adam(),
-                lambda: keras.optimizers.AdamW(),
-                lambda: keras.optimizers.RMSprop(),
-                lambda: keras.optimizers.SGD(0.01, momentum=0.9),
-            ]
-        )()
+        of, momentum = keras.optimizers, functools.partial(keras.optimizers.SGD, 0.01, momentum=0.9)
+        self.optimizer = self._random.choice([of.Adam, of.AdamW, of.RMSprop, momentum])()
         self._freeze()
         self.feed = random.Random(f"feed {seed}").choice(["arrays", "slices", "generator"])
 
@@ -70,11 +65,10 @@ class RandomModel:
         """Examples and their labels."""
         generator = np.random.default_rng(self._random.randrange(1 << 32))
         shape = self.model.input_shape[1:]
-        x = (
-            generator.random((count, *shape), dtype=np.float32)
-            if len(shape) == 3
-            else generator.integers(0, 50, (count, *shape), dtype=np.int32)
-        )
+        if len(shape) == 3:
+            x: Any = generator.random((count, *shape), dtype=np.float32)
+        else:
+            x = generator.integers(0, 50, (count, *shape), dtype=np.int32)
         return x, generator.integers(0, CLASSES, count)
 
     def _freeze(self) -> None:
