@@ -45,10 +45,7 @@ LONGEST_FIRST = (
     "browser/test_keyboard.py",
     "browser/test_answers.py",
     "browser/test_page.py",
-    "browser/test_fit.py",
-    "browser/test_selection.py",
     "browser/test_accessibility.py",
-    "browser/test_readers.py",
 )
 """Files that take longest: processes that share the files end at about the same time if these come first."""
 

@@ -12,17 +12,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="the browser tests need playwright: make test installs it")
 
-from playwright.sync_api import (
-    Browser,
-    ConsoleMessage,
-    Dialog,
-    Frame,
-    Page,
-    Request,
-    ViewportSize,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Frame, Page, Request, expect, sync_playwright
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
@@ -35,7 +25,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 expect.set_options(timeout=harness.GIVE_UP_MILLISECONDS)
-VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
+VIEWPORT: Any = {"width": 1440, "height": 900}
 AWAY = (5, 5)
 """Where the pointer is in no picture."""
 
@@ -79,15 +69,11 @@ class Watch:
     def check(self) -> None:
         """Fails if ours logged an error, broke the policy, opened a dialog, or left the machine; then forgets all."""
         theirs = self._theirs - self._ours
-        errors = [
-            (text, url)
-            for text, url in self._errors
-            if not (text.startswith("Failed to load resource") and url in theirs)
-        ]
+        failed = "Failed to load resource"
+        errors = [one for one in self._errors if not (one[0].startswith(failed) and one[1] in theirs)]
         left = [url for url in self._ours | self._theirs if urlsplit(url).hostname not in (None, "127.0.0.1")]
-        self._errors.clear()
-        self._ours.clear()
-        self._theirs.clear()
+        for seen in (self._errors, self._ours, self._theirs):
+            seen.clear()  # type: ignore[attr-defined]
         assert errors == []
         assert left == []
 
@@ -131,9 +117,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def watched(browser: Browser) -> tuple[Page, Watch]:
     """The page that the tests of a process share: a context of its own costs a second of processor time."""
-    context = browser.new_context(viewport=VIEWPORT)
-    context.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
-    page = context.new_page()
+    page = browser.new_context(viewport=VIEWPORT).new_page()
+    page.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
     return page, Watch(page)
 
 
@@ -160,11 +145,10 @@ def page(watched: tuple[Page, Watch], request: pytest.FixtureRequest) -> Iterato
 @pytest.fixture
 def fresh_page(browser: Browser) -> Iterator[Page]:
     """As `page`, in a context of its own: for a test after which the page could not be used again."""
-    context = browser.new_context(viewport=VIEWPORT)
-    context.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
-    page = context.new_page()
+    page = browser.new_page(viewport=VIEWPORT)
+    page.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
     watch = Watch(page)
     yield page
     page.goto("about:blank")
     watch.check()
-    context.close()
+    page.close()

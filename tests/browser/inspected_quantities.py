@@ -109,12 +109,8 @@ def _of_answers(answers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Value |
 
 
 SIZE = r"[<>]?-?[\d.]+ [KMGTP]?i?B"
-ROW = r"^  (?P<head>{title} .*?) (?P<unit>[KMGTP]?i?B) +share$\n(?P<rows>(?:  .+\n?)+)"
-TRACED = (
-    r"(?:traced|failed) step (?P<step>\d+) \(train[^)]*\): (?P<used>"
-    + SIZE
-    + r") in use at the (?:peak|failed allocation)"
-)
+SHARES = "+([KMGTP]?i?B) +share"
+TRACED = rf"(?:traced|failed) step (\d+) \(train[^)]*\): ({SIZE}) in use at the (?:peak|failed allocation)"
 
 
 def text_sightings(name: str, text: str) -> Iterator[Sighting]:
@@ -125,55 +121,40 @@ def text_sightings(name: str, text: str) -> Iterator[Sighting]:
 
 def _texts(text: str) -> Iterator[tuple[str, Value]]:
     yield from _device_row(text)
-    traced = re.search(TRACED, text)
-    if traced:
-        peak = f"at the peak of step {traced['step']}"
-        yield f"bytes in use {peak}", traced["used"]
-        yield from _parts(text, peak, rf"  pool ({SIZE}), .*? in use, ({SIZE}) free: largest chunk ({SIZE})")
-        for names, size in _table(text, "by category"):
-            yield f"{names[0]} {peak}", size
-        for (layer, category), size in _table(text, "by layer and category", 2):
+    if traced := re.search(TRACED, text):
+        peak = f"at the peak of step {traced[1]}"
+        yield f"bytes in use {peak}", traced[2]
+        if pool := re.search(rf"  pool ({SIZE}), .*? in use, ({SIZE}) free: largest chunk ({SIZE})", text):
+            for place, what in enumerate(("pool", "free bytes", "largest free chunk")):
+                yield f"{what} {peak}", pool[place + 1]
+        for cells, size in _table(text, f"by category {SHARES}", 1):
+            yield f"{cells[0]} {peak}", size
+        for (layer, category, *_), size in _table(text, f"by layer and category {SHARES}", 2):
             whose = "" if layer == "not tied to a layer" else layer
             yield f"{category} of layer {whose} {peak}", size
-    for layer, size in _layers(text):
-        yield f"weights of layer {layer}", size
+    for cells, size in _table(text, r"layer .*weights (\S+) +optimizer \S+", -2):
+        yield f"weights of layer {cells[0]}", size
     yield from _table_totals(text)
-    failure = re.search(
-        rf"  in use ({SIZE}), free ({SIZE}), largest free chunk ({SIZE}), pool ({SIZE}), capacity ({SIZE})", text
-    )
-    if failure:
-        for what, size in zip(
-            ("bytes in use", "free bytes", "largest free chunk", "pool"), failure.groups(), strict=False
-        ):
-            yield f"{what} at the failure", size
+    figures = rf"  in use ({SIZE}), free ({SIZE}), largest free chunk ({SIZE}), pool ({SIZE}), capacity ({SIZE})"
+    if failure := re.search(figures, text):
+        for place, what in enumerate(("bytes in use", "free bytes", "largest free chunk", "pool")):
+            yield f"{what} at the failure", failure[place + 1]
         yield "capacity", failure[5]
-    requested = re.search(rf"ran out of memory at step \d+ \(\w+\): ({SIZE}) requested", text)
-    if requested:
+    if requested := re.search(rf"ran out of memory at step \d+ \(\w+\): ({SIZE}) requested", text):
         yield "request at the failure", requested[1]
-
-
-def _parts(text: str, when: str, pattern: str) -> Iterator[tuple[str, str]]:
-    found = re.search(pattern, text)
-    if found:
-        for what, size in zip(("pool", "free bytes", "largest free chunk"), found.groups(), strict=True):
-            yield f"{what} {when}", size
 
 
 def _table_totals(text: str) -> Iterator[tuple[str, Value]]:
     title = rf"layers from step (\d+) on: (\d+) trainable with ({SIZE}), (\d+) frozen with ({SIZE})"
     if found := re.search(title, text):
-        step, trained, trained_size, frozen, frozen_size = found.groups()
-        yield f"trainable layers from step {step}", int(trained)
-        yield f"trainable weights from step {step}", trained_size
-        yield f"frozen layers from step {step}", int(frozen)
-        yield f"frozen weights from step {step}", frozen_size
+        for side, layers, weights in (("trainable", 2, 3), ("frozen", 4, 5)):
+            yield f"{side} layers from step {found[1]}", int(found[layers])
+            yield f"{side} weights from step {found[1]}", found[weights]
 
 
 def _device_row(text: str) -> Iterator[tuple[str, str]]:
-    head = re.search(
-        r"^  device +peak (\S+) +capacity \S+ +headroom.*\n  \S+ +(\S+) +(\S+) +(\S+) +.*? (\d+) +\d+$", text, re.M
-    )
-    if head:
+    row = r"^  device +peak (\S+) +capacity \S+ +headroom.*\n  \S+ +(\S+) +(\S+) +(\S+) +.*? (\d+) +\d+$"
+    if head := re.search(row, text, re.M):
         unit, peak, capacity, headroom, step = head.groups()
         yield f"bytes in use at the peak of step {step}", f"{peak} {unit}"
         yield "capacity", f"{capacity} {unit}"
@@ -181,17 +162,10 @@ def _device_row(text: str) -> Iterator[tuple[str, str]]:
             yield f"headroom at step {step}", f"{headroom} {unit}"
 
 
-def _table(text: str, title: str, names: int = 1) -> Iterator[tuple[list[str], str]]:
-    found = re.search(rf"^  {title} +([KMGTP]?i?B) +share\n((?:  .+\n)+)", text, re.M)
+def _table(text: str, head: str, size: int) -> Iterator[tuple[list[str], str]]:
+    """The cells of each row of the table under a head that names a unit, and the size in one of them."""
+    found = re.search(rf"^  {head}\n((?:  .+\n)+)", text, re.M)
     for line in found[2].splitlines() if found else ():
         cells = re.split(r" {2,}", line.strip())
         if not re.match(r"\d+ more$", cells[0]):
-            yield cells[:names], f"{cells[names]} {found[1]}"  # type: ignore[index]
-
-
-def _layers(text: str) -> Iterator[tuple[str, str]]:
-    found = re.search(r"^  layer .*weights (\S+) +optimizer \S+\n((?:  .+\n)+)", text, re.M)
-    for line in found[2].splitlines() if found else ():
-        cells = re.split(r" {2,}", line.strip())
-        if not re.match(r"\d+ more$", cells[0]):
-            yield cells[0], f"{cells[-2]} {found[1]}"  # type: ignore[index]
+            yield cells, f"{cells[size]} {found[1]}"  # type: ignore[index]

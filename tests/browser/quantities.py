@@ -63,32 +63,35 @@ class Rule:
 
 PEAK = "{run}: bytes in use at the peak of step {step}"
 AT_PEAK = "{run}: {c} at the peak of step {step}"
+OF_SIDE = "{run}: {c} of {s} at the peak of step {step}"
+OF_TENSOR = "{run}: {n} bytes of tensor {tensor} of step {traced}"
+SIDE_PEAK = "{siderun}: bytes in use at the peak of step {sidestep}"
 POOL = "{run}: {name} at the {instant} of step {step}"
 FAILURE = "{run}: {name} at the failure"
 OF_LAYER = "{run}: {c} of layer {layer} at the peak of step {traced}"
 LAYER = "{run}: layer {layer} at the peak of step {traced}"
 STEPS = "breakdown|sides"
+DEVICE = "device-memory|Device memory"
+ASKED = "(?P<p>requested_bytes|in_use_bytes|free_bytes|largest_free_bytes|pool_bytes)"
 
 RULES = (
     # The panel of a step: Overview, Frozen vs trainable.
     Rule("breakdown", GROUP, AT_PEAK, "{c}"),
     Rule(STEPS, "peak_bytes", PEAK, "measured peak"),
     Rule(STEPS, "in_use_bytes", "{run}: bytes in use at the end of step {step}", "in use at step end"),
-    Rule(STEPS, "capacity_bytes", "{run}: capacity", "capacity"),
+    Rule(f"{STEPS}|pool|oom-categories|answers", r"(?:\w+:)?capacity_bytes", "{run}: capacity", "capacity"),
     Rule(STEPS, "headroom", "{run}: headroom at step {step}", "{headroom}"),
-    Rule(STEPS, "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
+    Rule(f"{STEPS}|host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
     Rule("Figures of one step", "run:(?P<other>.+)", "{other}: bytes in use at the peak of step {step}", "{other}"),
     Rule("Figures of one step", "(?P<z>persistent|saved):(?P<l>.+)", "{run}: {z} memory of layer {l} at step {traced}"),
     Rule("held-tensors", "held_tensors:(?P<h>.+)", "{run}: held tensors {h} at step {traced}"),
     Rule("sides", "(?P<s>frozen|trainable)", "{run}: {s} layers at the peak of step {step}", "{S} layers"),
     Rule("sides", "other", "{run}: memory without a known layer at the peak of step {step}", "Other"),
     Rule("sides", "(?P<t>frozen|trainable):(?P<c>weights)", AT_PEAK, "{plain}"),
-    Rule(
-        "sides", f"(?P<s>frozen|trainable|other):{CATEGORY}", "{run}: {c} of {s} at the peak of step {step}", "{plain}"
-    ),
+    Rule("sides", f"(?P<s>frozen|trainable|other):{CATEGORY}", OF_SIDE, "{plain}"),
     # Layers.
     Rule("layers", "parameters", "{run}: parameters of layer {layer}"),
-    Rule("layers", "output_bytes", "{run}: output of layer {layer}"),
+    Rule("layers|output", "output_bytes", "{run}: output of layer {layer}"),
     Rule("Figures of one step", "total:(?P<l>.+)", LAYER),
     Rule("layers", "(?P<z>persistent|saved)", "{run}: {z} memory of layer {layer} at step {traced}"),
     Rule("treemap", "rank", "{run}: persistent + saved of layer {layer} at step {traced}"),
@@ -98,55 +101,41 @@ RULES = (
     Rule("layers", CATEGORY, OF_LAYER),
     Rule("layer-figures", CATEGORY, OF_LAYER, "{c}"),
     Rule("layer-figures", "total", LAYER, "total"),
-    Rule("output", "output_bytes", "{run}: output of layer {layer}"),
     # A step's timeline, which is shown at its peak.
     Rule("timeline-breakdown", GROUP, AT_PEAK, "{c}"),
     Rule("timeline-breakdown", "in_use_bytes", PEAK, "in use"),
     Rule("timeline-breakdown", "peak_bytes", PEAK, "measured peak"),
     Rule("live", "tensor:(?P<n>.+)", "{run}: requested bytes of tensor {n} of step {traced}"),
     Rule("live", "rounding:(?P<n>.+)", "{run}: rounding bytes of tensor {n} of step {traced}"),
-    Rule(
-        "tensor", "(?P<n>allocated|requested|rounding)", "{run}: {n} bytes of tensor {tensor} of step {traced}", "{n}"
-    ),
+    Rule("tensor", "(?P<n>allocated|requested|rounding)", OF_TENSOR, "{n}"),
     Rule("demand", "(?P<d>demand|rounding|unsplit)_bytes", "{run}: {d} of the highest replayed peak"),
     # Host memory.
-    Rule("host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
     Rule("host-memory", "(?P<h>pinned_pool|tf_data|cpu|other)_bytes", "{run}: {h} of host memory up to step {step}"),
     Rule("host-memory", "parts_sum", "{run}: sum of the parts of host memory up to step {step}", "sum of the parts"),
     # The pool.
     Rule("pool", "allocated_bytes", "{run}: bytes in use at the {instant} of step {step}", "allocated"),
     Rule("pool", "(?P<p>pool_bytes|free_bytes)", POOL, "{poolword}"),
     Rule("pool", "(?P<p>free_largest|free_other|unreserved|fragmentation|utilisation)", POOL, "{poolword}"),
-    Rule("pool", "capacity_bytes", "{run}: capacity", "capacity"),
     Rule("pool", "rounding_bytes", "{run}: measured rounding at the peak of step {step}", "measured rounding"),
-    Rule("device-memory|Device memory", f"in_use:{GROUP}", "{run}: {c} at the peak of step {traced}"),
-    Rule(
-        "device-memory|Device memory",
-        "(?P<p>free_largest|free_other|unreserved)",
-        "{run}: {name} at the peak of step {traced}",
-    ),
-    Rule("device-memory|Device memory", "headroom", "{run}: headroom at step {traced}"),
+    Rule(DEVICE, f"in_use:{GROUP}", "{run}: {c} at the peak of step {traced}"),
+    Rule(DEVICE, "(?P<p>free_largest|free_other|unreserved)", "{run}: {name} at the peak of step {traced}"),
+    Rule(DEVICE, "headroom", "{run}: headroom at step {traced}"),
     # A memory map, of a step or of a failure.
     Rule("map-legend", GROUP, "{run}: {c} {mapat}"),
     Rule("map-legend", "(?P<p>free)", "{run}: {name} {mapat}"),
     Rule("bins", r"(?P<n>\d+)", "{run}: free chunks from {n} B {mapat}"),
     Rule("blocking-chunks", r"joined:(?P<n>\d+)", "{run}: free chunk without a chunk of owner {n} {mapat}"),
     # A failure.
-    Rule("oom-figures", "(?P<p>requested_bytes|free_bytes|pool_bytes)", FAILURE, "{poolword}"),
-    Rule("oom-figures", "(?P<p>largest_free_bytes)", FAILURE, "{poolword}"),
-    Rule("oom-categories", "(?P<p>in_use_bytes)", FAILURE, "{poolword}"),
-    Rule("oom-categories", "capacity_bytes", "{run}: capacity", "capacity"),
+    Rule("oom-figures|oom-categories", ASKED, FAILURE, "{poolword}"),
     Rule("oom", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
     Rule("oom-categories", CATEGORY, "{run}: {c} at the failure", "{c}"),
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
     # Compare: A and B, their differences.
     Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
-    Rule(
-        "versus", "(?P<side>[AB]):peak_bytes", "{siderun}: bytes in use at the peak of step {sidestep}", "measured peak"
-    ),
+    Rule("versus", "(?P<side>[AB]):peak_bytes", SIDE_PEAK, "measured peak"),
     Rule("deltas", "(?P<side>[AB]):layer", "{siderun}: layer {layer} at the peak of step {sidetraced}"),
     Rule("deltas", "delta", "{run}: difference of layer {layer} to {b}"),
-    Rule("waterfall", "peak:(?P<side>[AB])", "{siderun}: bytes in use at the peak of step {sidestep}"),
+    Rule("waterfall", "peak:(?P<side>[AB])", SIDE_PEAK),
     Rule("waterfall", "others", "{run}: differences below 1 % to {b}"),
     Rule("waterfall", GROUP, "{run}: difference of {c} to {b}"),
     # What if: measured and predicted.
@@ -170,19 +159,8 @@ RULES = (
     # The four answers.
     Rule("answers", "fits:peak_bytes", "{run}: bytes in use at the peak of step {evidence}", "measured peak"),
     Rule("answers", "fits:headroom_bytes", "{run}: headroom at step {evidence}", "headroom"),
-    Rule("answers", r"\w+:capacity_bytes", "{run}: capacity", "capacity"),
-    Rule(
-        "answers",
-        "failed:(?P<p>requested_bytes|in_use_bytes|free_bytes|largest_free_bytes|pool_bytes)",
-        FAILURE,
-        "{poolword}",
-    ),
-    Rule(
-        "answers",
-        "fragmented:(?P<p>free_bytes|largest_free_bytes|pool_bytes)",
-        "{run}: {name} {evidencepool}",
-        "{poolword}",
-    ),
+    Rule("answers", f"failed:{ASKED}", FAILURE, "{poolword}"),
+    Rule("answers", f"fragmented:{ASKED}", "{run}: {name} {evidencepool}", "{poolword}"),
     Rule("answers", "changed:peak_before_bytes", "{run}: bytes in use at the peak of step {before}"),
     Rule("answers", "changed:peak_after_bytes", "{run}: bytes in use at the peak of step {after}"),
     Rule("answers", r"(?P<n>growing:\w+|changed:\w+)", "{run}: {n}"),
@@ -204,20 +182,7 @@ POOL_NAMES = {
 }
 """Name and label of each figure of the pool, under all names that it has in data."""
 
-SAID_FACTS = {
-    *(
-        "layer",
-        "category",
-        "operation",
-        "Python line",
-        "shape",
-        "size",
-        "lifetime",
-        "address",
-        "live at peak",
-        "held by",
-    )
-}
+SAID_FACTS = "layer|category|operation|Python line|shape|size|lifetime|address|live at peak|held by"
 """Facts on a tensor that are no sizes, or the formula of one."""
 SAID_FIGURES = {"method", "reproduced", "recorded", "demand_bytes", "recorded_peak_bytes", "extra_time"}
 """Parts of a prediction that are no single figure."""
@@ -277,12 +242,8 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
         failed = record["status"] == "failed" or "requested_bytes" in record["figures"]
         prefix = "failed" if failed and record["answer"] in ("fits", "fragmented") else record["answer"]
         for line, (name, value) in zip(lines, json.loads(record["figures"]).items(), strict=False):
-            yield (
-                place,
-                f"{record['answer'] if name == 'capacity_bytes' else prefix}:{name}",
-                value,
-                line.rpartition(": ")[0],
-            )
+            whose = record["answer"] if name == "capacity_bytes" else prefix
+            yield place, f"{whose}:{name}", value, line.rpartition(": ")[0]
     elif "from" in record:
         sides = ("measured", "predicted") if place == "predicted" else ("A", "B")
         for side, value in zip(sides, (record["from"], record["to"]), strict=True):
@@ -295,7 +256,7 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
         yield place, "parameters", _number(record["parameters"]), ""
     elif "fact" in record:
         sizes = re.search(r"([\d,]+) B", record["shown"])
-        if record["fact"] not in SAID_FACTS:
+        if not re.fullmatch(SAID_FACTS, record["fact"]):
             yield place, record["fact"], int(sizes[1].replace(",", "")) if sizes else None, label
     elif "value" in record:
         if figure not in SAID_FIGURES:
@@ -335,9 +296,8 @@ def page_sightings(
             found = classify(place, name, {**scope, "layer": layer})
             here = f"{where}, {place}"
             if found is None:
-                faults.append(
-                    f"{here}: no quantity for {name!r} ({record['shown'][:40]!r}, {record.get('tip', '')[:60]!r})"
-                )
+                tip = record.get("tip", "")[:60]
+                faults.append(f"{here}: no quantity for {name!r} ({record['shown'][:40]!r}, {tip!r})")
                 continue
             quantity, wanted = found
             if wanted is not None and label and label != wanted:
@@ -354,9 +314,7 @@ def derived(seen: Iterable[Sighting]) -> Iterator[Sighting]:
         run, _, quantity = one.quantity.partition(": ")
         if quantity.startswith("measured rounding ") and one.value is not None:
             yield dataclasses.replace(one, quantity=f"{run}: {quantity.removeprefix('measured ')}")
-        if found := re.fullmatch(
-            r"(weights of layer [^(].*|weights of layer \(all\)) at the peak of step \d+", quantity
-        ):
+        if found := re.fullmatch(r"(weights of layer (?:[^(].*|\(all\))) at the peak of step \d+", quantity):
             yield dataclasses.replace(one, quantity=f"{run}: {found[1]}")
         if found := re.fullmatch(r"layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
             yield dataclasses.replace(one, quantity=f"{run}: {found[1]} layers{found[2]}")
@@ -388,10 +346,8 @@ def contradictions(seen: Iterable[Sighting]) -> list[str]:
     found = []
     for quantity, all_of_it in by_quantity.items():
         exact = {one.value for one in all_of_it if not isinstance(one.value, str)}
-        wrong = [
-            one for one in all_of_it if isinstance(one.value, str) and not any(fits(one.value, each) for each in exact)
-        ]
-        if len(exact) > 1 or (exact and wrong):
+        rounded = {one.value for one in all_of_it if isinstance(one.value, str)}
+        if len(exact) > 1 or (exact and not all(any(fits(text, each) for each in exact) for text in rounded)):
             values = sorted({f"{one.value} ({one.where})" for one in all_of_it})
             found.append(f"{quantity}: {'; '.join(values)}")
     return found

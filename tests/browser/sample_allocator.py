@@ -17,24 +17,12 @@ NO_MAP_STEP = 200
 """The traced step whose trace holds no map."""
 MANY_CHUNKS = 50_000
 DEATH_STEP = 150
+FREED = -1
+"""In place of the requested bytes of a free chunk, while a map is made."""
 
 
-@dataclasses.dataclass
-class _Chunks:
-    bytes: list[int] = dataclasses.field(default_factory=list)
-    requested: list[int] = dataclasses.field(default_factory=list)
-    owner: list[int] = dataclasses.field(default_factory=list)
-    state: list[int] = dataclasses.field(default_factory=list)
-
-    def add(self, size: int, state: int, owner: int = -1, requested: int = MISSING) -> None:
-        if size:
-            self.bytes.append(size)
-            self.requested.append(requested)
-            self.state.append(state)
-            self.owner.append(owner)
-
-
-def _pieces(size: int, largest: int) -> list[int]:
+def pieces(size: int, largest: int) -> list[int]:
+    """Sizes of the chunks of something so large."""
     whole, rest = divmod(size, largest)
     return [largest] * whole + ([rest] if rest else [])
 
@@ -49,32 +37,25 @@ def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> Memo
     used = []
     for index, row in enumerate(owned):
         known = row.category != "unattributed"
-        pieces = [
-            (size, index if known else -1, size if known else MISSING) for size in _pieces(row.bytes, largest_chunk)
+        parts = [
+            (size, index if known else -1, size if known else MISSING) for size in pieces(row.bytes, largest_chunk)
         ]
-        last, owner, requested = pieces[-1]
-        used += [*pieces[:-1], (last, owner, requested - (row.rounding_bytes or 0))]
+        last, owner, requested = parts[-1]
+        used += [*parts[:-1], (last, owner, requested - (row.rounding_bytes or 0))]
     hole = rest // (len(used) // 2 + 1) // 256 * 256
-    chunks = _Chunks()
-    for place, (size, owner, requested) in enumerate(used):
-        chunks.add(size, IN_USE, owner, requested)
-        if place % 4 >= 2 and rest > hole:
-            chunks.add(hole, FREE)
+    chunks = []
+    for place, one in enumerate(used):
+        chunks.append(one)
+        if place % 4 >= 2 and rest > hole > 0:
+            chunks.append((hole, -1, FREED))
             rest -= hole
-    # What is left of the holes lies before the largest block, a chunk between them.
-    middle = len(chunks.bytes) // 2
-    chunks.add(rest, FREE)
-    chunks.bytes.insert(middle, largest)
-    chunks.requested.insert(middle, MISSING)
-    chunks.state.insert(middle, FREE)
-    chunks.owner.insert(middle, -1)
+    # What is left of the holes lies behind the largest block, chunks between them.
+    middle = len(chunks) // 2
+    chunks += [(rest, -1, FREED)] if rest else []
+    chunks.insert(middle, (largest, -1, FREED))
     owners = tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in owned)
-    return _map(plan, step, chunks, middle, owners)
-
-
-def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[ChunkOwner, ...]) -> MemoryMap:
-    size, state = np.array(chunks.bytes, np.int64), np.array(chunks.state, np.int64)
-    owner = np.array(chunks.owner, np.int64)
+    size, owner, requests = np.array(chunks, np.int64).T
+    state = np.where(requests == FREED, FREE, IN_USE)
     region = (np.arange(len(size)) > middle).astype(np.int64)
     address = BASE + np.concatenate([[0], np.cumsum(size)[:-1]]) + (region << 33)
     ends = [int(size[region == each].sum()) for each in (0, 1)]
@@ -88,7 +69,7 @@ def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[Chun
         wall_time=sample_runs.wall_time(plan, step),
         address=address,
         bytes=size,
-        requested_bytes=np.array(chunks.requested, np.int64),
+        requested_bytes=np.where(requests == FREED, MISSING, requests),
         state=state,
         owner=owner,
         source=np.where(seen, np.where(stays, 1, 3), 0),

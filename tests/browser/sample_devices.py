@@ -3,11 +3,8 @@
 import dataclasses
 import pathlib
 
-import numpy as np
-from sample_runs import ALL_TRAINABLE, MIB, STARTED, Plan, samples_of, snapshot_at, table_at
+from sample_runs import ALL_TRAINABLE, MIB, Plan, samples_of, snapshot_at, table_at
 
-from tb_memplugin.analysis import summarize_session
-from tb_memplugin.schema import MISSING, DeviceSamples, Samples
 from tb_memplugin.storage.write import RunWriter
 
 STEPS = {"worker_0": 120, "worker_1": 80}
@@ -49,26 +46,4 @@ def write_devices(directory: pathlib.Path) -> None:
                 writer.snapshot(snapshot_at(plan, step))
         if worker == ENDED:
             writer.end()
-        writer.close()
-
-
-MANY_WORKERS, MANY_DEVICES = 64, 8
-
-
-def write_many(directory: pathlib.Path, steps: int = 12) -> None:
-    """A run of many workers with several devices each: each has a figure of its own."""
-    step = np.arange(steps)
-    missing = np.full(steps, MISSING)
-    for worker in range(MANY_WORKERS):
-        figures = {}
-        for device in range(MANY_DEVICES):
-            peak = 1024 * MIB + 256 * (97 * worker + 11 * device + step)
-            capacity = np.full(steps, CAPACITY_BYTES)
-            figures[f"GPU:{device}"] = DeviceSamples(
-                peak // 2, peak, capacity, missing, missing, missing, missing, missing
-            )
-        host = np.full(steps, 3 * 1024 * MIB)
-        writer = RunWriter(directory, worker=f"worker_{worker}", versions={}, summarize=summarize_session)
-        writer.samples(Samples(step, np.zeros_like(step), np.zeros_like(step), STARTED + step, host, figures))
-        writer.end()
         writer.close()

@@ -109,11 +109,6 @@ def table_at(plan: Plan, step: int) -> LayerTable:
     return LayerTable(began, STARTED + began, reason, layers, "Adam", 12, 16)
 
 
-def ledger_at(plan: Plan, step: int) -> tuple[LedgerRow, ...]:
-    """Who holds what at the step's peak."""
-    return split_rounding(allocated_at(plan, step))
-
-
 def allocated_at(plan: Plan, step: int) -> list[LedgerRow]:
     """The allocated bytes of each owner at the step's peak, rounding included, largest first."""
     rows = [
@@ -146,7 +141,7 @@ def allocated_at(plan: Plan, step: int) -> list[LedgerRow]:
 
 def pool_at(plan: Plan, step: int) -> int:
     """Bytes that the allocator has taken from the device."""
-    in_use = sum(row.bytes for row in ledger_at(plan, step))
+    in_use = sum(row.bytes for row in allocated_at(plan, step))
     return min(plan.capacity_bytes, 1 << (in_use + in_use // 8).bit_length())
 
 
@@ -154,17 +149,12 @@ def measured_at(plan: Plan, step: int) -> tuple[int, int]:
     """Pool and largest free chunk at the end of a training step, `MISSING` where they were not measured."""
     if not plan.measure_every or step % plan.measure_every:
         return MISSING, MISSING
-    pool = pool_at(plan, step)
-    return pool, (pool - in_use_at(plan, step)) * (90 - step % 41) // 100
-
-
-def in_use_at(plan: Plan, step: int) -> int:
-    """Allocated at the end of a training step."""
-    return peak_at(plan, step) * 4 // 10
+    pool, in_use = pool_at(plan, step), peak_at(plan, step) * 4 // 10
+    return pool, (pool - in_use) * (90 - step % 41) // 100
 
 
 def snapshot_at(plan: Plan, step: int) -> Snapshot:
-    ledger = ledger_at(plan, step)
+    ledger = split_rounding(allocated_at(plan, step))
     in_use = sum(row.bytes for row in ledger)
     pool = pool_at(plan, step)
     largest = (pool - in_use) * (70 - step % 31) // 100 // 256 * 256
@@ -215,7 +205,7 @@ def wall_time(plan: Plan, step: int) -> float:
 
 def peak_at(plan: Plan, step: int) -> int:
     """The measured peak: the ledger's sum, with the flutter that real steps have where nothing was traced."""
-    total = sum(row.bytes for row in ledger_at(plan, step))
+    total = sum(row.bytes for row in allocated_at(plan, step))
     if step in plan.traced:
         return total
     flutter = (step * 7919) % 13 - 6
@@ -231,32 +221,16 @@ def samples_of(plan: Plan) -> Samples:
             for batch in range(4):
                 peak = peak_at(plan, step) * 7 // 10 + 1024 * batch
                 rows.append((step, PHASES.index("validation"), epoch, wall_time(plan, step) + 1 + batch, peak))
-    peaks = np.array([row[4] for row in rows], np.int64)
-    missing = np.full(len(rows), MISSING, np.int64)
+    step, phase, epoch, wall, peaks = map(np.array, zip(*rows, strict=True))
     training = PHASES.index("train")
     measured = [measured_at(plan, step) if phase == training else (MISSING, MISSING) for step, phase, *_ in rows]
     pool, largest = np.array(measured, np.int64).T
-    return Samples(
-        step=np.array([row[0] for row in rows], np.int64),
-        phase=np.array([row[1] for row in rows], np.int64),
-        epoch=np.array([row[2] for row in rows], np.int64),
-        wall_time=np.array([row[3] for row in rows]),
-        host_resident_bytes=np.full(len(rows), 1400 * MIB, np.int64),
-        devices={
-            plan.device: DeviceSamples(
-                in_use_bytes=peaks * 4 // 10,
-                peak_bytes=peaks,
-                capacity_bytes=np.full(len(rows), plan.capacity_bytes, np.int64),
-                driver_process_bytes=missing,
-                driver_used_bytes=missing,
-                driver_total_bytes=missing,
-                pool_bytes=pool,
-                largest_free_bytes=largest,
-            )
-        },
-        # Read at every sixteenth row.
-        tf_data_bytes=np.where(np.arange(len(rows)) % 16 == 3, 48 * MIB, MISSING),
-    )
+    capacity, host = (np.full(len(rows), size) for size in (plan.capacity_bytes, 1400 * MIB))
+    missing = [np.full(len(rows), MISSING)] * 3  # the driver's figures
+    devices = {plan.device: DeviceSamples(peaks * 4 // 10, peaks, capacity, *missing, pool, largest)}
+    # Read at every sixteenth row.
+    of_data = np.where(np.arange(len(rows)) % 16 == 3, 48 * MIB, MISSING)
+    return Samples(step, phase, epoch, wall, host, devices, tf_data_bytes=of_data)
 
 
 def write_run(
@@ -273,21 +247,16 @@ def write_run(
         writer.memory_map(memory_map)
     for inside in timelines:
         writer.timeline(inside)
-    writer.flush()
     writer.close()
 
 
 def write_activations(directory: pathlib.Path, layers: int, steps: int) -> None:
     names = tuple(f"encoder/layer_{at:02d}/attention" for at in range(layers))
-    step = np.arange(0, 10 * steps, 10, dtype=np.int64)
-    base = np.array([(layers - at) * 3 * MIB for at in range(layers)], np.int64)
-    growth = 1 + (np.arange(steps) // 20)
+    step = np.arange(0, 10 * steps, 10)
+    growth = 1 + step[:, None] // 200
+    sizes = growth * 3 * MIB * np.arange(layers, 0, -1) + 512 * (step[:, None] % 70)
     writer = RunWriter(directory, producer="summary", versions={})
-    writer.activations(
-        LayerActivations(
-            step, STARTED + step.astype(float), names, growth[:, None] * base[None, :] + 512 * (step[:, None] % 70)
-        )
-    )
+    writer.activations(LayerActivations(step, STARTED + step.astype(float), names, sizes))
     writer.close()
 
 
@@ -298,11 +267,8 @@ def write_all(logdir: pathlib.Path) -> None:
     import sample_timelines as inside
 
     requests_cases.write_run(logdir / "requests")
-    write_run(
-        logdir / "all_trainable",
-        ALL_TRAINABLE,
-        timelines=[inside.timeline_of(ALL_TRAINABLE, step, planned=True) for step in ALL_TRAINABLE.traced],
-    )
+    planned = [inside.timeline_of(ALL_TRAINABLE, step, planned=True) for step in ALL_TRAINABLE.traced]
+    write_run(logdir / "all_trainable", ALL_TRAINABLE, timelines=planned)
     write_run(
         logdir / "frozen",
         FROZEN,
@@ -321,10 +287,5 @@ def write_all(logdir: pathlib.Path) -> None:
     write_activations(logdir / "activations_only", 20, 60)
 
 
-def main(arguments: Sequence[str]) -> None:
-    (logdir,) = arguments
-    write_all(pathlib.Path(logdir))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    write_all(pathlib.Path(sys.argv[1]))

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import numpy.typing as npt
 import sample_runs
+from sample_allocator import pieces
 from sample_runs import MIB, Plan
 
 from tb_memplugin.schema import MISSING, Band, ChunkOwner, CompiledSpan, Timeline
@@ -17,11 +18,6 @@ STAYS = ("weights", "optimizer_state", "other_state", "held_tensors", "unattribu
 LARGEST_PIECE = 4 * MIB
 
 
-def _pieces(size: int) -> list[int]:
-    whole, rest = divmod(size, LARGEST_PIECE)
-    return [LARGEST_PIECE] * whole + ([rest] if rest else [])
-
-
 def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
     """What moves comes piece after piece up to the peak, and goes in the same order; what stays is always there."""
     snapshot = sample_runs.snapshot_at(plan, step)
@@ -29,7 +25,7 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
     moving = []
     for owner, row in enumerate(ledger):
         if row.category not in STAYS:
-            moving += [(owner, size, 0) for size in _pieces(row.bytes)]
+            moving += [(owner, size, 0) for size in pieces(row.bytes, LARGEST_PIECE)]
             moving[-1] = (*moving[-1][:2], row.rounding_bytes or 0)
     peak = len(moving)
     moments = 2 * peak + 2

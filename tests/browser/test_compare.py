@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import harness
 import pytest
 import sample_runs
+from page_views import mostly_long, run_of
 from playwright.sync_api import FrameLocator, Page
 
 COLLISIONS = """
@@ -53,16 +54,9 @@ def download(page: Page, frame: FrameLocator, kind: str) -> pathlib.Path:
 
 
 PICTURES = {
-    "overview": {"PNG"},
     "layers": {"SVG"},
-    "frozen": {"PNG"},
-    "step": {"PNG", "SVG"},
-    "fragmentation": {"PNG"},
-    "oom": {"PNG", "SVG"},
-    "what-if": {"PNG", "SVG"},
-    "compare": {"PNG", "SVG"},
-    "layer": {"PNG"},
-    "activations": {"PNG"},
+    **{view: {"PNG"} for view in ("overview", "frozen", "fragmentation", "layer", "activations")},
+    **{view: {"PNG", "SVG"} for view in ("step", "oom", "what-if", "compare")},
 }
 
 
@@ -84,18 +78,11 @@ def outside(page: Page, drawing: str) -> list[str]:
 
 
 # Not `reads`: after about thirty downloads Chromium refuses a document those that no click started itself.
-@pytest.mark.parametrize(
-    "view",
-    [
-        view if view in ("overview", "compare", "step", "oom") else pytest.param(view, marks=pytest.mark.long)
-        for view in PICTURES
-    ],
-)
+@pytest.mark.parametrize("view", mostly_long(PICTURES, ("overview", "compare", "step", "oom")))
 def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
-    run = {"oom": "died_capacity", "activations": "activations_only", "what-if": "requests"}.get(view, "frozen")
     other = {"other": "all_trainable"} if view == "compare" else {}
-    place = urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1", **other})
-    frame = harness.open_tab(page, address, place)
+    place = {"view": view, "run": run_of(view, "died_capacity"), "layer": "vgg/block5_conv1", **other}
+    frame = harness.open_tab(page, address, urlencode(place))
     lines = download(page, frame, "CSV").read_text().splitlines()
     assert len(lines) > 5
     assert len(json.loads(download(page, frame, "JSON").read_text())) == len(lines) - 1

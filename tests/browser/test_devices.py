@@ -8,12 +8,13 @@ import harness
 import pytest
 import sample_devices
 import sample_runs
-from cluster_cases import Fault, write_cluster
+from cluster_cases import Fault, name_of, write_cluster
 from first_screen import cut_off
 from logdirs import address_of_logdir
 from playwright.sync_api import FrameLocator, Page, expect
 
 CLUSTER_WORKERS = 70
+MANY_WORKERS, MANY_DEVICES = 64, 8
 CLUSTER_FAULTS = [Fault(9, 1, mib=3000), Fault(20, stops=100), Fault(33, leak_mib=900)]
 ROW = "tr[data-device='{}']"
 ALL_ROWS = "rows => rows.map(row => row.dataset.device)"
@@ -34,7 +35,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     sample_devices.write_devices(directory / "devices")
     sample_runs.write_run(directory / "frozen", sample_runs.FROZEN)
     sample_runs.write_activations(directory / "activations_only", 3, 20)
-    sample_devices.write_many(directory / "many")
+    write_cluster(directory / "many", MANY_WORKERS, MANY_DEVICES, 12, [])
     write_cluster(directory / "cluster", CLUSTER_WORKERS, 2, 200, CLUSTER_FAULTS, flush_steps=20)
     return directory
 
@@ -54,11 +55,9 @@ def rows(frame: FrameLocator) -> list[str]:
 def test_of_many_devices_only_those_in_sight_are_in_the_document(fresh_page: Page, address: str) -> None:
     page = fresh_page
     page.add_init_script(COUNT_ROWS)
-    frame = opened(page, address, "many", device="worker_0/GPU:0")
-    count = sample_devices.MANY_WORKERS * sample_devices.MANY_DEVICES
-    expect(frame.get_by_test_id("devices")).to_have_attribute(
-        "aria-rowcount", str(1 + count + sample_devices.MANY_WORKERS)
-    )
+    frame = opened(page, address, "many", device=f"{name_of(0)}/GPU:0")
+    count = MANY_WORKERS * MANY_DEVICES
+    expect(frame.get_by_test_id("devices")).to_have_attribute("aria-rowcount", str(1 + count + MANY_WORKERS))
     shown = rows(frame)
     assert 8 < len(shown) < 40
     # The height was measured before the first frame: no row was made and thrown away again.
@@ -67,7 +66,7 @@ def test_of_many_devices_only_those_in_sight_are_in_the_document(fresh_page: Pag
     region.focus()
     page.keyboard.press("End")
     harness.idle(frame)
-    last = f"worker_{sample_devices.MANY_WORKERS - 1}/GPU:{sample_devices.MANY_DEVICES - 1}"
+    last = f"{name_of(MANY_WORKERS - 1)}/GPU:{MANY_DEVICES - 1}"
     expect(frame.locator(ROW.format(last))).to_be_in_viewport()
     expect(frame.locator(ROW.format(last))).to_have_attribute("aria-current", "true")
     assert len(rows(frame)) < 40

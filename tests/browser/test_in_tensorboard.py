@@ -3,14 +3,13 @@
 import itertools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 import harness
 import pytest
-from page_views import OF_STEPS
-from playwright.sync_api import Browser, FrameLocator, Locator, Page, Response, expect
+from page_views import OF_STEPS, run_of
+from playwright.sync_api import Browser, FrameLocator, Page, Response, expect
 from test_staying import boxes
 
 WIDTHS = {900: 800, 1080: 800, 1180: 800, 1400: 900, 1440: 900, 1920: 1080, 2560: 1440}
@@ -79,8 +78,7 @@ def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(page: P
 def test_reload_moves_nothing_in_any_view(page: Page, tensorboard: str) -> None:
     reload = page.get_by_role("button", name="Reload").or_(page.locator("[mattooltip*=eload], app-header-reload"))
     for view in OF_STEPS:
-        run = {"oom": "died_capacity", "what-if": "requests"}.get(view, "frozen")
-        place = {"view": view, "run": run, "layer": "vgg/block5_conv1"}
+        place = {"view": view, "run": run_of(view, "died_capacity"), "layer": "vgg/block5_conv1"}
         frame = harness.open_tab(page, tensorboard, urlencode(place))
         expect(frame.locator("body")).to_be_visible()
         harness.settled(frame)
@@ -111,24 +109,17 @@ def view_of(frame: FrameLocator | Page) -> str:
 def test_back_undoes_every_change_of_the_view(page, request, server, place) -> None:
     frame: Any = harness.open_tab(page, request.getfixturevalue(server), urlencode(place))
 
-    def button(name: str) -> Locator:
-        found: Locator = frame.get_by_role("button", name=name, exact=True)
-        return found
+    ways = "Layers|3|Step|1|Frozen weights take|Overview|(a layer)|← All layers|Overview|Largest layers|Fragmentation|1"
 
-    ways: list[Callable[[], None]] = [
-        lambda: button("Layers").click(),
-        lambda: page.keyboard.press("3"),
-        lambda: button("Step").click(),
-        lambda: page.keyboard.press("1"),
-        lambda: frame.get_by_role("button", name="Frozen weights take").click(),
-        lambda: button("Overview").click(),
-        lambda: frame.locator(".owners .leads").first.click(),
-        lambda: button("← All layers").click(),
-        lambda: button("Overview").click(),
-        lambda: button("Largest layers").click(),
-        lambda: button("Fragmentation").click(),
-        lambda: page.keyboard.press("1"),
-    ]
+    def go(way: str) -> None:
+        """Press a key, or click on a layer or on the button that is called so."""
+        if way.isdigit():
+            page.keyboard.press(way)
+        elif way == "(a layer)":
+            frame.locator(".owners .leads").first.click()
+        else:
+            frame.get_by_role("button", name=way, exact=not way.endswith("take")).click()
+
     if not place:
         frame.get_by_role("button", name="frozen", exact=False).first.click()
         harness.idle(frame)
@@ -137,8 +128,8 @@ def test_back_undoes_every_change_of_the_view(page, request, server, place) -> N
         return view_of(frame), frame.locator(".layer-head").is_visible()
 
     views = [seen()]
-    for way in ways:
-        way()
+    for way in ways.split("|"):
+        go(way)
         harness.idle(frame)
         views.append(seen())
     assert all(one != other for one, other in itertools.pairwise(views))
@@ -214,13 +205,8 @@ def test_it_shows_what_the_tab_shows(page: Page, tensorboard: str, address: str)
     tab = harness.open_tab(page, tensorboard, "run=frozen")
     text, colours = tab.locator("body").inner_text(), run_colours(tab)
     assert "MiB" in text and len(set(colours)) > 1
-    failed: list[str] = []
-
-    def on_response(answer: Response) -> None:
-        if answer.status >= 400:
-            failed.append(answer.url)
-
-    page.on("response", on_response)
+    answers: list[Response] = []
+    page.on("response", answers.append)
     # WHEN the page is opened alone
     page.goto(f"{address}/#run=frozen")
     harness.idle(page)  # type: ignore[arg-type]
@@ -228,8 +214,8 @@ def test_it_shows_what_the_tab_shows(page: Page, tensorboard: str, address: str)
     assert page.locator("body").inner_text() == text
     assert run_colours(page) == colours
     assert page.title() == "Memory"
-    page.remove_listener("response", on_response)
-    assert failed == []
+    page.remove_listener("response", answers.append)
+    assert [answer.url for answer in answers if answer.status >= 400] == []
 
 
 def run_colours(frame: Page | FrameLocator) -> list[str]:

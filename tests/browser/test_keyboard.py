@@ -5,23 +5,10 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
+from page_views import VIEWS, mostly_long, run_of
 from playwright.sync_api import FrameLocator, Page, expect
 
 STOPS = """button, input, select, summary, a[href], [role='slider'], [tabindex='0']"""
-VIEWS = {
-    "overview": "frozen",
-    "layers": "frozen",
-    "layer": "frozen",
-    "frozen": "frozen",
-    "step": "frozen",
-    "fragmentation": "frozen",
-    "host": "frozen",
-    "devices": "frozen",
-    "oom": "died_fragmentation",
-    "what-if": "requests",
-    "compare": "frozen",
-    "activations": "activations_only",
-}
 MOST = 200
 """Presses of Tab before the test gives up."""
 
@@ -50,15 +37,9 @@ def active(frame: FrameLocator) -> Any:
 
 
 @pytest.mark.reads
-@pytest.mark.parametrize(
-    "view",
-    [
-        view if view in ("overview", "layers", "step", "oom") else pytest.param(view, marks=pytest.mark.long)
-        for view in VIEWS
-    ],
-)
+@pytest.mark.parametrize("view", mostly_long(VIEWS, ("overview", "layers", "step", "oom")))
 def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: str, view: str) -> None:
-    place = {"view": view, "run": VIEWS[view], "layer": "vgg/block5_conv1", "step": 3}
+    place = {"view": view, "run": run_of(view), "layer": "vgg/block5_conv1", "step": 3}
     frame = harness.open_tab(page, address, urlencode(place))
     wanted = numbered(frame)
     assert len(wanted) > 15

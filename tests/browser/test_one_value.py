@@ -10,46 +10,29 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from inspected_quantities import json_sightings, text_sightings
+from page_views import mostly_long
 from playwright.sync_api import FrameLocator, Page
 from quantities import COLLECT, Sighting, contradictions, derived, page_sightings
 
-STEPS = {
-    "frozen": 120,
-    "all_trainable": 120,
-    "died_fragmentation": 3,
-    "died_capacity": 3,
-    "growing": 120,
-    "requests": 0,
-    "activations_only": 0,
+RUNS = {  # the step at which all views are read, and how many quantities must be seen in two places at least
+    "frozen": (120, 290),
+    "all_trainable": (120, 290),
+    "died_fragmentation": (3, 250),
+    "died_capacity": (3, 250),
+    "growing": (120, 140),
+    "requests": (0, 150),
+    "activations_only": (0, 10),
 }
-"""Runs with the step at which all of their views are read: a fine-tuning, compiled steps, two failures, a leak,
-recorded requests, and activations that a script recorded."""
-LEAST_SHARED = {
-    "frozen": 290,
-    "all_trainable": 290,
-    "died_fragmentation": 250,
-    "died_capacity": 250,
-    "growing": 140,
-    "requests": 150,
-    "activations_only": 10,
-}
-"""Quantities that must be seen in two places at least."""
+STEPS, LEAST_SHARED = ({run: pair[at] for run, pair in RUNS.items()} for at in (0, 1))
 OF_EVERY_TRACED_STEP = ("frozen", "all_trainable")
 """Runs of which the views of every traced step are read as well."""
-OF_A_STEP = {
-    "overview": "Overview",
-    "layers": "Layers",
-    "frozen": "Frozen vs trainable",
-    "step": "Step",
-    "fragmentation": "Fragmentation",
-    "layer": "layer",
-}
+TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
+OF_A_STEP = {**{tab.split()[0].lower(): tab for tab in TABS[:5]}, "layer": "layer"}
 """These views, with the names of their tabs."""
 OTHER = {"frozen": "all_trainable", "out_of_memory": "finished"}
 LAYER = {"requests": "net/conv2", "out_of_memory": "encoder/block1_attention"}
 RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs"
 """Recorded runs; `out_of_memory` ran out of memory for real, in a traced step."""
-TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
 UNFOLD = """body => {
   for (const button of body.querySelectorAll(".folded-rows button[aria-expanded='false']")) button.click();
 }"""
@@ -154,6 +137,8 @@ class Reader:
 
 
 def read_tabs(reader: Reader, frame: FrameLocator) -> None:
+    """The page of a layer, which is open, and every tab."""
+    reader.read(frame, "layer")
     for tab in TABS:
         button = frame.locator("button.tab", has_text=tab)
         if button.count() == 0:
@@ -170,7 +155,6 @@ def read_tabs(reader: Reader, frame: FrameLocator) -> None:
 
 def read_page(reader: Reader, page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, reader.place(view="layer", layer=reader.layer))
-    reader.read(frame, "layer")
     read_tabs(reader, frame)
     # AND the evidence of each answer
     for answer in ("fits", "fragmented", "changed"):
@@ -190,9 +174,7 @@ def read_traced_steps(reader: Reader, page: Page, address: str, inspected: dict[
 
 
 def read_report(reader: Reader, page: Page, report: str) -> None:
-    frame = harness.open_alone(page, f"{report}#{reader.place(view='layer', layer=reader.layer)}")
-    reader.read(frame, "layer")
-    read_tabs(reader, frame)
+    read_tabs(reader, harness.open_alone(page, f"{report}#{reader.place(view='layer', layer=reader.layer)}"))
 
 
 def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
@@ -204,14 +186,7 @@ def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
     return {quantity: found for quantity, found in places.items() if len(found) > 1}
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        run if run in ("frozen", "died_capacity") else pytest.param(run, marks=pytest.mark.long)
-        for run in STEPS
-        if run != "activations_only"
-    ],
-)
+@pytest.mark.parametrize("run", mostly_long(list(STEPS)[:-1], ("frozen", "died_capacity")))
 def test_a_quantity_has_one_value_and_one_name(page, address, report, inspected, inspected_sightings, run) -> None:
     readers = [Reader(run, inspected, where) for where in ("tab", "report")]
     read_page(readers[0], page, address)

@@ -7,7 +7,7 @@ import harness
 import pytest
 import sample_runs
 from first_screen import cut_off
-from page_views import VIEWS
+from page_views import VIEWS, run_of
 from playwright.sync_api import FrameLocator, Page, expect
 
 
@@ -25,8 +25,7 @@ def test_hostile_names_are_text(page: Page, address: str) -> None:
 )
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    runs = {"activations": "activations_only", "oom": "died_fragmentation", "what-if": "requests"}
-    places = [(view, runs.get(view, "frozen")) for view in VIEWS]
+    places = [(view, run_of(view)) for view in VIEWS]
     hostile = [(view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "step", "compare")]
     for view, run in [*places, *hostile]:
         place = {"view": view, "run": run, "layer": "vgg/block5_conv1", "batch_size": 32}

@@ -10,6 +10,7 @@ import harness
 import numpy as np
 import pytest
 import sample_runs
+from page_views import run_of
 from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.schema import take_rows
@@ -97,8 +98,8 @@ POINTED = ("overview", "frozen", "layer", "step", "fragmentation", "devices", "o
 )
 def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 2400})
-    run = {"oom": "died_fragmentation", "what-if": "requests"}.get(view, "frozen")
-    frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
+    place = {"view": view, "run": run_of(view), "layer": "vgg/block5_conv1"}
+    frame = harness.open_tab(page, address, urlencode(place))
     frame.locator("body").evaluate(WIDE_LETTERS)
     harness.idle(frame)
     before = frame.locator("body").evaluate(EVERY_BOX)
@@ -146,9 +147,7 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page, lives, liv
     frame = harness.open_tab(page, live_address, urlencode(place))
     slider = frame.get_by_role("slider")
     expect(slider).to_have_attribute("aria-valuemax", "40")
-    frame.locator("main").evaluate(
-        "main => { (document.scrollingElement ?? main).scrollTop = 120; main.scrollTop = 120; }"
-    )
+    frame.locator("main").evaluate("main => { document.scrollingElement.scrollTop = main.scrollTop = 120; }")
     row = frame.locator("tr[data-figure='workspace']")
     row.focus()
     before = boxes(frame), harness.place(page)
