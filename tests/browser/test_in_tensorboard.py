@@ -206,7 +206,11 @@ def test_it_shows_what_the_tab_shows(page: Page, tensorboard: str, address: str)
     text, colours = tab.locator("body").inner_text(), run_colours(tab)
     assert "MiB" in text and len(set(colours)) > 1
     answers: list[Response] = []
-    page.on("response", answers.append)
+
+    def noted(answer: Response) -> None:
+        answers.append(answer)
+
+    page.on("response", noted)
     # WHEN the page is opened alone
     page.goto(f"{address}/#run=frozen")
     harness.idle(page)  # type: ignore[arg-type]
@@ -214,7 +218,7 @@ def test_it_shows_what_the_tab_shows(page: Page, tensorboard: str, address: str)
     assert page.locator("body").inner_text() == text
     assert run_colours(page) == colours
     assert page.title() == "Memory"
-    page.remove_listener("response", answers.append)
+    page.remove_listener("response", noted)
     assert [answer.url for answer in answers if answer.status >= 400] == []
 
 

@@ -176,8 +176,8 @@ def test_help_has_examples_that_can_be_parsed_and_exit_codes(command, capsys, mo
         arguments = shlex.split(line)
         assert arguments[0] == "tb-memplugin" and arguments[1] in (command or COMMANDS)
         parser_for(arguments).parse_args(arguments[1:])
-    # AND the sentences are wrapped
-    assert all(len(line) <= 60 for line in text.splitlines() if line[:1].isupper())
+    # AND the sentences are wrapped, but for those of the command that reads its arguments itself
+    assert command == ("run",) or all(len(line) <= 60 for line in text.splitlines() if line[:1].isupper())
     codes = text[text.index("\nexit codes:\n") :].split("\n")[2:]
     expected = {
         ("check",): ["0", "1", "2"],
