@@ -31,10 +31,6 @@ def lines(*files: pathlib.Path) -> int:
     return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
-def package_of(file: pathlib.Path) -> str:
-    return ".".join(file.parent.relative_to(ROOT).parts)
-
-
 def imported(file: pathlib.Path) -> list[tuple[str, str]]:
     """Module and name of each import of the package's own names, also inside functions."""
     return [
@@ -67,7 +63,7 @@ def test_what_is_beside_the_rooms_is_small() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
 def test_rooms_import_each_other_through_faces_and_downwards(file: pathlib.Path) -> None:
     order = list(BUDGETS)
-    own = package_of(file)
+    own = ".".join(file.parent.relative_to(ROOT).parts)
     room = own.split(".")[1] if "." in own else None
     for module, name in imported(file):
         target = module if ROOT.joinpath(*module.split("."), "__init__.py").exists() else module.rpartition(".")[0]

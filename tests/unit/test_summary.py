@@ -63,13 +63,10 @@ def test_without_any_step_it_says_what_to_do(run: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, [("a", 1)], None, "a"])
-def test_activations_are_a_mapping_with_a_layer(run: Any, given: Any) -> None:
+def test_activations_are_a_mapping_of_layers_to_bytes(run: Any, given: Any) -> None:
     with pytest.raises(RecordingError, match="bytes_by_layer must map layer paths to bytes") as raised:
         summary.layer_activations(given, step=1)
     assert f"Received: {given!r}" in str(raised.value)
-
-
-def test_a_wrong_number_of_bytes_is_named_with_its_layer(run: Any) -> None:
     with pytest.raises(RecordingError, match="bytes of layer 'net/conv'"):
         summary.layer_activations({"net/conv": -1}, step=1)
 

@@ -238,17 +238,13 @@ def test_varying_batch_sizes_are_no_change(seed: int) -> None:
     assert said(run_of(snapshots, peaks=values)) == []
 
 
-def of_size(step: int, size: int | None, activations: int = 100 * MIB) -> Snapshot:
-    return dataclasses.replace(make_snapshot(step, activations=activations), batch_size=size)
-
-
 def steps_of(sizes: dict[int, int | None], ends: tuple[int, ...] = (), last: int = 40) -> list[int]:
     """The comparable steps of traced steps with these batch sizes, in epochs that end at some steps."""
     first, parts = 0, []
     for epoch, end in enumerate((*ends, last)):
         parts.append(make_samples(range(first, end + 1), [200 * MIB] * (end + 1 - first), epoch=epoch))
         first = end + 1
-    run = make_run(join_samples(parts)[0], snapshots=tuple(of_size(step, size) for step, size in sizes.items()))
+    run = make_run(join_samples(parts)[0], snapshots=tuple(traced(step, size=size) for step, size in sizes.items()))
     return [snapshot.step for snapshot in comparable_steps(run, DEVICE, "train")]
 
 

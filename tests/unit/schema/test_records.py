@@ -92,30 +92,15 @@ def test_the_kind_of_a_device_does_not_depend_on_how_its_name_is_spelled(prefix:
     assert is_cpu(f"{prefix}CPU:0") and not is_gpu(f"{prefix}CPU:0")
 
 
-def normalization(channels: int, variables: int, trainable: int = 0) -> Layer:
-    """A batch normalization with this many variables of four bytes a channel."""
-    size = 4 * channels
-    return Layer(
-        path="net/bn",
-        type="BatchNormalization",
-        trainable=False,
-        parameters=variables * channels,
-        weight_bytes=variables * size,
-        trainable_weight_bytes=trainable * size,
-        optimizer_bytes=0,
-        output_shape=(-1, 8, channels),
-        output_dtype="float32",
-        output_bytes=None,
-    )
-
-
 @pytest.mark.parametrize("channels", [1, 2, 64])
 @pytest.mark.parametrize(("variables", "trainable"), [(2, 0), (3, 0), (4, 0), (4, 1)])
 def test_neither_mean_and_variance_nor_what_is_trained_already_is_unfrozen(
     channels: int, variables: int, trainable: int
 ) -> None:
-    made = normalization(channels, variables, trainable)
-    assert unfreezing_bytes(made) == (variables - 2 - trainable) * 4 * channels
+    size = 4 * channels
+    sizes = (variables * channels, variables * size, trainable * size, 0)
+    made = Layer("net/bn", "BatchNormalization", False, *sizes, (-1, 8, channels), "float32", None)
+    assert unfreezing_bytes(made) == (variables - 2 - trainable) * size
 
 
 @pytest.mark.parametrize(

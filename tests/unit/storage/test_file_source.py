@@ -86,18 +86,6 @@ def test_only_what_grew_is_read_again(tmp_path: pathlib.Path, monkeypatch: pytes
     writer.close()
 
 
-def test_a_record_that_was_half_written_is_read_when_it_is_whole(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "exp")
-    (path,) = event_files(tmp_path)
-    whole, source, counts = path.read_bytes(), FileSource(tmp_path), []
-    for content in (whole[:-10], whole):
-        path.write_bytes(content)
-        counts.append(frames(source))
-        damage = source.damage()
-        assert damage == {} if content == whole else "ends inside a record" in damage["exp/memory"][0]
-    assert counts[1] == counts[0] + 1
-
-
 def test_a_file_replaced_by_a_shorter_one_is_read_anew(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp")
     (path,) = event_files(tmp_path)
@@ -165,23 +153,20 @@ def age(path: pathlib.Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
-def test_a_record_that_is_being_written_is_no_damage(tmp_path: pathlib.Path) -> None:
+def test_a_record_that_is_being_written_is_no_damage_and_read_when_it_is_whole(tmp_path: pathlib.Path) -> None:
     # GIVEN a file that ends inside a record
     write_small_run(tmp_path / "exp")
     (path,) = event_files(tmp_path)
-    path.write_bytes(path.read_bytes()[:-10])
-
-    def damage(live: bool) -> str:
-        source = FileSource(tmp_path, live=live)
-        source.listing()
-        return str(source.damage())
-
-    # WHEN it was written a moment ago, a server waits
-    assert damage(live=True) == "{}"
-    # AND for a single look it is damage, as for a server later
-    assert "ends inside a record" in damage(live=False)
+    whole, single, server = path.read_bytes(), FileSource(tmp_path), FileSource(tmp_path, live=True)
+    path.write_bytes(whole[:-10])
+    before, _ = frames(single), frames(server)
+    # WHEN it was written a moment ago THEN a server waits, and for a single look it is damage, as for a server later
+    assert server.damage() == {} and "ends inside a record" in single.damage()["exp/memory"][0]
     age(path, 60)
-    assert damage(live=True) == damage(live=False)
+    later = FileSource(tmp_path, live=True)
+    assert frames(later) == before and later.damage() == single.damage()
+    path.write_bytes(whole)
+    assert frames(single) == before + 1 and single.damage() == {}
 
 
 def test_the_end_of_a_file_whose_writer_lives_is_no_damage(tmp_path: pathlib.Path) -> None:
@@ -356,9 +341,10 @@ def test_a_listing_that_fails_is_a_source_error(error: Exception, raised: type[E
         source(mock.Mock(**{"list_tensors.side_effect": error})).listing()
 
 
-def test_responses_and_fields_of_none_are_empty() -> None:
+def test_responses_of_none_are_empty_and_tags_that_vanished_are_left_out() -> None:
     empty = source(mock.Mock(**{"list_tensors.return_value": None, "read_tensors.return_value": None}))
     assert empty.listing() == {} and list(empty.read({"r": ["meta/s/0"]})) == []
+    assert list(source(Provider({"r": {}})).read({"r": ["meta/s/0"], "gone": ["meta/s/1"]})) == []
 
 
 @pytest.mark.parametrize("odd", [3.5, [b"x"] * 400_000], ids=["a number", "many strings"])
@@ -366,7 +352,3 @@ def test_values_other_than_one_string_are_reported_and_left_out(odd: Any) -> Non
     (content,) = source(Provider({"r": {"meta/s/0": [b"frame", odd]}})).read({"r": ["meta/s/0"]})
     assert [frame.data for frame in content.frames] == [b"frame"]
     assert content.damage == ("1 events of the tag do not hold one string",)
-
-
-def test_tags_that_vanished_are_left_out() -> None:
-    assert list(source(Provider({"r": {}})).read({"r": ["meta/s/0"], "gone": ["meta/s/1"]})) == []

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,10 +100,10 @@ def logdir(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def by_category(names: list[str], sizes: list[int]) -> dict[str, int]:
-    sums: dict[str, int] = {}
+    sums: Counter[str] = Counter()
     for name, size in zip(names, sizes, strict=True):
-        sums[name] = sums.get(name, 0) + int(size)
-    return {name: size for name, size in sums.items() if size}
+        sums[name] += int(size)
+    return dict(+sums)
 
 
 def test_every_route_has_the_ledger_of_the_failure(logdir: pathlib.Path) -> None:
