@@ -38,9 +38,9 @@ from tb_memplugin.schema import (
     TensorShape,
     Timeline,
 )
+from tb_memplugin.storage import PEAK, SAMPLES, Piece, Stream, join_with_peaks
 from tb_memplugin.storage.frames import Tag, frame_summary
-from tb_memplugin.storage.read import PEAK, SAMPLES, Piece, Stream, join_with_peaks
-from tb_memplugin.storage.read.samples import SamplesPart
+from tb_memplugin.storage.samples import SamplesPart
 from tb_memplugin.storage.sessions import session_from_pieces
 from tb_memplugin.storage.write import RunWriter
 

@@ -3,9 +3,9 @@
 import os
 
 from tb_memplugin.schema import WorkerSummary
+from tb_memplugin.storage import decode_tag
 from tb_memplugin.storage.files import FileSource, Room
 from tb_memplugin.storage.frames import parse_tag, run_name
-from tb_memplugin.storage.read import decode_tag
 
 
 def rollups_of(logdir: str | os.PathLike[str], worker: str = "") -> list[tuple[str, int, WorkerSummary]]:

@@ -161,7 +161,7 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     if requests.mode == "xla" and _planned_again(run, requests, every) == 0:
         # XLA computes none of them again, and keeps their results for the backward pass.
         steps = (one for one in run.snapshots if _same_step(one, requests))
-        kept = sum(one.kept_for_backward(lambda layer: _is_inside(layer, every)) for one in steps)
+        kept = sum(row.bytes for one in steps for row in one.saved_for_backward if _is_inside(row.layer, every))
     if not anew and not kept:
         return
     paths = [layer.path for layer in (again if kept else anew)]

@@ -22,10 +22,9 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.progress import Progress
 from tb_memplugin.schema import MemoryMap, Snapshot, Timeline, clean, format_bytes, unknown_name, with_layers_of
 from tb_memplugin.server import COLUMNS_TYPE, DATA_ROUTES, Handlers, StaticFiles, data_body
-from tb_memplugin.storage import Reader, RunTags, no_records
+from tb_memplugin.storage import BASIC, MAPS, TIMELINES, Reader, RunTags, Stream, no_records
 from tb_memplugin.storage.files import FileSource, Listing, Source
 from tb_memplugin.storage.frames import run_name
-from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES, Stream
 from tb_memplugin.version import __version__
 
 FORMAT = 1

@@ -39,9 +39,18 @@ from tb_memplugin.schema import (
     unknown_name,
     with_layers_of,
 )
-from tb_memplugin.storage import LoadedRun, Reader, RunTags, no_records, of_worker, workers_of
+from tb_memplugin.storage import (
+    ALL,
+    BASIC,
+    REQUESTS,
+    LoadedRun,
+    Reader,
+    RunTags,
+    no_records,
+    of_worker,
+    workers_of,
+)
 from tb_memplugin.storage.files import FileSource
-from tb_memplugin.storage.read import ALL, BASIC, REQUESTS, Stream
 from tb_memplugin.storage.write import recordings
 
 
@@ -163,7 +172,7 @@ class Runs(Mapping[str, RecordedRun]):
         self._reader = Reader()
         self._all_attempts = all_attempts
         self._details = details
-        self._streams: frozenset[Stream] = frozenset(ALL) if details else BASIC
+        self._streams = frozenset(ALL) if details else BASIC
         self._advised: dict[tuple[str, str], tuple[Oom, ...]] = {}
         self._catalog = self._reader.catalog(self._source)
 
@@ -194,9 +203,7 @@ class Runs(Mapping[str, RecordedRun]):
         tags = self._tags(name)
         directories = workers_of(tags) or ("",)
         for directory in directories:
-            own = tags
-            if len(directories) > 1:
-                own = dataclasses.replace(of_worker(tags, directory), damage=tags.damage)
+            own = tags if len(directories) == 1 else dataclasses.replace(of_worker(tags, directory), damage=tags.damage)
             loaded = self._reader.load(self._source, own, streams, self._all_attempts)
             for worker, run in loaded.by_worker.items():
                 yield worker, dataclasses.replace(run, damage=loaded.run.damage)

@@ -41,11 +41,7 @@ _KINDS: Mapping[Any, Kind] = {int: "integer", bool: "flag", float: "time", tuple
 
 
 def _fields(record: type, names: str = "", **null: str) -> tuple[Column, ...]:
-    """Columns of fields of a record, by default all, with their types and meanings.
-
-    Args:
-        null: What NULL means, by column, if it is not ``unknown``.
-    """
+    """Columns of fields of a record, by default all; `null` says what NULL means in a column, if not ``unknown``."""
     hints, meaning = typing.get_type_hints(record), meanings(record)
     columns = []
     for name in names.split() or hints:

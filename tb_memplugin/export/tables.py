@@ -41,11 +41,10 @@ from tb_memplugin.schema import (
     unknown_name,
     values_of,
 )
-from tb_memplugin.storage import LoadedRun, Reader
+from tb_memplugin.storage import META, OOM, PEAK, SAMPLES, SNAPSHOTS, LoadedRun, Reader
 from tb_memplugin.storage.files import FileSource, SourceError
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.frames import run_name
-from tb_memplugin.storage.read import META, OOM, PEAK, SAMPLES, SNAPSHOTS
 from tb_memplugin.storage.write import recordings
 
 EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})  # the streams that the tables are made of

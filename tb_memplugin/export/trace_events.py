@@ -13,9 +13,8 @@ import numpy as np
 from tb_memplugin.analysis import device_order
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline, live_sums, some, unknown_name
-from tb_memplugin.storage import Reader
+from tb_memplugin.storage import META, TIMELINES, Reader
 from tb_memplugin.storage.files import FileSource
-from tb_memplugin.storage.read import META, TIMELINES
 from tb_memplugin.storage.write import recordings
 
 _STEP_TRACK = 1

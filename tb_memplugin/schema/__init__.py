@@ -7,34 +7,52 @@ general code. All other rooms build and read these records; this room calls none
 Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
 """
 
-from tb_memplugin.schema.basics import (
-    MAX_STEP,
-    MISSING,
-    PHASES,
-    Floats,
-    Integers,
-    Mode,
-    Phase,
-    as_json,
-    distinct,
-    is_cpu,
-    is_gpu,
-    last_known,
-    optional_column,
-    optional_values,
-    values_of,
+from tb_memplugin.schema.chunks import (
+    FREE,
+    GRADIENT_OPS,
+    IN_USE,
+    OWNER_SOURCES,
+    SCRATCH_POWER,
+    SQUARE_POWER,
+    UNKNOWN_POWER,
+    UNKNOWN_STATE,
+    Band,
+    BandName,
+    ChunkOwner,
+    CompiledSpan,
+    MemoryMap,
+    OwnerSource,
+    StepRequests,
+    Timeline,
+    live_sums,
+    owned,
 )
 from tb_memplugin.schema.fields import (
     MAX_ADDRESS,
     MAX_BYTES,
     MAX_ROWS,
+    MAX_STEP,
+    MISSING,
+    PHASES,
     Bounds,
     Field,
+    Floats,
+    Integers,
+    Mode,
+    Phase,
     Size,
+    as_json,
     column_names,
+    distinct,
     fields_of,
+    is_cpu,
+    is_gpu,
+    last_known,
     meanings,
+    optional_column,
+    optional_values,
     stored_fields,
+    values_of,
 )
 from tb_memplugin.schema.layers import (
     DTYPE_BYTES,
@@ -52,24 +70,6 @@ from tb_memplugin.schema.layers import (
     unfreezing_bytes,
     unused,
 )
-from tb_memplugin.schema.ledger import (
-    Group,
-    GroupBytes,
-    TracedPeak,
-    group_sums,
-    ledger_totals,
-    rounding_total,
-    split_rounding,
-)
-from tb_memplugin.schema.memory_map import (
-    FREE,
-    IN_USE,
-    OWNER_SOURCES,
-    UNKNOWN_STATE,
-    ChunkOwner,
-    MemoryMap,
-    OwnerSource,
-)
 from tb_memplugin.schema.oom import (
     FIX_KINDS,
     FailedDuring,
@@ -81,26 +81,22 @@ from tb_memplugin.schema.oom import (
     settled_ooms,
     with_failed_steps,
 )
-from tb_memplugin.schema.requests import (
-    GRADIENT_OPS,
-    SCRATCH_POWER,
-    SQUARE_POWER,
-    UNKNOWN_POWER,
-    StepRequests,
-    owned,
-)
 from tb_memplugin.schema.rows import all_columns, extreme_rows, join_rows, take_rows
 from tb_memplugin.schema.run import (
     NO_SAMPLES,
+    NO_STEPS,
     SAMPLE_COLUMNS,
     CounterKind,
     Counters,
     DeviceSamples,
+    DeviceSummary,
     LayerActivations,
     Run,
+    RunStatus,
     Samples,
     Session,
     SessionInfo,
+    WorkerSummary,
     full_device_name,
     measured_pools,
     one_row_a_step,
@@ -116,13 +112,20 @@ from tb_memplugin.schema.snapshot import (
     PERSISTENT,
     RESULTS,
     Category,
+    Group,
+    GroupBytes,
     HeldTensorGroup,
     LedgerRow,
     Pool,
     Replay,
     SavedRow,
     Snapshot,
+    TracedPeak,
+    group_sums,
+    ledger_totals,
     pool_of,
+    rounding_total,
+    split_rounding,
     stack_order,
 )
 from tb_memplugin.schema.text import (
@@ -153,7 +156,6 @@ from tb_memplugin.schema.text import (
     unknown_name,
     unrecorded_devices,
 )
-from tb_memplugin.schema.timeline import Band, BandName, CompiledSpan, Timeline, live_sums
 from tb_memplugin.schema.trace import (
     LAYER_PREFIX,
     LINE_MARK,
@@ -175,4 +177,3 @@ from tb_memplugin.schema.trace import (
     VariableFact,
     VariableRole,
 )
-from tb_memplugin.schema.worker_summary import NO_STEPS, DeviceSummary, RunStatus, WorkerSummary

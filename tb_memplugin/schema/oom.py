@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from tb_memplugin.schema.basics import PHASES, Floats, Integers, Phase
-from tb_memplugin.schema.fields import Name, NotStored, Size, Step, fields_of
-from tb_memplugin.schema.memory_map import MemoryMap
-from tb_memplugin.schema.snapshot import LedgerRow, Snapshot, failed_step
+from tb_memplugin.schema.chunks import MemoryMap
+from tb_memplugin.schema.fields import PHASES, Floats, Integers, Name, NotStored, Phase, Size, Step, fields_of
+from tb_memplugin.schema.snapshot import LedgerRow, SavedRow, Snapshot, pool_of, rounding_total
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
@@ -168,8 +168,23 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
     """
     failed: dict[Any, Snapshot] = {}
     for oom in sorted(ooms, key=lambda oom: oom.wall_time):
-        if oom.ledger and None not in (oom.step, oom.phase, oom.in_use_bytes):
-            names = [field.name for field in fields_of(Snapshot) if hasattr(oom, field.name)]
-            failed[oom.step, oom.phase, oom.device] = failed_step({name: getattr(oom, name) for name in names})
+        if not oom.ledger or None in (oom.step, oom.phase, oom.in_use_bytes):
+            continue
+        pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
+        saved: Counter[str | None] = Counter()
+        for row in oom.ledger:
+            if row.category == "activations":
+                saved[row.layer] += row.bytes
+        common: dict[str, Any] = {
+            field.name: getattr(oom, field.name) for field in fields_of(Snapshot) if hasattr(oom, field.name)
+        }
+        failed[oom.step, oom.phase, oom.device] = Snapshot(
+            **common,
+            mode=None,
+            fragmentation=None if pool is None else pool.fragmentation,
+            rounding_bytes=rounding_total(oom.ledger),
+            saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
+            at_failure=True,
+        )
     traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
     return (*traced, *failed.values())

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.schema.basics import MISSING, Integers
-from tb_memplugin.schema.fields import Field, fields_of
+from tb_memplugin.schema.fields import MISSING, Field, Integers, fields_of
 
 Record = TypeVar("Record")
 Rows: TypeAlias = slice | Sequence[int] | npt.NDArray[np.intp] | npt.NDArray[np.bool_]

@@ -1,21 +1,35 @@
-"""A run, its sessions, the samples of its steps, and the counters of its program."""
+"""A run, its sessions, the samples of its steps, the counters of its program, and the summary of one worker."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.schema.basics import MISSING, PHASES, Floats, Integers
-from tb_memplugin.schema.fields import MAX_LAYERS, Bounds, Matrix, MaybeSizes, Most, NotStored, Size, Sizes, Table
+from tb_memplugin.schema.chunks import MemoryMap, StepRequests, Timeline
+from tb_memplugin.schema.fields import (
+    MAX_LAYERS,
+    MISSING,
+    PHASES,
+    Bounds,
+    Floats,
+    Integers,
+    Matrix,
+    MaybeSizes,
+    Most,
+    Name,
+    NotStored,
+    Phase,
+    Size,
+    Sizes,
+    Step,
+    Table,
+)
 from tb_memplugin.schema.layers import LayerTable
-from tb_memplugin.schema.memory_map import MemoryMap
 from tb_memplugin.schema.oom import Oom
-from tb_memplugin.schema.requests import StepRequests
-from tb_memplugin.schema.snapshot import Snapshot
+from tb_memplugin.schema.snapshot import Snapshot, TracedPeak
 from tb_memplugin.schema.text import clean, counted
-from tb_memplugin.schema.timeline import Timeline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +112,9 @@ def one_row_a_step(steps: Integers, figures: DeviceSamples, rows: npt.NDArray[np
     return chosen
 
 
-_NONE = np.empty(0, np.int64)
-NO_SAMPLES = Samples(_NONE, _NONE, _NONE, np.empty(0, np.float64), _NONE, {})
+NO_STEPS: Integers = np.empty(0, np.int64)
+_NO_TIMES: Floats = np.empty(0, np.float64)
+NO_SAMPLES = Samples(NO_STEPS, NO_STEPS, NO_STEPS, _NO_TIMES, NO_STEPS, {})
 
 
 def measured_pools(figures: DeviceSamples) -> npt.NDArray[np.bool_]:
@@ -173,7 +188,7 @@ CounterKind: TypeAlias = Literal[
 """
 
 
-_ROWS = Table("counters", 4096)
+_COUNTED = Table("counters", 4096)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,12 +203,12 @@ class Counters:
         worker: Worker of the session in a merged run.
     """
 
-    step: Annotated[Sizes, _ROWS]
-    kind: Annotated[tuple[CounterKind, ...], _ROWS]
-    name: Annotated[tuple[str | None, ...], _ROWS]
-    count: Annotated[Sizes, _ROWS]
-    bytes: Annotated[MaybeSizes, _ROWS]
-    detail: Annotated[tuple[str | None, ...], _ROWS]
+    step: Annotated[Sizes, _COUNTED]
+    kind: Annotated[tuple[CounterKind, ...], _COUNTED]
+    name: Annotated[tuple[str | None, ...], _COUNTED]
+    count: Annotated[Sizes, _COUNTED]
+    bytes: Annotated[MaybeSizes, _COUNTED]
+    detail: Annotated[tuple[str | None, ...], _COUNTED]
     worker: Annotated[str, NotStored] = ""
 
     def __len__(self) -> int:
@@ -303,3 +318,72 @@ def with_layers_of(run: Run, by_worker: Mapping[str, Run], device: str | None) -
     if not workers:
         return run
     return dataclasses.replace(run, layer_tables=by_worker[max(workers, key=len)].layer_tables)
+
+
+RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
+RUN_STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSummary:
+    """One device of a worker in one phase.
+
+    Attributes:
+        peak_bytes, peak_step: The same as in the answer `fits`; see `fitting_peak`.
+        last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
+        ooms, snapshots: Numbers of failed allocations and of traced steps, in any phase.
+        traced: The traced steps of the phase, one of each step, ascending; of a stored summary the highest.
+        rows: Number of its steps in the phase; None in a stored summary.
+        step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
+            Empty in a summary without steps.
+    """
+
+    name: Name
+    phase: Phase
+    peak_bytes: Size
+    peak_step: Step
+    capacity_bytes: Size | None
+    last_in_use_bytes: Size | None
+    pool_bytes: Size | None
+    ooms: Size
+    snapshots: Size
+    traced: tuple[TracedPeak, ...]
+    rows: Annotated[int | None, NotStored] = None
+    step: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    step_peak_bytes: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    step_in_use_bytes: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+
+    @property
+    def headroom_bytes(self) -> int | None:
+        """Capacity − peak; None if the capacity is unknown, or after a failed allocation, which leaves no headroom."""
+        return None if self.capacity_bytes is None or self.ooms else self.capacity_bytes - self.peak_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSummary:
+    """One worker of a run.
+
+    Attributes:
+        worker: Its name, ``""`` in a run of one process and in a stored summary.
+        started: Start of its last session in seconds since the epoch, None if unknown.
+        ended: As in `Run`.
+        status: What is wrong with it; host memory is not examined.
+        first_step, last_step, last_wall_time: Of the samples of any phase, None without any.
+        devices: Its devices with figures in a phase, accelerators first.
+        rows: Number of samples in any phase; None in a stored summary.
+        step, wall_time: Step and time of the samples of training steps, ascending, each step once; empty in a summary
+            without steps.
+    """
+
+    worker: Annotated[str, NotStored]
+    sessions: Annotated[int, NotStored]
+    started: float | None
+    ended: bool | None
+    status: RunStatus
+    first_step: Step | None
+    last_step: Step | None
+    last_wall_time: float | None
+    devices: Annotated[tuple[DeviceSummary, ...], Most(1024 * len(PHASES))]
+    rows: Annotated[int | None, NotStored] = None
+    step: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    wall_time: Annotated[Floats, NotStored] = dataclasses.field(default_factory=lambda: _NO_TIMES)

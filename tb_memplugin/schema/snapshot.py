@@ -1,12 +1,30 @@
-"""The snapshot of one traced step: the ledger and the pool at its peak."""
+"""The snapshot of one traced step, the ledger and the pool at its peak; and sums of ledgers.
+
+In every row, before and after rounding is split off, `rounding_bytes` is the part of `bytes` that was not requested.
+After the split it is 0, or all bytes of a row of category ``rounding``; if it is unknown, the row has allocated bytes.
+"""
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Annotated, Literal, TypeAlias, get_args
 
-from tb_memplugin.schema.basics import Mode, Phase
-from tb_memplugin.schema.fields import MAX_BYTES, Bounds, Most, Name, NotStored, Share, Size, Step, fields_of
+import numpy as np
+
+from tb_memplugin.schema.fields import (
+    MAX_BYTES,
+    Bounds,
+    Integers,
+    Mode,
+    Most,
+    Name,
+    NotStored,
+    Phase,
+    Share,
+    Size,
+    Step,
+    fields_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,27 +243,84 @@ class Snapshot:
     def pool(self) -> Pool | None:
         return pool_of(self.pool_bytes, self.in_use_bytes, self.largest_free_bytes)
 
-    def kept_for_backward(self, is_one: Callable[[str | None], bool]) -> int:
-        return sum(row.bytes for row in self.saved_for_backward if is_one(row.layer))
-
 
 LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows")
 """The fields of a `Snapshot` that hold rows."""
 
 
-def failed_step(fields: Mapping[str, Any]) -> Snapshot:
-    """The snapshot of a step at its failed allocation, from the fields that a post-mortem has in common with it."""
-    ledger = fields["ledger"]
-    pool = pool_of(fields["pool_bytes"], fields["in_use_bytes"], fields["largest_free_bytes"])
-    saved: Counter[str | None] = Counter()
+Group: TypeAlias = tuple[Category, bool | None]
+"""A category and whether its layers are trainable, None if that does not apply."""
+_SPLIT: tuple[Category, ...] = ("weights",)
+_Key: TypeAlias = tuple[str | None, Category, bool | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupBytes:
+    """Bytes of a category, and whether its layers are trainable, None if that does not apply."""
+
+    category: Category
+    trainable: bool | None
+    bytes: Size
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedPeak:
+    """The breakdown of a traced step at its peak: its groups in stack order."""
+
+    step: Step
+    peak_bytes: Size
+    parts: tuple[GroupBytes, ...]
+
+
+def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:
+    """Bytes of the groups of a ledger, in stack order, frozen before trainable.
+
+    Categories of `split` have a group for each trainability, others one group.
+    """
+    sums: Counter[Group] = Counter()
     for row in ledger:
-        if row.category == "activations":
-            saved[row.layer] += row.bytes
-    return Snapshot(
-        **fields,
-        mode=None,
-        fragmentation=None if pool is None else pool.fragmentation,
-        rounding_bytes=sum(row.bytes for row in ledger if row.category == "rounding"),
-        saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
-        at_failure=True,
-    )
+        sums[row.category, row.trainable if row.category in split else None] += row.bytes
+    return {group: sums[group] for group in sorted(sums, key=lambda group: stack_order(*group))}
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerTotals:
+    """Sums of ledgers: the groups of any of them, in stack order, and their bytes, shape [snapshots, groups]."""
+
+    groups: tuple[Group, ...]
+    bytes: Integers
+
+
+def ledger_totals(snapshots: Sequence[Snapshot], layer: str | None = None) -> LedgerTotals:
+    """Sum each snapshot's ledger, or the rows of one layer."""
+    sums = [group_sums((row for row in one.ledger if layer in (None, row.layer)), CATEGORIES) for one in snapshots]
+    groups = tuple(sorted({group for own in sums for group in own}, key=lambda group: stack_order(*group)))
+    values = [[own.get(group, 0) for group in groups] for own in sums]
+    return LedgerTotals(groups, np.asarray(values, np.int64).reshape(len(sums), len(groups)))
+
+
+def split_rounding(rows: Iterable[LedgerRow]) -> tuple[LedgerRow, ...]:
+    """The rows with all known rounding in rows of category ``rounding``, which keep their owners' layer and trainable.
+
+    The sum of bytes stays the same. There is one row for each (layer, category, trainable), largest first, and none
+    without bytes. Rows that are already split stay the same.
+    """
+    sums: Counter[_Key] = Counter()
+    unknown: set[_Key] = set()
+    for row in rows:
+        own: _Key = (row.layer, row.category, row.trainable)
+        rounding = row.bytes if row.category == "rounding" else min(max(row.rounding_bytes or 0, 0), row.bytes)
+        if row.rounding_bytes is None:
+            unknown.add(own)
+        sums[own] += row.bytes - rounding
+        sums[row.layer, "rounding", row.trainable] += rounding
+    split = []
+    for key, size in sums.items():
+        rounding_bytes = size if key[1] == "rounding" else None if key in unknown else 0
+        split += [LedgerRow(*key, size, rounding_bytes)] if size else []
+    return tuple(sorted(split, key=lambda row: (-row.bytes, row.category, row.layer or "", str(row.trainable))))
+
+
+def rounding_total(rows: Iterable[LedgerRow]) -> int:
+    """Bytes of category ``rounding``."""
+    return sum(row.bytes for row in rows if row.category == "rounding")

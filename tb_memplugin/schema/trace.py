@@ -8,9 +8,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from tb_memplugin.schema.basics import Floats, Integers, Mode
+from tb_memplugin.schema.chunks import MemoryMap
+from tb_memplugin.schema.fields import Floats, Integers, Mode
 from tb_memplugin.schema.layers import TensorShape
-from tb_memplugin.schema.memory_map import MemoryMap
 
 Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
 """Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything else."""

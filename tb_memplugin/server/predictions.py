@@ -21,11 +21,10 @@ from tb_memplugin.fit import (
     plan_for,
 )
 from tb_memplugin.schema import as_json, with_layers_of
-from tb_memplugin.server.messages import ANY_DEVICE, BATCH_SIZE, BUDGET, CONDITIONS, OOM, RUN, route
+from tb_memplugin.server.messages import BATCH_SIZE
 from tb_memplugin.server.workers import Lookup
-from tb_memplugin.storage import LoadedRun
+from tb_memplugin.storage import BASIC, REQUESTS, TIMELINES, LoadedRun
 from tb_memplugin.storage.files import Source
-from tb_memplugin.storage.read import BASIC, REQUESTS, TIMELINES
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 """Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""
@@ -114,11 +113,3 @@ def _with_measured(
     measured = describe_measured(measured_snapshot(loaded.run, device, steps))
     rows = 20 + len(described["ledger"]) + others + (len(measured["ledger"]) if measured else 0)
     return {"run": loaded.run.name, **described, "measured": measured}, _ROW_BYTES * rows
-
-
-PREDICTION_ROUTES = {
-    "fixes": route("Fixes", Predictions.fixes, RUN, OOM),
-    "demand": route("DemandAnswer", Predictions.demand, RUN, ANY_DEVICE),
-    "plan": route("Plan", Predictions.plan, RUN, ANY_DEVICE, BUDGET),
-    "what_if": route("WhatIf", Predictions.what_if, RUN, ANY_DEVICE, CONDITIONS),
-}

@@ -43,9 +43,8 @@ from tb_memplugin.schema import (
     full_device_name,
 )
 from tb_memplugin.server.workers import Lookup, workers_with
-from tb_memplugin.storage import RunTags, WorkerRuns, limited
+from tb_memplugin.storage import REQUESTS, TIMELINES, RunTags, WorkerRuns, basic_streams, limited
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS, Source
-from tb_memplugin.storage.read import REQUESTS, TIMELINES, basic_streams
 
 _log = logging.getLogger(__name__)
 

@@ -44,12 +44,10 @@ from tb_memplugin.schema import (
     some,
     values_of,
 )
-from tb_memplugin.server import messages as of
-from tb_memplugin.server.messages import Columns, MapPlace, Stretch, route
+from tb_memplugin.server.messages import Columns, MapPlace, Stretch
 from tb_memplugin.server.workers import Lookup, at_step, workers_with
-from tb_memplugin.storage import LoadedRun, RunTags
+from tb_memplugin.storage import BASIC, MAPS, TIMELINES, LoadedRun, RunTags
 from tb_memplugin.storage.files import Source
-from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
 
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
@@ -292,22 +290,3 @@ def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
     names = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events", "duration_ns")
     counts = {"allocations": len(timeline), "moments": len(timeline.time_ns)}
     return {**values_of(timeline, *names, "not_available"), **counts}
-
-
-VIEW_ROUTES = {
-    "answers": route("AnswersAnswer", Views.answers, of.RUN, of.ANY_DEVICE, of.PHASE),
-    "overview": route("OverviewHead", Views.overview, of.RUN, of.STRETCH),
-    "pool": route("PoolHead", Views.pool, of.RUN, of.STRETCH),
-    "host_memory": route("HostMemoryHead", Views.host_memory, of.RUN, of.STRETCH),
-    "ledger_totals": route("LedgerTotalsHead", Views.ledger_totals, of.RUN, of.DEVICE, of.PHASE, of.LAYER, of.SESSION),
-    "layers": route("LayersAnswer", Views.layers, of.RUN, of.ANY_DEVICE, of.ANY_STEP),
-    "activations": route("ActivationsHead", Views.activations, of.RUN, of.STEPS, of.POINTS),
-    "snapshots": route("SnapshotsAnswer", Views.snapshots, of.RUN, of.ANY_DEVICE),
-    "snapshot": route("Snapshot", Views.snapshot, of.RUN, of.DEVICE, of.STEP, of.PHASE),
-    "timelines": route("TimelinesAnswer", Views.timelines, of.RUN, of.ANY_DEVICE),
-    "timeline": route("TimelineHead", Views.timeline, of.RUN, of.DEVICE, of.STEP, of.PHASE),
-    "maps": route("MapsAnswer", Views.maps, of.RUN, of.ANY_DEVICE),
-    "map": route("MapHead", Views.map, of.RUN, of.PLACE),
-    "oom": route("OomsAnswer", Views.oom, of.RUN),
-    "device_memory": route("DeviceMemory", Views.device_memory, of.RUN, of.DEVICE, of.ANY_STEP),
-}

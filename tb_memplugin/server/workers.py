@@ -20,10 +20,18 @@ from tb_memplugin.schema import (
     full_device_name,
     some,
 )
-from tb_memplugin.server.messages import PHASE, RUN, LargeAnswer, route
-from tb_memplugin.storage import LoadedRun, Reader, RunTags, WorkerRuns, of_session, of_worker, workers_of
+from tb_memplugin.server.messages import LargeAnswer
+from tb_memplugin.storage import (
+    LoadedRun,
+    Reader,
+    RunTags,
+    WorkerRuns,
+    basic_streams,
+    of_session,
+    of_worker,
+    workers_of,
+)
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room, Source
-from tb_memplugin.storage.read import basic_streams
 
 
 class FoundDevice(NamedTuple):
@@ -196,6 +204,3 @@ def _damage(reasons: Mapping[str, str]) -> list[str]:
     if hidden:
         sentences.append(f"{hidden} workers without a roll-up are not shown: only {MAX_WORKERS} histories are read")
     return sentences
-
-
-DEVICE_ROUTES = {"devices": route("DevicesAnswer", Devices.devices, RUN, PHASE)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
+from tb_memplugin.storage.activations import ActivationRows, activation_rows_of
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream, of_worker, version_of
 from tb_memplugin.storage.files import (
@@ -23,7 +24,9 @@ from tb_memplugin.storage.files import (
     within_limits,
 )
 from tb_memplugin.storage.frames import Tag, parse_tag, run_name
-from tb_memplugin.storage.read import (
+from tb_memplugin.storage.reading import DecodedTag, Reading, ReadStreams, decode_tag, groups
+from tb_memplugin.storage.sessions import MergedRun, by_session, gaps, limited, merge, session_from_pieces
+from tb_memplugin.storage.streams import (
     ACTIVATION_HEADS,
     ACTIVATIONS,
     BASIC,
@@ -33,16 +36,8 @@ from tb_memplugin.storage.read import (
     ROLLUPS,
     SAMPLE_FIGURES,
     TIMELINES,
-    ActivationRows,
-    DecodedTag,
-    Reading,
-    ReadStreams,
     Stream,
-    activation_rows_of,
-    decode_tag,
-    groups,
 )
-from tb_memplugin.storage.sessions import MergedRun, by_session, gaps, limited, merge, session_from_pieces
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ import numpy as np
 from tb_memplugin.schema import LayerTable, Run, Samples, Session, SessionInfo, thinned_note, with_failed_steps
 from tb_memplugin.storage.files import Entry
 from tb_memplugin.storage.frames import Tag, start_of
-from tb_memplugin.storage.read import (
+from tb_memplugin.storage.reading import DecodedTag, Piece, Pieces
+from tb_memplugin.storage.streams import (
     ACTIVATIONS,
     MAPS,
     MERGED,
@@ -27,10 +28,7 @@ from tb_memplugin.storage.read import (
     SAMPLES,
     SNAPSHOTS,
     TIMELINES,
-    DecodedTag,
     LaterSessions,
-    Piece,
-    Pieces,
     Stream,
     hidden_by_losses,
 )

@@ -10,9 +10,9 @@ import zlib
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
+    from tb_memplugin.storage import OF_TAG, decode_tag
     from tb_memplugin.storage.files import Room, StoredFrame, TagContent
     from tb_memplugin.storage.frames import STREAMS, Tag, codec
-    from tb_memplugin.storage.read import OF_TAG, decode_tag
 
 
 def sealed(data: bytes) -> bytes:

@@ -10,7 +10,7 @@ import gc
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
 from tb_memplugin.importers import read_dump
-from tb_memplugin.schema.memory_map import IN_USE
+from tb_memplugin.schema.chunks import IN_USE
 from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
 
 rng = np.random.default_rng(0)

@@ -29,7 +29,7 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Samples, Snapshot
-from tb_memplugin.storage.read import join_samples, samples_of_workers
+from tb_memplugin.storage import join_samples, samples_of_workers
 
 STEPS = np.arange(240)
 FLAT = np.full(240, 900 * MIB)

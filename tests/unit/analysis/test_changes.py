@@ -23,7 +23,7 @@ from tb_memplugin.analysis import (
     validation_passes,
 )
 from tb_memplugin.schema import MISSING, LayerTable, LedgerRow, Run, Snapshot
-from tb_memplugin.storage.read import join_samples
+from tb_memplugin.storage import join_samples
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 

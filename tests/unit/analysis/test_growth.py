@@ -15,7 +15,7 @@ from tb_memplugin.analysis import Growth, answers, describe_answers, findings, g
 from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
-from tb_memplugin.storage.read import join_samples, samples_of_workers
+from tb_memplugin.storage import join_samples, samples_of_workers
 
 STEPS = np.arange(2000)
 FLAT = np.full(2000, 300 * MIB)

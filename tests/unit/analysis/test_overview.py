@@ -25,7 +25,7 @@ from tb_memplugin.schema import (
     Snapshot,
     stack_order,
 )
-from tb_memplugin.storage.read import join_samples
+from tb_memplugin.storage import join_samples
 
 make_snapshot = functools.partial(make_any_snapshot, rounding=0)
 

@@ -7,9 +7,8 @@ import pytest
 from reading_cases import equal, event_files, make_activations, make_samples, make_snapshot, make_table
 
 from tb_memplugin.schema import Run
-from tb_memplugin.storage import Reader
+from tb_memplugin.storage import ALL, Reader
 from tb_memplugin.storage.files import FileSource
-from tb_memplugin.storage.read import ALL
 from tb_memplugin.storage.write import RunWriter
 
 PEAKS = {step: 1000 + 7 * step for step in range(8)}

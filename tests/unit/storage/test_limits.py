@@ -16,10 +16,9 @@ from worker_runs import MIB, write_workers
 from tb_memplugin.analysis import epochs, step_range
 from tb_memplugin.schema import MISSING, Counters, Run, take_rows
 from tb_memplugin.server import Handlers, Stretch
-from tb_memplugin.storage import Reader
+from tb_memplugin.storage import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, Reader, join_samples, samples_bytes
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
-from tb_memplugin.storage.read import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, join_samples, samples_bytes
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -33,7 +32,7 @@ def test_a_run_over_the_limit_shows_what_fits_and_says_so(
     parts = [frame_of("samples", make_samples(range(100 * at, 100 * at + 100), [1] * 100), at) for at in range(40)]
     frames = [(f"samples/s/{at // frames_per_tag}", at, codec.encode(part)) for at, part in enumerate(parts)]
     write_frames(tmp_path / "exp" / "memory", frames)
-    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_BYTES", 100_000)
     run = read_run(tmp_path)
     assert 0 < len(run.samples) < 4000
     assert any("not shown: the run exceeds the limit of its size" in sentence for sentence in run.damage)
@@ -126,7 +125,7 @@ def test_activations_over_the_limit_are_counted_without_decoding_them(
     parts = (make_activations(range(at, at + 100), ["x", "y"], [[1, 2]] * 100) for at in range(0, 4000, 100))
     write_records(tmp_path / "exp", *parts)
     source, reader = FileSource(tmp_path), Reader()
-    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_ACTIVATION_VALUES", 3_000)
+    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_ACTIVATION_VALUES", 3_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
     loaded = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
     assert len(loaded.activations) == 1500 and set(surveyed) == set(loaded.damage)
@@ -139,7 +138,7 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
 ) -> None:
     write_small_run(tmp_path / "exp", allocator=True)
     # GIVEN a reader for which every run is large, so that it keeps no frames
-    monkeypatch.setattr("tb_memplugin.storage.read.reading.LARGE_BYTES", 0)
+    monkeypatch.setattr("tb_memplugin.storage.reading.LARGE_BYTES", 0)
     source, reader = FileSource(tmp_path), Reader()
     first = reader.run(source, "exp").run
     with_maps = reader.run(source, "exp", {*BASIC, MAPS, TIMELINES}).run
@@ -167,7 +166,7 @@ def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     # GIVEN peaks in a first step, in the middle of a group, and in one of the last steps
     peaks = {0: 5_000, steps // 3: 9_000, steps - 2: 7_000}
     write_long_run(tmp_path / "exp", steps, peaks, flush)
-    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_ROWS", 1_050)
     loaded = Reader().run(FileSource(tmp_path), "exp")
     run, figures = loaded.run, loaded.run.samples.devices[DEVICE]
     # THEN nothing counts as damaged, and what is shown are recorded rows from all over the run
@@ -197,7 +196,7 @@ def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
     for worker in range(70):
         samples = make_samples(range(100), [worker + 1] * 50 + [1000 + worker] + [1] * 49)
         write_records(tmp_path / "exp", samples, worker=f"w{worker:02}")
-    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_ROWS", 1_050)
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert not run.damage and len(run.workers) == 70 and len(run.samples) <= 1_050
     for worker in range(70):
@@ -215,7 +214,7 @@ def test_many_devices_are_limited_by_their_bytes(tmp_path: pathlib.Path, monkeyp
     }
     write_records(tmp_path / "exp", dataclasses.replace(part, devices=devices))
     everything = read_run(tmp_path)
-    monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_SAMPLE_BYTES", 100_000)
+    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_SAMPLE_BYTES", 100_000)
     run = read_run(tmp_path)
     assert not run.damage and run.thinning > 1 and samples_bytes(run.samples) <= 100_000
     for name, figures in everything.samples.devices.items():
@@ -229,7 +228,7 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
     values = np.random.default_rng(1).integers(0, 2**40, (20, 100, 1))
     parts = (make_activations(range(100 * at, 100 * at + 100), ["x"], part) for at, part in enumerate(values))
     write_records(tmp_path / "exp", *parts)
-    for module in ("run_reader", "read.reading"):
+    for module in ("run_reader", "reading"):
         monkeypatch.setattr(f"tb_memplugin.storage.{module}.MAX_ACTIVATION_BYTES", 8_000)
     source, reader = FileSource(tmp_path), Reader()
     _, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
@@ -269,7 +268,7 @@ def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: p
     write_records(tmp_path / "exp", make_samples(range(10), range(10)), *counters)
     # WHEN a run may take less than they do, THEN the first frames are shown and the others counted
     for most, whole in ((96 << 20, True), (300_000, False)):
-        monkeypatch.setattr("tb_memplugin.storage.read.reading.MAX_RUN_BYTES", most)
+        monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_BYTES", most)
         run = read_run(tmp_path)
         assert len(run.counters[0]) == 4000 if whole else 0 < len(run.counters[0]) < 4000
         assert ("not shown" in " ".join(run.damage)) is not whole

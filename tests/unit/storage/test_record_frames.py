@@ -49,9 +49,9 @@ from tb_memplugin.schema import (
     stored_fields,
     take_rows,
 )
+from tb_memplugin.storage import ACTIVATION_HEADS, decode_tag
 from tb_memplugin.storage.files import Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, read_frame
-from tb_memplugin.storage.read import ACTIVATION_HEADS, decode_tag
 
 MAX_COUNTER_ROWS = 4096
 COUNTERS = Counters(

@@ -15,10 +15,9 @@ from tensorboard.context import RequestContext
 import tb_memplugin
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import Phase, Samples, WorkerSummary
-from tb_memplugin.storage import Reader
+from tb_memplugin.storage import Reader, decode_tag
 from tb_memplugin.storage.files import FileSource, NewestFrames, ProviderSource, Room, Source
 from tb_memplugin.storage.frames import parse_tag
-from tb_memplugin.storage.read import decode_tag
 from tb_memplugin.storage.write import RunWriter
 
 

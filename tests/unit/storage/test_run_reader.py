@@ -33,10 +33,9 @@ from requests_cases import make_traced
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Run
-from tb_memplugin.storage import Reader, RunTags, of_session
+from tb_memplugin.storage import ACTIVATIONS, BASIC, REQUESTS, Reader, RunTags, of_session
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
-from tb_memplugin.storage.read import ACTIVATIONS, BASIC, REQUESTS
 from tb_memplugin.storage.write import RunWriter
 
 

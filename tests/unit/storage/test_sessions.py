@@ -47,10 +47,7 @@ from tb_memplugin.schema import (
     with_failed_steps,
 )
 from tb_memplugin.server import Handlers, Stretch
-from tb_memplugin.storage import Reader
-from tb_memplugin.storage.files import FileSource, Room, StoredFrame, TagContent
-from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame, start_of, tfrecord
-from tb_memplugin.storage.read import (
+from tb_memplugin.storage import (
     ACTIVATIONS,
     BASIC,
     BASIC_FIGURES,
@@ -59,6 +56,7 @@ from tb_memplugin.storage.read import (
     SAMPLES,
     DecodedTag,
     LaterSessions,
+    Reader,
     activations,
     decode_tag,
     join_samples,
@@ -66,7 +64,9 @@ from tb_memplugin.storage.read import (
     streams,
     tables_of,
 )
-from tb_memplugin.storage.read.activations import row_sums
+from tb_memplugin.storage.activations import row_sums
+from tb_memplugin.storage.files import FileSource, Room, StoredFrame, TagContent
+from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame, start_of, tfrecord
 from tb_memplugin.storage.sessions import merge
 
 FAILED = 12

@@ -37,7 +37,7 @@ from tb_memplugin.recorder.loop.output import (
     earlier_sessions,
 )
 from tb_memplugin.schema import MISSING, SAMPLES, TensorFact, TraceFacts, VariableFact
-from tb_memplugin.storage.read import join_samples
+from tb_memplugin.storage import join_samples
 from tb_memplugin.storage.write import RunWriter
 
 Make = Callable[..., Output]

@@ -31,8 +31,7 @@ from tb_memplugin.schema import (
     settled_ooms,
     take_rows,
 )
-from tb_memplugin.storage.frames import Frame, FrameHead, object_bytes, read_frame
-from tb_memplugin.storage.read.activations import (
+from tb_memplugin.storage.activations import (
     ActivationRows,
     join_activations,
     part_of,
@@ -40,7 +39,8 @@ from tb_memplugin.storage.read.activations import (
     take_activations,
     without_repeated_cells,
 )
-from tb_memplugin.storage.read.samples import join_samples, samples_of_workers
+from tb_memplugin.storage.frames import Frame, FrameHead, object_bytes, read_frame
+from tb_memplugin.storage.samples import join_samples, samples_of_workers
 
 _TRAIN = PHASES.index("train")
 ROW_BYTES = 400

@@ -10,6 +10,7 @@ import numpy as np
 
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.schema import MAX_STEP, NO_SAMPLES, Samples, take_rows
+from tb_memplugin.storage.activations import ActivationHead, ActivationPart
 from tb_memplugin.storage.files import (
     FULL_SHARE,
     MAX_ACTIVATION_BYTES,
@@ -23,9 +24,8 @@ from tb_memplugin.storage.files import (
     TagContent,
 )
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
-from tb_memplugin.storage.read.activations import ActivationHead, ActivationPart
-from tb_memplugin.storage.read.samples import SamplesPart, join_samples, rows_not_in, samples_bytes, tables_of, thinned
-from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, PEAK, SAMPLES, Stream
+from tb_memplugin.storage.samples import SamplesPart, join_samples, rows_not_in, samples_bytes, tables_of, thinned
+from tb_memplugin.storage.streams import ACTIVATIONS, OF_TAG, PEAK, SAMPLES, Stream
 
 MAX_TOGETHER_BYTES = 128 << 10
 """Larger bodies are decoded one by one."""
