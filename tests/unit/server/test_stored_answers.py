@@ -32,7 +32,8 @@ def contents(report: Mapping[str, Any]) -> dict[str, Any]:
         body = gzip.decompress(base64.b64decode(answer["data"]))
         if answer["status"] != 200:
             return body.decode()
-        return json.loads(body) if body[:1] == b"{" else unpack(body)
+        # Columns have the length of their head before them, whose first byte may be that of "{".
+        return unpack(body) if 0 in body[:4] else json.loads(body)
 
     answers = {f"{one['route']} {one['parameters']}": said(one) for one in report["answers"]}
     refusals = {f"{one['route']} {one['parameters']}": one["why"] for one in report["refusals"]}
