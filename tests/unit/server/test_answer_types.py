@@ -26,7 +26,7 @@ def stored() -> dict[str, list[Any]]:
         for one in json.loads(path.read_text())["answers"]:
             body = gzip.decompress(base64.b64decode(one["data"]))
             if one["status"] == 200:
-                found.setdefault(one["route"], []).append(json.loads(body) if body[:1] == b"{" else unpack(body)[0])
+                found.setdefault(one["route"], []).append(unpack(body)[0] if 0 in body[:4] else json.loads(body))
     return found
 
 
