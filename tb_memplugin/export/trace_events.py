@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_memplugin.analysis import device_order
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline, live_sums, some, unknown_name
+from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline, live_sums, some
 from tb_memplugin.storage import META, TIMELINES, Reader
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.write import recordings
@@ -36,9 +36,7 @@ def step_timelines(
     if run is None and len(catalog) > 1:
         raise RequestError(f"several runs: choose one with --run. Available: {some(list(catalog))}")
     name = run or next(iter(catalog), "")
-    if name not in catalog:
-        raise NotFoundError(unknown_name("no run", name, catalog))
-    every = reader.load(source, catalog[name], frozenset({META, TIMELINES})).run.timelines
+    every = reader.run(source, name, {META, TIMELINES}).run.timelines
     wanted = [one for one in every if device in (None, one.device) and phase in (None, one.phase)]
     of_step = [one for one in wanted if one.step == step]
     if not of_step:

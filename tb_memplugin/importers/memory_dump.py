@@ -140,13 +140,9 @@ def _parse(data: bytes) -> tuple[Any, ChunkColumns, list[str]]:
         dump, chunks = _message(data, whole)
     if not dump.allocator_name or not dump.chunk:
         raise FormatError(f"not a memory dump of TensorFlow's allocator: its {len(data)} bytes contain no chunk")
-    if whole < len(data) or not dump.HasField("stats"):
-        return (
-            dump,
-            chunks,
-            [f"The remainder of the dump is missing: the file ends early, after {len(chunks[0])} chunks."],
-        )
-    return dump, chunks, []
+    ends_early = whole < len(data) or not dump.HasField("stats")
+    note = f"The remainder of the dump is missing: the file ends early, after {len(chunks[0])} chunks."
+    return dump, chunks, [note] if ends_early else []
 
 
 def _message(data: bytes, length: int) -> tuple[Any, ChunkColumns]:

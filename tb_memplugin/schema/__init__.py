@@ -41,17 +41,21 @@ from tb_memplugin.schema.fields import (
     Mode,
     Phase,
     Size,
+    all_columns,
     as_json,
     column_names,
     distinct,
+    extreme_rows,
     fields_of,
     is_cpu,
     is_gpu,
+    join_rows,
     last_known,
     meanings,
     optional_column,
     optional_values,
     stored_fields,
+    take_rows,
     values_of,
 )
 from tb_memplugin.schema.layers import (
@@ -81,7 +85,6 @@ from tb_memplugin.schema.oom import (
     settled_ooms,
     with_failed_steps,
 )
-from tb_memplugin.schema.rows import all_columns, extreme_rows, join_rows, take_rows
 from tb_memplugin.schema.run import (
     NO_SAMPLES,
     NO_STEPS,

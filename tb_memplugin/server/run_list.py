@@ -190,7 +190,7 @@ class RunFacts(Lookup):
         steps = range_of((training if len(training) else every)[:MAX_STEPS], is_thinned)
         if not steps.steps and layers:
             # The run has only activations.
-            steps = range_of(self._reader.activation_rows(source, tags.name).step)
+            steps = range_of(self._reader.activation_rows(source, tags).step)
         sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
         if len(every) > MAX_STEPS:
             sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")

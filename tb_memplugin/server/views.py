@@ -167,7 +167,7 @@ class Views(Lookup):
 
     def activations(self, source: Source, run: str, steps: tuple[int | None, int | None], points: int) -> Columns:
         first_step, last_step = steps
-        recorded = self._reader.activation_rows(source, run)
+        recorded = self._reader.activation_rows(source, self._reader.tags(source, run))
         end = np.iinfo(np.int64).max if last_step is None else last_step
         inside = np.flatnonzero((recorded.step >= (first_step or 0)) & (recorded.step <= end))
         limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
@@ -206,7 +206,17 @@ class Views(Lookup):
         return {"run": run, "maps": [{**_map_facts(one), "regions": one.region_bytes.tolist()} for one in chosen]}
 
     def map(self, source: Source, run: str, place: MapPlace) -> Columns:
-        memory_map = self._map(source, run, place)
+        if place.oom is None:
+            maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
+            missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
+            memory_map = at_step(maps, place.device, place.step, place.phase, missing)[-1]
+        else:
+            ooms = self._reader.run(source, run).run.ooms
+            found = ooms[place.oom].map if place.oom < len(ooms) else None
+            if found is None:
+                what = f"memory map of failed allocation {place.oom}"
+                raise NotFoundError(f"run {run} has no {what}; it has {len(ooms)} of them")
+            memory_map = found
         regions = memory_map.region_address.tolist(), memory_map.region_bytes.tolist()
         fields = {
             "run": run,
@@ -259,18 +269,6 @@ class Views(Lookup):
         state = "step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes"
         facts = values_of(division.snapshot, *state)
         return {"run": run, "device": device, **facts, **as_json(division, without={"snapshot"})}
-
-    def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
-        if place.oom is not None:
-            ooms = self._reader.run(source, run).run.ooms
-            memory_map = ooms[place.oom].map if place.oom < len(ooms) else None
-            if memory_map is None:
-                what = f"memory map of failed allocation {place.oom}"
-                raise NotFoundError(f"run {run} has no {what}; it has {len(ooms)} of them")
-            return memory_map
-        maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
-        missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
-        return at_step(maps, place.device, place.step, place.phase, missing)[-1]
 
 
 def _place(run: str, stretch: Stretch) -> dict[str, Any]:

@@ -177,10 +177,7 @@ class Reader:
                     return run, own
         raise NotFoundError(f"run {tags.name} has no session of the failed allocation in step {oom.step} any more")
 
-    def activation_rows(self, source: Source, name: str) -> ActivationRows:
-        return self._rows_of(source, self.tags(source, name))
-
-    def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
+    def activation_rows(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, ACTIVATIONS.tag)
         with self._lock_of(tags.name):
             key = ("activations", tags.name, tags.worker)
@@ -215,7 +212,7 @@ class Reader:
         damage += reading.over_limit()
         if sum(head.most_bytes for head in heads) > MAX_ACTIVATION_BYTES:
             # Only the values tell how many bytes they take.
-            damage += [sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage]
+            damage += [sentence for sentence in self.activation_rows(source, tags).damage if sentence not in damage]
         for (_, identifier), pieces in by_session(wanted, decoded).items():
             damage += gaps(identifier, ACTIVATIONS, pieces[ACTIVATIONS])
         layers = {head.layers for head in heads}

@@ -20,9 +20,12 @@ from tb_memplugin.schema import (
     join_rows,
     take_rows,
 )
-from tb_memplugin.storage.files import MAX_RUN_DEVICES, MAX_SESSION_DEVICES
 
 _DEVICE_FIELDS = tuple(field.name for field in fields_of(DeviceSamples))
+MAX_SESSION_DEVICES = 256
+"""Most devices shown per session."""
+MAX_RUN_DEVICES = 1024
+"""Most devices shown per run, of all workers together."""
 MAX_TABLE_BYTES = 512 << 20
 """Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are left out."""
 MAX_COLUMN_BYTES = 2 << 30

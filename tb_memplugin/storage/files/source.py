@@ -83,14 +83,8 @@ MAX_RUN_BYTES = 96 << 20
 """Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""
 MAX_RUN_ROWS = 1 << 20
 """Limit of the samples of one run, of all workers together: a view widens the columns of one device."""
-MAX_SAMPLE_BYTES = 64 << 20
-"""Limit of what these take in memory, within `MAX_RUN_BYTES`."""
-FULL_SHARE = 3 / 4
-"""Share of both limits from which samples are thinned; the rest holds a tag of the recorder, 32,768 rows."""
 MAX_ACTIVATION_BYTES = 128 << 20
 """Limit of what the activations of one run take in memory."""
-MAX_ACTIVATION_VALUES = 32 << 20
-"""Limit of the values of the activations of one run, rows × layers."""
 MAX_TAG_BYTES = 32 << 20
 """Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
 MAX_SESSIONS = 1000
@@ -99,10 +93,6 @@ MAX_WORKERS = 128
 """Most workers whose histories are read for a view of all of them, the first by name."""
 MANY_WORKERS = 64
 """Of runs with more workers the comparison of devices reads roll-ups only."""
-MAX_SESSION_DEVICES = 256
-"""Most devices shown per session."""
-MAX_RUN_DEVICES = 1024
-"""Most devices shown per run, of all workers together."""
 
 Entry: TypeAlias = tuple[str, str, Tag, Hashable]
 """Worker, event run, tag, mark of the tag."""

@@ -5,8 +5,7 @@ is checked before memory is taken. Writers and readers of runs call it, and noth
 """
 
 from tb_memplugin.storage.frames import codec, tfrecord
-from tb_memplugin.storage.frames.codec import Frame, FrameHead, OpenFrame
-from tb_memplugin.storage.frames.column_codec import MAX_STRING_CHARACTERS, value_bytes
+from tb_memplugin.storage.frames.codec import MAX_STRING_CHARACTERS, Frame, FrameHead, OpenFrame, value_bytes
 from tb_memplugin.storage.frames.metadata import (
     DIRECTORY_NAME,
     EVENTS_PER_TAG,

@@ -24,8 +24,7 @@ from tb_memplugin.schema import (
     optional_column,
     stored_fields,
 )
-from tb_memplugin.storage.frames.codec import Frame
-from tb_memplugin.storage.frames.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.storage.frames.codec import MAX_STRING_CHARACTERS, Frame
 from tb_memplugin.storage.frames.metadata import STREAMS
 
 Record = TypeVar("Record")

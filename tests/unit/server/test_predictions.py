@@ -190,7 +190,7 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
     assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
     calls = []
     real = advice
-    monkeypatch.setattr("tb_memplugin.server.predictions.advice", lambda *parts: calls.append(parts) or real(*parts))
+    monkeypatch.setattr("tb_memplugin.server.routes.advice", lambda *parts: calls.append(parts) or real(*parts))
     handlers, source = Handlers(Reader()), FileSource(logdir)
     expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
     for _ in range(2):
@@ -199,6 +199,6 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
 
 
 def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(logdir, monkeypatch) -> None:
-    monkeypatch.setattr("tb_memplugin.server.predictions.advice", lambda *parts: pytest.fail("simulated"))
+    monkeypatch.setattr("tb_memplugin.server.routes.advice", lambda *parts: pytest.fail("simulated"))
     (oom,) = ask(Handlers(Reader()), logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom

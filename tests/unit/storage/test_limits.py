@@ -232,7 +232,7 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
         monkeypatch.setattr(f"tb_memplugin.storage.{module}.MAX_ACTIVATION_BYTES", 8_000)
     source, reader = FileSource(tmp_path), Reader()
     _, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
-    rows = reader.activation_rows(source, "exp")
+    rows = reader.activation_rows(source, reader.tags(source, "exp"))
     assert 0 < len(rows) < 2000 and rows.damage and set(rows.damage) == set(damage)
 
 

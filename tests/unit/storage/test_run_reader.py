@@ -111,7 +111,7 @@ def test_activations_are_read_only_on_request(tmp_path: pathlib.Path) -> None:
     assert not any(tag.startswith("activations") for tag in source.tags)
     assert reader.survey_activations(source, reader.catalog(source)["exp"]) == (2, ())
     assert len(reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run.activations) == 3
-    assert len(reader.activation_rows(source, "exp")) == 3
+    assert len(reader.activation_rows(source, reader.tags(source, "exp"))) == 3
 
 
 def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> None:
@@ -123,7 +123,7 @@ def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> Non
     source, reader = FileSource(tmp_path), Reader()
     for name in ("resumed", "single"):
         whole = reader.run(source, name, {*BASIC, ACTIVATIONS}).run.activations
-        rows = reader.activation_rows(source, name)
+        rows = reader.activation_rows(source, reader.tags(source, name))
         # THEN any rows of it are those of the joined table
         assert equal(rows.take(np.arange(len(rows))), whole)
         picked = np.asarray([0, 3, len(rows) - 1])
