@@ -39,17 +39,7 @@ from tb_memplugin.schema import (
     unknown_name,
     with_layers_of,
 )
-from tb_memplugin.storage import (
-    ALL,
-    BASIC,
-    REQUESTS,
-    LoadedRun,
-    Reader,
-    RunTags,
-    no_records,
-    of_worker,
-    workers_of,
-)
+from tb_memplugin.storage import ALL, BASIC, REQUESTS, LoadedRun, Reader, RunTags, no_records, of_worker, workers_of
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.write import recordings
 

@@ -11,15 +11,7 @@ import numpy as np
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.schema import MAX_STEP, NO_SAMPLES, Samples, take_rows
 from tb_memplugin.storage.activations import ActivationHead, ActivationPart
-from tb_memplugin.storage.files import (
-    MAX_ACTIVATION_BYTES,
-    MAX_RUN_BYTES,
-    MAX_RUN_ROWS,
-    Entry,
-    Room,
-    StoredFrame,
-    TagContent,
-)
+from tb_memplugin.storage.files import MAX_RUN_BYTES, MAX_RUN_ROWS, Entry, Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
 from tb_memplugin.storage.samples import SamplesPart, join_samples, rows_not_in, samples_bytes, tables_of, thinned
 from tb_memplugin.storage.streams import ACTIVATIONS, OF_TAG, PEAK, SAMPLES, Stream
@@ -28,6 +20,8 @@ MAX_SAMPLE_BYTES = 64 << 20
 """Limit of what the samples of one run take in memory, within `MAX_RUN_BYTES`."""
 FULL_SHARE = 3 / 4
 """Share of this and `MAX_RUN_ROWS` from which samples are thinned; the rest holds a recorder's tag, 32,768 rows."""
+MAX_ACTIVATION_BYTES = 128 << 20
+"""Limit of what the activations of one run take in memory."""
 MAX_ACTIVATION_VALUES = 32 << 20
 """Limit of the values of the activations of one run, rows × layers."""
 MAX_TOGETHER_BYTES = 128 << 10

@@ -13,18 +13,9 @@ from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
 from tb_memplugin.storage.activations import ActivationRows, activation_rows_of
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream, of_worker, version_of
-from tb_memplugin.storage.files import (
-    DAMAGED_ROLLUP,
-    MAX_ACTIVATION_BYTES,
-    Entry,
-    Listing,
-    NewestFrames,
-    Room,
-    Source,
-    within_limits,
-)
+from tb_memplugin.storage.files import DAMAGED_ROLLUP, Entry, Listing, NewestFrames, Room, Source, within_limits
 from tb_memplugin.storage.frames import Tag, parse_tag, run_name
-from tb_memplugin.storage.reading import DecodedTag, Reading, ReadStreams, decode_tag, groups
+from tb_memplugin.storage.reading import MAX_ACTIVATION_BYTES, DecodedTag, Reading, ReadStreams, decode_tag, groups
 from tb_memplugin.storage.sessions import MergedRun, by_session, gaps, limited, merge, session_from_pieces
 from tb_memplugin.storage.streams import (
     ACTIVATION_HEADS,

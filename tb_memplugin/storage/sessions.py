@@ -13,31 +13,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.schema import LayerTable, Run, Samples, Session, SessionInfo, thinned_note, with_failed_steps
+from tb_memplugin.schema import PHASES, LayerTable, Run, Samples, Session, SessionInfo, thinned_note, with_failed_steps
 from tb_memplugin.storage.files import Entry
 from tb_memplugin.storage.frames import Tag, start_of
 from tb_memplugin.storage.reading import DecodedTag, Piece, Pieces
-from tb_memplugin.storage.streams import (
-    ACTIVATIONS,
-    MAPS,
-    MERGED,
-    META,
-    OF_TAG,
-    PEAK,
-    REQUESTS,
-    SAMPLES,
-    SNAPSHOTS,
-    TIMELINES,
-    LaterSessions,
-    Stream,
-    hidden_by_losses,
-)
+from tb_memplugin.storage.streams import ACTIVATIONS, MERGED, META, OF_TAG, ON_THE_WAY, SAMPLES, LaterSessions, Stream
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS
 
 _FIRST_TABLE = 1
 """Sequence number of the first layer table: the first record holds the session's facts."""
-_ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK)
-"""Streams whose records are of steps that have samples."""
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
 
@@ -74,7 +58,7 @@ def lost_steps(streams: Pieces) -> tuple[tuple[int, int], ...]:
     facts = _facts(streams)
     if facts is None or facts.producer == "recorder":
         # Other records of later steps say that their samples were lost. Other producers write no samples.
-        later = max((piece.last_step for stream in _ON_THE_WAY for piece in streams.get(stream, ())), default=reached)
+        later = max((piece.last_step for stream in ON_THE_WAY for piece in streams.get(stream, ())), default=reached)
         found.append((reached + 1, later))
     return tuple((first, last) for first, last in found if first <= last)
 
@@ -238,7 +222,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     for at in range(len(sessions) - 1, -1, -1) if not all_attempts else ():
         for stream, of_sessions in contents.items():
             of_sessions[at] = stream.without_repeats(of_sessions[at], later.replacing(sessions[at]))
-        hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
+        hidden[:0] = _hidden_by_losses(sessions[at], sessions[:at])
         later.add(sessions[at])
     merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}
     last = sessions[-1].info if sessions else None
@@ -252,6 +236,24 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         ended=None if last is None or last.producer != "recorder" else last.ended is not None,
         **merged,
     )
+
+
+def _hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]:
+    """Sentences on steps that `session` repeated and lost, so that neither its nor an earlier session's are shown."""
+    sentences, train = [], PHASES.index("train")
+    for first, last in session.lost_steps:
+        hidden = [
+            one.info.session
+            for one in earlier
+            if ((one.samples.phase == train) & (one.samples.step >= first) & (one.samples.step <= last)).any()
+        ]
+        if hidden:
+            steps = f"steps {first} to {last}" if first < last else f"step {first}"
+            sentences.append(
+                f"session {session.info.session}: nothing is shown for {steps}, which it repeated and whose samples "
+                f"are lost; session {hidden[-1]} recorded them before"
+            )
+    return sentences
 
 
 def _notes(info: SessionInfo) -> tuple[str, ...]:

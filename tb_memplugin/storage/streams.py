@@ -108,24 +108,6 @@ class LaterSessions:
         self._lasts[begin:end] = [last]
 
 
-def hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]:
-    """Sentences on steps that `session` repeated and lost, so that neither its nor an earlier session's are shown."""
-    sentences = []
-    for first, last in session.lost_steps:
-        hidden = [
-            one.info.session
-            for one in earlier
-            if ((one.samples.phase == _TRAIN) & (one.samples.step >= first) & (one.samples.step <= last)).any()
-        ]
-        if hidden:
-            steps = f"steps {first} to {last}" if first < last else f"step {first}"
-            sentences.append(
-                f"session {session.info.session}: nothing is shown for {steps}, which it repeated and whose samples "
-                f"are lost; session {hidden[-1]} recorded them before"
-            )
-    return sentences
-
-
 class Stream:
     """A stream of records, one a frame, each of one device; other streams override its methods. Each is itself alone.
 
@@ -321,6 +303,8 @@ BASIC = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM, COUNTERS})
 BASIC_FIGURES = BASIC - {SAMPLES} | {SAMPLE_FIGURES}
 """The same with few columns of the samples: enough for lists of workers."""
 OF_TAG: Mapping[str, Stream] = {stream.tag: stream for stream in (*ALL, ROLLUPS)}
+ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK)
+"""Streams whose records are of steps that have samples."""
 MERGED = tuple(stream for stream in ALL if stream is not PEAK)
 """The streams with a field of their own in `Session` and `Run`."""
 

@@ -10,7 +10,6 @@ from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.files.source import (
     DAMAGED_ROLLUP,
     MANY_WORKERS,
-    MAX_ACTIVATION_BYTES,
     MAX_RUN_BYTES,
     MAX_RUN_ROWS,
     MAX_WORKERS,

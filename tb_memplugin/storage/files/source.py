@@ -83,8 +83,6 @@ MAX_RUN_BYTES = 96 << 20
 """Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""
 MAX_RUN_ROWS = 1 << 20
 """Limit of the samples of one run, of all workers together: a view widens the columns of one device."""
-MAX_ACTIVATION_BYTES = 128 << 20
-"""Limit of what the activations of one run take in memory."""
 MAX_TAG_BYTES = 32 << 20
 """Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
 MAX_SESSIONS = 1000
