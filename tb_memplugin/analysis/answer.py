@@ -183,17 +183,14 @@ def _failure_sentence(oom: Oom) -> str:
 def _fragmented_failure(index: int, oom: Oom) -> Answer:
     free, largest = oom.free_bytes, oom.largest_free_bytes
     figures = known(**values_of(oom, "requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes"))
-    status: AnswerStatus = "unknown"
-    source: AnswerSource = "unknown" if free is None or largest is None else "measured"
+    status: AnswerStatus = "failed" if oom.verdict == "fragmentation" else "unknown"
     if free is None or largest is None:
         sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
-    else:
-        sentence = _free(free, largest)
-        if oom.verdict == "fragmentation":
-            status = "failed"
-        elif oom.pool_bytes is not None:
-            status = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
-    return Answer("fragmented", oom.device, sentence, status, source, _at_failure(index, oom), figures)
+        return Answer("fragmented", oom.device, sentence, "unknown", "unknown", _at_failure(index, oom), figures)
+    if status == "unknown" and oom.pool_bytes is not None:
+        status = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
+    evidence = _at_failure(index, oom)
+    return Answer("fragmented", oom.device, _free(free, largest), status, "measured", evidence, figures)
 
 
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:

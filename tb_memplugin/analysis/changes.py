@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_memplugin.analysis.composition import (
     LayerTotals,
@@ -22,7 +21,7 @@ from tb_memplugin.analysis.composition import (
     step_rows,
     trainable_layers,
 )
-from tb_memplugin.analysis.trend import WINDOW, Jump, Level, largest_jump, least_change
+from tb_memplugin.analysis.trend import WINDOW, Level, largest_jump, least_change
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
@@ -95,15 +94,6 @@ def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int
     return int(steps[at]) if contiguous and closer[at:].all() else None
 
 
-def category_deltas(before: Snapshot, after: Snapshot) -> dict[Category, int]:
-    """Change of the bytes of each category at the peak, in stack order; categories without a change are left out."""
-    deltas = dict.fromkeys(CATEGORIES, 0)
-    for sign, snapshot in ((-1, before), (1, after)):
-        for row in snapshot.ledger:
-            deltas[row.category] += sign * row.bytes
-    return {category: delta for category, delta in deltas.items() if delta}
-
-
 def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
     """Requested bytes of optimizers and models that the program no longer uses: slots, and all other bytes."""
     rows = [row for row in snapshot.ledger if row.category != "rounding" and former_name(row.layer) is not None]
@@ -162,22 +152,12 @@ def _table_effects(
     traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
     ends = zip([*starts[2:], len(tables)], [*places[2:], len(steps)], strict=False)
     for first, start, row, (next_table, end) in zip(starts[1:], places, places[1:], ends, strict=False):
-        before, after = _nearest(steps, peaks, traced_rows, start, row, end) or (
-            _highest(steps, peaks, max(start, row - WINDOW), row),
-            _highest(steps, peaks, row, min(end, row + WINDOW)),
-        )
+        at = int(np.searchsorted(traced_rows, row))
+        sides = [(max(start, row - WINDOW), row), (row, min(end, row + WINDOW))]
+        if 0 < at < len(traced_rows) and traced_rows[at - 1] >= start and traced_rows[at] < end:
+            sides = [(one, one + 1) for one in traced_rows[at - 1 : at + 1].tolist()]  # the nearest ones
+        before, after = (_highest(steps, peaks, *side) for side in sides)
         yield first - 1, first, next_table - 1, before, after
-
-
-def _nearest(
-    steps: Integers, peaks: Integers, traced: npt.NDArray[np.intp], start: int, row: int, end: int
-) -> tuple[Level, Level] | None:
-    """The traced rows nearest to `row` in [start, row) and [row, end); None if either has none."""
-    at = int(np.searchsorted(traced, row))
-    if not at or at == len(traced) or traced[at - 1] < start or traced[at] >= end:
-        return None
-    before, after = int(traced[at - 1]), int(traced[at])
-    return Level(int(steps[before]), int(peaks[before])), Level(int(steps[after]), int(peaks[after]))
 
 
 def _highest(steps: Integers, peaks: Integers, begin: int, end: int) -> Level | None:
@@ -285,10 +265,25 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
         levels = [level_at(steps, peaks, snapshot.step) for snapshot in one]
         changes.append(StepChange(step, since, (_batch_title(*one),), True, levels[0], levels[1]))
     changes = [_explained(change, at_step) for change in changes]
-    changes.extend(_of_former(traced, changes, steps, peaks))
+    for was, now in itertools.pairwise(traced):
+        # Earlier optimizers and models that stay, without another change between the two steps.
+        if not any(was.step < change.step <= now.step for change in changes):
+            since = was.step if now.step - was.step > 1 else None
+            levels = [level_at(steps, peaks, one.step) for one in (was, now)]
+            stays = _with_former(StepChange(now.step, since, (), False, levels[0], levels[1]), was, now)
+            changes += [stays] if stays.slots_bytes or stays.others_bytes else []
     jump = largest_jump(steps, peaks, [change.step for change in changes])
     if jump is not None:
-        changes.append(_explained(_of_jump(jump, traced, changes, steps, peaks), at_step))
+        # Its levels are those of the nearest traced steps if these differ by at least half of it, else the medians.
+        found_jump = StepChange(jump.step, None, (), False, jump.before, jump.after)
+        start = max((step for step in at_step if step < jump.step), default=None)
+        end = min((step for step in at_step if step >= jump.step), default=None)
+        if start is not None and end is not None and not any(start < change.step <= end for change in changes):
+            sides = [level_at(steps, peaks, step) for step in (start, end)]
+            of_traced = dataclasses.replace(found_jump, before=sides[0], after=sides[1])
+            if of_traced.delta_bytes is not None and of_traced.delta_bytes / jump.delta_bytes >= LEAST_AGREEMENT:
+                found_jump = of_traced
+        changes.append(_explained(found_jump, at_step))
     # Deliberate changes are worth naming, those that leave memory behind, and considerable effects.
     named = (
         one
@@ -299,35 +294,6 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
         or (one.before is not None and abs(one.delta_bytes or 0) >= least_change(one.before.peak_bytes))
     )
     return sorted(named, key=lambda change: change.step)
-
-
-def _of_former(
-    traced: Sequence[Snapshot], changes: Sequence[StepChange], steps: Integers, peaks: Integers
-) -> Iterator[StepChange]:
-    """Earlier optimizers and models that stay from one traced step to the next, without another change between."""
-    for before, after in itertools.pairwise(traced):
-        if any(before.step < change.step <= after.step for change in changes):
-            continue
-        since = before.step if after.step - before.step > 1 else None
-        levels = level_at(steps, peaks, before.step), level_at(steps, peaks, after.step)
-        change = _with_former(StepChange(after.step, since, (), False, *levels), before, after)
-        if change.slots_bytes or change.others_bytes:
-            yield change
-
-
-def _of_jump(
-    jump: Jump, traced: Sequence[Snapshot], changes: Sequence[StepChange], steps: Integers, peaks: Integers
-) -> StepChange:
-    """A jump; its levels are those of the nearest traced steps if these differ by at least half of it."""
-    before = max((one.step for one in traced if one.step < jump.step), default=None)
-    after = min((one.step for one in traced if one.step >= jump.step), default=None)
-    medians = StepChange(jump.step, None, (), False, jump.before, jump.after)
-    if before is None or after is None or any(before < change.step <= after for change in changes):
-        return medians
-    levels = level_at(steps, peaks, before), level_at(steps, peaks, after)
-    of_traced = StepChange(jump.step, None, (), False, *levels)
-    agrees = of_traced.delta_bytes is not None and of_traced.delta_bytes / jump.delta_bytes >= LEAST_AGREEMENT
-    return of_traced if agrees else medians
 
 
 def level_at(steps: Integers, peaks: Integers, step: int) -> Level | None:
@@ -343,11 +309,14 @@ def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
     after = None if change.after is None else traced.get(change.after.step)
     if before is None or after is None:
         return change
-    whole = change.delta_bytes or 0
+    whole, deltas = change.delta_bytes or 0, dict.fromkeys(CATEGORIES, 0)  # in stack order
+    for sign, snapshot in ((-1, before), (1, after)):
+        for row in snapshot.ledger:
+            deltas[row.category] += sign * row.bytes
     named = [
         (category, delta)
-        for category, delta in category_deltas(before, after).items()
-        if category != "rounding" and (category in PERSISTENT or delta * whole > 0)
+        for category, delta in deltas.items()
+        if delta and category != "rounding" and (category in PERSISTENT or delta * whole > 0)
     ]
     largest = sorted(named, key=lambda one: -abs(one[1]))[:MAX_PARTS]
     least = _LEAST_PART * max((abs(delta) for _, delta in largest), default=0)

@@ -74,11 +74,6 @@ def device_phase(run: Run, device: str) -> Phase:
     return next(iter(_phases(run.samples.phase[known], traced)), main_phase(run))
 
 
-def sampled_phase(run: Run) -> Phase:
-    """The `main_phase` by the samples alone."""
-    return next(iter(_phases(run.samples.phase, ())), "train")
-
-
 def _phases(recorded: Integers, traced: Collection[Phase]) -> list[Phase]:
     # Faster than sorting the phases of all rows.
     return [phase for at, phase in enumerate(PHASES) if phase in traced or (recorded == at).any()]

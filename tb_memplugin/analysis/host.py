@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.causes import Cause, host_cause_of
-from tb_memplugin.analysis.facts import latest_session, range_of, sampled_phase
+from tb_memplugin.analysis.facts import latest_session, main_phase, range_of
 from tb_memplugin.analysis.growth import growth_of, phase_rows, rate_and_levels, with_cause
 from tb_memplugin.analysis.trend import (
     MIN_BYTES,
@@ -225,7 +225,8 @@ def _examined(run: Run) -> tuple[Run, npt.NDArray[np.intp]]:
     """The part in which growth is looked for, and its rows."""
 
     def rows(part: Run) -> npt.NDArray[np.intp]:
-        return phase_rows(part, part.samples.host_resident_bytes, sampled_phase(part))
+        phase = main_phase(dataclasses.replace(part, snapshots=()))
+        return phase_rows(part, part.samples.host_resident_bytes, phase)
 
     devices = [name for name in run.samples.devices if is_cpu(name)]
     part = latest_session(run, devices, lambda session: is_long_enough(len(rows(session))))

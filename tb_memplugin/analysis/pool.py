@@ -167,19 +167,9 @@ def pool_steps(
         pool[row] = at_peak.pool_bytes
         largest[row] = MISSING if at_peak.largest_free_bytes is None else at_peak.largest_free_bytes
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
-    columns = PoolColumns(
-        view.rows.step,
-        view.rows.wall_time,
-        _session_numbers(run, view.rows.wall_time),
-        figures.in_use_bytes,
-        peak,
-        figures.capacity_bytes,
-        source,
-        pool,
-        largest,
-        ratio,
-        rounding,
-    )
+    times = view.rows.step, view.rows.wall_time, _session_numbers(run, view.rows.wall_time)
+    sizes = figures.in_use_bytes, peak, figures.capacity_bytes
+    columns = PoolColumns(*times, *sizes, source, pool, largest, ratio, rounding)
     return PoolSteps(view.total_rows, columns, *_growths(run, device))
 
 

@@ -69,17 +69,16 @@ def _former(run: Run, device: str) -> Iterator[str]:
     total = sum(sums.values())
     if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
-    more = f" and {len(sums) - MAX_NAMES} more" if len(sums) > MAX_NAMES else ""
     yield (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer uses: "
-        f"{', '.join(_largest(sums))}{more}. "
+        f"{_listed(_largest(sums))}. "
         "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
         "between two trainings, frees them."
     )
 
 
 def _largest(sums: collections.Counter[str]) -> list[str]:
-    return [f"{name} ({format_bytes(size)})" for name, size in sums.most_common(MAX_NAMES)]
+    return [f"{name} ({format_bytes(size)})" for name, size in sums.most_common()]
 
 
 def _of_peak(size: int, snapshot: Snapshot) -> str:
@@ -130,7 +129,7 @@ def _places(groups: Sequence[HeldTensorGroup]) -> list[str]:
     for group in groups:
         name = (group.held_by or "").removesuffix(MADE_DENSE)
         sums[name if group.line is None else f"{name} at {group.line}"] += group.bytes
-    return [*_largest(sums), *([f"{len(sums) - MAX_NAMES} more"] if len(sums) > MAX_NAMES else [])]
+    return [*_largest(sums)[:MAX_NAMES], *([f"{len(sums) - MAX_NAMES} more"] if len(sums) > MAX_NAMES else [])]
 
 
 def _last_breakdown(run: Run, device: str) -> Snapshot | None:

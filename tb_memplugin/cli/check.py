@@ -114,7 +114,9 @@ def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
     devices = [own for own, full in names.items() if not budget.devices or {own, full} & set(budget.devices)]
     values = {device: (_peak if budget.of == "peak" else _live)(run, device, budget) for device in devices}
     failures = {device: found for device in devices if (found := _failure(run, device, budget)) is not None}
-    return Measured(tuple(names.values()), values, failures, tuple(_lost(run)), tuple(unrecorded_devices(run.notes)))
+    lost = [f"damaged data: {one}" for one in run.damage] + lost_step_notes(run.notes)
+    lost[1:] = [f"{len(lost) - 1} more"] if len(lost) > 1 else []
+    return Measured(tuple(names.values()), values, failures, tuple(lost), tuple(unrecorded_devices(run.notes)))
 
 
 def check_workers(
@@ -248,11 +250,6 @@ def _doubts(found: Measured, highest: Peak) -> list[str]:
     return [*found.lost, *["the allocator keeps no peak: this is the memory in use at step end"] * highest.at_step_end]
 
 
-def _lost(run: Run) -> list[str]:
-    sentences = [f"damaged data: {one}" for one in run.damage] + lost_step_notes(run.notes)
-    return sentences[:1] + ([f"{len(sentences) - 1} more"] if len(sentences) > 1 else [])
-
-
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
         "Compares the highest peak of each device of each run with a budget, or the bytes that are live at "
@@ -306,17 +303,15 @@ def _budget(options: argparse.Namespace) -> Budget:
         raise RequestError("nothing to check: pass --max-peak, or --max-regression with --baseline")
     if peak is not None and not parse_bytes(peak):
         raise RequestError(f"--max-peak is {SIZE_RULE}. Received: {peak!r:.80}")
-    limits = None if peak is None else parse_bytes(peak), None if regression is None else _regression(regression)
+    allowed = None
+    if regression is not None:
+        share, size = _SHARE.fullmatch(regression.strip()), parse_bytes(regression)
+        if share is None and size is None:
+            rule = "--max-regression is a share such as 5% or a size such as 200MiB"
+            raise RequestError(f"{rule}. Received: {regression!r:.80}")
+        allowed = Regression(regression.strip(), None if share is None else Fraction(share[1]) / 100, size or 0)
+    limits = None if peak is None else parse_bytes(peak), allowed
     return Budget(*limits, tuple(dict.fromkeys(options.device)), tuple(dict.fromkeys(options.phase)), options.of)
-
-
-def _regression(text: str) -> Regression:
-    share, size = _SHARE.fullmatch(text.strip()), parse_bytes(text)
-    if share is not None:
-        return Regression(text.strip(), Fraction(share[1]) / 100, 0)
-    if size is None:
-        raise RequestError(f"--max-regression is a share such as 5% or a size such as 200MiB. Received: {text!r:.80}")
-    return Regression(text.strip(), None, size)
 
 
 def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:

@@ -21,7 +21,7 @@ from tb_memplugin.importers import (
     read_log,
     read_traces,
 )
-from tb_memplugin.schema import MemoryMap, Oom, Snapshot, Timeline, clean, counted
+from tb_memplugin.schema import MemoryMap, Oom, Snapshot, Timeline, clean, counted, values_of
 from tb_memplugin.storage.write import RunWriter
 
 SAME_FAILURE_SECONDS = 11.0
@@ -66,7 +66,12 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
 
     Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown format (FormatError).
     """
-    name = run if run is not None else _run_name(paths[0])
+    name = run
+    if name is None:
+        stem = _DUMP_NAME.sub("", os.path.basename(paths[0]))
+        for ending in (".xplane.pb", ".log", ".txt"):
+            stem = stem.removesuffix(ending)
+        name = re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
     if not name or os.path.isabs(name) or ".." in name.split("/"):
         raise RequestError(f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}")
     collected = _Collected()
@@ -91,26 +96,18 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
     return sentences
 
 
-def _run_name(path: str) -> str:
-    stem = _DUMP_NAME.sub("", os.path.basename(path))
-    for ending in (".xplane.pb", ".log", ".txt"):
-        stem = stem.removesuffix(ending)
-    return re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
-
-
 def _collect(path: str, collected: _Collected) -> None:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise NotFoundError(f"{path} is not a regular file; pass a file that TensorFlow wrote")
         if status.st_size > MAX_PROFILE_BYTES:
-            raise FormatError(f"{path}: the file is larger than the limit of {MAX_PROFILE_BYTES} bytes")
+            raise FormatError(f"the file is larger than the limit of {MAX_PROFILE_BYTES} bytes")
         with open(path, "rb") as file:
             data = file.read(status.st_size)
+        _read(path, data, status.st_mtime, collected)
     except OSError as error:
         raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        _read(path, data, status.st_mtime, collected)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     except MemoryError:
@@ -140,7 +137,11 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
 
 def _post_mortems(collected: _Collected) -> list[Oom]:
     """One for each failure; a dump and a log with the same chunks are one failure."""
-    dumps = _one_of_each_failure(collected.dumps)
+    dumps: list[MemoryMap] = []
+    for dump in sorted(collected.dumps, key=lambda dump: (dump.device, dump.wall_time)):
+        if dumps and dumps[-1].device == dump.device and dump.wall_time - dumps[-1].wall_time < SAME_FAILURE_SECONDS:
+            dumps.pop()
+        dumps.append(dump)
     ooms: list[Oom] = []
     for failure, wall_time in collected.failures:
         same = next((dump for dump in dumps if _same_chunks(dump, failure.map)), None)
@@ -154,28 +155,14 @@ def _post_mortems(collected: _Collected) -> list[Oom]:
             status="failed",
             device=failure.device,
             wall_time=memory_map.wall_time if memory_map is not None else wall_time,
-            requested_bytes=failure.request.requested_bytes,
-            op=failure.request.op,
-            shape=failure.request.shape,
-            uncertain_bytes=failure.request.uncertain_bytes,
-            in_use_bytes=failure.in_use_bytes,
-            capacity_bytes=failure.capacity_bytes,
             notes=failure.notes,
+            **values_of(failure, "in_use_bytes", "capacity_bytes"),
+            **values_of(failure.request, "requested_bytes", "op", "shape", "uncertain_bytes"),
         )
         ooms.append(post_mortem(event, memory_map))
     for dump in dumps:
-        event = OomEvent(f"dump {len(ooms)}", "failing", dump.device, dump.wall_time)
-        ooms.append(post_mortem(event, dump))
+        ooms.append(post_mortem(OomEvent(f"dump {len(ooms)}", "failing", dump.device, dump.wall_time), dump))
     return ooms
-
-
-def _one_of_each_failure(dumps: Sequence[MemoryMap]) -> list[MemoryMap]:
-    kept: list[MemoryMap] = []
-    for dump in sorted(dumps, key=lambda dump: (dump.device, dump.wall_time)):
-        if kept and kept[-1].device == dump.device and dump.wall_time - kept[-1].wall_time < SAME_FAILURE_SECONDS:
-            kept.pop()
-        kept.append(dump)
-    return kept
 
 
 def _same_chunks(dump: MemoryMap, logged: MemoryMap | None) -> bool:

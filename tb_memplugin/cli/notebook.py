@@ -18,9 +18,7 @@ class Notebook:
         self._shell = shell
         self._recording = AutomaticRecording(LOG_DIR, f"notebook-{time.strftime('%Y%m%d-%H%M%S')}")
         self._wrapping = Wrapping(self._recording)
-
-    def load(self) -> None:
-        self._shell.register_magic_function(self.memory, magic_kind="line_cell", magic_name="memory")
+        shell.register_magic_function(self.memory, magic_kind="line_cell", magic_name="memory")
         if not is_off():
             self._wrapping.install()
 
@@ -57,10 +55,8 @@ _loaded: dict[int, Notebook] = {}  # by id of the shell, which lives as long as 
 def load_extension(shell: Any) -> None:
     if id(shell) not in _loaded:
         _loaded[id(shell)] = Notebook(shell)
-        _loaded[id(shell)].load()
 
 
 def unload_extension(shell: Any) -> None:
-    notebook = _loaded.pop(id(shell), None)
-    if notebook is not None:
-        notebook.unload()
+    if id(shell) in _loaded:
+        _loaded.pop(id(shell)).unload()

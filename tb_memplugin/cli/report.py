@@ -22,7 +22,7 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.progress import Progress
 from tb_memplugin.schema import MemoryMap, Snapshot, Timeline, clean, format_bytes, unknown_name, with_layers_of
 from tb_memplugin.server import COLUMNS_TYPE, DATA_ROUTES, Handlers, StaticFiles, data_body
-from tb_memplugin.storage import BASIC, MAPS, TIMELINES, Reader, RunTags, Stream, no_records
+from tb_memplugin.storage import BASIC, MAPS, TIMELINES, Reader, Stream, no_records
 from tb_memplugin.storage.files import FileSource, Listing, Source
 from tb_memplugin.storage.frames import run_name
 from tb_memplugin.version import __version__
@@ -238,7 +238,17 @@ def collect(
     `RequestError` if there are too many, or their list exceeds `max_data_bytes`."""
     source = _ChosenRuns(logdir)
     catalog = Reader().catalog(source)
-    chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
+    known = {tags.name: tags for tags in catalog.values()}
+    if not known:
+        raise no_records(os.fspath(logdir))
+    for name in names:
+        if name not in known:
+            raise NotFoundError(unknown_name("no run", name, known))
+    # Identifiers of sessions sort by start time.
+    newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
+    chosen = list(dict.fromkeys(names)) or newest[-MAX_RUNS:]
+    if len(chosen) > MAX_RUNS:
+        raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(chosen)} runs")
     source.choose(chosen)
     collected = _Collected(source, max_data_bytes)
     listed = collected.take("runs")
@@ -260,22 +270,9 @@ def collect(
             absent.extend(part(collected, info))
     limit = f"are not in this report: it reached its limit of {format_bytes(max_data_bytes)} of data."
     absent += [f"{count} responses of route “{route}” {limit}" for route, count in collected.dropped.items()]
-    names = [info["run"] for info in runs]
-    return Contents(tuple(names), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
-
-
-def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[str]:
-    known = {tags.name: tags for tags in catalog}
-    if not known:
-        raise no_records(logdir)
-    for name in names:
-        if name not in known:
-            raise NotFoundError(unknown_name("no run", name, known))
-    if len(names) > MAX_RUNS:
-        raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(names)} runs")
-    # Identifiers of sessions sort by start time.
-    newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
-    return names or newest[-MAX_RUNS:]
+    return Contents(
+        tuple(info["run"] for info in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent)
+    )
 
 
 # The parts of a report on a run, given by its entry in the response of ``runs``: each takes its responses and yields

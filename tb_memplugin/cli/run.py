@@ -89,8 +89,12 @@ def main(arguments: Sequence[str]) -> NoReturn:
     parser = _Parser(prog="tb-memplugin run", allow_abbrev=False)
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    if not options.is_module:
-        _check_readable(options.program)
+    try:
+        if not options.is_module and not os.path.isdir(options.program):
+            open(options.program, "rb").close()
+    except OSError as error:
+        print(f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
     recording = None if is_off() else _recording(options)
     process = os.getpid()
     ended: BaseException | None = None
@@ -101,8 +105,20 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if ended is not None and not isinstance(ended, SystemExit):
         show_exception(ended)  # here, where no exception is being handled: a hook of the program's may raise
     if os.getpid() == process and recording is not None:  # else a child that the program forked
-        wait_for_threads()
-        _finish(recording, options.logdir, quiet=options.no_summary)
+        with contextlib.suppress(KeyboardInterrupt):
+            for thread in threading.enumerate():  # waits as the interpreter does when its main thread ends
+                if thread is not threading.current_thread() and not thread.daemon:
+                    thread.join()
+        try:  # a failure of this changes nothing about how the program ended
+            recording.close()
+            if not options.no_summary:
+                sys.stdout.flush()
+                text = ending(recording.log_dir, options.logdir, recording.names, list(recording.notes()))
+                print(text, file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pass
+        except Exception as error:
+            print(f"tb-memplugin: no summary: {type(error).__name__}: {error}", file=sys.stderr)
     if ended is None:
         sys.exit(0)
     if not isinstance(ended, SystemExit):
@@ -120,30 +136,6 @@ def _recording(options: argparse.Namespace) -> "AutomaticRecording":
     recording = AutomaticRecording(options.logdir, name, settings)
     Wrapping(recording).install()
     return recording
-
-
-def _check_readable(path: str) -> None:
-    try:
-        if not os.path.isdir(path):
-            with open(path, "rb"):
-                pass
-    except OSError as error:
-        print(f"tb-memplugin: can't open file {path!r}: {error.strerror}", file=sys.stderr)
-        sys.exit(USAGE_ERROR)
-
-
-def _finish(recording: "AutomaticRecording", given: str, quiet: bool) -> None:
-    """Write the runs and print them; a failure of this changes nothing about how the program ended."""
-    try:
-        recording.close()
-        if not quiet:
-            sys.stdout.flush()
-            text = ending(recording.log_dir, given, recording.names, list(recording.notes()))
-            print(text, file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        pass
-    except Exception as error:
-        print(f"tb-memplugin: no summary: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _name(text: str) -> str:
@@ -193,8 +185,7 @@ def run_file(path: str, arguments: Sequence[str]) -> None:
     """
     sys.argv[:] = [path, *arguments]
     if os.path.isdir(path) or pkgutil.get_importer(path) is not None:
-        _search_first(path)
-        _new_main()
+        _new_main(path)
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # what the interpreter calls, too
         return
     absolute = os.path.abspath(path)
@@ -203,8 +194,7 @@ def run_file(path: str, arguments: Sequence[str]) -> None:
     if code is None:
         with io.open_code(absolute) as file:
             source = file.read()
-    _search_first(os.path.dirname(os.path.realpath(path)))
-    main = _new_main()
+    main = _new_main(os.path.dirname(os.path.realpath(path)))
     main.__file__, main.__cached__ = absolute, None  # type: ignore[attr-defined]
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", absolute)
     if code is None:
@@ -214,8 +204,7 @@ def run_file(path: str, arguments: Sequence[str]) -> None:
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
     sys.argv[:] = ["-m", *arguments]
-    _search_first(os.getcwd())
-    _new_main()
+    _new_main(os.getcwd())
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]
 
 
@@ -234,20 +223,9 @@ def show_exception(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def wait_for_threads() -> None:
-    """Wait for the program's threads, as the interpreter does when its main thread ends."""
-    with contextlib.suppress(KeyboardInterrupt):
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
-
-
-def _search_first(directory: str) -> None:
+def _new_main(search_first: str) -> types.ModuleType:
     if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = directory
-
-
-def _new_main() -> types.ModuleType:
+        sys.path[0] = search_first
     main = types.ModuleType("__main__")
     vars(main)["__builtins__"] = builtins
     main.__annotations__ = {}

@@ -175,17 +175,13 @@ def add_export(parser: CommandParser) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    if options.format != TABLES:
-        return _export_step(options)
-    for name in ("step", "device", "phase"):
-        if getattr(options, name) is not None:
-            raise RequestError(f"--{name} is for --format {PERFETTO}; tables contain every step and device")
-    exported = export_parquet(options.logdir, options.to, runs=options.run)
-    print("\n".join(map(clean, str(exported).splitlines())))
-    return INCOMPLETE if exported.failed else 0
-
-
-def _export_step(options: argparse.Namespace) -> int:
+    if options.format == TABLES:
+        for name in ("step", "device", "phase"):
+            if getattr(options, name) is not None:
+                raise RequestError(f"--{name} is for --format {PERFETTO}; tables contain every step and device")
+        exported = export_parquet(options.logdir, options.to, runs=options.run)
+        print("\n".join(map(clean, str(exported).splitlines())))
+        return INCOMPLETE if exported.failed else 0
     if options.step is None:
         raise RequestError(f"--format {options.format} needs --step: the number of a traced step")
     if len(options.run) > 1:

@@ -93,7 +93,13 @@ def start(logdir: str, host: str, port: int) -> str:
     from tb_memplugin.plugin_loader import MemoryLoader
 
     FileSource(logdir)  # checks the directory
-    _check_address(host, port)
+    try:
+        # Bind and release the address: the server itself would print a message and end the process.
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise _unusable(host, port, (error.strerror or str(error)).lower()) from None
     # TensorBoard's own switch for reading without TensorFlow, which takes seconds to import.
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
     # Windows may know another type of this ending, with which browsers refuse modules.
@@ -108,17 +114,6 @@ def start(logdir: str, host: str, port: int) -> str:
         raise _unusable(host, port, error.msg) from None
     except SystemExit:  # another program took the address after the check
         raise _unusable(host, port, "the server did not start") from None
-
-
-def _check_address(host: str, port: int) -> None:
-    """Bind and release the address: the server itself would print a message and end the process."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        raise _unusable(host, port, (error.strerror or str(error)).lower()) from None
 
 
 def _unusable(host: str, port: int, reason: str) -> RequestError:

@@ -37,7 +37,15 @@ class Examples:
     if the data is empty or of another kind."""
 
     def __init__(self, data: Any, count: int) -> None:
-        batches = _batches_of(data) if isinstance(data, tf.data.Dataset) else iter([_single(data)])
+        if isinstance(data, tf.data.Dataset):
+            try:
+                with tf.device("/CPU:0"):
+                    batches: Iterator[Any] = iter(copied(data))
+            except (tf.errors.OpError, ValueError, RuntimeError) as error:
+                why = f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200})"
+                raise RecordingError(f"{why}. Pass a batch of arrays instead.") from error
+        else:
+            batches = iter([_single(data)])
         parts: list[list[Any]] = []
         taken = 0
         for batch in batches:
@@ -70,15 +78,6 @@ class Examples:
             return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), all_examples)
 
         return tf.data.Dataset.from_tensors((examples,)).repeat().map(taken).with_options(options)
-
-
-def _batches_of(dataset: Any) -> Iterator[Any]:
-    try:
-        with tf.device("/CPU:0"):
-            return iter(copied(dataset))
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        why = f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200})"
-        raise RecordingError(f"{why}. Pass a batch of arrays instead.") from error
 
 
 def _single(data: Any) -> Any:
@@ -333,16 +332,6 @@ class BatchSizeAnswer:
         return html_text(str(self))
 
 
-def _peak_of_last_step(model: Any, examples: Examples, size: int, device: str) -> int:
-    peaks: list[int] = []
-    measuring = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device),
-        on_train_end=lambda logs: peaks.append(allocator.memory_info(device)[1]),
-    )
-    train(model, examples, size, VERIFIED_STEPS, measuring)
-    return peaks[-1]
-
-
 def largest_batch_size(
     model: Any, data: Any, capacity: int | str | None = None, batch_sizes: Sequence[int] = (4, 8)
 ) -> BatchSizeAnswer:
@@ -376,6 +365,11 @@ def largest_batch_size(
     limit = wanted or own
     if limit is None:
         raise RecordingError(f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'.")
+    peaks: list[int] = []
+    measuring = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device.name),
+        on_train_end=lambda logs: peaks.append(allocator.memory_info(device.name)[1]),  # of the last step
+    )
     with Progress("largest_batch_size") as progress:
         with restored(model):
             run = record(model, examples, sizes, device, None, progress)
@@ -398,7 +392,8 @@ def largest_batch_size(
             progress.part(f"verification of batch size {size:,}")
             peak = None
             with contextlib.suppress(OutOfMemoryError), restored(model):
-                peak = _peak_of_last_step(model, examples, size, device.name)
+                train(model, examples, size, VERIFIED_STEPS, measuring)
+                peak = peaks[-1]
             if peak is not None and peak <= limit:
                 sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
                 return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))

@@ -86,28 +86,20 @@ def restored(model: Any) -> Iterator[None]:
         known = {id(variable) for variable, _ in values}
         for variable in saved_variables(model):
             if id(variable) not in known:
-                _empty(variable)
+                # Nothing uses it any more, but TensorFlow keeps graphs with custom gradients, and with them their
+                # variables, until the process ends: free its memory.
+                with tf.device(variable.device):
+                    nothing = tf.zeros([0], variable.dtype)
+                    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=nothing, validate_shape=False)
         for variable, value in values:
-            _assign(variable, value)
+            with tf.device(variable.device):
+                constant = tf.constant(value, variable.dtype)
+                # On a CPU the variable would use NumPy's memory, not the allocator's.
+                variable.assign(tf.raw_ops.DeepCopy(x=constant) if is_cpu(variable.device) else constant)
         for attributes in saved:
             attributes.restore()
         restore_random_state()
         gc.collect()  # functions that the steps were traced to refer to each other in cycles
-
-
-def _assign(variable: Any, value: Any) -> None:
-    with tf.device(variable.device):
-        saved = tf.constant(value, variable.dtype)
-        # On a CPU the variable would use NumPy's memory, not the allocator's.
-        variable.assign(tf.raw_ops.DeepCopy(x=saved) if is_cpu(variable.device) else saved)
-
-
-def _empty(variable: Any) -> None:
-    """Free the memory of a variable that nothing uses any more. TensorFlow keeps graphs with custom gradients, and with
-    them the variables, until the process ends."""
-    with tf.device(variable.device):
-        nothing = tf.zeros([0], variable.dtype)
-        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=nothing, validate_shape=False)
 
 
 class _Attributes:

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.recorder.base import uncounted
@@ -34,14 +34,11 @@ _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 """Beginnings of the types of ops that change variables."""
 
 
-class Loop:
+class Loop(NamedTuple):
     """A training loop of the program's own, as far as its steps can be seen."""
 
-    def __init__(self, recorder: Any, first_step: int) -> None:
-        self.recorder, self._steps = recorder, itertools.count(first_step)
-
-    def step(self) -> Any:
-        return self.recorder.step(next(self._steps))
+    recorder: Any
+    steps: Iterator[int]
 
 
 class AutomaticRecording:
@@ -104,7 +101,7 @@ class AutomaticRecording:
         """Mark a call, the next step of a loop if given, so that calls below it are left alone."""
         self._local.depth = getattr(self._local, "depth", 0) + 1
         try:
-            with contextlib.nullcontext() if loop is None else loop.step():
+            with contextlib.nullcontext() if loop is None else loop.recorder.step(next(loop.steps)):
                 yield
         finally:
             self._local.depth -= 1
@@ -141,12 +138,12 @@ class AutomaticRecording:
         if loop is None:
             name = self._next_run()
             if name is not None:
-                loop = self._loops[owner] = Loop(self._record_into(name, model), first_step)
+                loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count(first_step))
             elif self._more is None:
                 name = f"{self._run}-more"
                 self.names.append(name)
                 # A call of `fit` is a step, and too long to be traced.
-                loop = self._more = Loop(self._record_into(name, trace_steps=()), 0)
+                loop = self._more = Loop(self._record_into(name, trace_steps=()), itertools.count())
             else:
                 loop = self._more
             loop.recorder.start()

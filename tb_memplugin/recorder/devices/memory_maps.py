@@ -316,19 +316,17 @@ class MemoryMaps:
         self._verified: set[str] = set()
         self._disagreements = dict.fromkeys(devices, 0)
         self._framework: Framework | None = None
-        try:
-            self._open(devices)
-        except Exception as error:
-            self._turn_off(devices, error)
-
-    def _open(self, devices: Sequence[str]) -> None:
         if not devices:
             return
-        import tensorflow as tf
+        try:
+            import tensorflow as tf
 
-        tf.config.list_logical_devices()  # creates the devices, and with them their allocators
-        memory = MappedMemory()
-        self._framework = Framework(open_library(tf.__version__, memory))
+            tf.config.list_logical_devices()  # creates the devices, and with them their allocators
+            memory = MappedMemory()
+            self._framework = Framework(open_library(tf.__version__, memory))
+        except Exception as error:
+            self._turn_off(devices, error)
+            return
         for device in devices:
             try:
                 self._allocators[device] = find_allocator(self._framework, device, memory)

@@ -112,11 +112,6 @@ def _given_up(dumps: Sequence[DumpFile]) -> Iterator[DumpFile]:
             yield next_one
 
 
-def gave_up(dumps: Sequence[DumpFile]) -> bool:
-    """Whether the last dump is of an attempt after which TensorFlow gave up."""
-    return any(one is dumps[-1] for one in _given_up(dumps))
-
-
 def final_dump(dumps: Sequence[DumpFile]) -> DumpFile:
     """The dump of the attempt after which TensorFlow gave up. Of several threads that fail at once, the first one to
     give up ends the step; of failures that TensorFlow tolerated before, the last one counts."""
@@ -244,7 +239,7 @@ def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Requ
     if tuned is not None:
         return Request(op=tuned["op"], trials=True)
     just_now = time.time() - dumps[-1].wall_time < _RAISED_SECONDS
-    if just_now and (_PROTO_FAILED in message or gave_up(dumps)):
+    if just_now and (_PROTO_FAILED in message or any(one is dumps[-1] for one in _given_up(dumps))):
         return read_proto_message(message)
     return None
 
@@ -373,9 +368,17 @@ class RaisedErrors:
             since = max(self._since, self._last[1])
             dumps = dump_files.since(since)
             request = memory_request(error, dumps)
-            if request is None or (not dumps and self._repeats(str(error))):
+            last, wall_time, dumped = self._last
+            # Keras and input pipelines wrap errors: without a new dump, such a message is of the same failure.
+            repeats = bool(last) and last in str(error) and (dumped or time.time() - wall_time < 1.0)
+            if request is None or (not dumps and repeats):
                 return
-            receiver = self._receiver()
+            receivers = self._open_receivers()
+            if not receivers and self._opener is not None:
+                self._opener()
+                receivers = self._open_receivers()
+            # The session with the running or the latest step, else the latest without a step, else a new one.
+            receiver = max(reversed(receivers), key=lambda one: one.active_since, default=None)
             if receiver is not None:
                 receiver.on_raised(error, request, since)
             self._last = (str(error), time.time(), bool(dumps))
@@ -383,19 +386,6 @@ class RaisedErrors:
             logger.debug("a failed allocation could not be recorded", exc_info=True)
         finally:
             self._local.busy = False
-
-    def _repeats(self, message: str) -> bool:
-        """Whether a message without a new dump repeats the last one, as Keras and input pipelines wrap errors."""
-        last, wall_time, dumped = self._last
-        return bool(last) and last in message and (dumped or time.time() - wall_time < 1.0)
-
-    def _receiver(self) -> Any:
-        """The session with the running or the latest step, else the latest without a step, else a new one."""
-        receivers = self._open_receivers()
-        if not receivers and self._opener is not None:
-            self._opener()
-            receivers = self._open_receivers()
-        return max(reversed(receivers), key=lambda one: one.active_since, default=None)
 
     def _open_receivers(self) -> list[Any]:
         with self._lock:

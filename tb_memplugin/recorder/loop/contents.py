@@ -46,7 +46,12 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
     for device in chosen:
         dump = maps.read(device.name)
         memory_map = None if dump is None else read_dump(dump, time.time())
-        contents.append(_contents(device, window.facts(device.name, (), ()), memory_map))
+        facts, (current, peak) = window.facts(device.name, (), ()), allocator.memory_info(device.name)
+        pool = None if memory_map is None else pool_at(memory_map)
+        of_pool = (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes) if pool else (None, None, None)
+        sums = _categories(facts, memory_map, current), _layers(facts)
+        figures = current, peak, device.capacity_bytes, *of_pool
+        contents.append(DeviceContents(device.name, *figures, *sums))
     names = tuple(str(getattr(one, "name", type(one).__name__)) for one in models)
     return MemorySummary(names, _last_step(models, optimizer), tuple(contents), tuple(notes))
 
@@ -59,40 +64,22 @@ def _last_step(models: Sequence[Any], optimizer: Any) -> int | None:
     return trained[0] - 1 if len(trained) == 1 else None
 
 
-def _contents(device: allocator.Device, facts: TraceFacts, memory_map: MemoryMap | None) -> DeviceContents:
-    current, peak = allocator.memory_info(device.name)
-    pool = None if memory_map is None else pool_at(memory_map)
-    return DeviceContents(
-        device.name,
-        current,
-        peak,
-        device.capacity_bytes,
-        pool.pool_bytes if pool else None,
-        pool.free_bytes if pool else None,
-        pool.largest_free_bytes if pool else None,
-        _categories(facts, memory_map, current),
-        _layers(facts),
-    )
-
-
 def _categories(facts: TraceFacts, memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
     """The categories from the top of the stack; they sum to the allocated bytes."""
     sums: dict[tuple[Category, bool | None], int] = collections.Counter()
     counts: dict[tuple[Category, bool | None], int] = collections.Counter()
-    sizes: list[tuple[int | None, int]] = []  # address and bytes of each tensor
-    for one in facts.variables:
-        key = one.role, one.trainable if one.role == "weights" else None
-        sums[key] += one.requested_bytes
-        counts[key] += 1
-        sizes.append((one.start_address, one.requested_bytes))
-    for tensor in facts.tensors:
-        sums[tensor.category, None] += tensor.requested_bytes
-        counts[tensor.category, None] += 1
-        sizes.append((tensor.address, tensor.requested_bytes))
+    owned: list[tuple[Category, bool | None, int | None, int]] = [
+        (one.role, one.trainable if one.role == "weights" else None, one.start_address, one.requested_bytes)
+        for one in facts.variables
+    ]
+    owned += [(one.category, None, one.address, one.requested_bytes) for one in facts.tensors]
+    for category, trainable, _, size in owned:
+        sums[category, trainable] += size
+        counts[category, trainable] += 1
     if memory_map is not None:
         in_use = memory_map.state == IN_USE
         chunks = dict(zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True))
-        sums["rounding", None] = sum(chunks[address] - size for address, size in sizes if address in chunks)
+        sums["rounding", None] = sum(chunks[at] - size for _, _, at, size in owned if at in chunks)
     sums["unattributed", None] = allocated - sum(sums.values())
     order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)
     return tuple(CategorySum(*key, sums[key], counts.get(key)) for key in order if sums[key])

@@ -114,14 +114,9 @@ class ProgramCounts:
     def _look(self) -> float:
         began = time.thread_time()
         arrays, iterators = kept_objects()
-        listed: list[tuple[CounterKind, Any]] = [("kept_arrays", one) for one in arrays]
-        listed += [("kept_iterators", one) for one in iterators]
-        sizes = [MISSING if one.size is None else one.size for _, one in listed]
-        self._kept = [
-            (kind, one.holder, one.number, size, None) for (kind, one), size in zip(listed, sizes, strict=True)
-        ]
-        seconds = time.thread_time() - began
-        self._spent_seconds += seconds
+        self._kept = [("kept_arrays", one.holder, one.number, one.size or 0, None) for one in arrays]
+        self._kept += [("kept_iterators", one.holder, one.number, MISSING, None) for one in iterators]
+        self._spent_seconds += (seconds := time.thread_time() - began)
         return seconds
 
     def note_end(self, in_use: Mapping[str, int], own: Mapping[str, int]) -> None:

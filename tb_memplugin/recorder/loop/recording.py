@@ -322,7 +322,8 @@ class Recording:
     def _check_table(self, step: int | None = None) -> None:
         """Write the layer table if it changed; by default from the next step on."""
         self._next_watch = time.monotonic() + FLUSH_SECONDS
-        table = self.layers.changed_table(self.layers.last_step + 1 if step is None else step)
+        step = self.layers.last_step + 1 if step is None else step
+        table = self.faults.run(TABLE, self.layers.changed_table, step)
         if table is not None:
             self.tracer.schedule.changed()
             self._write(RunWriter.layer_table, table)

@@ -90,14 +90,13 @@ class TraceSchedule:
 
     def due(self, phase: str, step: int, elapsed_seconds: float) -> Due:
         """Until when `wants` gives None for the steps of a phase after an untraced one; arguments as for `wants`."""
-        if self._trace_steps is not None and (phase != "train" or not self._trace_steps):
+        wanted = self._trace_steps
+        if self._overhead <= 0 if wanted is None else phase != "train" or not wanted:
             return Due()
-        if self._trace_steps is not None and not self._learning(phase):
-            return Due(step=min((one for one in self._trace_steps if one > step), default=math.inf))
-        if self._trace_steps is None and self._overhead <= 0:
-            return Due()
+        if wanted and not self._learning(phase):
+            return Due(step=min((one for one in wanted if one > step), default=math.inf))
         state = self._phases[phase]
-        if self._trace_steps is not None or not state.traced_since_change:
+        if wanted or not state.traced_since_change:
             return Due(seconds=0.0)
         highest = math.inf if state.grown else state.traced_peak_bytes * PEAK_GROWTH
         return Due(seconds=self._next_at(phase) - elapsed_seconds, peak_bytes=highest)

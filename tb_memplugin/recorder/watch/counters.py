@@ -148,8 +148,13 @@ class LiveModels:
             if model is not None and not entry.complete:
                 self._read(entry, model)
         applied, self._applied = self._applied, []
-        for reference in applied:
-            self._match(reference())
+        for optimizer in (reference() for reference in applied):
+            trained = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
+            for entry in self._models:
+                if trained & entry.variables.keys() and entry.optimizer() is not optimizer:
+                    entry.add_slots(optimizer)
+                    break
+        optimizer = None  # not kept alive for what follows
         self._models = [entry for entry in self._models if entry.matters()]
         kinds: tuple[CounterKind, ...] = ("models_alive", "models_unreachable", "models_gone", "slots_without_model")
         figures: dict[CounterKind, dict[str, tuple[int, int]]] = {kind: {} for kind in kinds}
@@ -190,13 +195,6 @@ class LiveModels:
         if is_built and optimizer is not None:
             entry.add_slots(optimizer)
         entry.complete = is_built
-
-    def _match(self, optimizer: Any) -> None:
-        own = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
-        for entry in self._models:
-            if own & entry.variables.keys() and entry.optimizer() is not optimizer:
-                entry.add_slots(optimizer)
-                return
 
 
 def _add(figures: dict[str, tuple[int, int]], variables: Iterable[_Variable]) -> None:

@@ -91,11 +91,7 @@ class GraphOps:
         original, scope, _ = self.ops[number].name.rpartition(VECTORIZED_SCOPE)
         return self.number.get(original) if scope else None
 
-    def sources(self, numbers: Iterable[int]) -> set[int]:
-        """The ops, the ops on whose results they depend, and those that these compute for all iterations of a loop."""
-        return self._reached(numbers, lambda number: [self.vectorized_from(number)])
-
-    def _reached(self, numbers: Iterable[int], others: Callable[[int], Iterable[int | None]]) -> set[int]:
+    def reached(self, numbers: Iterable[int], others: Callable[[int], Iterable[int | None]]) -> set[int]:
         """The ops, those whose results they read, others that they need, and so on."""
         found: set[int] = set()
         pending: list[int | None] = list(numbers)
@@ -118,7 +114,7 @@ class GraphOps:
         of_kind = dict(zip(self.types, self.ops, strict=True))
         stateful = {kind for kind, op in of_kind.items() if op.op_def.is_stateful}
         pending += [number for number, kind in enumerate(self.types) if kind in stateful]
-        return self._reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
+        return self.reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
         shapes = (tensor.shape for tensor in self.ops[number].outputs)
@@ -294,4 +290,6 @@ def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span
 
 
 def _needed_by(graph: GraphOps, span: Span) -> set[int]:
-    return graph.sources(graph.number[name] for name in span.targets if name in graph.number)
+    """The ops that make a pass's targets, what these depend on, and what those compute for all iterations of a loop."""
+    targets = (graph.number[name] for name in span.targets if name in graph.number)
+    return graph.reached(targets, lambda number: [graph.vectorized_from(number)])

@@ -115,7 +115,9 @@ class HeldTensors:
         self._search_new()
         self._read_facts(addresses, graphs)
         complete = self._misses_found == self._promotions.misses > 0
-        if not complete and self._has_unowned(addresses, read_chunks):
+        owned = addresses | {fact.address for _, fact, _ in self._at_start}  # a variable of no model is no owner
+        chunks = {"": None} if complete or read_chunks is None else read_chunks()
+        if not complete and any(one is None or not one <= owned for one in chunks.values()):
             self._search_all()
             self._read_facts(addresses, graphs)
         self._misses = self._promotions.misses
@@ -197,13 +199,6 @@ class HeldTensors:
     def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
         self.captures.read([*graphs, *self.captures.graphs])
         self._at_start = self._entries(variable_addresses)
-
-    def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
-        """Whether a chunk has no known owner (a variable of no model is none), or the chunks are unknown."""
-        if read_chunks is None:
-            return True
-        owned = variable_addresses | {fact.address for _, fact, _ in self._at_start}
-        return any(addresses is None or not addresses <= owned for addresses in read_chunks().values())
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:
         """One fact for each address, of the most certain category; without some addresses and `KnownTensor`s."""

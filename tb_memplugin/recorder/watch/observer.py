@@ -370,9 +370,6 @@ class LayerWatch:
             logger.debug("whether replicas train could not be read", exc_info=True)
             return False
 
-    def changed_table(self, step: int) -> LayerTable | None:
-        return self._faults.run(TABLE, self._changed_table, step)
-
     def completed_table(self) -> LayerTable | None:
         """The last layer table with output sizes, if `batch_size` changed since it was returned. Reads no layer."""
         with self._lock:
@@ -380,7 +377,7 @@ class LayerWatch:
                 return None
             return self._complete(self.table)
 
-    def _changed_table(self, step: int) -> LayerTable | None:
+    def changed_table(self, step: int) -> LayerTable | None:
         model, optimizer = self._model(), self._optimizer()
         if model is None:
             return None

@@ -58,7 +58,13 @@ def cut_points(model: Any) -> tuple[str, ...]:
     """
     if is_graph(model):
         return tuple(_cut_points(model, "", set(range(len(model.inputs)))))
-    return tuple(layer.name for layer in listed_layers(model))
+    import keras
+
+    listed: dict[int, Any] = {}  # lists or tuples of a single layer are none
+    for value in vars(model).values():
+        if isinstance(value, list | tuple) and len(value) > 1 and value is not getattr(model, "_layers", None):
+            listed.update({id(layer): layer for layer in value if isinstance(layer, keras.layers.Layer)})
+    return tuple(layer.name for layer in listed.values())
 
 
 def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
@@ -147,10 +153,15 @@ def _segments(model: Any, groups: Sequence[Sequence[str]], with_layers_between: 
         inside = names[0].rpartition("/")[0]
         flat = _flat(model, "", set(_prefixes(inside)))
         order = [one for one in flat if one.path.rpartition("/")[0] == inside]
-        places: list[int] = []
+        paths, places = [one.path for one in order], list[int]()
         for name in names:
             start = places[-1] if places and with_layers_between else after.get(inside, 0)
-            places.append(_index(order, name, start))
+            if name not in paths:
+                raise RecomputationError(unknown_name("The model has no layer", name, paths, "in order:"))
+            if name not in paths[start:]:
+                behind = f"behind the segments before it. These follow: {some(paths[start:])}."
+                raise RecomputationError(f"The model has no layer {name!r} {behind}")
+            places.append(paths.index(name, start))
         ends = range(max(places) + 1, len(order))
         after[inside] = next((at for at in ends if order[at].is_layer), len(order))
         inner = order[min(places) : after[inside]]
@@ -169,17 +180,6 @@ class _Place(NamedTuple):
     is_layer: bool
 
 
-def _index(order: Sequence[_Place], name: str, start: int) -> int:
-    paths = [place.path for place in order]
-    if name not in paths[start:]:
-        if name not in paths:
-            raise RecomputationError(unknown_name("The model has no layer", name, paths, "in order:"))
-        raise RecomputationError(
-            f"The model has no layer {name!r} behind the segments before it. These follow: {some(paths[start:])}."
-        )
-    return paths.index(name, start)
-
-
 def _prefixes(path: str) -> Iterator[str]:
     while path:
         yield path
@@ -196,14 +196,3 @@ def _flat(model: Any, prefix: str, opened: set[str] | None) -> Iterator[_Place]:
         if not whole:
             yield from _flat(call.operation, f"{path}/", opened)
         yield _Place(path, whole, isinstance(call.operation, keras.layers.Layer))
-
-
-def listed_layers(model: Any) -> list[Any]:
-    """Layers that a subclassed model keeps in lists or tuples of at least two, in order."""
-    import keras
-
-    found: dict[int, Any] = {}
-    for value in vars(model).values():
-        if isinstance(value, list | tuple) and len(value) > 1 and value is not getattr(model, "_layers", None):
-            found.update({id(layer): layer for layer in value if isinstance(layer, keras.layers.Layer)})
-    return list(found.values())

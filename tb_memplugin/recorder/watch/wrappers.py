@@ -49,7 +49,10 @@ def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
             call_notes.of_thread.again.clear()
         elif kind == "layer":
             call_notes.of_thread.again.add(id(layer))
-            call_notes.recomputed[layer] = _without_effect()
+            import keras
+
+            # Whether the call changes no variables: statistics and seeds.
+            call_notes.recomputed[layer] = bool(keras.src.backend.common.stateless_scope.in_stateless_scope())
         call_notes.of_thread.stack.append(layer)
         return OpenCall(graph, graph.version, kind, layer, None)
     except Exception:
@@ -73,19 +76,14 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | N
     return OpenCall(None, 0, kind, layer, trace)
 
 
-def _without_effect() -> bool:
-    """Whether a call of a Keras layer that begins now changes no variables: statistics and seeds."""
-    import keras
-
-    return bool(keras.src.backend.common.stateless_scope.in_stateless_scope())
-
-
 def _is_outermost(layer: Any) -> bool:
     return next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None) is layer
 
 
-def leave(call: OpenCall, target: Any = None) -> None:
+def leave(call: OpenCall | None, target: Any = None) -> None:
     """Note where a call ends; `target` is what a backward pass differentiates."""
+    if call is None:
+        return
     try:
         if call.trace is not None:
             call.trace.__exit__(None, None, None)
@@ -128,8 +126,7 @@ def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         raise
     finally:
         input_notes.end(outermost)
-        if opened is not None:
-            leave(opened)
+        leave(opened)
     if outermost:
         input_notes.results(result)
     return result
@@ -159,8 +156,7 @@ def _update(optimizer: Any, opened: OpenCall | None, original: Any, /, *args: An
             call_notes.optimizers.add(optimizer)
         result = original(optimizer, *args, **kwargs)
     finally:
-        if opened is not None:
-            leave(opened)
+        leave(opened)
     if call_notes.active:
         program_counters.models.applied(optimizer)
     return result
@@ -172,8 +168,7 @@ def tape_gradient(original: Any, self: Any, /, target: Any, *args: Any, **kwargs
     try:
         result = original(self, target, *args, **kwargs)
     finally:
-        if opened is not None:
-            leave(opened, target)
+        leave(opened, target)
     if opened is not None:
         _note_gradients(args[0] if args else kwargs.get("sources", kwargs.get("source")), result)
     return result
