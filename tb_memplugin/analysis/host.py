@@ -225,8 +225,7 @@ def _examined(run: Run) -> tuple[Run, npt.NDArray[np.intp]]:
     """The part in which growth is looked for, and its rows."""
 
     def rows(part: Run) -> npt.NDArray[np.intp]:
-        phase = main_phase(dataclasses.replace(part, snapshots=()))
-        return phase_rows(part, part.samples.host_resident_bytes, phase)
+        return phase_rows(part, part.samples.host_resident_bytes, main_phase(dataclasses.replace(part, snapshots=())))
 
     devices = [name for name in run.samples.devices if is_cpu(name)]
     part = latest_session(run, devices, lambda session: is_long_enough(len(rows(session))))

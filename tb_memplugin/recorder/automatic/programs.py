@@ -40,6 +40,9 @@ class Loop(NamedTuple):
     recorder: Any
     steps: Iterator[int]
 
+    def step(self) -> Any:
+        return self.recorder.step(next(self.steps))
+
 
 class AutomaticRecording:
     """The runs of a program that does not record itself: a callback for each model, a recorder for each loop.
@@ -101,7 +104,7 @@ class AutomaticRecording:
         """Mark a call, the next step of a loop if given, so that calls below it are left alone."""
         self._local.depth = getattr(self._local, "depth", 0) + 1
         try:
-            with contextlib.nullcontext() if loop is None else loop.recorder.step(next(loop.steps)):
+            with contextlib.nullcontext() if loop is None else loop.step():
                 yield
         finally:
             self._local.depth -= 1

@@ -273,10 +273,6 @@ class Sampler:
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
         self._next_bytes, self._step_bytes = 0, GROWTH_BYTES
 
-    def reset_peaks(self) -> None:
-        for name in self.names:
-            allocator.reset_peak(name)
-
     def sample(
         self, wall_time: float, step: int, phase: Phase, epoch: int, host_buffers: tuple[int, int] | None
     ) -> Sample:

@@ -48,10 +48,11 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
         memory_map = None if dump is None else read_dump(dump, time.time())
         facts, (current, peak) = window.facts(device.name, (), ()), allocator.memory_info(device.name)
         pool = None if memory_map is None else pool_at(memory_map)
-        of_pool = (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes) if pool else (None, None, None)
+        of_pool: tuple[int | None, int | None, int | None] = (None, None, None)
+        if pool is not None:
+            of_pool = pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes
         sums = _categories(facts, memory_map, current), _layers(facts)
-        figures = current, peak, device.capacity_bytes, *of_pool
-        contents.append(DeviceContents(device.name, *figures, *sums))
+        contents.append(DeviceContents(device.name, current, peak, device.capacity_bytes, *of_pool, *sums))
     names = tuple(str(getattr(one, "name", type(one).__name__)) for one in models)
     return MemorySummary(names, _last_step(models, optimizer), tuple(contents), tuple(notes))
 

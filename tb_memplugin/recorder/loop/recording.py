@@ -376,7 +376,7 @@ class Recording:
         if batches is not None:
             self._submit_step(OBSERVING, step, self.tracer.note_first_batches, *batches)
         self.tracer.begin(step, phase)
-        self.faults.run(SAMPLES, self._sampler.reset_peaks)
+        self.faults.run(SAMPLES, lambda: list(map(allocator.reset_peak, self._sampler.names)))
         if self._uses_ordinary:
             self._allow_ordinary(self._open, step)
 
