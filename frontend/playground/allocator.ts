@@ -193,6 +193,7 @@ export function oomsOf(plan: Plan): Oom[] {
       chunks: plan.mapless ? null : 5,
       ledger: ledgerAt(plan, step),
       not_available: [],
+      request_ledger: [],
     };
   });
 }

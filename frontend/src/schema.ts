@@ -726,6 +726,7 @@ export const oom = object({
   line: maybe(text),
   batch_size: maybe(number),
   during: maybe(oneOf(FAILED_DURING)),
+  request_ledger: list(ledgerRow),
 });
 export type Oom = ReturnType<typeof oom>;
 

@@ -9,6 +9,13 @@ recorder calls it after each traced step and failure, the command line for impor
 from tb_memplugin.attribution.chunks import event_chunks, input_events, peak_event
 from tb_memplugin.attribution.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD, UPDATE
 from tb_memplugin.attribution.maps import Ages, StepChunks, ages_after, without_gradients
-from tb_memplugin.attribution.post_mortems import OomEvent, OwnerMatching, observed_batch, post_mortem, unmoved
+from tb_memplugin.attribution.post_mortems import (
+    OomEvent,
+    OwnerMatching,
+    observed_batch,
+    post_mortem,
+    unmoved,
+    with_request_ledger,
+)
 from tb_memplugin.attribution.step import AttributedStep
 from tb_memplugin.attribution.window import facts_from_names

@@ -77,6 +77,11 @@ class BufferAssignments:
         planned = self._allocations.get(requested, ())
         return next((one for one in planned if function is None or one[0].function in function), None)
 
+    def nearest(self, requested: int, uncertain: int) -> tuple[Module, BufferAllocation] | None:
+        """The module and its allocation of the only size within the uncertainty of a request that is not exact."""
+        sizes = [size for size in self._allocations if abs(size - requested) <= uncertain]
+        return self._allocations[sizes[0]][0] if len(sizes) == 1 else None
+
     def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
         """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
         schedule = self.schedule(module)

@@ -22,6 +22,7 @@ from tb_memplugin.schema import (
     FailedDuring,
     Integers,
     Layer,
+    LedgerRow,
     MemoryMap,
     Oom,
     OomStatus,
@@ -76,6 +77,7 @@ class OomEvent:
     line: str | None = None
     uncertain_bytes: int = 0
     compiled: bool = False
+    request_ledger: tuple[LedgerRow, ...] = ()
     in_use_bytes: int | None = None
     capacity_bytes: int | None = None
     notes: tuple[str, ...] = ()
@@ -276,9 +278,27 @@ def _is_open(layer: Layer) -> bool:
     return shape is not None and len(shape) > 1 and shape[0] == -1
 
 
+def with_request_ledger(
+    event: OomEvent, module: Sequence[LedgerRow], traced_batch: int | None, batch: int | None
+) -> OomEvent:
+    """The failure of a compiled module's request with what that holds, as the chunk of a traced step did with another
+    batch: what grows with the batch takes as many times the bytes, and the rest is workspace."""
+    if not (module and traced_batch and batch and event.requested_bytes):
+        return event
+    of_batch = [row.bytes if row.category in _WITH_THE_BATCH else 0 for row in module]
+    more = batch / traced_batch - 1
+    sizes = [row.bytes + own * more for row, own in zip(module, of_batch, strict=True)]
+    share = min(1.0, event.requested_bytes / max(1, sum(sizes)))
+    rows = [dataclasses.replace(row, bytes=int(size * share)) for row, size in zip(module, sizes, strict=True)]
+    left = event.requested_bytes - sum(row.bytes for row in rows)
+    note = f"What the request holds is an estimate from the compiled step with batch size {traced_batch}."
+    rows = sorted([*rows, LedgerRow(None, "workspace", None, left, 0)], key=lambda row: -row.bytes)
+    return dataclasses.replace(event, request_ledger=tuple(rows), notes=(*event.notes, note))
+
+
 _SAME = (
     *("identifier", "status", "step", "phase", "during", "device", "wall_time", "requested_bytes"),
-    *("op", "layer", "shape", "line"),
+    *("op", "layer", "shape", "line", "request_ledger"),
 )
 
 
@@ -319,7 +339,7 @@ def post_mortem(
 
 def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, ...]:
     notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
-    if event.compiled:
+    if event.compiled and not event.request_ledger:
         notes.append(
             "The request's layer is unknown: a compiled module requests the memory of all its layers in one piece."
         )

@@ -9,12 +9,12 @@ import itertools
 import math
 import operator
 import re
-from typing import TypeAlias
 
 import numpy as np
 
 from tb_memplugin.allocator import TraceReplay, added_regions
 from tb_memplugin.attribution.maps import StepChunks, owned_at
+from tb_memplugin.attribution.module_sizes import ModuleSizes, Powers, outputs
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
     DTYPE_BYTES,
@@ -22,6 +22,7 @@ from tb_memplugin.schema import (
     SQUARE_POWER,
     UNKNOWN_POWER,
     Category,
+    ModuleMoment,
     OpFact,
     StepRequests,
     TraceFacts,
@@ -42,8 +43,6 @@ into a matrix: as many as fit into the processor's cache, whatever the batch."""
 _UINT8 = 4
 """TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each thread. In trainings of
 the Transformer and five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32."""
-Powers: TypeAlias = tuple[int | None, ...]
-"""The power of the batch size in each dimension of an output, None where it is unknown."""
 _WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
 
 
@@ -153,7 +152,7 @@ class BatchPowers:
         for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
             sizes = () if birth < 0 else self._window.dimensions(birth) or ()
             fact = self._classifier.requester(chunk) if sizes else None
-            for shape, powers in () if fact is None else _outputs(fact):
+            for shape, powers in () if fact is None else outputs(fact):
                 if fact is None or shape is None or not matches(shape, sizes):
                     continue
                 if fact.batch_powers or self._is_open:
@@ -170,12 +169,12 @@ class BatchPowers:
         """By the shapes of the op's outputs when it was traced; None if they do not tell."""
         matching = {
             self._of_dimensions(sizes, shape, powers, requested)
-            for shape, powers in _outputs(fact)
+            for shape, powers in outputs(fact)
             if shape is not None and matches(shape, sizes)
         }
         if matching:
             return matching.pop() if len(matching) == 1 else UNKNOWN_POWER
-        totals = {_total(powers) for shape, powers in _outputs(fact) if shape is None or shape}
+        totals = {_total(powers) for shape, powers in outputs(fact) if shape is None or shape}
         total = totals.pop() if len(totals) == 1 else None
         # An output that the graph does not know, such as a kernel's own one, or one in another layout.
         return total if is_output and total and math.prod(sizes) % self._batch**total == 0 else None
@@ -207,7 +206,7 @@ class BatchPowers:
             return None
         found = {
             self._power_of(shape, powers, dtype, requested, is_output and bool(fact.batch_powers))
-            for (shape, powers), dtype in zip(_outputs(fact), fact.output_dtypes, strict=False)
+            for (shape, powers), dtype in zip(outputs(fact), fact.output_dtypes, strict=False)
             if shape is not None
         } - {None}
         return found.pop() if len(found) == 1 else None
@@ -240,17 +239,6 @@ class BatchPowers:
         return 1 if grows and requested not in self._weights else self._unless_fixed(UNKNOWN_POWER, requested)
 
 
-def _outputs(fact: OpFact) -> list[tuple[tuple[int, ...] | None, Powers]]:
-    """Shape and powers of each output of an op. Without known powers, an open first dimension holds the batch."""
-    found: list[tuple[tuple[int, ...] | None, Powers]] = []
-    for index, shape in enumerate(fact.output_shapes):
-        powers = fact.batch_powers[index] if index < len(fact.batch_powers) else None
-        if powers is None:
-            powers = tuple(0 if size != -1 else 1 if not axis else None for axis, size in enumerate(shape or ()))
-        found.append((shape, powers))
-    return found
-
-
 def _total(powers: Powers) -> int | None:
     """The power of all dimensions together; None if that of one is unknown."""
     return None if None in powers else sum(power or 0 for power in powers)
@@ -272,7 +260,9 @@ def step_requests(
     chunks = owned_at(chunks, classifier, chunks.events - 1)
     owners = [chunks.owners[number] for number in chunks.owner.tolist()]
     powers = [UNKNOWN_POWER] * len(owners)
+    moments: tuple[ModuleMoment, ...] = ()
     if batch:
+        moments = ModuleSizes(classifier, batch).moments()
         batch_powers = BatchPowers(classifier, batch)
         powers = [batch_powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)]
     requested_by = [(trace.text(int(trace.op[birth])) or "") if birth >= 0 else "" for birth in chunks.birth.tolist()]
@@ -295,5 +285,6 @@ def step_requests(
         region_bytes=trace.start_map.region_bytes,
         added_address=np.asarray([address for address, _ in added], np.int64),
         added_bytes=np.asarray([size for _, size in added], np.int64),
+        module_moments=moments,
         unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
     )

@@ -101,6 +101,21 @@ class AttributedStep:
         about = (self._wall_time, first, batch_size, self._capacity)
         return step_requests(self._classifier, self.chunks, *about)
 
+    def module_ledger(self, requested: int | None = None, uncertain: int = 0) -> tuple[LedgerRow, ...]:
+        """What is in the chunk that a compiled module requests, by owner, at the moment with most bytes in it: of a
+        request of about so many bytes, by default of the largest that the step allocated. Sums to the exact size of the
+        request; empty if no module is known to make it."""
+        classifier = self._classifier
+        if requested is not None:
+            plan = classifier.plans.nearest(requested, uncertain)
+        else:
+            plans = [plan for chunk in range(len(classifier.chunks)) if (plan := classifier.plan(chunk)) is not None]
+            plan = max(plans, key=lambda plan: plan[1].bytes, default=None)
+        sums: dict[Owner, int] = defaultdict(int)
+        for layer, category, size in () if plan is None else classifier.plans.parts(*plan):
+            sums[classifier.window.layer_owner(layer, category)] += size
+        return tuple(LedgerRow(*owner, size, 0) for owner, size in sorted(sums.items(), key=lambda one: -one[1]))
+
     def timeline(self) -> Timeline | None:
         """The timeline; None if the trace contradicts itself or is too long."""
         return timeline(self._classifier, self.snapshot)

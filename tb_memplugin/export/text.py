@@ -504,14 +504,14 @@ def oom_lines(oom: Oom) -> list[str]:
     names = ("in use", "free", "largest free chunk", "pool", "capacity")
     figures = (f"{name} {format_bytes(size)}" for name, size in zip(names, sizes, strict=True))
     lines.append(f"  {', '.join(figures)}")
-    if oom.ledger:
-        lines.append("  memory at failure, by layer and category:")
-    for row in oom.ledger[:MAX_OWNERS]:
-        owner = ", ".join(filter(None, (row.layer, row.category.replace("_", " "))))
-        lines.append(f"    {format_bytes(row.bytes):>10}  {owner}")
-    others = oom.ledger[MAX_OWNERS:]
-    if others:
-        lines.append(f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more")
+    for title, ledger in (("inside the request", oom.request_ledger), ("memory at failure", oom.ledger)):
+        lines += [f"  {title}, by layer and category:"] if ledger else []
+        for row in ledger[:MAX_OWNERS]:
+            owner = ", ".join(filter(None, (row.layer, row.category.replace("_", " "))))
+            lines.append(f"    {format_bytes(row.bytes):>10}  {owner}")
+        others = ledger[MAX_OWNERS:]
+        if others:
+            lines.append(f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more")
     if oom.fixes:
         lines.append("  possible fixes:")
     for fix in oom.fixes:

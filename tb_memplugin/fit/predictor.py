@@ -205,7 +205,9 @@ class Predictor:
     @property
     def knows_other_batch_sizes(self) -> bool:
         """Whether the sizes for other batch sizes follow from the recorded steps."""
-        return bool(self.batch_size) and (self._steps[-1].mode != "xla" or len(self.batch_sizes) > 1)
+        latest = self._steps[-1]
+        known = latest.mode != "xla" or len(self.batch_sizes) > 1 or latest.module_moments
+        return bool(self.batch_size and known)
 
     @cached_property
     def _exploratory(self) -> frozenset[int]:

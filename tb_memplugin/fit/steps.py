@@ -1,8 +1,9 @@
 """Recorded steps with the size of each chunk under other conditions: the input of a simulation. Pure.
 
 What is known to be proportional to the batch, or independent of it, is scaled exactly. The scratch space of a GPU's
-kernels is typically in proportion, within a range. Other sizes, such as a compiled module's one chunk, follow from two
-recorded batch sizes. Without these they lie between the recorded size and the one in proportion.
+kernels is typically in proportion, within a range. A compiled module's one chunk follows from two recorded batch sizes,
+or else from the shapes of the buffers in it. Other sizes without either lie between the recorded size and the one in
+proportion.
 """
 
 import collections
@@ -49,6 +50,7 @@ class BatchSizes:
     uncertain_bytes: int = 0  # recorded bytes of the other chunks without a known size
     between_bytes: int = 0  # bytes between the bounds of these chunks
     measured: bool = False  # whether sizes follow from a second recorded batch size
+    module_bytes: int = 0  # bytes of compiled modules' chunks whose sizes follow from the shapes in them
 
 
 def sized_for(
@@ -78,6 +80,10 @@ def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[S
     for row, slope in slopes.items():
         lower[row] = upper[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
     left = unknown[~np.isin(unknown, list(slopes))]
+    modules = [(row, factor) for row in left.tolist() if (factor := _module_factor(requests, row, ratio)) is not None]
+    for row, factor in modules:
+        lower[row] = upper[row] = asked[row] * factor
+    left = left[~np.isin(left, [row for row, _ in modules])]
     lower[left], upper[left] = asked[left] * min(1.0, ratio), asked[left] * max(1.0, ratio)
     square = np.flatnonzero(power == SQUARE_POWER)
     lower[square], upper[square] = asked[square] * min(ratio, ratio**2), asked[square] * max(ratio, ratio**2)
@@ -95,7 +101,16 @@ def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[S
         uncertain_bytes=int(requests.requested[left].sum()),
         between_bytes=round(float((upper - lower)[left].sum())),
         measured=bool(slopes),
+        module_bytes=int(usual[[row for row, _ in modules]].sum()),
     )
+
+
+def _module_factor(requests: StepRequests, row: int, ratio: float) -> float | None:
+    """By which factor a compiled module's chunk grows with the batch, as the most of its live bytes; None for other
+    chunks."""
+    moments = [one for one in requests.module_moments if one.chunk == row]
+    before = max((one.fixed_bytes + one.batch_bytes for one in moments), default=0)
+    return max(one.fixed_bytes + one.batch_bytes * ratio for one in moments) / before if before else None
 
 
 def _slopes(

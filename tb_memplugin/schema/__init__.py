@@ -21,6 +21,7 @@ from tb_memplugin.schema.chunks import (
     ChunkOwner,
     CompiledSpan,
     MemoryMap,
+    ModuleMoment,
     OwnerSource,
     StepRequests,
     Timeline,

@@ -109,6 +109,21 @@ _CHUNKS, _OPS, _LAYERS = Table("chunks"), Table("ops"), Table("unrepeatable")
 _ADDED = Table("added_regions", 10_000)
 
 
+@dataclasses.dataclass(frozen=True)
+class ModuleMoment:
+    """What is live in the chunk of a compiled module at a moment of its schedule.
+
+    Attributes:
+        chunk: Index into the step's chunks.
+        fixed_bytes: Bytes of buffers that are the same for every batch size.
+        batch_bytes: Bytes of buffers in proportion to the batch.
+    """
+
+    chunk: Size
+    fixed_bytes: Size
+    batch_bytes: Size
+
+
 @dataclasses.dataclass(frozen=True, eq=False)  # columns do not compare; a step is a key by its identity
 class StepRequests:
     """The chunks of one traced step on one device, with all that its replay needs.
@@ -126,6 +141,8 @@ class StepRequests:
         region_address, region_bytes: The pool's regions when the step began, shape [regions].
         added_address, added_bytes: Regions that the pool grew by during the step, shape [added regions].
         unrepeatable: Paths of layers that a second pass may not repeat, as `GraphFacts.unrepeatable`.
+        module_moments: Of each compiled module's chunk those moments of its schedule at which most bytes are live at
+            one batch size or another.
     """
 
     step: Step
@@ -152,6 +169,7 @@ class StepRequests:
     added_address: Annotated[Addresses, _ADDED]
     added_bytes: Annotated[Sizes, _ADDED]
     unrepeatable: Annotated[tuple[str, ...], _LAYERS] = ()
+    module_moments: tuple[ModuleMoment, ...] = ()
 
     def __len__(self) -> int:
         return len(self.address)
@@ -168,6 +186,8 @@ class StepRequests:
         of_events = np.concatenate([birth[birth >= 0], death[death < events]])
         if len(of_events) != events or len(np.unique(of_events)) != events:
             yield f"{len(of_events)} allocations and deallocations do not match a step of {events} events"
+        if any(moment.chunk >= len(self) for moment in self.module_moments):
+            yield "a moment of a compiled module is one of a chunk that the step does not have"
         old = np.flatnonzero(birth < 0)
         old = old[np.argsort(self.address[old], kind="stable")]
         ends = self.address[old] + self.allocated[old]

@@ -83,6 +83,8 @@ class Oom:
         map: The chunks at the failure.
         not_available: Sentences on what is unknown.
         batch_size: Examples in the batch of the failed step.
+        request_ledger: What the request holds by owner, if a compiled module made it for all its layers: at the moment
+            with most bytes in it. Sums to `requested_bytes`; empty if that is unknown.
     """
 
     identifier: str
@@ -109,8 +111,11 @@ class Oom:
     line: str | None = None
     batch_size: Size | None = None
     during: FailedDuring | None = None
+    request_ledger: tuple[LedgerRow, ...] = ()
 
     def faults(self) -> Iterator[str]:
+        if self.request_ledger and sum(row.bytes for row in self.request_ledger) != self.requested_bytes:
+            yield f"what a failed request holds does not sum to its {self.requested_bytes} bytes"
         if self.ledger and sum(row.bytes for row in self.ledger) != self.in_use_bytes:
             yield f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} bytes in use"
 

@@ -108,7 +108,16 @@ describe("the names on the wire", () => {
     not_available: [],
     regions: [],
   };
-  const oom = { status: "failed", device: "GPU:0", wall_time: 1, verdict: "capacity", reason: "", ledger: [], not_available: [] };
+  const oom = {
+    status: "failed",
+    device: "GPU:0",
+    wall_time: 1,
+    verdict: "capacity",
+    reason: "",
+    ledger: [],
+    not_available: [],
+    request_ledger: [],
+  };
 
   it("of memory maps", () => {
     const summary = {

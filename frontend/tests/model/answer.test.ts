@@ -116,6 +116,7 @@ const OOM: Oom = {
   chunks: null,
   ledger: [],
   not_available: [],
+  request_ledger: [],
 };
 
 const FIX: Fix = {

@@ -16,6 +16,7 @@ from tb_memplugin.attribution import (
     observed_batch,
     post_mortem,
     unmoved,
+    with_request_ledger,
     without_gradients,
 )
 from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
@@ -28,6 +29,7 @@ from tb_memplugin.schema import (
     FailedDuring,
     GraphFacts,
     Layer,
+    LedgerRow,
     MemoryMap,
     Oom,
     OpFact,
@@ -46,8 +48,12 @@ class RecentSteps:
         self._steps: dict[tuple[str, Phase], list[StepChunks]] = {}
         self._facts: dict[str, TraceFacts] = {}
         self._requests: dict[tuple[str, Phase], StepRequests] = {}
+        self._modules: dict[tuple[str, Phase], tuple[Sequence[LedgerRow], int | None]] = {}
 
-    def add(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
+    def add(self, device: str, chunks: StepChunks, facts: TraceFacts, module_ledger: Sequence[LedgerRow] = ()) -> None:
+        """Add a step; `module_ledger` is what the largest chunk of a compiled module holds, empty without one."""
+        if module_ledger:
+            self._modules[device, chunks.phase] = module_ledger, facts.batch.size
         steps = self._steps.get((device, chunks.phase), [])
         self._steps[device, chunks.phase] = [chunks, *steps[: RECENT_STEPS - 1]]
         self._facts[device] = facts
@@ -95,6 +101,8 @@ class RecentSteps:
         steps = self._comparable(event, facts)
         layer = next((one for one in layers if one.path == event.layer), None)
         batch = given_batch or observed_batch(steps, event, layer, traced_batch)
+        if event.compiled and event.phase is not None:
+            event = with_request_ledger(event, *self._modules.get((event.device, event.phase), ((), None)), batch)
         if memory_map is None:
             return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map, steps, event)
@@ -121,10 +129,12 @@ MAX_RAISED = 16  # most failures of which it is noted at the session's end wheth
 
 
 class OwnedMap(NamedTuple):
-    """A memory map with owners from the trace of its own step, and that step's batch size."""
+    """A memory map with owners from the trace of its own step, that step's batch size, and what a compiled module's
+    request holds."""
 
     map: MemoryMap
     batch_size: int | None
+    request_ledger: tuple[LedgerRow, ...] = ()
 
 
 class Place(NamedTuple):
@@ -230,19 +240,21 @@ class OomWatch:
         elif requested is None and in_step:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
+        inside = () if owned is None else owned.request_ledger
         event = OomEvent(
             next(self._numbers) if pending is None else pending.identifier,
             "failed",
             device,
             time.time() if memory_map is None else memory_map.wall_time,
             **place._asdict(),
-            requested_bytes=requested,
+            requested_bytes=sum(row.bytes for row in inside) if inside else requested,
             op=request.op,
             layer=layer,
             shape=request.shape,
             line=line,
-            uncertain_bytes=uncertain,
+            uncertain_bytes=0 if inside else uncertain,
             compiled=request.compiled,
+            request_ledger=inside,
             notes=tuple(notes),
         )
         if owned is None:

@@ -315,7 +315,7 @@ class StepTracer:
             return step
         result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
-            self._recent.add(device, step.chunks, facts)
+            self._recent.add(device, step.chunks, facts, step.module_ledger())
             memory_map = self._faults.run_step(MAPS, traced.step, self._map, step, step.chunks, traced.interrupted)
             result += [] if memory_map is None else [memory_map]
         if self._kept_timelines.wants(device, traced.phase, step.snapshot.in_use_bytes):
@@ -367,8 +367,10 @@ class StepTracer:
             return unmatched, None
         traced = dataclasses.replace(traced, at_failure={device: at_failure})
         facts = self._watch.history[device].add_to(traced.facts[device], trace)
-        owned = self._attributed(traced, trace, facts).map(self._ages.get(device, {}), len(trace) - 1)
-        return traced, None if owned is None else OwnedMap(owned, (batch_notes.failed or facts.batch).size)
+        step, about = self._attributed(traced, trace, facts), request.requested_bytes
+        owned = step.map(self._ages.get(device, {}), len(trace) - 1)
+        inside = step.module_ledger(about, request.uncertain_bytes) if request.compiled and about else ()
+        return traced, None if owned is None else OwnedMap(owned, (batch_notes.failed or facts.batch).size, inside)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""

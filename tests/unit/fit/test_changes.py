@@ -60,6 +60,7 @@ from tb_memplugin.schema import (
     ChunkOwner,
     Integers,
     Layer,
+    ModuleMoment,
     Run,
     StepRequests,
     format_bytes,
@@ -199,6 +200,21 @@ def test_scratch_space_is_typically_in_proportion_to_the_batch_within_a_range() 
     # A slope between two sizes would be that of two algorithms.
     two = sizes_for(small, 16, [compiled([("conv", 10_000, SCRATCH_POWER)], 8)])
     assert two.typical[1] == 40_000 and not two.measured
+
+
+def test_a_compiled_chunk_follows_the_moment_at_which_most_of_its_buffers_live() -> None:
+    # GIVEN a module with 6,000 B that the batch fills and 2,000 others, and later 7,000 B of gradients
+    moments = (ModuleMoment(1, 2_000, 6_000), ModuleMoment(1, 7_000, 0))
+    step = dataclasses.replace(compiled([(None, 10_000, U), (None, 64, 1)], 4), module_moments=moments)
+    # THEN its chunk, which has a quarter more than these, keeps that
+    sizes = {batch: sizes_for(step, batch) for batch in (2, 8)}
+    assert [int(sizes[batch].low[1]) for batch in (2, 8)] == [8_750, 17_500]
+    assert [sizes[batch].module_bytes for batch in (2, 8)] == [8_750, 17_500] and not sizes[8].uncertain_bytes
+    # AND two recorded batch sizes tell more
+    assert sizes_for(step, 16, [compiled([(None, 18_000, U), (None, 128, 1)], 8)]).low[1] == 34_000
+    # AND the range has a margin, for other kernels that XLA may choose
+    case = asked([step], 8)
+    assert case.method == "estimate" and case.changed.transient.low_bytes < 0 < case.changed.transient.high_bytes
 
 
 def of_program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:

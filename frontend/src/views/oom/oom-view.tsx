@@ -186,13 +186,23 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
   );
 }
 
-function ByLayer({ oom, total, unit }: { oom: Oom; total: number; unit: Unit }) {
-  const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
+interface ByLayerProps {
+  summary: string;
+  ledger: Oom["ledger"];
+  testid: string;
+  source: string;
+  unit: Unit;
+  open?: boolean;
+}
+
+function ByLayer({ summary, ledger, testid, source, unit, open }: ByLayerProps) {
+  const layers = useMemo(() => owners(ledger).slice(0, LAYERS), [ledger]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
+  const total = ledger.reduce((sum, { bytes }) => sum + bytes, 0);
   return (
-    <details class="known">
-      <summary>By layer</summary>
-      <FigureTable testid="oom-layers">
+    <details class="known" open={open}>
+      <summary>{summary}</summary>
+      <FigureTable testid={testid}>
         <tbody>
           {layers.map(({ layer, bytes }, index) => (
             <Figure
@@ -200,7 +210,7 @@ function ByLayer({ oom, total, unit }: { oom: Oom; total: number; unit: Unit }) 
               name={`layer:${layer ?? ""}`}
               label={names[index]}
               hint={`${layer ?? NOT_TIED}: total of all categories`}
-              source={SOURCE}
+              source={source}
               unit={unit}
               bytes={bytes}
               share={bytes / total}
@@ -214,6 +224,7 @@ function ByLayer({ oom, total, unit }: { oom: Oom; total: number; unit: Unit }) 
 }
 
 const SOURCE = `from the owners of the chunks, ${when}`;
+const OF_MODULE = "from the compiler's buffer assignment, at the moment with most bytes";
 
 function FailurePanel({ oom }: { oom: Oom }) {
   const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
@@ -233,7 +244,17 @@ function FailurePanel({ oom }: { oom: Oom }) {
           <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} unit={unit} when={when} />
         </tbody>
       </FigureTable>
-      {isKnown && <ByLayer oom={oom} total={total} unit={unit} />}
+      {oom.request_ledger.length > 0 && (
+        <ByLayer
+          summary="Inside the request, by layer"
+          ledger={oom.request_ledger}
+          testid="oom-request"
+          source={OF_MODULE}
+          unit={unit}
+          open
+        />
+      )}
+      {isKnown && <ByLayer summary="By layer" ledger={oom.ledger} testid="oom-layers" source={SOURCE} unit={unit} />}
       <RequestFacts oom={oom} unit={unit} />
     </Panel>
   );

@@ -1,0 +1,136 @@
+"""How the size of a compiled module's allocation follows from the batch size: by the shapes of the buffers in it.
+
+XLA places buffers that are not live at the same time at the same addresses, so an allocation is about as large as the
+bytes that are live at once. For another batch size, these are those of the moment of the module's schedule at which
+most are live then.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from tb_memplugin.attribution.owners import Classifier, without_overlaps
+from tb_memplugin.schema import (
+    Buffer,
+    BufferAllocation,
+    Category,
+    Module,
+    ModuleMoment,
+    OpFact,
+    TraceFacts,
+)
+
+SMALL_BYTES = 1024
+"""Buffers up to this size count as independent of the batch."""
+RATIOS = np.geomspace(1 / 64, 1024, 161)
+"""Batch sizes as multiples of the recorded one, at which the moment with most live bytes is looked for."""
+Powers: TypeAlias = tuple[int | None, ...]
+"""The power of the batch size in each dimension of an output, None where it is unknown."""
+_WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
+
+
+def outputs(fact: OpFact) -> list[tuple[tuple[int, ...] | None, Powers]]:
+    """Shape and powers of each output of an op. Without known powers, an open first dimension holds the batch."""
+    found: list[tuple[tuple[int, ...] | None, Powers]] = []
+    for index, shape in enumerate(fact.output_shapes):
+        powers = fact.batch_powers[index] if index < len(fact.batch_powers) else None
+        if powers is None:
+            powers = tuple(0 if size != -1 else 1 if not axis else None for axis, size in enumerate(shape or ()))
+        found.append((shape, powers))
+    return found
+
+
+class ModuleSizes:
+    """The moments of compiled modules at which most bytes are live, for a recorded batch size `batch`."""
+
+    def __init__(self, classifier: Classifier, batch: int) -> None:
+        self._classifier, self._batch = classifier, batch
+        self._weights = {math.prod(one.shape) for one in classifier.window.facts.variables}
+        self._of_batch, self._fixed = self._dimensions(classifier.window.facts)
+        self._varies: dict[int, bool] = {}  # by identity of the buffer
+
+    def moments(self) -> tuple[ModuleMoment, ...]:
+        return tuple(
+            ModuleMoment(chunk, *moment)
+            for chunk in np.flatnonzero(self._classifier.chunks.birth >= 0).tolist()
+            if (plan := self._classifier.plan(chunk)) is not None
+            for moment in self._moments(*plan)
+        )
+
+    def _moments(self, module: Module, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
+        """Those at which most bytes are live for one of the `RATIOS`; of buffers that overlap, the largest counts."""
+        buffers = allocation.buffers
+        if not buffers:
+            return
+        forward_end = self._classifier.plans.schedule(module).forward_end
+        sizes = np.asarray([one.bytes for one in buffers], np.int64)
+        varies = np.asarray([self._grows(one, forward_end) for one in buffers], bool)
+        starts, ends = (np.asarray([getattr(one, name) for one in buffers]) for name in ("start", "end"))
+        positions = np.unique(starts)
+        live = []
+        for own in (sizes * ~varies, sizes * varies):
+            changes = np.zeros(len(positions) + 1, np.int64)
+            np.add.at(changes, np.searchsorted(positions, starts), own)
+            np.add.at(changes, np.searchsorted(positions, ends + 1), -own)
+            live.append(np.cumsum(changes)[:-1])
+        for at in np.unique(np.argmax(live[0] + np.outer(RATIOS, live[1]), axis=1)).tolist():
+            placed = without_overlaps(buffers, int(positions[at]))
+            growing = sum(one.bytes for one in placed if self._varies[id(one)])
+            yield sum(one.bytes for one in placed) - growing, growing
+
+    def _grows(self, buffer: Buffer, forward_end: int) -> bool:
+        if id(buffer) not in self._varies:
+            self._varies[id(buffer)] = buffer.bytes > SMALL_BYTES and self._is_of_batch(buffer, forward_end)
+        return self._varies[id(buffer)]
+
+    def _is_of_batch(self, buffer: Buffer, forward_end: int) -> bool:
+        category = self._classifier.plans.role(buffer, forward_end)[1]
+        if category == "weight_gradients":
+            return False
+        if buffer.shape is None or len(buffer.shape.shape) < 2:
+            # A vector of bytes is a kernel's scratch space.
+            return buffer.shape is None or buffer.shape.dtype == "uint8" or self._has_dimension(buffer.shape.shape)
+        count = math.prod(buffer.shape.shape)
+        if count % self._batch:
+            return False
+        known = {self._power(fact, count) for fact in map(self._classifier.window.names.fact, buffer.ops) if fact}
+        known -= {None}
+        if known:
+            return known != {0}
+        if count in self._weights:
+            return False
+        return self._has_dimension(buffer.shape.shape) or category in _WITH_THE_BATCH
+
+    def _has_dimension(self, sizes: tuple[int, ...]) -> bool:
+        return any(size in self._of_batch and size not in self._fixed for size in sizes)
+
+    def _power(self, fact: OpFact, count: int) -> int | None:
+        """The power of the batch in the output of an op that has so many elements; None without one."""
+        for shape, powers in outputs(fact):
+            if shape is None or None in powers:
+                continue
+            opened = [power for size, power in zip(shape, powers, strict=True) if size == -1]
+            examples = self._batch ** sum(power or 0 for power in opened)
+            each = math.prod(size for size in shape if size != -1)
+            if each and count % (each * examples) == 0 and (0 in opened or count == each * examples):
+                return sum(power or 0 for power in powers)
+        return None
+
+    def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
+        """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of all others."""
+        of_batch, fixed = {self._batch}, {size for variable in facts.variables for size in variable.shape}
+        for graph in facts.graphs:
+            for fact in graph.ops.values():
+                for shape, powers in outputs(fact):
+                    for axis, (size, power) in enumerate(zip(shape or (), powers, strict=True)):
+                        if power == 0 and size > 0:
+                            fixed.add(size)
+                        joined = self._batch
+                        for behind in (shape or ())[axis + 1 :] if power == 1 else ():
+                            if behind <= 0:
+                                break
+                            joined *= behind
+                            of_batch.add(joined)
+        return frozenset(of_batch), frozenset(fixed)
