@@ -3,8 +3,7 @@
 Recording needs TensorFlow; reading and viewing do not. Names are imported on first use, so that neither pays for the
 other. The rooms are `schema`, `allocator`, `importers`, `attribution`, `storage`, `analysis`, `fit`, `export`,
 `recorder`, `training`, `server` and `cli`, each with a face, its ``__init__``, that says what it is for. A room imports
-only the faces of rooms that come before it.
-"""
+only the faces of rooms that come before it."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

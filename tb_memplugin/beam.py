@@ -1,7 +1,6 @@
 """Runs as tables in Apache Beam, which the extra ``beam`` installs: many run directories on any runner.
 
-The rows are those of `tb_memplugin.export_parquet`.
-"""
+The rows are those of `tb_memplugin.export_parquet`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +20,7 @@ class ReadRuns(beam.PTransform):  # type: ignore[misc]  # apache_beam's types ar
     `datetime` in UTC, and NULL is None. ``beam.io.WriteToParquet`` takes them with `arrow_schema`.
 
     The unit of work is a worker of a run, whose files are read by one process. A log directory that cannot be listed
-    and a worker that cannot be read become rows of ``dead_letters``.
-    """
+    and a worker that cannot be read become rows of ``dead_letters``."""
 
     def expand(self, logdirs: Any) -> Any:
         found = logdirs | "List workers" >> beam.ParDo(_ListWorkers()).with_outputs("dead_letters", main="units")

@@ -18,8 +18,7 @@ class CategorySum:
         category: The category.
         trainable: Of weights; None for the other categories.
         bytes: Requested bytes, or rounding.
-        tensors: Number of tensors and variables; None for `rounding` and `unattributed`.
-    """
+        tensors: Number of tensors and variables; None for `rounding` and `unattributed`."""
 
     category: Category
     trainable: bool | None
@@ -48,8 +47,7 @@ class DeviceContents:
         pool_bytes, free_bytes, largest_free_bytes: Bytes reserved by the allocator, free ones among them, and the
             largest free chunk; None without a memory map.
         categories: From the top of the stack; their bytes sum to `allocated_bytes`.
-        layers: Layers with weights or state, the largest first.
-    """
+        layers: Layers with weights or state, the largest first."""
 
     device: str
     allocated_bytes: int
@@ -71,8 +69,7 @@ class MemorySummary:
         step: The last training step before this moment, numbered as by `MemoryCallback`; None if nothing was trained,
             or several models were.
         devices: The devices.
-        notes: Sentences on what is unknown.
-    """
+        notes: Sentences on what is unknown."""
 
     models: tuple[str, ...]
     step: int | None

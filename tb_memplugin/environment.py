@@ -3,8 +3,7 @@
 ``TB_MEMPLUGIN=0`` turns off what could touch a training: nothing of it is imported, patched or written.
 
 TensorFlow's plain CPU allocator keeps no statistics, its BFC allocator does. TensorFlow chooses when it makes the
-allocator, with the first tensor or variable: importing this package before that is early enough.
-"""
+allocator, with the first tensor or variable: importing this package before that is early enough."""
 
 import os
 import sys

@@ -1,7 +1,6 @@
 """`plan`: how a recorded run, or a model that was never trained, fits into a budget.
 
-TensorFlow is imported only for a model.
-"""
+TensorFlow is imported only for a model."""
 
 from typing import Any
 
@@ -39,8 +38,7 @@ def plan(
     Raises:
         RequestError: The budget or the batch size is malformed, or a model comes without data.
         NotFoundError: The run has no such device.
-        RecordingError: The model cannot be probed.
-    """
+        RecordingError: The model cannot be probed."""
     if isinstance(run_or_model, Run):
         if data is not None:
             raise RequestError("A run needs no data: plan(run, budget=...). Pass data with a model only.")

@@ -40,8 +40,7 @@ def layer_activations(bytes_by_layer: Mapping[str, int], step: Any = None) -> bo
         with ``TB_MEMPLUGIN=0``.
 
     Raises:
-        RecordingError: A value is not a byte count, the step is unknown, or the call is inside a `tf.function`.
-    """
+        RecordingError: A value is not a byte count, the step is unknown, or the call is inside a `tf.function`."""
     if is_off():
         return False
     if not isinstance(bytes_by_layer, Mapping) or not bytes_by_layer:
@@ -75,8 +74,7 @@ def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None,
         with ``TB_MEMPLUGIN=0``.
 
     Raises:
-        RecordingError: A field is missing or invalid, the step is unknown, or the call is inside a `tf.function`.
-    """
+        RecordingError: A field is missing or invalid, the step is unknown, or the call is inside a `tf.function`."""
     if is_off():
         return False
     made = _snapshot(snapshot, device)

@@ -4,8 +4,9 @@ A **road** leads from the recorder, or from the simulation, to the component of 
 are the Python and TypeScript files of its rooms that *name* the quantity in code (identifiers and strings, no
 comments), and those that only *pass it on*: that are connected with at least two files of the road, where one of two
 calls a function of the other whose parameters or result are a carrier. A carrier is a record with a field that is named
-so, or with a field whose type is a carrier; a whole `Run` and its like are none, for everything takes them. A method is
-taken for called where its name is, unless more than `MOST_NAMESAKES` files define that name: `read` says nothing.
+so, or with a field whose type is a carrier; a whole `Run` or session and their like are none, for everything takes
+them. A method is taken for called where its name is, unless more than `MOST_NAMESAKES` files define that name: `read`
+says nothing.
 
 A **declaration** of `Snapshot.largest_free_bytes` is a file in which a statement about snapshots spells the name as a
 field, as a string, as a keyword with a text, or, in TypeScript, before a type or a check; and the page http_api.md, if
@@ -39,7 +40,9 @@ ROADS = {
     ),
 }
 """Quantity to how the code spells it and the rooms between its source and the page."""
-WHOLES = "Run LoadedRun FoundDevice RunFacts Handlers Reader RunWriter Session Recording App Store"
+WHOLES = (
+    "Run LoadedRun MergedRun ReadSession FoundDevice RunFacts Handlers Reader RunWriter Session Recording App Store"
+)
 CONTAINERS = frozenset(WHOLES.split())
 FACT = "largest_free_bytes"
 MOST_NAMESAKES = 3

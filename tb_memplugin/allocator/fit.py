@@ -32,8 +32,7 @@ class Fit:
         bin_bytes: Bin in which the search begins.
         chunk_bytes: The free chunk that the request takes, None without one.
         allocated_bytes: Bytes of that chunk that the request gets, None if unknown.
-        reason: The reason, as a sentence.
-    """
+        reason: The reason, as a sentence."""
 
     fits: bool | None
     requested_bytes: int
@@ -47,8 +46,7 @@ class Fit:
 def would_fit(memory_map: MemoryMap, requested: int) -> Fit:
     """Whether a request of that many bytes would succeed at the instant of the map.
 
-    The page makes the same sentences; ``tests/golden/fits.json`` holds cases for both.
-    """
+    The page makes the same sentences; ``tests/golden/fits.json`` holds cases for both."""
     rounded = rounded_bytes(requested)
     sizes = free_sizes(memory_map)
     large = sizes[sizes >= rounded]
@@ -120,8 +118,7 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     """Why a request of that many bytes failed, and the figures behind it as a sentence.
 
     ``fragmentation``: enough memory was free, but in pieces. ``capacity``: less was free than requested. A region
-    within the limit that the device refused does not count as free.
-    """
+    within the limit that the device refused does not count as free."""
     pool = pool_at(memory_map)
     if pool is None:
         return None, "The verdict is unknown: the pool's size or the bytes in use are missing."
@@ -149,8 +146,7 @@ def blocking_chunks(memory_map: MemoryMap) -> list[dict[str, int]]:
     """Owners of single chunks in use between two free ones.
 
     `owner` is an index into the map's owners, -1 if unknown; `joined_bytes` is the largest free chunk that would result
-    without one of its chunks, by which the owners are sorted.
-    """
+    without one of its chunks, by which the owners are sorted."""
     state, region, size = memory_map.state, memory_map.region, memory_map.bytes
     splits = (state[1:-1] == IN_USE) & (state[:-2] == FREE) & (state[2:] == FREE)
     splits &= (region[:-2] == region[1:-1]) & (region[2:] == region[1:-1])

@@ -2,8 +2,7 @@
 
 The recorder reads one map just after the profiler starts and one just before it stops, so both lie within the trace.
 Their places follow from the chunks in use; every event adds or removes one. If the chunks match a map in
-several places, the longest part of the trace is taken.
-"""
+several places, the longest part of the trace is taken."""
 
 import dataclasses
 
@@ -107,8 +106,7 @@ class TraceReplay:
     Attributes:
         check: How much the replay reproduced.
         map: The memory map after the chosen event; after -1, the one before the first.
-        grown: (address, bytes) of the regions by which the pool grew, in order.
-    """
+        grown: (address, bytes) of the regions by which the pool grew, in order."""
 
     def __init__(self, trace: AllocationTrace, event: int) -> None:
         assert trace.start_map is not None and trace.end_map is not None
@@ -145,8 +143,7 @@ class TraceReplay:
         """Add and remove regions as in the end map, so that an allocation at the address is possible.
 
         A request that makes the pool grow takes the new region's begin. What lies before it in a stretch is a later
-        region: those of a growing pool lie below the older ones, and the map shows no border between neighbors.
-        """
+        region: those of a growing pool lie below the older ones, and the map shows no border between neighbors."""
         for region in [region for region in self._old_regions if self._simulator.remove_region(*region)]:
             self._old_regions.remove(region)
         for begin, size in [one for one in self._new_regions if one[0] <= address < one[0] + one[1]]:

@@ -1,8 +1,7 @@
 """The rules of TensorFlow's best-fit-with-coalescing (BFC) allocator: sizes of chunks, and how the pool grows. Pure.
 
 Source: ``tsl/framework/bfc_allocator.cc`` of TensorFlow 2.21 (``Extend``, ``DeallocateFreeRegions`` and others); these
-rules are the same since 2.16.
-"""
+rules are the same since 2.16."""
 
 import dataclasses
 import itertools
@@ -44,8 +43,7 @@ class PoolRules:
         returns_regions: Whether regions that are entirely free are returned to the device before a request fails: on
             a GPU by default, on the CPU never.
         descends: Whether a new region lies below the older ones, as Linux and CUDA place them, or above. Of equally
-            large free chunks, a request takes the one at the lowest address.
-    """
+            large free chunks, a request takes the one at the lowest address."""
 
     capacity_bytes: int
     grows: bool = True

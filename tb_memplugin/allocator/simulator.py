@@ -1,8 +1,7 @@
 """A simulator of TensorFlow's BFC allocator that starts from a memory map.
 
 Best fit: a request takes the smallest free chunk that is large enough, of equals the one at the lowest address; the
-remainder stays free behind it. A freed chunk is merged with free neighbors in its region, never across regions.
-"""
+remainder stays free behind it. A freed chunk is merged with free neighbors in its region, never across regions."""
 
 import bisect
 import copy
@@ -40,8 +39,7 @@ class Simulator:
     Attributes:
         in_use_bytes: Allocated bytes.
         peak_bytes: Their maximum so far.
-        pool_bytes: Bytes of all regions.
-    """
+        pool_bytes: Bytes of all regions."""
 
     def __init__(
         self, start: MemoryMap, rules: PoolRules | None = None, recorded_regions: Iterable[tuple[int, int]] = ()

@@ -3,8 +3,7 @@ sentences: other layers trained, another batch size, an earlier optimizer that s
 without a known cause. Pure.
 
 Traced steps are compared, the nearest on both sides of a change. Where one side has none, the highest measured peaks of
-the steps near the change stand in, and nothing is said about categories.
-"""
+the steps near the change stand in, and nothing is said about categories."""
 
 import dataclasses
 import itertools
@@ -51,8 +50,7 @@ def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
     """The snapshots of the traced and failed steps of a phase, one for each, without partial batches.
 
     A partial batch is smaller than the batch traced before it and ends an epoch, or the batch traced after it is as
-    large as that before it.
-    """
+    large as that before it."""
     traced = list({snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values())
     ends = {epoch.last_step for epoch in epochs(run)} if phase == "train" else set()
     found: list[Snapshot] = []

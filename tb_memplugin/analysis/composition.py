@@ -3,8 +3,7 @@ epochs and validation passes. Pure.
 
 ``server/http_api.md`` states the rules of the composition: bytes by category at every step's peak, measured at traced
 steps, inferred between them. Each row sums to the measured peak: a stack above the peak is cut from the top, a
-difference below it is ``unattributed``. The row of a failed step sums to the bytes in use at its failure.
-"""
+difference below it is ``unattributed``. The row of a failed step sums to the bytes in use at its failure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -233,8 +232,7 @@ class Overview:
         total_rows: Rows before reduction.
         groups, composition: In stack order; shape [rows, groups], `MISSING` if the peak is unknown.
         snapshot: Index into `snapshots` of the composition's source, `NO_SNAPSHOT` if none.
-        traced: Whether that snapshot is of the same step: traced, or at its failure.
-    """
+        traced: Whether that snapshot is of the same step: traced, or at its failure."""
 
     device: str
     total_rows: int
@@ -256,8 +254,7 @@ def overview(
     """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most, of the run of one worker.
 
     A reduction keeps recorded rows: all traced steps, and every bucket's extremes of the peak, the bytes in use and, if
-    measured, the pool, its largest free chunk and its fragmentation.
-    """
+    measured, the pool, its largest free chunk and its fragmentation."""
     snapshots = snapshots_of(run, device, phase)
     rows, total = rows_of_steps(run, device, phase, first_step, last_step, limit)
     snapshot, traced = sources_of(rows.step, snapshots, run.layer_tables)
@@ -387,8 +384,7 @@ def sources_of(
     """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own.
 
     It is the last one up to the step, else the first, but the next one if the layer table changed between the last one
-    and the step, and not until the next. The breakdown at a failure describes its own step alone.
-    """
+    and the step, and not until the next. The breakdown at a failure describes its own step alone."""
     number = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
     traced = np.flatnonzero([not snapshot.at_failure for snapshot in snapshots])
     table_steps = np.asarray([table.step for table in tables], np.int64)

@@ -2,8 +2,7 @@
 
 Steps after another phase are left out, and jumps are removed; `trend` examines the remainder. Each run has what earlier
 sessions of its process left in use beside their own models, so it tells of all of them: a search or a cross-validation
-trains one model after another, each for too few steps to show growth.
-"""
+trains one model after another, each for too few steps to show growth."""
 
 import dataclasses
 from collections import Counter
@@ -75,8 +74,7 @@ class Growth:
         whole_bytes: All that was added over the traced steps of the trend if it has two (`traced`), or over its steps.
         held_by, line: If the owner is held tensors, the holder of most of them, and the line that made most of these.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
-        capacity_step: Step by which the peak reaches the device's capacity at this rate; None if far away.
-    """
+        capacity_step: Step by which the peak reaches the device's capacity at this rate; None if far away."""
 
     device: str
     phase: Phase

@@ -1,8 +1,7 @@
 """Host memory of a run of one worker: its known parts, and growth over the steps of the main phase. Pure.
 
 Growth is found as that of device memory is, in the resident memory (RSS) of every step. The differences of the parts
-tell which of them grew. What the CPU's allocator adds is a finding on ``CPU:0``, and no second one here.
-"""
+tell which of them grew. What the CPU's allocator adds is a finding on ``CPU:0``, and no second one here."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -91,8 +90,7 @@ class HostGrowth:
             if only one of the steps knows a part, which changes the others, too.
         cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
             if the memory in use does not grow.
-        cause: Why it grows beyond that; None if unknown.
-    """
+        cause: Why it grows beyond that; None if unknown."""
 
     worker: str
     trend: Trend

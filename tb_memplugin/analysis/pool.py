@@ -3,8 +3,7 @@ bar. Pure.
 
 The pool is measured at step end, or else from the step's trace at the peak, or unknown. Of the bar, the driver reports
 the device's memory and the use of all processes and of this one; the allocator reports its limit, its pool and the
-bytes in use; the ledger divides the latter by category.
-"""
+bytes in use; the ledger divides the latter by category."""
 
 import dataclasses
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -236,8 +235,7 @@ class MemorySegment:
     ``pool_free`` stands for both free parts if the largest free chunk is unknown; ``process_other`` is this process
     outside the pool (context, libraries, other allocators); ``others`` are other processes, and ``process_other`` if
     the driver does not report processes. Without a driver, ``unreserved`` is the capacity outside the pool; if the pool
-    is unknown, ``headroom`` is the capacity that is not in use.
-    """
+    is unknown, ``headroom`` is the capacity that is not in use."""
 
     part: Part
     category: Category | None
@@ -262,8 +260,7 @@ class DeviceMemory:
 def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemory | None:
     """The bar at the last snapshot up to a step (default: the last of all), else at the first; None without any.
 
-    A failure has the bar of its own step alone.
-    """
+    A failure has the bar of its own step alone."""
     snapshots = [snapshot for snapshot in run.snapshots if snapshot.device == device]
     if not snapshots:
         return None

@@ -148,8 +148,7 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     """What `keras.RematScope` or `tf.recompute_grad` save and change.
 
     Layers that `remat` recomputes train as they would without it: there is nothing to find, unless XLA has merged the
-    second run with the first.
-    """
+    second run with the first."""
     table = run.layer_tables[-1].layers if run.layer_tables else ()
     again = [layer for layer in table if layer.recomputed is not None]
     anew = [layer for layer in again if layer.recomputed == "anew"]
@@ -193,8 +192,7 @@ def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
 def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> float | None:
     """Share of a step's time in which layers' results are computed again; None if the step's times are unknown.
 
-    A result's request begins its op. The second run of some layers ends when the next gradient is requested.
-    """
+    A result's request begins its op. The second run of some layers ends when the next gradient is requested."""
     line = next((one for one in run.timelines if _same_step(one, requests)), None)
     rows = _repeated_rows(requests, paths)
     if line is None or line.duration_ns <= 0 or not rows:
@@ -210,8 +208,7 @@ def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> 
 def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> int | None:
     """Bytes of layers' results that the buffer assignment of a compiled step has in the backward pass a second time.
 
-    Their buffers bear names of the forward pass. None if the step's passes are unknown.
-    """
+    Their buffers bear names of the forward pass. None if the step's passes are unknown."""
     line = next((one for one in run.timelines if _same_step(one, requests)), None)
     begin = None if line is None else next((band.start for band in line.bands if band.name == "backward"), None)
     if line is None or begin is None:

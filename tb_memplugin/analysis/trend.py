@@ -2,8 +2,7 @@
 
 Medians of buckets of steps are compared, so that single peaks and smaller last batches do not count. The first steps
 are left out, because they contain one-time allocations. A series has a trend if it rises almost monotonically until its
-end, by a relevant size.
-"""
+end, by a relevant size."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,8 +24,7 @@ MAX_RISES = 3
 
 Fitted on nine trainings of 200 steps (`tests/accuracy/train.py`) and a shorter one. Host RSS rose by up to 120 MiB in
 the first 90 steps, most of it in up to three rises, and by 6 MiB at most afterwards. Without this, the shorter one and
-ten beginnings of another one have a trend; with it none has.
-"""
+ten beginnings of another one have a trend; with it none has."""
 BUCKETS = 120
 _FIRST_STEPS = 5
 _FIRST_SHARE = 0.02
@@ -165,8 +163,7 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
     """The largest jump of a series (`steps` ascending), further than `WINDOW` steps from the steps `not_near`.
 
     Up to `WINDOW` steps on either side are compared. The gap between the levels must exceed the variation within both,
-    so that growth is no jump.
-    """
+    so that growth is no jump."""
     known = peaks != MISSING
     steps, peaks = steps[known], peaks[known]
     rows = _medians(peaks)
@@ -206,8 +203,7 @@ def _may_jump(peaks: Integers, outliers: int) -> bool:
 
     Most series have none, and sorting all windows takes longer. Each window of `WINDOW` rows holds a block of half as
     many, and the window after it holds the second block after that one. So the tolerated outliers are the only values
-    of a block beyond the range of its window.
-    """
+    of a block beyond the range of its window."""
     size = WINDOW // 2
     blocks = np.sort(peaks[: len(peaks) // size * size].reshape(-1, size), axis=1)
     low, high = blocks[:, outliers], blocks[:, size - 1 - outliers]

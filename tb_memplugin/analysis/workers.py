@@ -176,8 +176,7 @@ def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
     """Seconds by which the clock of `other` is ahead of that of `first`.
 
     It is the median difference of the times at which both ended the same training step; None if they have too few
-    steps in common, or did not train in step: the differences then vary by more than the time of a step.
-    """
+    steps in common, or did not train in step: the differences then vary by more than the time of a step."""
     if np.array_equal(first.step, other.step):  # as usual
         times, of_other = first.wall_time, other.wall_time
     else:

@@ -1,7 +1,6 @@
 """Executions of compiled modules in a timeline: positions of their schedules among the events, and their rows.
 
-The contents of a module's allocations follow from the compiler's schedule.
-"""
+The contents of a module's allocations follow from the compiler's schedule."""
 
 import bisect
 import dataclasses

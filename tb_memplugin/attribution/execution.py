@@ -1,8 +1,7 @@
 """Which op or layer made a chunk, and when the passes of a step ran.
 
 In graph mode, op names tell which op requested a chunk, and which ran when it was freed. Eager ops have no names: the
-recorder's spans around calls tell which layer made a chunk.
-"""
+recorder's spans around calls tell which layer made a chunk."""
 
 import bisect
 import dataclasses

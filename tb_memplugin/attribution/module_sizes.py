@@ -2,8 +2,7 @@
 
 XLA places buffers that are not live at the same time at the same addresses, so an allocation is about as large as the
 bytes that are live at once. For another batch size, these are those of the moment of the module's schedule at which
-most are live then.
-"""
+most are live then."""
 
 import math
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
 """Gives each chunk of a window its layer and category, by its maker, its use and its lifetime.
 
 A chunk that a compiled module allocates has the owners of the buffers in it. Its size is measured, its contents are the
-compiler's buffer assignment.
-"""
+compiler's buffer assignment."""
 
 import bisect
 import itertools

@@ -2,8 +2,7 @@
 
 Training steps repeat: the same ops request the same sizes in the same order. A chunk of an untraced step, known by
 address and size only, therefore has the owner of the chunk at the same place, or of the same size, at the same point of
-a traced step.
-"""
+a traced step."""
 
 import dataclasses
 import math

@@ -2,8 +2,7 @@
 
 The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose open dimensions hold
 the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
-size only, the leading dimension must do, unless the size is also that of a weight.
-"""
+size only, the leading dimension must do, unless the size is also that of a weight."""
 
 import itertools
 import math

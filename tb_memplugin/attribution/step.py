@@ -1,7 +1,6 @@
 """One traced step: the owner of each byte at its peak (the ledger), and its other results.
 
-The rows of a ledger sum to the allocator's figure exactly: bytes without an owner are a row of their own.
-"""
+The rows of a ledger sum to the allocator's figure exactly: bytes without an owner are a row of their own."""
 
 import dataclasses
 import math

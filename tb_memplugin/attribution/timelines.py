@@ -2,8 +2,7 @@
 
 The rows follow the rules of the ledger: at the peak, their sums by owner are the snapshot's ledger. Its moments are the
 start, one after each event, and between these the positions of compiled modules. Rows are kept few: moments are dropped
-and small allocations merged by owner; kept moments stay exact.
-"""
+and small allocations merged by owner; kept moments stay exact."""
 
 import array
 import dataclasses

@@ -6,8 +6,7 @@ and names them after existing ones. It also regroups products: it computes ``gra
 ``(gradient * 3) * x ** 2``, and ``3 * x ** 2`` then runs in the forward pass under the name of ``gradient * 3``. Such a
 backward op runs before ops that it needs in the traced graph; it was made independent of gradients.
 
-A profile made without the recorder has no facts: name scopes stand for layers then.
-"""
+A profile made without the recorder has no facts: name scopes stand for layers then."""
 
 import dataclasses
 import math

@@ -2,8 +2,7 @@
 
 A budget is a fixed limit, or a baseline run plus what it may grow by. A peak that is only known to be a lower bound,
 because data is damaged or steps were not recorded, never passes. Names, devices and sentences come from a run
-directory: each format escapes them by its rules.
-"""
+directory: each format escapes them by its rules."""
 
 import argparse
 import dataclasses
@@ -124,8 +123,7 @@ def check_workers(
 ) -> list[BudgetCheck]:
     """Compare each device of each worker of a run with the budget.
 
-    `baseline` has the workers to compare with if the budget has `max_regression`; none if it has no such run.
-    """
+    `baseline` has the workers to compare with if the budget has `max_regression`; none if it has no such run."""
     checks: list[BudgetCheck] = []
     named: set[str] = set()
     for worker, found in workers.items():

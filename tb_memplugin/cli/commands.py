@@ -1,7 +1,6 @@
 """``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2.
 
-What a command needs is imported when it is called; before ``run`` starts a program, only the standard library is.
-"""
+What a command needs is imported when it is called; before ``run`` starts a program, only the standard library is."""
 
 import importlib
 import io

@@ -1,7 +1,6 @@
 """``tb-memplugin doctor``: says whether recording works on this machine, and what to do where it does not.
 
-One check each for what recording needs, and a short recording whose figures are compared.
-"""
+One check each for what recording needs, and a short recording whose figures are compared."""
 
 import argparse
 import functools

@@ -64,8 +64,7 @@ def _import(options: argparse.Namespace) -> int:
 def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:
     """Import files into one run under `logdir`; return a sentence on each kind of imported data.
 
-    Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown format (FormatError).
-    """
+    Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown format (FormatError)."""
     name = run
     if name is None:
         stem = _DUMP_NAME.sub("", os.path.basename(paths[0]))

@@ -1,7 +1,6 @@
 """``tb-memplugin report``: the tab's page and its data in one standalone HTML file.
 
-The data are the selected runs and the responses of the routes' handlers, limited in number and size.
-"""
+The data are the selected runs and the responses of the routes' handlers, limited in number and size."""
 
 import argparse
 import base64

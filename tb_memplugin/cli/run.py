@@ -164,8 +164,7 @@ def _steps(text: str) -> list[int]:
 def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) -> str:
     """The runs as ``tb-memplugin inspect`` prints them, notes on what was not recorded, and how to see more.
 
-    `given` is the directory as the user wrote it.
-    """
+    `given` is the directory as the user wrote it."""
     from tb_memplugin.export import Runs, format_run
 
     if not names:

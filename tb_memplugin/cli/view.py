@@ -1,8 +1,7 @@
 """``tb-memplugin view``: the page of the Memory tab without TensorBoard's frame, served by TensorBoard's own server.
 
 The routes, the reading of the log directory and its reloading are those of `tensorboard --logdir`; only the frontend
-and the other plugins are left out.
-"""
+and the other plugins are left out."""
 
 import argparse
 import contextlib

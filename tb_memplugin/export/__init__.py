@@ -2,8 +2,7 @@
 
 In come the readings of a run from ``tb_memplugin.storage`` and the answers of the analyses; out go the text of
 ``inspect``, data frames, Parquet files and trace events of Perfetto. The command line, the server and
-``tb_memplugin.load`` call it; it writes no run.
-"""
+``tb_memplugin.load`` call it; it writes no run."""
 
 from tb_memplugin.export.loading import RecordedRun, Runs, existing_runs, load, plan_of_run, predictor_of, what_if
 from tb_memplugin.export.schema import TABLES, arrow_schema

@@ -1,7 +1,6 @@
 """Loads runs in Python, without TensorFlow and without a server.
 
-A run as `load` and `probe` return it: its data, and how it is read in a terminal, a notebook and a data frame.
-"""
+A run as `load` and `probe` return it: its data, and how it is read in a terminal, a notebook and a data frame."""
 
 import dataclasses
 import functools
@@ -51,8 +50,7 @@ class RecordedRun(Run):
     `print` shows what ``tb-memplugin inspect`` shows, and a notebook a table of its devices.
 
     Attributes:
-        by_worker: Worker name to the run of that worker, with devices under their own names such as ``GPU:0``.
-    """
+        by_worker: Worker name to the run of that worker, with devices under their own names such as ``GPU:0``."""
 
     by_worker: Mapping[str, Run] = dataclasses.field(default_factory=dict)
 
@@ -75,8 +73,7 @@ class RecordedRun(Run):
             `device`; ``layers``: the rows of all layer tables, which hold from `from_step` on.
 
         Raises:
-            ImportError: pandas is not installed.
-        """
+            ImportError: pandas is not installed."""
         try:
             import pandas
         except ImportError as error:
@@ -153,8 +150,7 @@ class Runs(Mapping[str, RecordedRun]):
     Fixes of the last failed allocations are simulated when they are read first, which takes up to some seconds each.
 
     Raises:
-        NotFoundError: The directory does not exist, or the accessed run.
-    """
+        NotFoundError: The directory does not exist, or the accessed run."""
 
     def __init__(self, path: str | os.PathLike[str], all_attempts: bool = False, details: bool = True) -> None:
         recordings.write_under(os.fspath(path))
@@ -262,8 +258,7 @@ def what_if(
 
     Raises:
         RequestError: A condition is malformed, or a glob matches no layer with weights.
-        NotFoundError: The run has no such device.
-    """
+        NotFoundError: The run has no such device."""
     conditions = checked_conditions(batch_size, capacity, freeze, unfreeze, optimizer, precision)
     return predictor_of(run, device).what_if(conditions)
 

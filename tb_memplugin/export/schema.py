@@ -20,8 +20,7 @@ Kind: TypeAlias = Literal["text", "integer", "flag", "time", "dimensions"]
 class Column:
     """A column; integers named ``…_bytes`` are sizes in bytes, ``time`` is UTC, ``dimensions`` a list of integers.
 
-    `unknown` says what NULL means; it is empty if the column is never NULL.
-    """
+    `unknown` says what NULL means; it is empty if the column is never NULL."""
 
     name: str
     kind: Kind

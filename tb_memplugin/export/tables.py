@@ -1,8 +1,7 @@
 """Runs as tables: the rows of one worker of one run, and an export into partitioned Parquet files that a second call
 brings up to date.
 
-A worker is read without the others, so memory stays bounded.
-"""
+A worker is read without the others, so memory stays bounded."""
 
 import contextlib
 import dataclasses
@@ -110,8 +109,7 @@ def fingerprint(unit: ExportUnit) -> str:
 def read_unit(unit: ExportUnit) -> LoadedRun | None:
     """The data of a worker; None if its files hold none of this plugin's.
 
-    `SourceError` if a file or a directory cannot be read now: data would be missing, and the fingerprint the same.
-    """
+    `SourceError` if a file or a directory cannot be read now: data would be missing, and the fingerprint the same."""
     source = FileSource(unit.logdir, found=files.Found(unit.files, unit.damage))
     reader = Reader(cache_bytes=0)
     tags = reader.catalog(source).get(unit.run)
@@ -306,8 +304,7 @@ class Exported:
         directory: Where the tables are.
         written, unchanged: Numbers of workers that were exported, and of those that had not changed.
         failed: Number of workers that could not be read at all; the next call tries again.
-        rows: Table to the number of rows written.
-    """
+        rows: Table to the number of rows written."""
 
     directory: str
     written: int
@@ -343,8 +340,7 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
 
     Raises:
         RequestError: pyarrow is not installed, `to` is a URL, or another export writes to it.
-        NotFoundError: There is no such log directory, or no such run.
-    """
+        NotFoundError: There is no such log directory, or no such run."""
     logdir, to = os.fspath(logdir), os.fspath(to)
     pyarrow()
     if "://" in to:

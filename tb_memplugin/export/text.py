@@ -92,8 +92,7 @@ def describe_run(
 
     Args:
         by_worker: Worker name to the run of that worker, with devices under their own names; None for a run of one
-            process.
-    """
+            process."""
     steps = step_range(run)
     facts = {one.device: one for one in device_facts(run) if selection.device in (None, one.device)}
     table = table_at(with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step)

@@ -1,8 +1,7 @@
 """A traced step as trace events (JSON), which Perfetto opens.
 
 Each device is a process. Its tracks are the parts of the step, the allocated bytes, those of each category, and the
-allocations of each layer: an allocation is a slice of its layer's track with a slice of its op inside.
-"""
+allocations of each layer: an allocation is a slice of its layer's track with a slice of its op inside."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,7 @@ def step_timelines(
 
     Raises:
         NotFoundError: There is no such run, or it has no such timeline.
-        RequestError: There are several runs and none is named.
-    """
+        RequestError: There are several runs and none is named."""
     recordings.write_under(logdir)
     source, reader = FileSource(logdir), Reader()
     catalog = reader.catalog(source)

@@ -2,8 +2,7 @@
 
 Both simulate `Conditions` in order of preference. A plan is the cheapest change whose whole range is within a budget. A
 fix of a failed allocation counts only if the simulation of the failed training fails as well, and if every step of the
-changed training passes in the simulation.
-"""
+changed training passes in the simulation."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -56,8 +55,7 @@ _OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_
 
 def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
     """The cheapest change with which a run, with its requests, fits into a budget, by default the allocator's limit,
-    and into its allocator; the batch size is by default the recorded one.
-    """
+    and into its allocator; the batch size is by default the recorded one."""
     predictor = Predictor.of(run, device)
     recorded = predictor.predict(Conditions(batch_size=batch_size))
     limit = recorded.capacity_bytes or 0
@@ -135,8 +133,7 @@ class _Planner:
 
         The first trains the same. Accumulation keeps the effective batch, but batch norm then sees smaller batches. The
         others change the training: a smaller batch, an optimizer without slots, half precision, and frozen layers,
-        which no longer learn. Combinations follow where no single change is enough.
-        """
+        which no longer learn. Combinations follow where no single change is enough."""
         batch = self._same.batch_size
         alone = self._first([_Change("recompute", "", Conditions(batch))], recompute=True)
         found = [alone]
@@ -283,8 +280,7 @@ class Advice(NamedTuple):
 
 def advice(session: Run, oom: Oom) -> Advice:
     """The fixes of a failure of a session, whose requests include steps that a later session repeats; on a device as
-    the session names it. Takes up to some seconds.
-    """
+    the session names it. Takes up to some seconds."""
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
     if not any(not one.first for one in steps):
@@ -314,8 +310,7 @@ def simulated_fixes(
     """The fixes of a failure of known batch size and capacity.
 
     The predictor predicts from steps alone, as the failure itself is no evidence; no fix contradicts the `evidence`.
-    The predictor's first layer is the model itself; `units` finds those that can be recomputed.
-    """
+    The predictor's first layer is the model itself; `units` finds those that can be recomputed."""
     here = predictor.predict(Conditions(oom.batch_size, oom.capacity_bytes))
     if here.method == "unknown":
         return Advice((), "No fix could be simulated. " + " ".join(here.assumptions))

@@ -47,8 +47,7 @@ def make_case(
     first: Sequence[StepRequests], steps: Sequence[StepRequests], conditions: Conditions, layers: Sequence[Layer]
 ) -> Case:
     """The recorded steps whose batch size is closest to the requested one, after the first step, as conditions change
-    them.
-    """
+    them."""
     batch = conditions.batch_size
     frozen, thawed = conditions.matching(layers)
     sized = sized_for(first, steps, batch)
@@ -124,8 +123,7 @@ def simulated_parts(
     If the simulated peak of the recorded training is above the measured one, which `bias` says as a share, the range
     begins lower by the same share; if it is below, the range ends higher. The range is at least as wide as the
     recorded steps differ: two convolutions that sometimes overlap have two peaks. A data set in arrays may be in this
-    process's memory only.
-    """
+    process's memory only."""
     change, transient = case.change, case.changed.transient
     peak = found.peak.typical_bytes + transient.typical_bytes
     low = round((found.peak.low_bytes + transient.low_bytes) * (1 - max(bias, 0.0)))
@@ -156,8 +154,7 @@ def recorded_parts(steps: Sequence[StepRequests], batch: int, measured: Interval
 
 def _arrays_in_place(requests: StepRequests) -> int:
     """Bytes of a data set that another process may not have in the memory of a CPU's allocator: TensorFlow copies an
-    array into it, or uses the array itself if that happens to be aligned.
-    """
+    array into it, or uses the array itself if that happens to be aligned."""
     if is_gpu(requests.device):
         return 0
     is_input = owned(requests, lambda owner: owner.category == "inputs")

@@ -3,8 +3,7 @@
 Optimizer state and weight gradients follow exactly from the weights. What else changes is an estimate with its range:
 which activations are saved, when gradients are freed, what half precision copies. Layers before the first trained one
 take no part in the backward pass: their results are freed in the forward pass. If they are trained, their results are
-kept for it.
-"""
+kept for it."""
 
 import collections
 import dataclasses
@@ -96,8 +95,7 @@ class Change:
 
     def _transient(self, most: Sequence[SizedStep], saved: int) -> Interval:
         """With those of `saved` results. At most, there are gradients of the largest two of them, and some results of
-        recomputed layers; at least, there are fewer of these.
-        """
+        recomputed layers; at least, there are fewer of these."""
         on_gpu = is_gpu(most[0].requests.device)
         fewer, more = (0, OVERLAPPING_RESULTS_ON_A_GPU) if on_gpu else (FEWER_RESULTS, OVERLAPPING_RESULTS)
         largest, repeated = (
@@ -209,8 +207,7 @@ def _gradients(requests: StepRequests) -> Rows:
 
 def _last_gradients(requests: StepRequests) -> Rows:
     """Which weight gradients the update applies: the last ones of the size of a variable of their layer, to which
-    others are summed, such as those of several calls of a layer.
-    """
+    others are summed, such as those of several calls of a layer."""
     left = collections.Counter(_trained_variables(requests))
     if not left:
         return _gradients(requests)
@@ -249,8 +246,7 @@ def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRe
     """The step with some of its own chunks freed earlier or later.
 
     `unsaved` ones are freed in the forward pass, but for the last, as the first trained layer may save its input;
-    `saved` ones are kept until the step ends.
-    """
+    `saved` ones are kept until the step ends."""
     own = own_rows(requests)
     freed = requests.death.astype(np.float64)
     early = np.flatnonzero(unsaved & own)
@@ -303,8 +299,7 @@ def rearranged(
 ) -> tuple[StepRequests, Integers]:
     """The step with its events in the order of these places and with copies of rows, and the old row of each.
 
-    Of events at one place, deallocations come last: a result is freed after the request of its consumer.
-    """
+    Of events at one place, deallocations come last: a result is freed after the request of its consumer."""
     count, more = len(requests), len(copies)
     new = np.arange(count, count + more)
     births, deaths = np.flatnonzero(requests.birth >= 0), np.flatnonzero(requests.death < requests.events)
@@ -431,8 +426,7 @@ def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequest
     to zeros, which TensorFlow keeps as constants: one for each shape of a variable. Shapes are not recorded: variables
     of one size whose layers' outputs have the same last dimension count as one. As an update frees the accumulators one
     by one, its temporaries make the peak higher by a part only: the least bytes are those of a step that only adds
-    gradients. At most, one more gradient waits to be added.
-    """
+    gradients. At most, one more gradient waits to be added."""
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]
     known = {path for path, _ in sums}

@@ -69,8 +69,7 @@ class Conditions:
         precision: One of `PRECISIONS`.
         frozen: Paths of layers to freeze, in addition to those that match `freeze`.
         accumulate: Whether the optimizer sums gradients over several batches.
-        recompute: Segments of layers to recompute in the backward pass: the paths of each one's layers.
-    """
+        recompute: Segments of layers to recompute in the backward pass: the paths of each one's layers."""
 
     batch_size: int | None = None
     capacity_bytes: int | None = None
@@ -95,8 +94,7 @@ def matching(layers: Sequence[Layer], globs: str) -> list[Layer]:
     """The layers with weights whose whole path matches one of the globs, which commas separate.
 
     Globs are those of `fnmatch`, case-sensitive: ``*`` matches any characters, ``/`` included, ``?`` any one, and
-    ``[ab]`` one of a set.
-    """
+    ``[ab]`` one of a set."""
     wanted = _split(globs)
     return [
         layer for layer in layers if layer.parameters and any(fnmatch.fnmatchcase(layer.path, one) for one in wanted)
@@ -159,8 +157,7 @@ def checked_conditions(
 
 def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
     """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, or a number; `RequestError` if it
-    is no size from 1 B to 1 PiB.
-    """
+    is no size from 1 B to 1 PiB."""
     size = parse_bytes(capacity) if isinstance(capacity, str) else _whole(capacity)
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
         raise RequestError(f"a {name} is {SIZE_RULE}, at most 1 PiB. Received: {capacity!r:.80}", name)

@@ -1,7 +1,6 @@
 """What a recorded run shows: the steps of its program, which batch sizes ran or failed, and the demand of a peak. Pure.
 
-No prediction contradicts the batch sizes that ran or failed.
-"""
+No prediction contradicts the batch sizes that ran or failed."""
 
 import collections
 import dataclasses
@@ -47,8 +46,7 @@ class Evidence:
 
     def about(self, batch_size: int | None, capacity_bytes: int | None) -> tuple[bool | None, list[str], int | None]:
         """Whether a batch size fits into a capacity, None if the run does not show it; why, as sentences; and the
-        capacity within which the steps ran that prove that it fits.
-        """
+        capacity within which the steps ran that prove that it fits."""
         if batch_size is None or capacity_bytes is None:
             return None, [], None
         failed = self._failure(batch_size, capacity_bytes)
@@ -77,8 +75,7 @@ class Evidence:
 
     def _proof(self, batch_size: int, capacity_bytes: int) -> int | None:
         """The smallest batch size whose steps prove that this one fits. None if one ran and failed later, within no
-        smaller capacity: then steps that pass prove nothing, as memory may leak.
-        """
+        smaller capacity: then steps that pass prove nothing, as memory may leak."""
         outlived = any(
             size >= one.batch_size and (ran.capacity_bytes or 0) <= (one.capacity_bytes or 0)
             for one in self.failures
@@ -107,8 +104,7 @@ def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase
     """The recorded steps of a device since the program last changed, without changes that no later step follows.
 
     The first one may be the step that made the long-lived chunks. Steps before it with other batch sizes count as well
-    if they have the same weights and optimizer state, for example those of an earlier session.
-    """
+    if they have the same weights and optimizer state, for example those of an earlier session."""
     groups: list[list[StepRequests]] = [[]]
     for one in requests:
         if one.device == device and one.phase == phase:

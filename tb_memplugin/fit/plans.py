@@ -75,8 +75,7 @@ class Plan:
         curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
         ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest peak if nothing fits.
         sentences: What is assumed, or why there is no plan.
-        model: Path of the model in the run's layers, before the names of `segments`.
-    """
+        model: Path of the model in the run's layers, before the names of `segments`."""
 
     device: str
     budget_bytes: int

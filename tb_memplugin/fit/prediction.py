@@ -45,8 +45,7 @@ class Prediction:
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
         demand_bytes: Most bytes that are live at once, rounded up to 256 each, in the steps with this peak: never more
-            than it. BFC needs no less. None if unknown.
-    """
+            than it. BFC needs no less. None if unknown."""
 
     batch_size: int | None
     capacity_bytes: int | None
@@ -92,8 +91,7 @@ class WhatIf:
         recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
         recorded_steps: The recorded steps that the prediction comes from.
         enough: If the training does not fit, a capacity at which it fits; None if unknown.
-        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
-    """
+        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown."""
 
     device: str
     conditions: Conditions
@@ -251,8 +249,7 @@ def _needed(prediction: Prediction) -> str:
 def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot | None:
     """The training snapshot with the highest peak among those of the recorded steps of a device.
 
-    If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps.
-    """
+    If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps."""
     candidates = [one for one in run.snapshots if one.device == device and one.phase == "train" and not one.at_failure]
     if not candidates or not steps:
         return None

@@ -6,8 +6,7 @@ are not known exactly.
 
 A prediction passes the modules in this order: `evidence` says what the run shows, `cases` makes the steps that are
 simulated, with the sizes of `steps` and the lifetimes of `changes` and `recomputation`, `simulation` runs them, and
-`cases` makes the peak and its breakdown.
-"""
+`cases` makes the peak and its breakdown."""
 
 import copy
 import dataclasses
@@ -106,8 +105,7 @@ def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Calla
     """The largest batch size below another that passes, of those above one that is known to; 0 if none does.
 
     Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from the
-    first size that no allocator could serve, which `possible` says quickly.
-    """
+    first size that no allocator could serve, which `possible` says quickly."""
     passing, impossible = ran, ran + 1
     while impossible < below and possible(impossible):
         passing, impossible = impossible, min(impossible * 2, below)
@@ -122,8 +120,7 @@ class Predictor:
     """Predictions for one device of one run, from the steps of `recorded_program`.
 
     `measured_bytes` is the median peak of the run's steps with the latest recorded batch size, if known; `absent` says
-    why there are no steps, if that is known. `layers` are the model's in these steps.
-    """
+    why there are no steps, if that is known. `layers` are the model's in these steps."""
 
     def __init__(
         self,
@@ -299,8 +296,7 @@ class Predictor:
         """Whether a training fits that the run shows nothing of.
 
         Of batch sizes that a user asks for, those up to the largest one that passes fit, though a smaller one may leave
-        worse pieces of free memory. Other conditions are parts of plans.
-        """
+        worse pieces of free memory. Other conditions are parts of plans."""
         key, batch = dataclasses.replace(conditions, capacity_bytes=capacity), conditions.batch_size
         is_asked = not (conditions.frozen or conditions.accumulate or conditions.recompute)
 
@@ -322,8 +318,7 @@ class Predictor:
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
     ) -> bool:
         """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact, and
-        the whole range of the peak is within it. With `quick` one short training is simulated, to find a start.
-        """
+        the whole range of the peak is within it. With `quick` one short training is simulated, to find a start."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
         if known is not None:
@@ -363,8 +358,7 @@ class Predictor:
 
     def largest_batch_size(self, conditions: Conditions, below: int = MAX_BATCH_SIZE + 1) -> int | None:
         """The largest batch size, smaller than `below`, at which every simulated step passes within the capacity; 0 if
-        none does, None if that is unknown.
-        """
+        none does, None if that is unknown."""
         capacity = conditions.capacity_bytes or self.capacity_bytes
         conditions = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
         if capacity is None or self.reason_against(conditions) is not None or not self.knows_other_batch_sizes:
@@ -429,8 +423,7 @@ class Predictor:
 
     def curve(self, answer: WhatIf) -> list[dict[str, Any]]:
         """Predictions over batch sizes, as JSON objects: from an eighth of the recorded one to beyond the largest that
-        fits, fewer if a step has more events. Each is as an answer of its own gives it.
-        """
+        fits, fewer if a step has more events. Each is as an answer of its own gives it."""
         recorded = self.batch_size
         if recorded is None:
             return []

@@ -4,8 +4,7 @@ A recomputed segment frees what it saves for the backward pass as soon as its fo
 its output, which the following layers need. What its first pass reads of the batch stays until the second. Its forward
 allocations are requested again before its backward pass begins. Ops of its backward pass that need results of the
 forward pass only, such as parts of GELU's derivative, run as soon as these exist: in the recorded step during the
-forward pass, after a recomputation then.
-"""
+forward pass, after a recomputation then."""
 
 import dataclasses
 import itertools
@@ -97,8 +96,7 @@ class Parts:
 
     def _inputs(self, first: int, begin: int, end: int) -> Integers:
         """Rows of the batch that are freed between the first request of layers and the last one of their forward pass,
-        such as the layout in which a GPU's batch was fed; none if other layers come before.
-        """
+        such as the layout in which a GPU's batch was fed; none if other layers come before."""
         if (self.requests.birth[self.activations] < begin).any():
             return self._freed_inputs[:0]
         freed = self.requests.death[self._freed_inputs]
@@ -106,8 +104,7 @@ class Parts:
 
     def _output(self, rows: Integers) -> int | None:
         """The row of an output, of those of its size that outlive its layers' last request; None without one. It may
-        have the chunk of an earlier result; a dropout's random numbers may be such a row, too, but are freed soon.
-        """
+        have the chunk of an earlier result; a dropout's random numbers may be such a row, too, but are freed soon."""
         death = self.requests.death[rows]
         held = rows[death > self.forward_end]
         if len(held):
@@ -116,8 +113,7 @@ class Parts:
 
     def _beginning(self, rows: Integers) -> int:
         """The first birth of rows, without those that have no inputs, such as seeds, and may be born at any time:
-        together less than `SMALL_SHARE` of the rows' bytes.
-        """
+        together less than `SMALL_SHARE` of the rows' bytes."""
         birth, requested = self.requests.birth[rows], self.requests.requested[rows]
         order = np.argsort(birth, kind="stable")
         until = np.cumsum(requested[order])

@@ -4,8 +4,7 @@ The choice takes the least time with which a step stays within some bytes; simul
 
 While the backward pass of a unit runs, every recomputed segment before it holds its output only. A segment's own
 results are all there again. So the bytes in use in a unit's backward pass are those of the recorded step, less what the
-segments before it do not hold. Over the linear order of units this is a dynamic program, whose result is exact.
-"""
+segments before it do not hold. Over the linear order of units this is a dynamic program, whose result is exact."""
 
 import dataclasses
 import functools
@@ -153,8 +152,7 @@ class UnitCosts:
 def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tuple[Unit, Part]]:
     """The units that save something for the backward pass, in the order of the forward pass.
 
-    Layers that request nothing belong to the following unit, if both can form a segment.
-    """
+    Layers that request nothing belong to the following unit, if both can form a segment."""
     parts = Parts(requests)
     found: list[tuple[Unit, Part]] = []
     waiting: Unit | None = None
@@ -207,8 +205,7 @@ def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
 class Units:
     """Layers between cut points that save something, in the order of the forward pass, and what they request.
 
-    `seconds` are those of each one's forward pass; `sentences` say why there are none, or what is assumed.
-    """
+    `seconds` are those of each one's forward pass; `sentences` say why there are none, or what is assumed."""
 
     found: tuple[tuple[Unit, Part], ...] = ()
     seconds: tuple[float, ...] = ()
@@ -280,8 +277,7 @@ class SegmentSearch:
 
     def cheapest(self, budget: int) -> Recomputing | None:
         """The segments that fit within a peak at the least time; those of the smallest peak if none do; None if none
-        save. A choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
-        """
+        save. A choice counts requested bytes; its simulation adds what the allocator keeps unsplit."""
         fitting, failing = self.smallest_bytes, self.demand_bytes
         best = self._simulated(self._costs.choose(fitting))
         if best is None or not self.fits(best, budget):

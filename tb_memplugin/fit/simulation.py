@@ -2,8 +2,7 @@
 
 Which chunks the allocator splits depends on the chunks that earlier steps left behind, so a step is simulated with
 what came before it: the recorded memory map when the first step began (or an empty pool, if the simulated one cannot
-have these regions), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn.
-"""
+have these regions), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn."""
 
 import collections
 import copy
@@ -74,8 +73,7 @@ def lasting_order(requests: StepRequests) -> list[int]:
     """`event_order` without allocations that the next event frees; of nested ones, the inner are removed first.
 
     They leave the free chunks as they were. A first step has many: it runs ops one by one to make variables. The
-    allocation at the step's peak stays, and the first one in each region by which the pool grew.
-    """
+    allocation at the step's peak stays, and the first one in each region by which the pool grew."""
     order = event_order(requests)
     needed = _peak_and_growth(requests, order)
     kept: list[int] = []
@@ -102,8 +100,7 @@ def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
 def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:
     """Rows of a first step's chunks with which a GPU's kernels only try out algorithms, which may fail: in its first
     step a convolution runs every algorithm of cuDNN in turn, but for those whose scratch space does not fit. They are
-    sizes that the same op never requests again in later steps.
-    """
+    sizes that the same op never requests again in later steps."""
     if not first.first or not is_gpu(first.device):
         return frozenset()
     known: dict[str, set[int]] = {}
@@ -221,8 +218,7 @@ class FailedRequest:
         requested_bytes: Its size.
         step: Number of the simulated step, from 0.
         free_bytes: Bytes of the capacity that are not in use at that moment.
-        largest_free_bytes: The largest free chunk at that moment.
-    """
+        largest_free_bytes: The largest free chunk at that moment."""
 
     op: str | None
     layer: str | None
@@ -281,8 +277,7 @@ class History:
     """A training in simulation of steps of one device. Copies of it go on independently.
 
     `extra` are sizes of long-lived chunks to allocate first, in addition to the recorded ones; requests of the first
-    step's rows in `may_fail` may fail, as from `exploratory_rows`.
-    """
+    step's rows in `may_fail` may fail, as from `exploratory_rows`."""
 
     def __init__(
         self,
@@ -323,8 +318,7 @@ class History:
 
     def run(self, order: Sequence[int], seed: int = 0, distance: int = TYPICAL_DISTANCE) -> Outcome:
         """Run steps until one fails. With a `seed` other than 0, events move by at most `distance` places, with each
-        seed in another way: real steps run their ops in slightly different orders.
-        """
+        seed in another way: real steps run their ops in slightly different orders."""
         for index in order:
             if self._failed is not None:
                 break
@@ -436,8 +430,7 @@ def trainings(
     """Simulate trainings of `count` steps after the first, each in other orders.
 
     The orders are those of typical steps if there is no capacity to pass within, and else differ more. With
-    `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
-    """
+    `same_start` the first step runs in the recorded order, which decides what free chunks later steps find."""
     distance = TYPICAL_DISTANCE if capacity is None else LARGE_DISTANCE
     if capacity is None:
         rules = PoolRules(NO_LIMIT, descends=rules.descends)
@@ -467,8 +460,7 @@ class Simulated:
 
 def simulated(changed: Changed, rules: PoolRules, may_fail: frozenset[int], same_start: bool = False) -> Simulated:
     """Simulate the least and the most bytes, or one that stands for both if they are negligibly apart; and typical
-    steps where these are not halfway between.
-    """
+    steps where these are not halfway between."""
 
     def run(steps: Sequence[SizedStep]) -> list[Outcome]:
         return list(trainings(steps, rules, changed.extra, may_fail, same_start=same_start))
@@ -507,8 +499,7 @@ def _uncertain_bytes(changed: Changed) -> int | None:
 
 def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
     """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, which an update with
-    accumulated gradients takes, or of all of fewer.
-    """
+    accumulated gradients takes, or of all of fewer."""
     size = operator.attrgetter("bytes")
     highest: list[StepPeak] = []
     for peaks in map(settled, outcomes):

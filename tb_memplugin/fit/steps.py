@@ -3,8 +3,7 @@
 What is known to be proportional to the batch, or independent of it, is scaled exactly. The scratch space of a GPU's
 kernels is typically in proportion, within a range. A compiled module's one chunk follows from two recorded batch sizes,
 or else from the shapes of the buffers in it. Other sizes without either lie between the recorded size and the one in
-proportion.
-"""
+proportion."""
 
 import collections
 import dataclasses
@@ -66,8 +65,7 @@ def sized_for(
 
 def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[StepRequests] = ()) -> BatchSizes:
     """The sizes of a recorded step for a batch size, the recorded ones if one is unknown; `others` are steps of the
-    same program with other batch sizes.
-    """
+    same program with other batch sizes."""
     if not batch_size or not requests.batch_size or batch_size == requests.batch_size:
         return BatchSizes(requests.requested, requests.requested, requests.requested)
     ratio = batch_size / requests.batch_size
@@ -156,8 +154,7 @@ def _by_op(requests: StepRequests) -> dict[tuple[str, int, int], int]:
     """(op, number among its chunks, count or 0) to row, of the chunks that the step allocated.
 
     Compiled modules run in no named op. Their chunks, which are the ones of unknown size among the unnamed ones, keep
-    their order from batch size to batch size if their count is the same; other unnamed chunks come in any order.
-    """
+    their order from batch size to batch size if their count is the same; other unnamed chunks come in any order."""
     counts: collections.Counter[str] = collections.Counter()
     born = np.flatnonzero(requests.birth >= 0)
     born = born[np.argsort(requests.birth[born], kind="stable")]

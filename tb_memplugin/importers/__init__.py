@@ -2,8 +2,7 @@
 
 In come bytes or text, also damaged or hostile ones; out come records: `AllocationTrace`, `MemoryMap`, `LoggedFailure`,
 `Request`. Whatever does not parse is a `FormatError`. The recorder and the import of files call it; TensorFlow is not
-needed.
-"""
+needed."""
 
 from tb_memplugin.importers.hlo import hlo_class, read_module
 from tb_memplugin.importers.memory_dump import MAX_DUMP_BYTES, looks_like_dump, read_dump, summarize_dump

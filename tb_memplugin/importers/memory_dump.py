@@ -1,8 +1,7 @@
 """Reads the allocator's memory map in TensorFlow's serialized form, without TensorFlow.
 
 TensorFlow writes such dumps to files when an allocation fails (``TF_BFC_MEMORY_DUMP``); `recorder.native` gets them
-from the running allocator.
-"""
+from the running allocator."""
 
 import functools
 from collections.abc import Iterable, Sequence

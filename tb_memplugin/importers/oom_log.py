@@ -1,8 +1,7 @@
 """Reads the log of TensorFlow's allocator after a failed allocation, in the formats of TensorFlow 1.x to 2.21.
 
 A log may lack lines, contain unrelated ones, and interleave the dumps of several threads or devices. Often only its end
-was kept. Whatever the lines do not prove is unknown, and a note says so.
-"""
+was kept. Whatever the lines do not prove is unknown, and a note says so."""
 
 import dataclasses
 import re

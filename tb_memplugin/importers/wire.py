@@ -3,8 +3,7 @@
 Without generated code there is no dependency on one protobuf release, and no conflict with the same messages of an
 imported TensorFlow. Objects for all of a profile's tens of thousands of events, with ten statistics each, would take
 most of the time: messages are read in parallel, the first field of each, then the second, and so on. Only the fields of
-one long message are found one by one. See https://protobuf.dev/programming-guides/encoding.
-"""
+one long message are found one by one. See https://protobuf.dev/programming-guides/encoding."""
 
 import array
 from collections.abc import Iterator, Mapping, Sequence

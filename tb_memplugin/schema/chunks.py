@@ -64,8 +64,7 @@ class MemoryMap:
         source: Index into `OWNER_SOURCES`.
         since: Step of the first snapshot with the chunk, `MISSING` if unknown.
         region_address, region_bytes: Known extents of the regions, shape [regions].
-        complete: Whether the map contains every chunk of the pool.
-    """
+        complete: Whether the map contains every chunk of the pool."""
 
     step: Step | None
     phase: Phase | None
@@ -116,8 +115,7 @@ class ModuleMoment:
     Attributes:
         chunk: Index into the step's chunks.
         fixed_bytes: Bytes of buffers that are the same for every batch size.
-        batch_bytes: Bytes of buffers in proportion to the batch.
-    """
+        batch_bytes: Bytes of buffers in proportion to the batch."""
 
     chunk: Size
     fixed_bytes: Size
@@ -142,8 +140,7 @@ class StepRequests:
         added_address, added_bytes: Regions that the pool grew by during the step, shape [added regions].
         unrepeatable: Paths of layers that a second pass may not repeat, as `GraphFacts.unrepeatable`.
         module_moments: Of each compiled module's chunk those moments of its schedule at which most bytes are live at
-            one batch size or another.
-    """
+            one batch size or another."""
 
     step: Step
     phase: Phase
@@ -217,8 +214,7 @@ class Band:
 class CompiledSpan:
     """Moments of a `Timeline` from `start` up to before `end`, in which a compiled module runs.
 
-    The contents of its chunks are the compiler's plan, with known order but without times.
-    """
+    The contents of its chunks are the compiler's plan, with known order but without times."""
 
     start: Size
     end: Size
@@ -255,8 +251,7 @@ class Timeline:
             unknown, as the address in rows of several allocations.
         lines: File and line, e.g. ``train.py:42``. Files are relative to the working directory of the training, or a
             name without directory if they are outside it.
-        bands: Parts of the step, in order; empty if unknown.
-    """
+        bands: Parts of the step, in order; empty if unknown."""
 
     step: Step
     phase: Phase

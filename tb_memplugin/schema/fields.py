@@ -5,8 +5,7 @@ columns of tables) asks `fields_of`. What types cannot say is an invariant: a me
 yields sentences on what does not hold.
 
 A column of one value takes no memory and is read-only: it is one number with a stride of zero. Capacities, phases and
-unknown figures are such columns.
-"""
+unknown figures are such columns."""
 
 import dataclasses
 import functools
@@ -59,8 +58,7 @@ def last_known(column: Integers) -> int | None:
 def distinct(*columns: Integers) -> Integers:
     """The values that occur in any of the columns, sorted.
 
-    Faster than `numpy.unique`, which hashes since NumPy 2.3: twenty times for a few thousand integers.
-    """
+    Faster than `numpy.unique`, which hashes since NumPy 2.3: twenty times for a few thousand integers."""
     values = np.sort(np.concatenate(columns))
     result: Integers = values[np.diff(values, prepend=values[:1] - 1) != 0]
     return result
@@ -172,8 +170,7 @@ class Field:
     Attributes:
         optional: Whether it may be None; of ``texts``, whether its items may be.
         record: The record of the kinds ``record``, ``rows`` and ``devices``.
-        choices: The texts that are allowed; empty for any.
-    """
+        choices: The texts that are allowed; empty for any."""
 
     name: str
     kind: Kind
@@ -307,8 +304,7 @@ def each_column(record: Record, change: Callable[[Any], Any]) -> Record:
 def join_rows(records: Sequence[Record], devices: Collection[str] | None = None) -> Record:
     """The rows of records, one after the other; the first record has the other fields.
 
-    Of the devices, these are kept, by default all; `MISSING` where a record lacks one.
-    """
+    Of the devices, these are kept, by default all; `MISSING` where a record lacks one."""
     kind: Any = type(records[0])
     return dataclasses.replace(records[0], **{one.name: _joined_field(records, one, devices) for one in _columns(kind)})  # type: ignore[type-var]
 
@@ -364,8 +360,7 @@ def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] 
     """Indices of the rows to show, in order: all if they are at most `limit`, else about that many.
 
     Each bucket of equal size keeps the first row with its lowest and the first with its highest value in each column;
-    `MISSING` values are ignored. The first row, the last row and those of `always` stay too.
-    """
+    `MISSING` values are ignored. The first row, the last row and those of `always` stay too."""
     rows = len(columns[0])
     if rows <= limit:
         return np.arange(rows)

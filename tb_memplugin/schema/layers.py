@@ -90,8 +90,7 @@ class Layer:
             pass: those with one number, or with consecutive ones, can be recomputed together. None if it cannot be
             recomputed, or only with the layer that it is in.
         recomputed: How it runs a second time in the backward pass, None if it does not: ``exact`` as in the first
-            pass; ``anew`` with statistics that are updated once more and random numbers of its own.
-    """
+            pass; ``anew`` with statistics that are updated once more and random numbers of its own."""
 
     path: str
     type: str
@@ -118,8 +117,7 @@ class LayerTable:
         layers: In the order of the model.
         optimizer: Class name of the optimizer, None before it is built.
         other_optimizer_bytes: Bytes of optimizer variables that belong to no layer (step counter, learning rate).
-        other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not weights.
-    """
+        other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not weights."""
 
     step: Step
     wall_time: float
@@ -133,8 +131,7 @@ class LayerTable:
 def recorded_precision(layers: Iterable[Layer]) -> str | None:
     """Keras's dtype policy of a model, e.g. ``mixed_float16``, by the layers with weights; None if it is unknown.
 
-    In mixed precision, layers compute in half precision with weights in float32; the last one often is in float32.
-    """
+    In mixed precision, layers compute in half precision with weights in float32; the last one often is in float32."""
     found = {
         (layer.output_dtype, layer.weight_bytes // layer.parameters)
         for layer in layers

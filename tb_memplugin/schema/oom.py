@@ -32,8 +32,7 @@ class Fix:
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
         budget_bytes: The budget with which `plan` recomputes the same, None for fixes that do not recompute.
         peak_bytes: The peak with the fix, of simulated or recorded steps; None for an estimate.
-        code: The line of Python that applies the fix, None for fixes that need none.
-    """
+        code: The line of Python that applies the fix, None for fixes that need none."""
 
     kind: FixKind
     change: str
@@ -84,8 +83,7 @@ class Oom:
         not_available: Sentences on what is unknown.
         batch_size: Examples in the batch of the failed step.
         request_ledger: What the request holds by owner, if a compiled module made it for all its layers: at the moment
-            with most bytes in it. Sums to `requested_bytes`; empty if that is unknown.
-    """
+            with most bytes in it. Sums to `requested_bytes`; empty if that is unknown."""
 
     identifier: str
     status: OomStatus
@@ -130,8 +128,7 @@ class Oom:
         Samples of the same session count only if the program caught the error: that of an input pipeline may end the
         training some steps after the failure.
 
-        The columns are those of `Samples`; `restart` is when the next session began, infinite without one.
-        """
+        The columns are those of `Samples`; `restart` is when the next session began, infinite without one."""
         since = self.wall_time if self.status == "survived" else restart
         rows = np.flatnonzero(wall_time > self.wall_time)
         if len(rows) and int(step[rows[0]]) == self.step and self.phase in (None, PHASES[int(phase[rows[0]])]):
@@ -169,8 +166,7 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
     """The snapshots of a session, and one of each step with a failed allocation whose owners are known.
 
     Every view, the terminal and reports take a step's breakdown from its snapshot, so that they agree with the
-    post-mortem. The last failure of a step on a device counts; it replaces a trace of the same step.
-    """
+    post-mortem. The last failure of a step on a device counts; it replaces a trace of the same step."""
     failed: dict[Any, Snapshot] = {}
     for oom in sorted(ooms, key=lambda oom: oom.wall_time):
         if not oom.ledger or None in (oom.step, oom.phase, oom.in_use_bytes):

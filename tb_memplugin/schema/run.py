@@ -44,8 +44,7 @@ class DeviceSamples:
         driver_used_bytes: Device memory of all processes, by the driver.
         driver_total_bytes: Total device memory, by the driver.
         pool_bytes: Reserved by the allocator at step end.
-        largest_free_bytes: Largest free chunk at step end.
-    """
+        largest_free_bytes: Largest free chunk at step end."""
 
     in_use_bytes: MaybeSizes
     peak_bytes: MaybeSizes
@@ -74,8 +73,7 @@ class Samples:
         tf_data_bytes: Elements in buffers and caches of ``tf.data`` by its own model of the pipelines, read at some
             steps.
         pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs (``gpu_host_bfc``),
-            read at some steps.
-    """
+            read at some steps."""
 
     step: Annotated[Sizes, _ROWS]
     phase: Annotated[Integers, Bounds(0, len(PHASES) - 1), _ROWS]
@@ -132,8 +130,7 @@ class LayerActivations:
         step: Training step.
         wall_time: Seconds since the epoch.
         layers: Layer paths, one for each column.
-        bytes: Shape [rows, layers]; `MISSING` if a layer was not recorded at a step.
-    """
+        bytes: Shape [rows, layers]; `MISSING` if a layer was not recorded at a step."""
 
     step: Annotated[Sizes, _ROWS]
     wall_time: Annotated[Floats, _ROWS]
@@ -184,8 +181,7 @@ CounterKind: TypeAlias = Literal[
   holders, at few steps.
 - `kept_iterators`: by holder, iterators over data sets that it keeps.
 - `earlier_sessions`: by device, one row for each earlier session of the process: its number, and the bytes in use at
-  its end without the variables of its own model.
-"""
+  its end without the variables of its own model."""
 
 
 _COUNTED = Table("counters", 4096)
@@ -200,8 +196,7 @@ class Counters:
         name: Device or function; None for other kinds.
         bytes: `MISSING` for kinds without bytes, or if they are unknown.
         detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without one.
-        worker: Worker of the session in a merged run.
-    """
+        worker: Worker of the session in a merged run."""
 
     step: Annotated[Sizes, _COUNTED]
     kind: Annotated[tuple[CounterKind, ...], _COUNTED]
@@ -227,8 +222,7 @@ class SessionInfo:
         ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
         analyzing: The traced step that is being analyzed, as long as there is no breakdown; None otherwise.
         earlier: Number of sessions in its directory that had ended when it began, whatever the clocks say; None where
-            locks do not show that.
-    """
+            locks do not show that."""
 
     session: Annotated[str, NotStored]
     started: float
@@ -246,8 +240,7 @@ class Session:
 
     Attributes:
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
-        lost_activation_steps: The same for recorded activations.
-    """
+        lost_activation_steps: The same for recorded activations."""
 
     info: SessionInfo
     layer_tables: tuple[LayerTable, ...]
@@ -283,8 +276,7 @@ class Run:
         requests: Requests of traced steps for replay, if requested.
         counters: Of each session that recorded them, in order of their start.
         ended: Whether the last session said that it ended; None if none of a recorder can say so.
-        thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of them.
-    """
+        thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of them."""
 
     name: str
     sessions: tuple[str, ...]
@@ -335,8 +327,7 @@ class DeviceSummary:
         traced: The traced steps of the phase, one of each step, ascending; of a stored summary the highest.
         rows: Number of its steps in the phase; None in a stored summary.
         step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
-            Empty in a summary without steps.
-    """
+            Empty in a summary without steps."""
 
     name: Name
     phase: Phase
@@ -372,8 +363,7 @@ class WorkerSummary:
         devices: Its devices with figures in a phase, accelerators first.
         rows: Number of samples in any phase; None in a stored summary.
         step, wall_time: Step and time of the samples of training steps, ascending, each step once; empty in a summary
-            without steps.
-    """
+            without steps."""
 
     worker: Annotated[str, NotStored]
     sessions: Annotated[int, NotStored]

@@ -54,8 +54,7 @@ class Pool:
 def pool_of(pool_bytes: int | None, in_use_bytes: int | None, largest_free_bytes: int | None) -> Pool | None:
     """The pool with these figures, None if they are unknown or more is in use than there is.
 
-    A largest free chunk of more than the free bytes counts as unknown.
-    """
+    A largest free chunk of more than the free bytes counts as unknown."""
     if pool_bytes is None or in_use_bytes is None or pool_bytes < in_use_bytes:
         return None
     if largest_free_bytes is not None and largest_free_bytes > pool_bytes - in_use_bytes:
@@ -107,8 +106,7 @@ class LedgerRow:
         category: Category; ``rounding`` holds allocated − requested bytes and keeps the owner's layer and trainability.
         trainable: Whether the layer's weights are trainable; null if not applicable, or unknown.
         bytes: Requested bytes, or rounding; allocated if the request is unknown. The rows sum to the bytes in use.
-        rounding_bytes: Part of `bytes` that was not requested: 0, or all bytes of category ``rounding``.
-    """
+        rounding_bytes: Part of `bytes` that was not requested: 0, or all bytes of category ``rounding``."""
 
     layer: str | None
     category: Category
@@ -123,8 +121,7 @@ class SavedRow:
 
     Attributes:
         layer: Layer path; null if not tied to a layer.
-        bytes: Their requested bytes.
-    """
+        bytes: Their requested bytes."""
 
     layer: str | None
     bytes: Size
@@ -139,8 +136,7 @@ class Replay:
         of_addresses: All allocations.
         chunks: Chunks of the memory map at the step's end that the replay ends with.
         of_chunks: All chunks of that map.
-        peak_bytes: The replay's peak of allocated bytes.
-    """
+        peak_bytes: The replay's peak of allocated bytes."""
 
     addresses: Size
     of_addresses: Size
@@ -175,8 +171,7 @@ class HeldTensorGroup:
         line: The Python line that made most of those that the step itself made, such as ``train.py:42``.
         retaining_path: References from a module or a running function to them, with "…" for those that differ, e.g.
             ``module __main__ › history (list) › […] (dict) › "loss"``.
-        category: Their category in the ledger.
-    """
+        category: Their category in the ledger."""
 
     shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
     dtype: str
@@ -213,8 +208,7 @@ class Snapshot:
         held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other categories that something
             outside of the step's ops keeps or makes: constants of functions, data sets, variables of no model, sparse
             gradients made dense. Largest group first.
-        at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation.
-    """
+        at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation."""
 
     step: Step
     phase: Phase
@@ -275,8 +269,7 @@ class TracedPeak:
 def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:
     """Bytes of the groups of a ledger, in stack order, frozen before trainable.
 
-    Categories of `split` have a group for each trainability, others one group.
-    """
+    Categories of `split` have a group for each trainability, others one group."""
     sums: Counter[Group] = Counter()
     for row in ledger:
         sums[row.category, row.trainable if row.category in split else None] += row.bytes
@@ -303,8 +296,7 @@ def split_rounding(rows: Iterable[LedgerRow]) -> tuple[LedgerRow, ...]:
     """The rows with all known rounding in rows of category ``rounding``, which keep their owners' layer and trainable.
 
     The sum of bytes stays the same. There is one row for each (layer, category, trainable), largest first, and none
-    without bytes. Rows that are already split stay the same.
-    """
+    without bytes. Rows that are already split stay the same."""
     sums: Counter[_Key] = Counter()
     unknown: set[_Key] = set()
     for row in rows:

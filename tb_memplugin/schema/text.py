@@ -1,7 +1,6 @@
 """Text for a terminal, a log or a notebook: sizes, cleaned text of a run directory, tables, lists of names, notes.
 
-``tests/golden/bytes.json`` has test cases for the sizes here and the page's formatter.
-"""
+``tests/golden/bytes.json`` has test cases for the sizes here and the page's formatter."""
 
 import difflib
 import html
@@ -58,8 +57,7 @@ def counted(count: int, noun: str) -> str:
 def parse_bytes(text: str) -> int | None:
     """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if `text` is not a size.
 
-    A number without a unit is no size: some would take it for bytes, others for GiB.
-    """
+    A number without a unit is no size: some would take it for bytes, others for GiB."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,8 +1,7 @@
 """One traced window: the allocator's events, and the recorder's facts about the program that made them.
 
 `importers.profile` and `recorder.observe` make this plain, immutable data; `attribution` reads it. Columns have equal
-length and strings are interned; -1 means "none" in columns of string indices and "unknown" in columns of sizes.
-"""
+length and strings are interned; -1 means "none" in columns of string indices and "unknown" in columns of sizes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -58,8 +57,7 @@ class AllocationTrace:
         start_in_use: Bytes in use before the first event.
         missed: Number of places where `in_use` does not follow from the previous event; 0 for a complete stream.
         start_map, end_map: The allocator's memory maps before the first and after the last event; None if they were
-            not read, or if the events do not lead from one to the other.
-    """
+            not read, or if the events do not lead from one to the other."""
 
     device: str
     allocator: str
@@ -104,8 +102,7 @@ class Buffer:
         start, end: First and last position of the module's schedule at which it is live.
         named: Whether the first of `ops` is the instruction's own name, not a neighbor's.
         of_argument: Whether it is a copy of an argument in another layout.
-        constant: Whether its value depends on no argument, e.g. zeros.
-    """
+        constant: Whether its value depends on no argument, e.g. zeros."""
 
     ops: tuple[str, ...]
     readers: tuple[str, ...]
@@ -133,8 +130,7 @@ class Module:
     """The buffer assignment of one XLA module: allocations of its temporaries and results.
 
     Its name is e.g. ``a_inference_one_step_on_data_1234__.9``, that of its function ``one_step_on_data``, empty if
-    unknown.
-    """
+    unknown."""
 
     name: str
     function: str
@@ -165,8 +161,7 @@ class OpFact:
             dimensions, such as the batch; None for an unknown rank.
         batch_powers: For each output, the power of the batch size in each dimension, None where that is unknown; None
             for an output of unknown rank. Empty if unknown.
-        line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
-    """
+        line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown."""
 
     layer: str | None
     pass_name: Pass
@@ -195,8 +190,7 @@ class ConstantFact:
     Attributes:
         layer: Path of the layer whose call made it; None without one.
         line: The user's line that used the value, e.g. ``train.py:42``; None if unknown.
-        of_input: Whether the function belongs to an input pipeline.
-    """
+        of_input: Whether the function belongs to an input pipeline."""
 
     requested_bytes: int
     shape: tuple[int, ...]
@@ -218,8 +212,7 @@ class GraphFacts:
         root: Whether no other graph calls it.
         arguments: Names of its arguments as they run, without variables and other captures.
         unrepeatable: Layers whose forward pass has an op that may return something else when it runs again.
-        fixed_batch: Whether it was traced for one batch size.
-    """
+        fixed_batch: Whether it was traced for one batch size."""
 
     name: str
     ops: Mapping[str, OpFact]
@@ -241,8 +234,7 @@ class VariableFact:
         layer: Path of the layer that owns it, or its weight if it is an optimizer slot; None without one.
         trainable: Whether it, or the weight of a slot, is trainable; None if not applicable.
         start_address, end_address: Address of its value when the window opened and closed; None if unknown.
-        of_model: Whether it belongs to a model, an optimizer or a metric, as far as known.
-    """
+        of_model: Whether it belongs to a model, an optimizer or a metric, as far as known."""
 
     name: str
     role: VariableRole
@@ -272,8 +264,7 @@ class Earlier:
 
     Attributes:
         input_sizes: Sizes that the input pipeline has requested so far.
-        handle_bytes: Requested bytes of a variable's resource handle; None if handles are on another device.
-    """
+        handle_bytes: Requested bytes of a variable's resource handle; None if handles are on another device."""
 
     chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
     input_sizes: frozenset[int] = frozenset()
@@ -288,8 +279,7 @@ class TensorFact:
         category: ``inputs`` if the program was fed it, ``other_state`` if a function graph captured it, otherwise
             ``held_tensors``.
         held_by: Its holder in words; None if unknown, and for inputs other than data sets.
-        retaining_path: The references to it from a module or a running function in words; None if unknown.
-    """
+        retaining_path: The references to it from a module or a running function in words; None if unknown."""
 
     category: Literal["inputs", "other_state", "held_tensors"]
     requested_bytes: int
@@ -326,8 +316,7 @@ class TraceFacts:
         earlier: Chunks observed before the window.
         start_in_use: The device's bytes in use just before the window, None if unknown.
         interrupted: Whether the window ends within a training step because an allocation failed.
-        before_backward: Whether that allocation was of the forward pass, so that no gradient exists yet.
-    """
+        before_backward: Whether that allocation was of the forward pass, so that no gradient exists yet."""
 
     mode: Mode = "graph"
     trainable: Mapping[str, bool] = dataclasses.field(default_factory=dict)

@@ -1,8 +1,7 @@
 """The objects in the answers of all routes: each field with its type, taken from the records where these have it.
 
 ``frontend/src/schema.ts`` follows from it, with a check of each object and the names of the columns. Run as
-``python -m tb_memplugin.server.answer_types PATH`` to write it there; tests hold it and stored answers against this.
-"""
+``python -m tb_memplugin.server.answer_types PATH`` to write it there; tests hold it and stored answers against this."""
 
 import dataclasses
 import graphlib

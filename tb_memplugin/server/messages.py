@@ -6,8 +6,7 @@ file of the built page.
 TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert tensors before anyone can
 refuse them; a request to an object store that fails for good ends their reading. So the log directory is read as
 `tb-memplugin inspect` reads it, and the tab shows the same. Anything else (``--logdir_spec``, other data providers,
-stores whose client is not installed) is only known to the data provider.
-"""
+stores whose client is not installed) is only known to the data provider."""
 
 import contextlib
 import dataclasses
@@ -183,8 +182,7 @@ class Sources:
     def of(self, request: Request) -> tuple[str, Source]:
         """A name of the source, equal for requests to the same data, and the source.
 
-        Raises NotFoundError without one, and SourceError if the log directory cannot be read now.
-        """
+        Raises NotFoundError without one, and SourceError if the log directory cannot be read now."""
         with self._lock:
             if self._files is None and self._logdir:
                 with contextlib.suppress(NotFoundError):  # it may be created later

@@ -1,7 +1,6 @@
 """The list of runs with the key figures of each, worker by worker: a run of many is never in memory as a whole.
 
-One run that is large, or that a stranger made so, does not delay the others.
-"""
+One run that is large, or that a stranger made so, does not delay the others."""
 
 import dataclasses
 import logging

@@ -3,8 +3,7 @@
 Records of `schema` become frames under rotating tags of event files (`frames`, `write`); files or TensorBoard's data
 provider give them back (`files`), they are checked and decoded within limits, and joined to sessions and runs. A
 `Reader` caches that; the server, exports and the command line ask it, the recorder calls `write` and imports
-no reader.
-"""
+no reader."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

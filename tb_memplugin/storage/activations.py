@@ -29,8 +29,7 @@ _UNKNOWN = np.iinfo(np.uint32).max
 class ActivationPart:
     """The values of one frame, shape [rows, layers], in four bytes each (see `_UNKNOWN`) or in eight.
 
-    `totals` has the sum of each row's bytes; `MISSING` counts as 0.
-    """
+    `totals` has the sum of each row's bytes; `MISSING` counts as 0."""
 
     step: Integers
     wall_time: Floats
@@ -86,8 +85,7 @@ class ActivationRows:
 
     Args:
         order: Row of the parts for each row shown; None for all of them as they come.
-        damage: Sentences on rows that are left out.
-    """
+        damage: Sentences on rows that are left out."""
 
     def __init__(
         self, parts: Sequence[ActivationPart], order: npt.NDArray[np.intp] | None = None, damage: Sequence[str] = ()
@@ -182,8 +180,7 @@ def _narrowed(part: ActivationPart, rows: Any, values: Integers) -> ActivationPa
 def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivations, str | None]:
     """Concatenate the rows of `parts`, with the layers of all parts (`MISSING` where a part lacks one).
 
-    Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`.
-    """
+    Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`."""
     pieces = [piece for part in parts for piece in activation_rows_of(part).parts]
     layers = len({path for names in {piece.layers for piece in pieces} for path in names})
     rows, room = sum(map(len, pieces)), MAX_TABLE_BYTES // (8 * max(1, layers))
@@ -205,8 +202,7 @@ def without_repeated_cells(
 ) -> LayerActivations:
     """`earlier` without the bytes of the layers of `later` for its steps and those of the ranges `trained`.
 
-    The session of `later` trained these, so that it has their bytes or lost them.
-    """
+    The session of `later` trained these, so that it has their bytes or lost them."""
     if not len(earlier) or not len(later):
         return earlier
     repeated = (earlier.step >= later.step.min()) & (earlier.step <= later.step.max())

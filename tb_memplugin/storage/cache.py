@@ -17,8 +17,7 @@ def give_back() -> None:
     """Have the C library give back what was freed. Only glibc can.
 
     It keeps what a thread freed for that thread, and each request has another one: without this, crafted directories
-    take up to twice the memory that ``docs/development/reading_limits.md`` states (548 MB instead of 257 MB).
-    """
+    take up to twice the memory that ``docs/development/reading_limits.md`` states (548 MB instead of 257 MB)."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):  # another C library, or another system

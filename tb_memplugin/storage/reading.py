@@ -52,8 +52,7 @@ class Piece:
 class DecodedTag:
     """The frames of one tag, in order of their sequence numbers; `complete` if none was left out for the limit.
 
-    `damage` are sentences on frames that could not be read, `newer` is one on the first frame of a newer format.
-    """
+    `damage` are sentences on frames that could not be read, `newer` is one on the first frame of a newer format."""
 
     pieces: tuple[Piece, ...]
     damage: tuple[str, ...]
@@ -243,8 +242,7 @@ class Reading(ExitStack):
         damage: Sentences of `DecodedTag` so far.
         left_out: Tags without room.
         is_alone: Whether no other large run is read meanwhile.
-        others: What all but the activations may still take.
-    """
+        others: What all but the activations may still take."""
 
     def __init__(self, known: ReadStreams = ReadStreams()) -> None:
         super().__init__()

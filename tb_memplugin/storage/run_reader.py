@@ -82,8 +82,7 @@ class Reader:
 
     Attributes:
         lock: Held while the source is used, but not while a run is decoded: runs do not wait for each other.
-        cache: What is kept. Handlers keep their answers in it as well, under keys that begin with their names.
-    """
+        cache: What is kept. Handlers keep their answers in it as well, under keys that begin with their names."""
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self.lock = threading.Lock()
@@ -155,8 +154,7 @@ class Reader:
     def failed_session(self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom) -> tuple[Run, Oom]:
         """The session of a failure of a run, with its requests and timelines, and the failure as the session names it.
 
-        It has its own steps only, also those that a later session repeats: these replace them in the run.
-        """
+        It has its own steps only, also those that a later session repeats: these replace them in the run."""
         workers = [worker for worker, run in loaded.by_worker.items() if any(_same(oom, own) for own in run.ooms)]
         spans = [span for span in reversed(loaded.sessions) if span.worker in workers]
         # The last one that had started; an imported dump may be older than its session.
@@ -191,8 +189,7 @@ class Reader:
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
         """The number of layers with recorded activation bytes, and sentences on damage to them.
 
-        Reads only the heads of frames, and only of new or changed tags.
-        """
+        Reads only the heads of frames, and only of new or changed tags."""
         wanted, _ = within_limits(of_stream(tags, ACTIVATIONS.tag))
         with self._lock_of(tags.name), Reading() as reading:
             decoded = self._decode(source, wanted, reading, frozenset({ACTIVATION_HEADS}))

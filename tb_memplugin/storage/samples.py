@@ -35,8 +35,7 @@ MAX_COLUMN_BYTES = 2 << 30
 def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     """Concatenate the rows of `parts`, with the devices of all parts (`MISSING` where a part lacks one).
 
-    Also returns a sentence if devices were left out to stay within `MAX_SESSION_DEVICES` and `MAX_TABLE_BYTES`.
-    """
+    Also returns a sentence if devices were left out to stay within `MAX_SESSION_DEVICES` and `MAX_TABLE_BYTES`."""
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
         return parts[0] if parts else NO_SAMPLES, None
@@ -79,8 +78,7 @@ def samples_bytes(samples: Samples) -> int:
 def _shown_devices(counts: Mapping[str, int], rows: int, most: int, most_bytes: int) -> tuple[list[str], str | None]:
     """The devices with the most rows, at most `most` and as many as fit into `most_bytes` with `rows` rows each.
 
-    Also returns a sentence if there are others. `counts` has the devices with their rows, in display order.
-    """
+    Also returns a sentence if there are others. `counts` has the devices with their rows, in display order."""
     fitting = max(1, most_bytes // (max(1, rows) * 8 * len(_DEVICE_FIELDS)))
     names, room = list(counts), min(fitting, most)
     if len(names) <= room:
@@ -106,8 +104,7 @@ def _row_keys(samples: Samples) -> npt.NDArray[np.uint64]:
 def thinned(samples: Samples, halvings: int = 1) -> Samples:
     """At most about one row of 2^`halvings`: of neighbors in a phase, those with the highest peak of each device.
 
-    The first and the last row of each phase stay.
-    """
+    The first and the last row of each phase stay."""
     keep = np.zeros(len(samples), np.bool_)
     heights = [_height(figures) for figures in samples.devices.values()] or [samples.host_resident_bytes]
     for phase in np.unique(samples.phase):
@@ -136,8 +133,7 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
 
     Each worker has rows of its own, so a column of one device has no value in most rows. Columns are built when they
     are read: those of all devices of many workers would need gigabytes. Also returns a sentence if devices were left
-    out for their number or size.
-    """
+    out for their number or size."""
     parts = {worker: samples for worker, samples in by_worker.items() if len(samples)}
     if not parts:
         return NO_SAMPLES, None

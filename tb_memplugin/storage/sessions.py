@@ -3,8 +3,7 @@
 A resumed training is a second session that repeats some steps; the later session's data replaces the earlier one's.
 Processes that record at the same time are workers, and the data of all is kept. Each worker has its own subdirectory;
 if two write into the same one, the session identifies them. Devices of workers other than ``""`` are named
-``<worker>/<device>``.
-"""
+``<worker>/<device>``."""
 
 import dataclasses
 import itertools
@@ -93,8 +92,7 @@ def session_from_pieces(identifier: str, streams: Pieces, samples: Samples) -> t
     """Build a session from its pieces and its joined samples.
 
     The last facts are used; a session without facts still shows its data. Also returns sentences on missing frames and
-    on data left out.
-    """
+    on data left out."""
     fields: dict[str, Any] = {SAMPLES.field: samples}
     sentences: list[str] = []
     for stream in MERGED[1:]:
@@ -165,8 +163,7 @@ def merge(
 ) -> MergedRun:
     """Merge (worker, session) pairs into a run.
 
-    With `all_attempts`, repeated steps are kept, in order of the sessions. `thinning` is as in `Run`.
-    """
+    With `all_attempts`, repeated steps are kept, in order of the sessions. `thinning` is as in `Run`."""
     ordered = sorted(sessions, key=lambda pair: (pair[1].info.started, pair[1].info.session))
     lanes = _lanes(ordered)
     by_worker = {
@@ -194,8 +191,7 @@ def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
     """Worker to its sessions, in order.
 
     The sessions of a directory followed each other if each of them says how many there were before. Otherwise, one that
-    starts before the worker's last one ended is a worker of its own.
-    """
+    starts before the worker's last one ended is a worker of its own."""
     lanes: dict[str, list[Session]] = {}
     for worker in dict.fromkeys(worker for worker, _ in ordered):
         own = [session for of, session in ordered if of == worker]

@@ -1,8 +1,7 @@
 """The streams of a session: how frames are read, joined to a session, and merged to a run.
 
 A later session of a resumed training replaces the steps that it repeats; devices of workers other than ``""`` are named
-``<worker>/<device>``.
-"""
+``<worker>/<device>``."""
 
 import bisect
 import dataclasses
@@ -75,8 +74,7 @@ class LaterSessions:
     def replacing(self, session: Session) -> "LaterSessions":
         """What replaces records of a session: one that trained no step was no attempt that a later one repeats.
 
-        Its traced steps are replaced by those of the same phase only.
-        """
+        Its traced steps are replaced by those of the same phase only."""
         if (session.samples.phase == _TRAIN).any() or not len(session.samples):
             return self
         others = LaterSessions()
@@ -114,8 +112,7 @@ class Stream:
     Args:
         words: What sentences on lost frames call its records.
         field: The field of `Session` and of `Run` that holds its content; by default its tag.
-        order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of each together.
-    """
+        order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of each together."""
 
     has_steps = False  # whether a frame holds a row for each of the steps that its header states
     heads_only = False  # whether frames are read without their columns

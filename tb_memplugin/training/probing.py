@@ -195,8 +195,7 @@ def probe(
 
     Raises:
         RecordingError: An argument is invalid, the model is not compiled or has no weights, the allocator cannot be
-            read, nothing could be recorded, or memory ran out. Everything is restored then as well.
-    """
+            read, nothing could be recorded, or memory ran out. Everything is restored then as well."""
     sizes = checked_sizes(batch_sizes)
     directory = None if log_dir is None else absolute(os.fspath(log_dir))
     (device, *_) = checked_devices(model)
@@ -311,8 +310,7 @@ class BatchSizeAnswer:
         predicted: The prediction for it, or the last one that was made.
         verified: Whether training steps with it ran within the capacity; None if they could not be tried.
         peak_bytes: Measured peak of bytes in use in these steps; None without a verification that passed.
-        sentences: What was found, as sentences.
-    """
+        sentences: What was found, as sentences."""
 
     batch_size: int | None
     predicted: WhatIf
@@ -355,8 +353,7 @@ def largest_batch_size(
 
     Raises:
         RecordingError: As `probe` does.
-        RequestError: The capacity is malformed.
-    """
+        RequestError: The capacity is malformed."""
     wanted = checked_conditions(capacity=capacity).capacity_bytes
     sizes = checked_sizes(batch_sizes)
     (device, *_) = checked_devices(model)

@@ -1,8 +1,7 @@
 """Runs a segment of layers so that its results are computed again in the backward pass instead of being saved.
 
 In a pass, Keras's variables are given tensors, so that a second pass repeats the first. The segment is traced once
-before: which variables it reads, and whether a second pass would repeat the first.
-"""
+before: which variables it reads, and whether a second pass would repeat the first."""
 
 import contextlib
 import functools

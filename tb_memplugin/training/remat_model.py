@@ -38,8 +38,7 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
     Layers that cannot be recomputed exactly run once, as in `model`, and a warning names them.
 
     Raises:
-        RecomputationError: a layer is not in the model, or none can be recomputed exactly.
-    """
+        RecomputationError: a layer is not in the model, or none can be recomputed exactly."""
     if not isinstance(model, keras.Model):
         raise RecomputationError(f"The model is a {type(model).__name__}. Pass a model of Keras 3.")
     segments = segments_of(model, plan_or_cuts)
@@ -120,8 +119,7 @@ def segmented_steps(model: Any, segments: Segments, refusals: list[str], prefix:
     """The steps of a graph: calls by themselves, and the segments whose layers are directly in this model.
 
     `refusals` receives a sentence for each layer that cannot be recomputed exactly; it is called by itself. `prefix` is
-    the model's path with a slash, empty for the outermost one.
-    """
+    the model's path with a slash, empty for the outermost one."""
     order = calls(model)
     steps: list[LayerCall | CallSegment] = []
     at = 0

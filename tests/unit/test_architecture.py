@@ -9,21 +9,21 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
-    "schema": 2_500,
-    "allocator": 740,
+    "schema": 2_470,
+    "allocator": 730,
     "importers": 1_760,
-    "attribution": 3_300,
-    "storage": 4_800,
-    "analysis": 3_520,
-    "fit": 4_000,
-    "export": 1_600,
-    "recorder": 10_150,
-    "training": 1_200,
-    "server": 1_620,
-    "cli": 2_070,
+    "attribution": 3_470,
+    "storage": 4_750,
+    "analysis": 3_500,
+    "fit": 3_970,
+    "export": 1_590,
+    "recorder": 10_130,
+    "training": 1_190,
+    "server": 1_610,
+    "cli": 2_060,
 }
 """Room to the most lines of Python in it. A room imports only from rooms above it."""
-TOP = 740
+TOP = 730
 """The most lines of the modules beside the rooms."""
 
 

@@ -3,8 +3,7 @@ imports it (`AfterImport`): methods of Keras models, and custom loops, whose ste
 takes gradients and changes variables. `AutomaticRecording` has the runs.
 
 Whether a function does so is known once its first call has traced it. That call is step 0 and not recorded; it is
-observed, so that the steps after it know which layer makes which operation.
-"""
+observed, so that the steps after it know which layer makes which operation."""
 
 import contextlib
 import functools
@@ -48,8 +47,7 @@ class AutomaticRecording:
     """The runs of a program that does not record itself: a callback for each model, a recorder for each loop.
 
     The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on. `arguments` are those of
-    `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
-    """
+    `MemoryCallback` and `MemoryRecorder`, except `log_dir`."""
 
     @uncounted
     def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:

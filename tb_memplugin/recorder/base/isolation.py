@@ -5,8 +5,7 @@ CPython collects young objects whenever their number grew by `gc.get_threshold()
 it is dropped soon afterwards, such as the models of a search, it stays in memory until a full collection. The objects
 of the recorder would move these moments forward. While an `uncounted` function runs, the threshold is higher, and at
 its end the count is what it was at its beginning: for the objects that the function left behind, as many of a stock are
-freed. The collector itself is never called, switched off or on.
-"""
+freed. The collector itself is never called, switched off or on."""
 
 import contextlib
 import functools

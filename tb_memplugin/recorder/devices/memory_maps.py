@@ -3,8 +3,7 @@
 
 All symbols are in ``libtensorflow_framework.so.2``. Their names, as ``nm -D --defined-only`` prints them, are the same
 in every version below, but for `LOG_LEVEL`: the allocator is in namespace ``tsl``, everything else in ``tensorflow``.
-No function takes or returns a ``std::string``.
-"""
+No function takes or returns a ``std::string``."""
 
 import bisect
 import contextlib
@@ -137,8 +136,7 @@ class Framework:
     release the GIL: getting it back may take longer than the other calls.
 
     Signatures follow the Itanium C++ ABI on x86-64: `this` is the first argument. An object with a destructor is
-    returned in space that the caller provides; its address is passed before `this`, and the function returns it.
-    """
+    returned in space that the caller provides; its address is passed before `this`, and the function returns it."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -260,8 +258,7 @@ def cuda_devices() -> Collection[str]:
     """Names of this process's logical GPUs that use TensorFlow's own CUDA support; TensorFlow must have made them.
 
     Requesting the allocator of any other device ends the process, so the count comes from the local physical devices:
-    logical ones may be of other hosts. GPUs of a pluggable device report no compute capability.
-    """
+    logical ones may be of other hosts. GPUs of a pluggable device report no compute capability."""
     import tensorflow as tf
 
     if not tf.sysconfig.get_build_info().get("is_cuda_build"):
@@ -305,8 +302,7 @@ MAX_DISAGREEMENTS = 20  # failed comparisons after which reading is turned off
 class MemoryMaps:
     """Reads the memory maps of the recorded devices, and of `PINNED`, if that is safe: the functions that it calls are
     not a public API, and docs/development/memory_map.md lists the checks that come first. Any thread may read, but not
-    a signal handler: a read takes the allocator's lock. `warn` is called once per device that cannot be read.
-    """
+    a signal handler: a read takes the allocator's lock. `warn` is called once per device that cannot be read."""
 
     def __init__(self, devices: Sequence[str], warn: Callable[[str], None]) -> None:
         self._warn = warn

@@ -2,8 +2,7 @@
 
 `OrdinarySteps` ends a step and begins the next one while nothing else is due. A training step takes the processor's
 caches for itself, so whatever the recorder touches afterwards costs about ten times as much as in a loop of its own.
-That path is therefore one function with few calls; all else lies behind its comparisons.
-"""
+That path is therefore one function with few calls; all else lies behind its comparisons."""
 
 import array
 import collections

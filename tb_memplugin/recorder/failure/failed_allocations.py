@@ -174,8 +174,7 @@ class FailureMaps:
 
         Other ops may still free a chunk during the wait, so TensorFlow's dump is the more exact one. Without it, the
         step may have several maps: some from before the request and some from after it, when the step's chunks are
-        free already. The newest one in which the request does not fit is taken, or the fullest for an unknown size.
-        """
+        free already. The newest one in which the request does not fit is taken, or the fullest for an unknown size."""
         written = self.read(final_dump(dumps), device) if dumps else None
         if written is not None and (requested is None or would_fit(written, requested).fits is False):
             return written

@@ -2,8 +2,7 @@
 
 Comes in: tensors and classes to look for. Goes out: the objects of these classes, what holds them, what nobody can
 reach any more, the running functions with their variables, and the user's lines. `watch` calls it to find tensors and
-their holders, the recorder's loop for the arrays that the program keeps, and users call `release_unused`.
-"""
+their holders, the recorder's loop for the arrays that the program keeps, and users call `release_unused`."""
 
 from tb_memplugin.recorder.heap.frames import (
     DATASET_METHODS,

@@ -2,8 +2,7 @@
 
 A line is that of the innermost frame outside TensorFlow, Keras and libraries. A layer that only Keras calls, inside
 `fit`, has the line that made it, if that is known, instead of the line of `fit`. The names of source files are stored
-so that they identify neither a person nor a machine.
-"""
+so that they identify neither a person nor a machine."""
 
 import ast
 import contextlib

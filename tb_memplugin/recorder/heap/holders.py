@@ -6,8 +6,7 @@ first from the program's own modules and running functions down to the tensors. 
 program keeps, which no garbage collector knows, are found on the same way.
 
 A holder is a phrase such as "list in attribute `outputs` of Evaluator", a retaining path the references from a root:
-``module __main__ › history (list) › [12] (dict) › "loss"``.
-"""
+``module __main__ › history (list) › [12] (dict) › "loss"``."""
 
 import collections
 import contextlib

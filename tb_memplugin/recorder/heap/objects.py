@@ -9,8 +9,7 @@ a smaller set, less is. Nothing is collected and no code of an object runs. Abou
 Keras's optimizers, it registers the gradient in the process's registry and never removes it. The registered function
 refers to the traced graph, which captured the handles of all its variables: they stay allocated when the program's last
 reference is gone. Only operations that name an entry of the registry need it. So each entry is lent to the graphs with
-such operations, a stand-in in the registry finds it there, and the garbage collector decides what nobody can reach.
-"""
+such operations, a stand-in in the registry finds it there, and the garbage collector decides what nobody can reach."""
 
 import collections
 import contextlib
@@ -249,8 +248,7 @@ def release_unused() -> int | None:
 
     Returns:
         The bytes freed on the GPUs, or on the CPU without a GPU, by their allocators' own figures. None if they have
-        none.
-    """
+        none."""
     devices = [device.name for device in choose_devices(None)[0]]
     before = [memory_info(device)[0] for device in devices]
     functions = _collect()

@@ -47,8 +47,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             step show it.
 
     Raises:
-        RecordingError: An argument is invalid.
-    """
+        RecordingError: An argument is invalid."""
 
     # on_*_batch_end is not overridden: with it, Keras would wait for the logs of every step, which slows a GPU down. A
     # step ends when Keras calls the next hook. Keras 2 asks each callback the following.

@@ -34,8 +34,7 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
         The figures; `print` shows them as text, a notebook as tables.
 
     Raises:
-        RecordingError: A name is not the name of a CPU or GPU.
-    """
+        RecordingError: A name is not the name of a CPU or GPU."""
     chosen, notes = allocator.choose_devices(devices)
     maps = MemoryMaps([device.name for device in chosen], notes.append)
     held = HeldTensors()

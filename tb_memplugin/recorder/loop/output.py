@@ -186,8 +186,7 @@ class RemoteRecordFile:
     Not `tf.io.TFRecordWriter`, which holds Python's lock while it uploads, so that all threads wait.
 
     After a failure nothing is written any more. TensorFlow's file is then never destroyed: its destructor would hold
-    the lock and try again to upload what is left, for minutes if the store goes on failing.
-    """
+    the lock and try again to upload what is left, for minutes if the store goes on failing."""
 
     def __init__(self, path: str) -> None:
         import tensorflow as tf

@@ -41,8 +41,7 @@ class MemoryRecorder:
             it: if they begin with different numbers, for example with that of time steps.
 
     Raises:
-        RecordingError: An argument is invalid.
-    """
+        RecordingError: An argument is invalid."""
 
     def __init__(
         self,
@@ -80,8 +79,7 @@ class MemoryRecorder:
 
         It waits for 5 s at most while the background thread does nothing, and for 60 s while it works.
 
-        Calling it again does nothing.
-        """
+        Calling it again does nothing."""
         self._recording.close()
 
     def flush(self) -> None:
@@ -107,8 +105,7 @@ class MemoryRecorder:
     def step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> Iterator[None]:
         """Record the block as one step; in other phases than `train`, as a batch after training step `step`.
 
-        In a run without training steps, number the batches. `batch_size` names the step's own.
-        """
+        In a run without training steps, number the batches. `batch_size` names the step's own."""
         self.begin_step(step, phase, batch_size)
         self._recording.enter_step()
         try:
@@ -125,6 +122,5 @@ class MemoryRecorder:
         """End the open step and keep its sample.
 
         Args:
-            error: Exception that ended the step. It need not be passed: a failed allocation is seen as it is raised.
-        """
+            error: Exception that ended the step. It need not be passed: a failed allocation is seen as it is raised."""
         self._recording.end_step()

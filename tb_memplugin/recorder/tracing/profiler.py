@@ -87,8 +87,7 @@ class ProfilerWindow:
     For the training's thread.
 
     If the user's code starts the profiler meanwhile, on any thread, the window gives way: its profile is dropped, and
-    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible.
-    """
+    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible."""
 
     def __init__(self) -> None:
         import tensorflow as tf

@@ -47,8 +47,7 @@ class TraceSchedule:
 
     The training's thread calls all methods except `add_cost`, which any thread may call.
 
-    With `trace_steps`, exactly these training steps are traced, at any cost, and the first one to learn.
-    """
+    With `trace_steps`, exactly these training steps are traced, at any cost, and the first one to learn."""
 
     def __init__(self, overhead: float, trace_steps: Collection[int] | None = None) -> None:
         self._overhead = overhead

@@ -185,8 +185,7 @@ class StepTracer:
 
         TensorFlow's profiler sometimes crashes a process as it stops, with and without a recorder. A collective
         operation may end on another thread than it began on, and TensorFlow 2.21 joins both events through a pointer to
-        an event that it has copied and freed meanwhile (`SplitEventTracker` in traceme_recorder.cc).
-        """
+        an event that it has copied and freed meanwhile (`SplitEventTracker` in traceme_recorder.cc)."""
         self._only_requested = True
         self.schedule.only_requested()
         if self._settings.trace_steps is None:
@@ -353,8 +352,7 @@ class StepTracer:
         to a known map, the post-mortem takes the owners from earlier steps, and the step is only learned from.
 
         Without a memory map, the failure is assumed at the step's peak; the request must fail in the replay as well.
-        `now` has the variables that the step may have made, such as the optimizer's slots.
-        """
+        `now` has the variables that the step may have made, such as the optimizer's slots."""
         traced = dataclasses.replace(traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True)
         unmatched = dataclasses.replace(traced, only_learn=traced.only_learn or memory_map is not None)
         trace = next((trace for trace in read_traces(traced.profile) if trace.device == device), None)

@@ -3,8 +3,7 @@
 Comes in: a model with its optimizer, and what wrapped methods of Keras and TensorFlow see while a recorder is open.
 Goes out: the layer table, and of a profiler window which layer made each op, owns each variable and got which batch, as
 `TraceFacts`; beside it the program's counters. The recorder's other packages call it from the training's thread;
-`training` uses the layer graph and its segments.
-"""
+`training` uses the layer graph and its segments."""
 
 from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, running_batch
 from tb_memplugin.recorder.watch.counters import program_counters

@@ -4,8 +4,7 @@ A dimension has a power: 0 if it does not depend on the batch, 1 if it is in pro
 others, 2 if it is joined with itself. It is None where that is not known. Sizes alone do not tell: a layer may have as
 many features as there are examples. An output's dimension has the power of that of an input at the same axis; for
 products, transpositions and reductions the axis is known exactly. What is left follows from the rule that an op neither
-adds nor drops powers.
-"""
+adds nor drops powers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias

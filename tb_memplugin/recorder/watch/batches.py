@@ -6,8 +6,7 @@ iterator leaves the number of examples open, Keras counts it, or the data set st
 batch size is unknown.
 
 TensorFlow keeps a model of each pipeline for its autotuning: each buffer and cache in memory counts the elements in it.
-A pipeline without autotuning has no model, and iterators over several devices do not return theirs.
-"""
+A pipeline without autotuning has no model, and iterators over several devices do not return theirs."""
 
 import contextlib
 import dataclasses

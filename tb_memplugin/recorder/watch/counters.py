@@ -3,8 +3,7 @@
 A model in reference cycles that nothing else refers to is gone for the program, but exists until Python's garbage
 collector runs. Its variables may outlive it: a function graph that captured them, or an optimizer, keeps their memory.
 So the resource handle of each variable is referenced weakly, beside the model. Traces, and the signatures for which XLA
-compiles a `tf.function`, are counted by the function's Python code: one that is made again is the same function.
-"""
+compiles a `tf.function`, are counted by the function's Python code: one that is made again is the same function."""
 
 import itertools
 import logging

@@ -4,8 +4,7 @@ A batch is input data in the step that uses it and in the next one, in which a l
 is alive afterwards is a held tensor, unless it was made before the first window: such data is often used again.
 
 Only Python's garbage collector knows all objects, and listing them takes 0.1 to 0.3 s on the training's thread. So
-objects are found while they are young, or just before they grow old, and remembered weakly.
-"""
+objects are found while they are young, or just before they grow old, and remembered weakly."""
 
 import dataclasses
 import math

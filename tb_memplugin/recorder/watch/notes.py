@@ -7,8 +7,7 @@ process, weakly keyed by graph, so that a later observer knows functions that we
 A tensor is input data if a tf.data iterator returned it, or if it was passed to the outermost layer call, to a traced
 function that calls layers, or to one of Keras's training methods. A tensor that such a call returned is a result, and
 stays one if it is passed on. A batch is input data only for a while: each note has the time of its last use. All notes
-are weak: they keep no tensor alive.
-"""
+are weak: they keep no tensor alive."""
 
 import logging
 import math

@@ -1,8 +1,7 @@
 """`LayerWatch`: what one recorder knows of the model that is trained and of the program around it.
 
 Keras keeps a model's step functions from one `fit` to the next. The layers of a function that was traced while nothing
-was observed are unknown, so it is made again before recording; Keras traces it again, with the same result.
-"""
+was observed are unknown, so it is made again before recording; Keras traces it again, with the same result."""
 
 import dataclasses
 import logging

@@ -1,8 +1,7 @@
 """Cut points of a model's layer graph, and the segments of layers between them.
 
 Layers are named by their path: `conv1`, or `backbone/conv1` inside a nested model. The linear order is the one in which
-Keras runs the graph.
-"""
+Keras runs the graph."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -54,8 +53,7 @@ def cut_points(model: Any) -> tuple[str, ...]:
     """Paths of the layers after which everything that follows depends on a single tensor, in linear order.
 
     Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model, whose order of
-    calls is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself.
-    """
+    calls is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself."""
     if is_graph(model):
         return tuple(_cut_points(model, "", set(range(len(model.inputs)))))
     import keras

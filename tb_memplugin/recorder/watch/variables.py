@@ -2,8 +2,7 @@
 
 Some are gone in Python but not in memory: slots of earlier optimizers, weights of earlier models. A traced function
 captures the resource handles of its variables, which keep their memory, and TensorFlow keeps functions that nobody can
-call any more. Keras's optimizers are replaced at each `compile`, so their slots stay behind, and with them models.
-"""
+call any more. Keras's optimizers are replaced at each `compile`, so their slots stay behind, and with them models."""
 
 import dataclasses
 import functools

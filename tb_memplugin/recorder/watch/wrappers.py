@@ -2,8 +2,7 @@
 
 A function that runs from its graph calls no layer, ``Optimizer.apply`` or tape, so observing these costs nothing then.
 Each such call has a span: a range of ops in the graph, or in eager mode a span on the profile's timeline. `enter` and
-`leave`, which begin and end it, never raise: they run inside the user's training code.
-"""
+`leave`, which begin and end it, never raise: they run inside the user's training code."""
 
 import functools
 import logging

@@ -220,8 +220,7 @@ _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> tuple[str, StoredFrame] | str | None:
     """The tag and frame of a stream's newest record in a file of `length` bytes, without one still being written.
 
-    Or why there is none; None if nothing was recorded.
-    """
+    Or why there is none; None if nothing was recorded."""
     pattern = re.compile(stream.encode() + rb"/[0-9A-Za-z_-]{1,64}/[0-9]{1,9}")
     data = b""
     for size in TAIL_BYTES:

@@ -36,8 +36,7 @@ class FileSource:
         found: The event files to read; by default all under the directory, which are looked for at each listing.
 
     Raises:
-        NotFoundError: There is no such directory.
-    """
+        NotFoundError: There is no such directory."""
 
     def __init__(self, logdir: str | os.PathLike[str], live: bool = False, found: files.Found | None = None) -> None:
         self._logdir = files.log_directory(os.fspath(logdir))
@@ -54,8 +53,7 @@ class FileSource:
     def listing(self) -> Listing:
         """See `Source.listing`; a tag's mark is the number of its frames by file. Reads only appended bytes.
 
-        The same object is returned as long as nothing has changed.
-        """
+        The same object is returned as long as nothing has changed."""
         began = time.monotonic()
         if began < self._valid_until:
             return self._marks

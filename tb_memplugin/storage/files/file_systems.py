@@ -1,8 +1,7 @@
 """Directories and files, local or behind a URL, read by fsspec: S3 by s3fs, Google Cloud Storage by gcsfs.
 
 TensorBoard's own file layer is not used: it takes failed requests for answers, asks once more for each name of a
-directory, and its reading has no end if an object has become shorter than it was.
-"""
+directory, and its reading has no end if an object has become shorter than it was."""
 
 import concurrent.futures
 import dataclasses
@@ -35,8 +34,7 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 class FileState:
     """Changes whenever a file changes: bytes, what differs between files of one path, time of the last change in ns.
 
-    Remote file systems tell only the length.
-    """
+    Remote file systems tell only the length."""
 
     length: int
     identity: tuple[int, int] | None = None
@@ -138,8 +136,7 @@ def reader(path: str) -> tfrecord.ReadAt:
 def _read_whole(path: str, offset: int, size: int) -> bytes:
     """A range within a remote file; asked for again if fewer bytes come.
 
-    Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end.
-    """
+    Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end."""
     store, inner = _store(path)
     data = b""
     for attempt in range(READ_ATTEMPTS if size else 0):
@@ -213,8 +210,7 @@ def event_files(logdir: str) -> Found:
     """The event files under `logdir`.
 
     Each symbolic link is followed once, by the path with the fewest links, and never to a directory above it, so that
-    directories that link to each other cost no more than their number and that of their links.
-    """
+    directories that link to each other cost no more than their number and that of their links."""
     found: dict[str, list[str]] = {}
     damage: dict[str, list[str]] = {}
     states: dict[str, FileState] = {}

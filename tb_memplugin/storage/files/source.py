@@ -1,7 +1,6 @@
 """The interface of a source of frames, TensorBoard's data provider as one, and limits on what one run costs.
 
-A run directory may come from a stranger: a few kilobytes can state gigabytes.
-"""
+A run directory may come from a stranger: a few kilobytes can state gigabytes."""
 
 import dataclasses
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence

@@ -25,8 +25,7 @@ of the columns in the order of ``tables``. Damaged bytes raise `FormatError`, a 
 
 Column types: ``f`` float64; ``i`` int64 (differences of neighbors, transposed: first the lowest bytes of all values,
 then the next); ``r1`` to ``r8`` int64 (values, transposed, only the 1 to 8 lowest bytes, the others being zero); ``s``
-index into the frame's strings (stored as ``i``; -1 is null).
-"""
+index into the frame's strings (stored as ``i``; -1 is null)."""
 
 import dataclasses
 import io
@@ -85,8 +84,7 @@ def decode_table(
     """Decode the columns of a table, of several frames one after the other.
 
     Columns of one value take no memory and are read-only. Name, type and length of each column are the same in all
-    frames; those that are not needed may be left out.
-    """
+    frames; those that are not needed may be left out."""
     sizes = [length * value_bytes(kind) for _, kind, length in columns]
     if sum(sizes) * len(takes) > _AT_ONCE:
         # Column by column: all stored bytes would be about as large as the values.
@@ -123,8 +121,7 @@ def _planes(
 ) -> Iterator[npt.NDArray[np.uint8]]:
     """The bytes of columns of one type, which begin at `starts`: `planes` arrays of shape [columns, frames, length].
 
-    `stored` are those of all columns, shape [frames, bytes]; None if `takes` yield them for the only column.
-    """
+    `stored` are those of all columns, shape [frames, bytes]; None if `takes` yield them for the only column."""
     if stored is None:
         for _ in range(planes):
             yield np.stack([np.frombuffer(take(length), np.uint8) for take in takes])[None]
@@ -174,8 +171,7 @@ def _pack_integers(values: npt.NDArray[np.int64]) -> tuple[str, bytes]:
     """Type and bytes of an integer column, transposed: this compresses several times better.
 
     Differences are stored where they need at least one byte less than the values (steps, addresses). Other values
-    (sizes that rarely change) are stored without the high bytes that are zero in all of them.
-    """
+    (sizes that rarely change) are stored without the high bytes that are zero in all of them."""
     differences = _differences(values)
     if not len(values) or _extent(differences[1:]) * 256 <= _extent(values):
         return "i", _transpose(differences)
@@ -219,8 +215,7 @@ _CRC_FROM = 12
 class Frame:
     """One decoded frame: the index of its stream in `metadata.STREAMS`, and its place in stream and session, from 0.
 
-    The tables have columns by name: an int64 array, a float64 array, or a tuple of strings and None.
-    """
+    The tables have columns by name: an int64 array, a float64 array, or a tuple of strings and None."""
 
     stream: int
     sequence: int
@@ -272,8 +267,7 @@ class _Body:
     """A body that is inflated in order, without holding all of it. One of at most `_WHOLE` bytes is checked at once.
 
     The checksum at the end of `packed` is not compared: the frame's covers all of its bytes, and this one takes a fifth
-    of the time of inflating. With `head_only` little is inflated at once, and nothing is checked.
-    """
+    of the time of inflating. With `head_only` little is inflated at once, and nothing is checked."""
 
     def __init__(self, packed: memoryview, size: int, head_only: bool) -> None:
         method, flags = bytes(packed[:2]).ljust(2, b"\0")

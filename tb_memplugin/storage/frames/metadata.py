@@ -1,8 +1,7 @@
 """Names, tags and summary metadata of events, shared by writers and readers, and the numbers of frames.
 
 Tags are ``<stream>/<session>/<number>``. At most ``EVENTS_PER_TAG`` events share a tag, because TensorBoard may keep
-only ten randomly sampled events per tag.
-"""
+only ten randomly sampled events per tag."""
 
 import calendar
 import dataclasses
@@ -57,8 +56,7 @@ def run_name(event_run: str) -> tuple[str, str]:
     """Split TensorBoard's run name of an event file into (run, worker).
 
     ``exp1/memory`` is run ``exp1``, worker ``""``; ``exp1/memory/worker_3`` is run ``exp1``, worker ``worker_3``;
-    ``memory`` alone is run ``.``; any other name is a run written through a user's summary writer.
-    """
+    ``memory`` alone is run ``.``; any other name is a run written through a user's summary writer."""
     parts = event_run.replace("\\", "/").split("/")
     for at in range(len(parts) - 1, max(len(parts) - 3, -1), -1):
         if parts[at] == DIRECTORY_NAME:
@@ -119,8 +117,7 @@ class TagRotation:
         """The tag of the next frame, whose event has step `step`; adds one to `sequence`.
 
         A step that is not larger than the last one starts a new tag: TensorBoard's fast reader would delete the events
-        of the old tag from that step on.
-        """
+        of the old tag from that step on."""
         if self._in_tag and (self._in_tag >= EVENTS_PER_TAG or step <= self._last_step):
             self._number += 1
             self._in_tag = 0

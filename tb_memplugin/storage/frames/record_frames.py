@@ -3,8 +3,7 @@
 A run directory may come from a stranger, so types, signs, lengths and indices are checked even in frames with a valid
 checksum. Invalid values raise `FormatError` and cost only their frame. Of a record, scalars are attributes of the
 frame, arrays are columns, and a tuple of records is a table; None, empty tables and columns without a value are left
-out.
-"""
+out."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,8 +52,7 @@ def frame_of(stream: str, record: Any, sequence: int, **attributes: Any) -> Fram
 def read_frame(record: type[Record], frame: Frame, only: Collection[str] = (), **given: Any) -> Record:
     """The record of a frame, with the `given` values of fields that frames do not hold.
 
-    Of the records of each device, only the fields of `only` are read, all if it is empty; the others are unknown.
-    """
+    Of the records of each device, only the fields of `only` are read, all if it is empty; the others are unknown."""
     made: Record = _read(record, frame.attributes, frame.tables, "", given, only)
     return made
 

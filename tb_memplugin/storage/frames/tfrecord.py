@@ -107,8 +107,7 @@ class LocalRecordFile:
 
     Its records wait in this process's memory, not in the C library's, until `flush`. So a forked child, which gets
     copies of the C library's buffers, cannot write a record a second time, and a failed write leaves only whole records
-    behind. Raises OSError if the file cannot be opened.
-    """
+    behind. Raises OSError if the file cannot be opened."""
 
     def __init__(self, path: str, append: bool = False) -> None:
         flags = os.O_WRONLY | os.O_APPEND | (0 if append else os.O_CREAT | os.O_TRUNC) | getattr(os, "O_BINARY", 0)

@@ -2,8 +2,7 @@
 
 TensorBoard's Python reader follows only one growing event file per directory, so a second process that records into the
 same run needs a directory of its own. A lock ends with its process. Where locks do not exist (remote file systems,
-Windows), no file counts as live. A reader in the recording process waits until its records are written.
-"""
+Windows), no file counts as live. A reader in the recording process waits until its records are written."""
 
 import logging
 import os
@@ -82,8 +81,7 @@ _writers: dict[str, Callable[[], bool]] = {}
 def register(directory: str, write: Callable[[], bool]) -> None:
     """Note that this process records into a run directory.
 
-    `write` waits until everything recorded so far is written; it returns False if that takes too long.
-    """
+    `write` waits until everything recorded so far is written; it returns False if that takes too long."""
     _writers[_canonical(directory)] = write
 
 

@@ -85,8 +85,7 @@ class RunWriter:
         summarize: Makes the roll-ups; by default there are none.
 
     Raises:
-        OSError (or an error of `open_file`): The directory cannot be created or written.
-    """
+        OSError (or an error of `open_file`): The directory cannot be created or written."""
 
     def __init__(
         self,
@@ -134,8 +133,7 @@ class RunWriter:
     def end(self) -> None:
         """Add to the session's facts that it ended now. Readers take a session without this for interrupted.
 
-        Nothing is written after `close` if another process records into the directory by now.
-        """
+        Nothing is written after `close` if another process records into the directory by now."""
         if self._file is None and self._open_file is None and self._is_taken():
             return
         self.info = dataclasses.replace(self.info, ended=time.time())
