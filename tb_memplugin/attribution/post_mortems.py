@@ -291,7 +291,7 @@ def with_request_ledger(
     rows = [dataclasses.replace(row, bytes=int(size * share)) for row, size in zip(module, sizes, strict=True)]
     left = event.requested_bytes - sum(row.bytes for row in rows)
     note = f"What the request holds is an estimate from the compiled step with batch size {traced_batch}."
-    rows = sorted([*rows, LedgerRow(None, "workspace", None, left, 0)], key=lambda row: -row.bytes)
+    rows = sorted([*rows, *([LedgerRow(None, "workspace", None, left, 0)] if left else [])], key=lambda row: -row.bytes)
     return dataclasses.replace(event, request_ledger=tuple(rows), notes=(*event.notes, note))
 
 

@@ -45,7 +45,7 @@ def test_a_compiled_step_predicts_other_batches_from_its_buffers(tmp_path: pathl
         assert found.peak_bytes == pytest.approx(real[other], rel=0.05)
 
 
-@pytest.mark.parametrize("before", [(), (TRAINED,)], ids=["in the first step", "later"])
+@pytest.mark.parametrize("before", [(), pytest.param((TRAINED,), marks=pytest.mark.long)], ids=["first step", "later"])
 def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     tmp_path: pathlib.Path, before: tuple[int, ...]
 ) -> None:
