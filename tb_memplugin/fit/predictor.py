@@ -488,6 +488,8 @@ class Predictor:
         return None
 
     def reason_against(self, conditions: Conditions) -> str | None:
+        if self._steps and not self.batch_size and conditions.batch_size is not None:
+            return NO_BATCH_SIZE
         if self._unusable is not None:
             return self._unusable
         recorded = recorded_precision(self.layers)
@@ -504,8 +506,6 @@ class Predictor:
             )
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None
-        if not self.batch_size:
-            return NO_BATCH_SIZE
         if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
             return f"Unknown: a batch size is 1 to {MAX_BATCH_SIZE:,}. Received: {conditions.batch_size:,}."
         if not self.knows_other_batch_sizes:
