@@ -11,15 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tb_memplugin.attribution.owners import Classifier, without_overlaps
-from tb_memplugin.schema import (
-    Buffer,
-    BufferAllocation,
-    Category,
-    Module,
-    ModuleMoment,
-    OpFact,
-    TraceFacts,
-)
+from tb_memplugin.schema import Buffer, BufferAllocation, Category, Module, ModuleMoment, OpFact, TraceFacts
 
 SMALL_BYTES = 1024
 """Buffers up to this size count as independent of the batch."""
@@ -49,14 +41,17 @@ class ModuleSizes:
         self._weights = {math.prod(one.shape) for one in classifier.window.facts.variables}
         self._of_batch, self._fixed = self._dimensions(classifier.window.facts)
         self._varies: dict[int, bool] = {}  # by identity of the buffer
+        self._has_squares = False  # whether a buffer grows with the square of the batch
 
     def moments(self) -> tuple[ModuleMoment, ...]:
-        return tuple(
+        """None if a buffer grows with the square of the batch, as each example's similarity to each other one does."""
+        found = tuple(
             ModuleMoment(chunk, *moment)
             for chunk in np.flatnonzero(self._classifier.chunks.birth >= 0).tolist()
             if (plan := self._classifier.plan(chunk)) is not None
             for moment in self._moments(*plan)
         )
+        return () if self._has_squares else found
 
     def _moments(self, module: Module, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
         """Those at which most bytes are live for one of the `RATIOS`; of buffers that overlap, the largest counts."""
@@ -97,6 +92,7 @@ class ModuleSizes:
         known = {self._power(fact, count) for fact in map(self._classifier.window.names.fact, buffer.ops) if fact}
         known -= {None}
         if known:
+            self._has_squares = self._has_squares or max(power or 0 for power in known) > 1
             return known != {0}
         if count in self._weights:
             return False

@@ -187,7 +187,7 @@ def probe(
         model: Compiled Keras model with weights.
         data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or tensors, or a batch
             of inputs. Examples repeat if there are too few.
-        batch_sizes: Distinct batch sizes. Two are enough for compiled steps; one is enough for others.
+        batch_sizes: Distinct batch sizes. One is enough; two make predictions of compiled steps more certain.
         log_dir: Directory that keeps the run; by default a temporary one, which is removed.
 
     Returns:

@@ -12,6 +12,7 @@ from tb_memplugin.schema import Buffer, BufferAllocation, Module, ModuleMoment, 
 BATCH = 16
 OUTPUT = OpFact("m/a", "forward", output_shapes=((-1, 128, 64),), batch_powers=((1, 0, 0),), output_dtypes=("float32",))
 STATIC = OpFact("m/b", "forward", output_shapes=((128, 128),), batch_powers=((0, 0),), output_dtypes=("float32",))
+SQUARE = OpFact("m/c", "forward", output_shapes=((-1, -1, 4),), batch_powers=((1, 1, 0),), output_dtypes=("float32",))
 GRADIENT = OpFact("m/a", "backward", gradient_of="m/a", is_gradient=True, output_shapes=((64, 64),))
 WEIGHT = VariableFact("w", "weights", "m/a", True, 64 * 64 * 4, "GPU:0", None, None, (64, 64))
 
@@ -27,7 +28,7 @@ def moments(*buffers: Buffer, size: int) -> tuple[ModuleMoment, ...]:
     step = Recorder()
     step.event(1, 0x10000, size, None)
     module = Module("a_step__.1", "", (BufferAllocation(size, False, buffers),))
-    facts = dataclasses.replace(FACTS, graphs=graph(a=OUTPUT, b=STATIC, dw=GRADIENT), variables=(WEIGHT,))
+    facts = dataclasses.replace(FACTS, graphs=graph(a=OUTPUT, b=STATIC, c=SQUARE, dw=GRADIENT), variables=(WEIGHT,))
     classifier = Classifier(dataclasses.replace(step.trace(), modules=(module,)), facts)
     return ModuleSizes(classifier, BATCH).moments()
 
@@ -49,6 +50,11 @@ def moments(*buffers: Buffer, size: int) -> tuple[ModuleMoment, ...]:
 def test_a_buffer_grows_with_the_batch_that_its_shape_holds(op, shape, dtype, grows) -> None:
     (moment,) = moments(buffer(op, 6400, shape, dtype), size=6400)
     assert (moment.fixed_bytes, moment.batch_bytes) == ((0, 6400) if grows else (6400, 0))
+
+
+def test_a_buffer_of_each_example_by_each_other_leaves_the_size_unknown() -> None:
+    square = buffer("c", BATCH * BATCH * 16, (BATCH, BATCH, 4))
+    assert moments(square, buffer("a", 6400, (BATCH, 128, 64), offset=4096), size=20_000) == ()
 
 
 def test_moments_are_those_with_most_bytes_at_some_batch_size() -> None:
