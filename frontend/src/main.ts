@@ -1,7 +1,6 @@
 /** The module that TensorBoard imports. TensorBoard calls `render` in an empty document; a saved report renders itself. */
 
 import { h, render as mount } from "preact";
-import plotStyle from "uplot/dist/uPlot.min.css?inline";
 
 import { embeddedSource, REPORT_ID } from "./api/embedded";
 import { httpSource } from "./api/source";
@@ -20,7 +19,7 @@ const report = document.getElementById(REPORT_ID);
 
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = plotStyle + styles.join("");
+  sheet.textContent = styles.join("");
   document.head.append(sheet);
   document.documentElement.lang = "en";
   // A report says in its own title what it is about.

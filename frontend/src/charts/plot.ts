@@ -122,8 +122,7 @@ export class Plot {
 
   private data(): uPlot.AlignedData {
     // uPlot looks at every row: it gets none that it need not find.
-    const x = this.spec.rowAt ? Float64Array.from(this.spec.range) : this.spec.x;
-    return [x, new Float64Array(x.length)];
+    return [this.spec.rowAt ? Float64Array.from(this.spec.range) : this.spec.x];
   }
 
   private apply(): void {
@@ -193,18 +192,18 @@ export class Plot {
   }
 
   private options(width: number, height: number): uPlot.Options {
+    const { xKind, range, yMax } = this.spec;
     return {
       width,
       height,
       padding: [this.spec.headroom, 24, 0, 0],
       legend: { show: false },
-      series: [{}, { paths: () => null, points: { show: false } }],
-      scales: { x: { time: this.spec.xKind === "wall", auto: false }, y: { auto: false } },
+      series: [{}],
+      scales: { x: { time: xKind === "wall", auto: false, min: range[0], max: range[1] }, y: { auto: false, min: 0, max: yMax } },
       axes: [this.xAxis(), this.yAxis()],
       cursor: {
         x: false,
         y: false,
-        points: { show: false },
         drag: { x: true, y: false, setScale: false, dist: 4 },
         bind: {
           dblclick: () => () => {
