@@ -27,7 +27,7 @@ def plan(
     Args:
         run_or_model: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it, or a compiled Keras model.
         data: For a model, what it is trained on: a `tf.data.Dataset` of batches, or a tuple of arrays.
-        budget: The most that the peak may be, in bytes or as a text such as ``"8GiB"``.
+        budget: The most that the peak may be: bytes, or a text such as ``"8GiB"`` or ``"60%"`` of the capacity.
         batch_size: Examples in a batch; by default as recorded, or as in the dataset, or Keras's 32 for arrays.
         device: Device of the run; by default the first accelerator with recorded requests.
 

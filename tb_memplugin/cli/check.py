@@ -17,21 +17,19 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tb_memplugin.analysis import Peak, device_facts, highest_peak
+from tb_memplugin.analysis import Peak, capacity_of, device_facts, highest_peak
 from tb_memplugin.cli.parser import USER_ERROR, CommandParser
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export import FORMAT, Runs, existing_runs
-from tb_memplugin.fit import demand_of
+from tb_memplugin.fit import SHARE_RULE, capacity_bytes, demand_of, parse_share
 from tb_memplugin.schema import (
     PHASES,
-    SIZE_RULE,
     Phase,
     Run,
     clean,
     format_bytes,
     full_device_name,
     lost_step_notes,
-    parse_bytes,
     some,
     unknown_name,
     unrecorded_devices,
@@ -48,7 +46,6 @@ STATUS_WORDS: dict[CheckStatus, str] = {
     "unchecked": "not checked",
     "new": "not in baseline",
 }
-_SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
 _NOT_XML = re.compile("[\ufffe\uffff]")  # what XML 1.0 cannot contain and `clean` keeps
 _THE_RUN = "."  # TensorBoard's name of a run that is the log directory itself
 
@@ -68,15 +65,17 @@ class Regression:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The limits, what they limit, and the devices (``GPU:0`` of each worker, or ``worker_1/GPU:0``) and phases that
-    they are for; none means all. ``live`` are the most requested bytes that are live at once in a traced step, which
-    neither parallel operations of the CPU nor unsplit remainders of chunks change much."""
+    """The limits, in bytes or as a share of a device's capacity, what they limit, and the devices (``GPU:0`` of each
+    worker, or ``worker_1/GPU:0``) and phases that they are for; none means all. ``live`` are the most requested bytes
+    that are live at once in a traced step, which neither parallel operations of the CPU nor unsplit remainders of
+    chunks change much."""
 
     max_bytes: int | None = None
     max_regression: Regression | None = None
     devices: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
     of: Measure = "peak"
+    max_share: Fraction | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +98,14 @@ class BudgetCheck:
 class Measured(NamedTuple):
     """What a budget limits of one worker: all devices by their names in the whole run; by device its highest value in
     the selected phases, and sentence, step and phase of its last failure in them; sentences on unknown steps, and on
-    devices that were not recorded."""
+    devices that were not recorded; by device what `Budget.max_share` allows, None if the capacity is unknown."""
 
     devices: tuple[str, ...]
     highest: Mapping[str, Peak | None]
     failures: Mapping[str, tuple[str, int | None, Phase | None]]
     lost: tuple[str, ...]
     unrecorded: tuple[str, ...]
+    allowed: Mapping[str, int | None]
 
 
 def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
@@ -115,7 +115,9 @@ def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
     failures = {device: found for device in devices if (found := _failure(run, device, budget)) is not None}
     lost = [f"damaged data: {one}" for one in run.damage] + lost_step_notes(run.notes)
     lost[1:] = [f"{len(lost) - 1} more"] if len(lost) > 1 else []
-    return Measured(tuple(names.values()), values, failures, tuple(lost), tuple(unrecorded_devices(run.notes)))
+    capacities = {device: capacity_of(run, device) for device in devices if budget.max_share is not None}
+    allowed = {one: size and int(size * (budget.max_share or 0)) for one, size in capacities.items()}
+    return Measured(tuple(names.values()), values, failures, tuple(lost), tuple(unrecorded_devices(run.notes)), allowed)
 
 
 def check_workers(
@@ -174,9 +176,11 @@ def _check_device(
         return
     figures = highest.bytes, highest.step, highest.phase
     doubts = _doubts(found, highest)
-    if budget.max_bytes is not None:
-        status, reason = _compared(budget, highest, doubts, budget.max_bytes)
-        yield make("max_peak", status, reason, *figures, budget.max_bytes)
+    limit = budget.max_bytes if budget.max_share is None else found.allowed.get(device)
+    if limit is not None:
+        yield make("max_peak", *_compared(budget, highest, doubts, limit), *figures, limit)
+    elif budget.max_share is not None:
+        yield make("max_peak", "unchecked", "the capacity of the device is unknown, so is a share of it", *figures)
     if budget.max_regression is not None:
         former = None if before is None else before.highest.get(device)
         if before is None or former is None or device in before.failures:
@@ -252,7 +256,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.describe(
         "Compares the highest peak of each device of each run with a budget, or the bytes that are live at "
         "once in a traced step. A run that ran out of memory violates any budget.",
-        more="Sizes: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
+        more="Sizes have a unit: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
         examples=(
             "tb-memplugin check runs/pr --max-peak 10GiB",
             "tb-memplugin check runs/pr --of live --max-regression 5% --baseline runs/main",
@@ -264,9 +268,9 @@ def add_arguments(parser: CommandParser) -> None:
             USER_ERROR: "wrong usage, nothing to check, or something could not be checked",
         },
     )
-    parser.add_argument("logdir", metavar="LOGDIR", help="log directory, or the directory of one run")
+    parser.add_logdir("log directory, or the directory of one run")
     for name, unit, limit in (
-        ("max-peak", "SIZE", "highest allowed peak of a device, e.g. 10GiB"),
+        ("max-peak", "SIZE", "highest allowed peak of a device: a size such as 10GiB, or 60%% of its capacity"),
         ("max-regression", "R", "allowed growth over the baseline's peak: 5%% of it, or a size"),
         ("baseline", "DIR", "the run to compare all runs with, or a log directory with runs of their names"),
     ):
@@ -299,17 +303,17 @@ def _budget(options: argparse.Namespace) -> Budget:
     peak, regression = options.max_peak, options.max_regression
     if peak is None and regression is None:
         raise RequestError("nothing to check: pass --max-peak, or --max-regression with --baseline")
-    if peak is not None and not parse_bytes(peak):
-        raise RequestError(f"--max-peak is {SIZE_RULE}. Received: {peak!r:.80}")
-    allowed = None
-    if regression is not None:
-        share, size = _SHARE.fullmatch(regression.strip()), parse_bytes(regression)
-        if share is None and size is None:
-            rule = "--max-regression is a share such as 5% or a size such as 200MiB"
-            raise RequestError(f"{rule}. Received: {regression!r:.80}")
-        allowed = Regression(regression.strip(), None if share is None else Fraction(share[1]) / 100, size or 0)
-    limits = None if peak is None else parse_bytes(peak), allowed
-    return Budget(*limits, tuple(dict.fromkeys(options.device)), tuple(dict.fromkeys(options.phase)), options.of)
+    limits = [(None, None) if text is None else _limit(text) for text in (peak, regression)]
+    share, size = limits[1]
+    allowed = None if regression is None else Regression(regression.strip(), share, size or 0)
+    chosen = tuple(dict.fromkeys(options.device)), tuple(dict.fromkeys(options.phase))
+    return Budget(limits[0][1], allowed, *chosen, options.of, limits[0][0])
+
+
+def _limit(text: str) -> tuple[Fraction | None, int | None]:
+    """A limit as a share, or else in bytes."""
+    share = parse_share(text)
+    return share, capacity_bytes(text, "limit", SHARE_RULE) if share is None else None
 
 
 def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:

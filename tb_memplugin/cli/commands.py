@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tb_memplugin.cli.run import main as run
 
         run(given[1:])
+    from tb_memplugin.cli.parser import default_logdir
     from tb_memplugin.errors import MemoryPluginError
     from tb_memplugin.schema import clean
 
@@ -47,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # characters that the terminal's encoding lacks
     # The client for Google Cloud Storage logs a traceback of each failed request; what failed is said in a sentence.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    options = parser_for(given).parse_args(given)
+    options = parser_for(given).parse_args(given or ["--help"])
     try:
+        if vars(options).get("logdir", "") is None:
+            options.logdir = default_logdir()
         code: int = options.command(options)
         sys.stdout.flush()
     except MemoryPluginError as error:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_memplugin.attribution import AttributedStep, OomEvent, facts_from_names, post_mortem
-from tb_memplugin.cli.parser import CommandParser
+from tb_memplugin.cli.parser import LOGDIR, CommandParser
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.importers import (
     MAX_LOG_BYTES,
@@ -50,7 +50,8 @@ def add_arguments(parser: CommandParser) -> None:
         ),
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
-    parser.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
+    created = "log directory; created if missing (default: %(default)s)"
+    parser.add_argument("--logdir", metavar="LOGDIR", default=LOGDIR, help=created)
     parser.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
     parser.set_defaults(command=_import)
 

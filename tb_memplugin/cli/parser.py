@@ -1,13 +1,24 @@
 """The parser of the command line: help with examples and exit codes, errors in one line that suggest what was meant."""
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import clean, did_you_mean, unknown_name
 
 USER_ERROR = 2  # exit code of wrong usage and of errors of the user
 EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error"}
+
+
+LOGDIR = "runs"  # where runs are recorded and read if nothing else is said
+
+
+def default_logdir() -> str:
+    if not os.path.isdir(LOGDIR):
+        raise NotFoundError(f"no directory {LOGDIR} here. Pass the directory of the runs, as for tensorboard --logdir")
+    return LOGDIR
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -23,8 +34,9 @@ class CommandParser(argparse.ArgumentParser):
         codes = "\n".join(["exit codes:", *(f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items()))])
         self.epilog = "\n\n".join(filter(None, (more, said, codes)))
 
-    def add_logdir(self) -> None:
-        self.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    def add_logdir(self, text: str = "log directory, as for tensorboard --logdir") -> None:
+        """Add the directory of runs; None stands for `default_logdir`, which only a command that runs needs."""
+        self.add_argument("logdir", metavar="LOGDIR", nargs="?", help=f"{text} (default: {LOGDIR})")
 
     def add_format(self, text: str, *others: str) -> None:
         """Add ``--format``, with `text` as its help; others than ``table`` and ``json`` are named."""

@@ -25,6 +25,8 @@ from tb_memplugin.fit import Plan, WhatIf, checked_conditions, describe_plan, de
 from tb_memplugin.schema import PHASES, Run, clean, format_bytes, some, unknown_name
 
 INCOMPLETE = 1  # exit code if a worker could not be exported
+DOES_NOT_FIT = 1
+_FITTING = EXIT_CODES | {0: "it fits, or that is unknown", DOES_NOT_FIT: "it does not fit"}
 TABLES, PERFETTO = "parquet", "perfetto"
 
 
@@ -86,6 +88,7 @@ def add_what_if(parser: CommandParser) -> None:
             "tb-memplugin what-if runs --unfreeze '*/block5_*' --optimizer sgd",
             "tb-memplugin what-if runs --precision mixed_float16 --format json",
         ),
+        exit_codes=_FITTING,
     )
     _add_question(parser, "examples in a batch")
     parser.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
@@ -102,12 +105,15 @@ def add_plan(parser: CommandParser) -> None:
         "Simulates a recorded step with activations recomputed, gradients accumulated and other changes, and chooses "
         "the cheapest one whose peak stays within a budget.",
         examples=(
-            "tb-memplugin plan runs --budget 8GiB",
+            "tb-memplugin plan --budget 60%",
             "tb-memplugin plan runs --run big --budget 8GiB --format json",
         ),
+        exit_codes=_FITTING,
     )
     _add_question(parser, "examples in a batch (default: as recorded)")
-    parser.add_argument("--budget", metavar="SIZE", required=True, help="the most that the peak may be, e.g. 8GiB")
+    parser.add_argument(
+        "--budget", metavar="SIZE", required=True, help="the most that the peak may be: 8GiB, or 60%% of the capacity"
+    )
     parser.set_defaults(command=_plan)
 
 
@@ -124,21 +130,23 @@ def _what_if(options: argparse.Namespace) -> int:
     conditions = checked_conditions(**{name: getattr(options, name) for name in names})
     name, run = _only_run(options)
     answer = predictor_of(run, options.device).what_if(conditions)
-    return _print(options, name, answer, describe_what_if(answer))
+    return _print(options, name, answer, answer.prediction.fits, describe_what_if(answer))
 
 
 def _plan(options: argparse.Namespace) -> int:
     name, run = _only_run(options)
     answer = plan_of_run(run, options.budget, options.device, options.batch_size)
-    return _print(options, name, answer, describe_plan(answer))
+    return _print(options, name, answer, answer.fits, describe_plan(answer))
 
 
-def _print(options: argparse.Namespace, run: str, answer: Plan | WhatIf, described: Mapping[str, Any]) -> int:
+def _print(
+    options: argparse.Namespace, run: str, answer: Plan | WhatIf, fits: bool | None, described: Mapping[str, Any]
+) -> int:
     if options.format == "json":
         print(json.dumps({"format": FORMAT, "run": run, **described}, allow_nan=False))
     else:
         print(f"{clean(run)}\n{answer}")
-    return 0
+    return DOES_NOT_FIT if fits is False else 0
 
 
 def _only_run(options: argparse.Namespace) -> tuple[str, Run]:

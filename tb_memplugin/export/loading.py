@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis import device_facts, findings
+from tb_memplugin.analysis import capacity_of, device_facts, findings
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export.tables import Values, frame_tables
 from tb_memplugin.export.text import device_table, format_run
@@ -21,7 +21,7 @@ from tb_memplugin.fit import (
     Predictor,
     WhatIf,
     advice,
-    capacity_bytes,
+    budget_bytes,
     checked_conditions,
     device_of,
     plan_for,
@@ -276,4 +276,5 @@ def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
 def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
     """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors."""
     size = checked_conditions(batch_size).batch_size
-    return plan_for(*_on_device(run, device), capacity_bytes(budget, "budget"), size)
+    run, device = _on_device(run, device)
+    return plan_for(run, device, budget_bytes(budget, capacity_of(run, device)), size)

@@ -10,13 +10,13 @@ from tensorboard import errors as tensorboard_errors
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
-from tb_memplugin.analysis import with_ranks
+from tb_memplugin.analysis import capacity_of, with_ranks
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.fit import (
     Conditions,
     Predictor,
     advice,
-    capacity_bytes,
+    budget_bytes,
     checked_conditions,
     describe_demand,
     describe_measured,
@@ -72,9 +72,9 @@ class Handlers(Views, Devices):
         )
 
     def plan(self, source: Source, run: str, device: str | None, budget: str | None) -> dict[str, Any]:
-        size = None if budget is None else capacity_bytes(budget, "budget")
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
         chosen = device_of(loaded.run, device)
+        size = None if budget is None else budget_bytes(budget, capacity_of(loaded.run, chosen))
         return self._once(("plan", run, chosen, size), loaded.version, lambda: _plan(loaded, chosen, size))
 
     def fixes(self, source: Source, run: str, index: int) -> dict[str, Any]:

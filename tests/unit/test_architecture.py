@@ -15,12 +15,12 @@ BUDGETS = {
     "attribution": 3_470,
     "storage": 4_750,
     "analysis": 3_500,
-    "fit": 3_970,
+    "fit": 4_000,
     "export": 1_590,
     "recorder": 10_130,
     "training": 1_190,
     "server": 1_610,
-    "cli": 2_060,
+    "cli": 2_085,
 }
 """Room to the most lines of Python in it. A room imports only from rooms above it."""
 TOP = 730

@@ -8,11 +8,13 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
 import pytest
 from reading_cases import MIB, event_files, make_samples, write_records
 
 from tb_memplugin.cli import main
 from tb_memplugin.cli.check import BudgetCheck, github_annotations, junit_xml, markdown_table
+from tb_memplugin.schema import MISSING
 
 
 def write_peak(directory: pathlib.Path, peak: int, device: str = "GPU:0") -> None:
@@ -57,6 +59,20 @@ def test_within_and_violated(logdir: pathlib.Path, check: Check) -> None:
             "1 within budget, 1 violated",
         ],
     )
+
+
+def test_a_share_is_of_each_devices_capacity(tmp_path: pathlib.Path, check: Check) -> None:
+    for name, capacity in (("large", 1000), ("small", 500), ("unknown", MISSING)):
+        samples = make_samples([0, 1], [300, 400], device="GPU:0")
+        figures = {"GPU:0": dataclasses.replace(samples.devices["GPU:0"], capacity_bytes=np.full(2, capacity))}
+        write_records(tmp_path / name, dataclasses.replace(samples, devices=figures))
+    code, lines = check(tmp_path, "--max-peak", "60%")
+    assert code == 1 and lines == [
+        "within budget: large, GPU:0: peak 400 B at step 1 (train), allowed 600 B",
+        "not checked: unknown, GPU:0: the capacity of the device is unknown, so is a share of it",
+        "violated: small, GPU:0: peak 400 B at step 1 (train), allowed 300 B",
+        "1 within budget, 1 violated, 1 not checked",
+    ]
 
 
 def test_runs_are_compared_with_the_baselines_run_of_their_name(logdir: pathlib.Path, check: Check) -> None:
@@ -158,11 +174,15 @@ def test_json_holds_every_check(logdir: pathlib.Path, check: Check) -> None:
     ("arguments", "sentence"),
     [
         ([], "nothing to check: pass --max-peak, or --max-regression with --baseline"),
-        (["--max-peak", "ten"], "--max-peak is a size with its unit, such as 24GiB. Received: 'ten'"),
-        (["--max-peak", "0"], "--max-peak is a size"),
+        (
+            ["--max-peak", "ten"],
+            "a limit is a size with its unit, such as 24GiB, or a share such as 60%, at most 1 PiB",
+        ),
+        (["--max-peak", "ten"], "Received: 'ten'"),
+        (["--max-peak", "0B"], "a limit is a size"),
         (["--max-peak", "1GiB", "--baseline", "x"], "--max-regression and --baseline belong together"),
         (["--max-regression", "5%"], "--max-regression and --baseline belong together"),
-        (["--max-regression", "5", "--baseline", "x"], "a share such as 5% or a size such as 200MiB. Received: '5'"),
+        (["--max-regression", "5", "--baseline", "x"], "5: name a unit, for example 300MiB or 12GiB"),
         (["--max-regression=-5%", "--baseline", "x"], "Received: '-5%'"),
         (["--max-regression", "5%", "--baseline", "/none"], "no directory /none"),
         (["--max-peak", "1GiB", "--run", "other"], "no run 'other'; available: large, small"),

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    directory = tmp_path_factory.mktemp("runs")
+    directory = tmp_path_factory.mktemp("recorded") / "logs"
     write_small_run(directory / "frozen")
     write_small_run(directory / "all_trainable")
     return directory
@@ -141,8 +141,7 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "the following arguments are required: COMMAND (see tb-memplugin --help)"),
-        (["inspect"], "tb-memplugin inspect: the following arguments are required: LOGDIR"),
+        (["plan"], "tb-memplugin plan: the following arguments are required: --budget (see tb-memplugin plan --help)"),
         (["inspect", "x", "--step", "-1"], "step must be an integer >= 0"),
         (["inspct", "x"], "tb-memplugin: unknown command 'inspct'; did you mean 'inspect'? Choose from run, inspect, "),
         (
@@ -157,6 +156,27 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 )
 def test_wrong_arguments_are_one_line_and_code_2(arguments, sentence, capsys) -> None:
     assert sentence in parse_error(capsys, *arguments)
+
+
+def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for arguments in ([], ["--help"]):
+        with pytest.raises(SystemExit) as exit_info:
+            main(arguments)
+        assert exit_info.value.code == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] and "examples:" in printed[0]
+
+
+def test_the_directory_of_the_runs_is_runs_by_default(logdir, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(logdir)
+    for command in (["inspect"], ["plan", "--budget", "1GiB"], ["check", "--max-peak", "2GiB"], ["report", "-o", "r"]):
+        assert main(command) == 2
+        assert capsys.readouterr().err.startswith("tb-memplugin: no directory runs here. Pass the directory")
+    monkeypatch.chdir(logdir.parent)
+    (logdir.parent / "runs").symlink_to(logdir)
+    assert "frozen" in inspect(capsys)
+    assert main(["check", "--max-peak", "2GiB"]) == 0
 
 
 COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "export", "import", "doctor")
@@ -183,6 +203,8 @@ def test_help_has_examples_that_can_be_parsed_and_exit_codes(command, capsys, mo
         ("check",): ["0", "1", "2"],
         ("export",): ["0", "1", "2"],
         ("run",): ["2"],
+        ("what-if",): ["0", "1", "2"],
+        ("plan",): ["0", "1", "2"],
         ("doctor",): ["0", "1"],
     }.get(command, ["0", "2"])
     assert [line.split()[0] for line in codes if line[2:3].isdigit()] == expected

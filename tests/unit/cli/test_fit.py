@@ -7,6 +7,7 @@ import pytest
 import requests_cases
 
 import tb_memplugin
+from tb_memplugin.analysis import device_facts
 from tb_memplugin.cli import main
 from tb_memplugin.schema import Run
 
@@ -32,9 +33,9 @@ def test_no_batch_size_passes(logdir: pathlib.Path, run: Run, capsys: pytest.Cap
     answer = tb_memplugin.what_if(run, capacity="2MiB")  # less than the weights
     assert answer.largest_batch_size == 0 and answer.prediction.fits is False
     asked = ["what-if", str(logdir), "--run", "traced", "--capacity", "2MiB"]
-    assert main(asked) == 0
+    assert main(asked) == 1
     assert line(capsys.readouterr().out) == "largest batch size: none"
-    assert main([*asked, "--format", "json"]) == 0
+    assert main([*asked, "--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["largest_batch_size"] == 0
 
 
@@ -63,7 +64,31 @@ def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pyt
     assert printed["options"][0]["kind"] == "none" and printed["options"][0]["fits"] is False
 
 
-NO_SIZE = "a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: "
+def test_a_budget_is_a_size_or_a_share_of_the_capacity(logdir, run, capsys) -> None:
+    (capacity,) = {one.capacity_bytes for one in device_facts(run)}
+    assert capacity is not None
+    for share, size in (("60%", capacity * 6 // 10), ("0.1 %", capacity // 1000)):
+        code = main(["plan", str(logdir), "--budget", share, "--format", "json"])
+        printed = json.loads(capsys.readouterr().out)
+        assert printed["budget_bytes"] == size == tb_memplugin.plan(run, budget=share).budget_bytes
+        # AND the exit code says whether the plan fits
+        assert code == (0 if printed["fits"] else 1) and printed["fits"] is (share == "60%")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["plan", "--budget"], ["what-if", "--capacity"], ["check", "--max-peak"]),
+        ["check", "--baseline", ".", "--max-regression"],
+    ],
+)
+def test_a_number_without_a_unit_is_refused_with_an_example(arguments, logdir, capsys) -> None:
+    for number in ("300", "1.5"):
+        assert main([arguments[0], str(logdir), *arguments[1:], number]) == 2
+        assert capsys.readouterr().err == f"tb-memplugin: {number}: name a unit, for example 300MiB or 12GiB\n"
+
+
+NO_SIZE = "a budget is a size with its unit, such as 24GiB, or a share such as 60%, at most 1 PiB. Received: "
 
 
 @pytest.mark.parametrize(
@@ -74,7 +99,7 @@ NO_SIZE = "a budget is a size with its unit, such as 24GiB, at most 1 PiB. Recei
             ["--unfreeze", "conv2"],
             "no layer with weights has a path like 'conv2'; the nearest is 'net/conv2'",
         ),
-        *(("plan", [f"--budget={size}"], f"{NO_SIZE}'{size}'") for size in ("much", "0", "-3GiB", "2PiB")),
+        *(("plan", [f"--budget={size}"], f"{NO_SIZE}'{size}'") for size in ("much", "0B", "-3GiB", "2PiB")),
         ("plan", ["--budget", "8GiB", "--run", "trace"], "no run 'trace'"),
         ("plan", ["--budget", "8GiB", "--device", "GPU:7"], "GPU:7"),
     ],

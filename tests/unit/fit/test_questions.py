@@ -11,7 +11,15 @@ from reading_cases import MIB
 
 import tb_memplugin
 from tb_memplugin.errors import RequestError
-from tb_memplugin.fit import Conditions, FailedRequest, Prediction, Reproduced, capacity_bytes, checked_conditions
+from tb_memplugin.fit import (
+    Conditions,
+    FailedRequest,
+    Prediction,
+    Reproduced,
+    budget_bytes,
+    capacity_bytes,
+    checked_conditions,
+)
 from tb_memplugin.fit.conditions import globs_of, matching, refuse_unmatched
 from tb_memplugin.fit.prediction import Enough, verdict_sentence
 from tb_memplugin.schema import MISSING, Counters, Layer, Run, format_bytes
@@ -103,13 +111,31 @@ def test_a_capacity_has_a_unit_or_is_a_number_of_bytes(typed: int | str, size: i
     assert capacity_bytes(typed) == size
 
 
-@pytest.mark.parametrize(
-    "typed", ["", "much", "-8", "0", "24", "1048576", "1048577", "2PiB", "8 GiB of memory", 0, -8, 8.5, True]
-)
+@pytest.mark.parametrize("typed", ["", "much", "-8", "0B", "2PiB", "8 GiB of memory", "60%", 0, -8, 8.5, True])
 def test_other_texts_are_refused(typed: Any) -> None:
     said = f"a capacity is a size with its unit, such as 24GiB, .* Received: {re.escape(repr(typed))}"
     with pytest.raises(RequestError, match=said):
         capacity_bytes(typed)
+
+
+@pytest.mark.parametrize("number", ["0", "24", "1048577", "1.5", " 8,000 "])
+def test_a_number_alone_names_no_size(number: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(f"{number.strip()}: name a unit, for example 300MiB or 12GiB")):
+        capacity_bytes(number)
+
+
+@pytest.mark.parametrize(
+    ("typed", "size"), [("60%", 600), ("33.3 %", 333), ("150%", 1500), ("2KiB", 2048), (77, 77), ("0.1%", 1)]
+)
+def test_a_budget_is_a_size_or_a_share_of_the_capacity(typed: int | str, size: int) -> None:
+    assert budget_bytes(typed, 1000) == size
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(RequestError, match="60%: the capacity of the device is unknown"):
+        budget_bytes("60%", None)
+    with pytest.raises(RequestError, match="a budget is a size"):
+        budget_bytes("0%", 1000)
 
 
 @pytest.mark.parametrize(
