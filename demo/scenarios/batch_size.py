@@ -43,8 +43,7 @@ def make_batches(steps, batch_size):
 
 def train(run, batch_size):
     model = make_model()
-    # In graph mode on every device; on a GPU, Keras compiles with XLA otherwise.
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
     model.fit(make_batches(4, batch_size), verbose=0, callbacks=[callback])
     callback.close()

@@ -62,7 +62,7 @@ def train(run, replicas):
     strategy = tf.distribute.MirroredStrategy(devices) if replicas > 1 else tf.distribute.get_strategy()
     with strategy.scope():
         model = make_model()
-        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     recorded = devices if kind == "GPU" else devices[:1]
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[TRACED], devices=recorded)
     model.fit(*make_examples(), batch_size=BATCH_SIZE, verbose=0, callbacks=[callback])

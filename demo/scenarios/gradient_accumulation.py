@@ -56,8 +56,7 @@ def train(run, make_model, batch_size, accumulated=None):
     """Keras's `fit`; the optimizer sums the gradients of `accumulated` batches, if that is given."""
     model = make_model()
     optimizer = keras.optimizers.Adam(gradient_accumulation_steps=accumulated)
-    # In graph mode on every device; on a GPU, Keras compiles with XLA otherwise.
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3, 4, 5, 6, 7])
     model.fit(make_batches(8, batch_size, model.input_shape[1:]), verbose=0, callbacks=[callback])
     callback.close()

@@ -81,8 +81,7 @@ def train(run, kind, scope, remat=False):
     plain = model = make_model(kind, scope)
     if remat:
         model = tb_memplugin.remat(plain, [f"block{at}" for at in range(BLOCKS)])
-    # In graph mode on every device; on a GPU, Keras compiles with XLA otherwise.
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     before = [variable.numpy() for variable in model.trainable_variables]
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
     model.fit(make_batches(4), verbose=0, callbacks=[callback])
@@ -97,7 +96,7 @@ def train_on_ones(run, kind, remat=False):
     plain = model = make_model(kind, contextlib.nullcontext())
     if remat:
         model = tb_memplugin.remat(plain, [f"block{at}" for at in range(BLOCKS)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     inputs, steps = tf.ones((4 * BATCH, TOKENS, WIDTH)), 4
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
     model.fit(inputs, tf.zeros(4 * BATCH, tf.int64), batch_size=BATCH, verbose=0, callbacks=[callback])
@@ -115,7 +114,7 @@ def train_in_scope(run, functional):
         model = keras.Model(inputs, hidden(inputs)) if functional else None
     if model is None:
         model = keras.Sequential([inputs, hidden])
-    model.compile("adam", "mse", jit_compile=False)
+    model.compile("adam", "mse")
     try:
         model.fit(tf.zeros((32, WIDTH)), tf.zeros((32, WIDTH)), batch_size=8, verbose=0)
     except ValueError as error:

@@ -32,7 +32,7 @@ def make_examples():
 
 def train(run):
     model = make_model()
-    model.compile("adam", "mse", jit_compile=False)
+    model.compile("adam", "mse")
     inputs = make_examples().reshape(-1, INPUTS)
     targets = np.zeros((len(inputs), OUTPUTS), "float32")
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 4])
@@ -42,7 +42,7 @@ def train(run):
 
 def predict(run):
     model = make_model()
-    model.compile(jit_compile=False)
+    model.compile()
     callback = tb_memplugin.MemoryCallback(run, overhead=1.0)  # `trace_steps` would select training steps only
     model.predict(make_examples().reshape(-1, INPUTS), batch_size=BATCH_SIZE, verbose=0, callbacks=[callback])
     callback.close()
@@ -50,7 +50,7 @@ def predict(run):
 
 def predict_batches(run):
     model = make_model()
-    model.compile(jit_compile=False)
+    model.compile()
     with tb_memplugin.MemoryRecorder(run, model=model, overhead=1.0) as recorder:
         for batch in make_examples():
             with recorder.step(0, "predict"):

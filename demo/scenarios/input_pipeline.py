@@ -67,8 +67,7 @@ def train(run, make_dataset, epochs=1, step=4):
             keras.layers.Dense(CLASSES, name="logits"),
         ]
     )
-    # In graph mode on every device; on a GPU, Keras compiles with XLA otherwise.
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[step])
     # As long as a step of a larger model, so that the pipeline can fill its buffer meanwhile.
     longer = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(0.2))

@@ -69,8 +69,7 @@ def make_batches(steps, shape):
 def train(run, make_model, policy):
     keras.mixed_precision.set_global_policy(policy)
     model = make_model()
-    # In graph mode on every device; on a GPU, Keras compiles with XLA otherwise.
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
     model.fit(make_batches(4, model.input_shape[1:]), verbose=0, callbacks=[callback])
     callback.close()

@@ -40,7 +40,7 @@ def make_model():
 
 def train(run, record):
     model = make_model()
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     recorder = tb_memplugin.MemoryCallback(run, **({"trace_steps": TRACED} if record else {"overhead": 0}))
     profiler = keras.callbacks.TensorBoard(run, profile_batch=PROFILED)
     model.fit(image_batches(STEPS, BATCH_SIZE, SIDE, CLASSES), shuffle=False, verbose=0, callbacks=[recorder, profiler])

@@ -37,7 +37,7 @@ def make_model():
 
 def train(run, large_evaluation):
     model = make_model()
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, STEPS - 1])
     if large_evaluation:
         model.evaluate(image_batches(1, LARGE_BATCH, SIDE, CLASSES), verbose=0)

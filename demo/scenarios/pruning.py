@@ -56,7 +56,7 @@ def train(run, pruned):
             dense(CLASSES, name="logits"),
         ]
     )
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     random = np.random.default_rng(1)
     features = random.random((6 * BATCH_SIZE, INPUTS), "float32")
     classes = random.integers(0, CLASSES, 6 * BATCH_SIZE)

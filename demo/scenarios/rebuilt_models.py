@@ -29,7 +29,7 @@ def make_model():
             keras.layers.Dense(CLASSES, name="logits"),
         ]
     )
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.optimizer.build(model.trainable_variables)
     return model
 

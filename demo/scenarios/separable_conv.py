@@ -39,7 +39,7 @@ def make_model(side, channels, separable):
 
 def train(run, side, channels, separable):
     model = make_model(side, channels, separable)
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     random = np.random.default_rng(1)
     images = random.random((4 * BATCH_SIZE, side, side, channels), "float32")
     classes = random.integers(0, CLASSES, 4 * BATCH_SIZE)

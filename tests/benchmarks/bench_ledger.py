@@ -44,7 +44,7 @@ def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
         return attribute(trace, facts, **named)
 
     step_analysis.attribute = noted
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(str(directory), trace_steps=[3], keep_profile=True)
     model.fit(child.repeated(child.noise(4, 64, 64, 3), child.classes(4), 6), verbose=0, callbacks=[callback])
     callback.close()

@@ -82,7 +82,7 @@ def trained(case: str, maps: Any) -> list[Any]:
 
     keras.utils.set_random_seed(1)
     model = keras.applications.ResNet50(weights=None, input_shape=(96, 96, 3), classes=10)
-    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)  # many chunks, not one of a module
     offs: collections.Counter[int] = collections.Counter()
     kept: list[tuple[bytes | None, float]] = []
 

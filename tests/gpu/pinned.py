@@ -50,7 +50,7 @@ def main() -> None:
     from tb_memplugin.recorder.devices import PINNED
 
     model = keras.Sequential([keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)])
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     examples = (np.ones((1024, 4096), "float32"), np.zeros(1024, "int64"))
     data = tf.data.Dataset.from_tensors(examples).repeat(STEPS).prefetch(4)
     with tempfile.TemporaryDirectory() as directory:

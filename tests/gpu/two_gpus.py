@@ -42,7 +42,7 @@ def mirrored(run: pathlib.Path) -> Mapping[str, tuple[int, int]]:
         model.add(layers.Flatten(name="flatten"))
         model.add(layers.Dense(100, name="logits"))
         model.get_layer("conv0").trainable = False
-        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     images, labels = random.random((1024, 96, 96, 3), "float32"), random.integers(0, 100, 1024)
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 4, 6, 12])
     model.fit(images, labels, batch_size=128, epochs=2, verbose=0, callbacks=[callback])

@@ -27,7 +27,7 @@ Action = Callable[[int], Any]
 
 def make_model(width: int = 16, optimizer: str = "adam") -> Any:
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(width), keras.layers.Dense(1)])
-    model.compile(optimizer, "mse", jit_compile=False)
+    model.compile(optimizer, "mse")
     return model
 
 

@@ -27,7 +27,7 @@ def wide():
 
 def compiled(model, parts=None):
     optimizer = keras.optimizers.Adam(gradient_accumulation_steps=parts)
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 

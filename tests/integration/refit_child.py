@@ -26,7 +26,7 @@ def made():
 
 
 def compiled(model):
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 

@@ -93,7 +93,7 @@ class Huge(L.Layer):  # type: ignore[misc]
 def fail(directory: str, mode: str, source_lines: bool) -> list[float]:
     """A training that runs out of memory."""
     model = keras.Sequential([keras.Input((32,)), Huge(name="huge"), L.Dense(1, name="head")])
-    model.compile("sgd", "mse", run_eagerly=mode == "eager", jit_compile=False)
+    model.compile("sgd", "mse", run_eagerly=mode == "eager")
     callback = tb_memplugin.MemoryCallback(directory, source_lines=source_lines)
     x, _ = data()
     try:

@@ -23,7 +23,7 @@ import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.loop import output
 output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
-model.compile("sgd", "mse", jit_compile=False)
+model.compile("sgd", "mse")
 x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")
 def train(directory):
     callback = tb_memplugin.MemoryCallback(directory, overhead=0.5)

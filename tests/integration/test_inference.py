@@ -13,7 +13,7 @@ import keras, numpy as np, tensorflow as tf, tb_memplugin
 def make_model(**options):
     layers = [keras.layers.Dense(64, activation="relu", name="hidden"), keras.layers.Dense(256, name="outputs")]
     model = keras.Sequential([keras.Input((16,)), *layers], name="net")
-    model.compile(loss="mse", jit_compile=False, **options)
+    model.compile(loss="mse", **options)
     return model
 x, y = np.zeros((640, 16), "float32"), np.zeros((640, 256), "float32")
 """

@@ -30,7 +30,7 @@ first = maps.read("CPU:0")
 keras.utils.set_random_seed(1)
 layers = [keras.layers.Conv2D(8 * n, 3, padding="same", activation="relu") for n in range(1, 5)]
 model = keras.Sequential([keras.Input((16, 16, 3)), *layers, keras.layers.Flatten(), keras.layers.Dense(10)])
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 data = tf.data.Dataset.from_tensor_slices((np.ones((64, 16, 16, 3), "float32"), np.zeros(64, "int64"))).repeat(20)
 stop = threading.Event()
 def churn():

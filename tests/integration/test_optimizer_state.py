@@ -57,7 +57,7 @@ for trial in range(3):
         keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10, dtype="float32"),
     ]
     model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
-    model.compile("adam", "sparse_categorical_crossentropy", steps_per_execution=2, jit_compile=False)
+    model.compile("adam", "sparse_categorical_crossentropy", steps_per_execution=2)
     callback = tb_memplugin.MemoryCallback(f"{sys.argv[1]}/{trial}", trace_steps=[2, 6, 10, 14])
     model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[callback])
     callback.close()

@@ -58,7 +58,7 @@ def compiled(steps):
     widths = (768, 1024, 1280, 1536, 1024, 640)
     model = keras.Sequential([keras.Input((512,)), *[L.Dense(one, "relu") for one in widths], L.Dense(10)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(getattr(keras.optimizers, optimizer)(gradient_accumulation_steps=steps), loss, jit_compile=False)
+    model.compile(getattr(keras.optimizers, optimizer)(gradient_accumulation_steps=steps), loss)
     return model
 
 x, y = np.ones((16, 512), "float32"), np.zeros(16, int)
@@ -115,7 +115,7 @@ if recomputes:
     budget = int(0.4 * tb_memplugin.plan(load(), budget="1TiB").recorded_peak_bytes)
     model = tb_memplugin.remat(model, tb_memplugin.plan(load(), budget=budget))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-model.compile("adam", loss, jit_compile=False)
+model.compile("adam", loss)
 peaks = []
 
 class Watch(keras.callbacks.Callback):

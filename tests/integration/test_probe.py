@@ -179,7 +179,7 @@ def test_the_largest_batch_size_is_predicted_and_verified() -> None:
 UNSEEDED = """
 import random, keras, numpy as np, tensorflow as tf, tb_memplugin
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.5), keras.layers.Dense(4)])
-model.compile("adam", "mse", jit_compile=False)
+model.compile("adam", "mse")
 x, y = np.ones((32, 8), "float32"), np.ones((32, 4), "float32")
 run = tb_memplugin.probe(model, (x, y), batch_sizes=(4, 8))
 best = tb_memplugin.largest_batch_size(model, (x, y), "4MiB", batch_sizes=(4, 8))

@@ -306,7 +306,7 @@ class Pauses(keras.callbacks.Callback):
 def losses(seconds, *more):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
-    model.compile("sgd", "mse", jit_compile=False)
+    model.compile("sgd", "mse")
     x, y = np.ones((480, 8), "float32"), np.ones((480, 4), "float32")
     pauses, began, found = Pauses(), time.monotonic(), []
     while time.monotonic() - began < seconds or len(found) < 3:

@@ -22,7 +22,7 @@ def make(name):
 
 def fit(model, optimizer=None, **options):
     if optimizer is not None:
-        model.compile(optimizer, "mse", jit_compile=False)
+        model.compile(optimizer, "mse")
     return model.fit(x, y, batch_size=32, verbose=0, **options).history["loss"]
 
 def in_use():

@@ -294,7 +294,7 @@ def small(name: str, mode: str) -> tuple[Any, Any, Any, int]:
     if mode == "mixed":
         keras.mixed_precision.set_global_policy("mixed_float16")
     model, x, y = MODELS[name]()
-    options = {"optimizer": "adam", "jit_compile": False, **OPTIONS.get(mode, {})}
+    options = {"optimizer": "adam", **OPTIONS.get(mode, {})}
     if mode == "accumulation":  # an optimizer makes TensorFlow's devices: only where it is needed
         options["optimizer"] = keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)
     steps = options.get("steps_per_execution", 1)
@@ -322,7 +322,7 @@ def whole(name: str, pipeline: str) -> tuple[Any, Any, Any, int]:
         cached = slices.cache().shuffle(len(x)) if pipeline == "cached" else slices
         batches = cached.batch(batch)
         data = {"x": batches.prefetch(tf.data.AUTOTUNE) if pipeline == "cached" else batches}
-    return model, *fit(model, optimizer, data, STEPS, jit_compile=False), batch
+    return model, *fit(model, optimizer, data, STEPS), batch
 
 
 def truth(model: Any, optimizer: Any, batch: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def train_mirrored(run, **options):
     # Without collective operations, beside which TensorFlow's profiler can crash (docs/limits.md).
     with tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice()).scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256, name="wide")])
-        model.compile("sgd", "mse", jit_compile=False)
+        model.compile("sgd", "mse")
     callback = tb_memplugin.MemoryCallback(run, devices=devices, **options)
     model.fit(np.ones((160, 64)), np.ones((160, 256)), batch_size=32, verbose=0, callbacks=[callback])
     callback.close()

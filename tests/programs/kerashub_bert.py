@@ -15,7 +15,6 @@ model.compile(
     optimizer=keras.optimizers.Adam(5e-5),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
-    jit_compile=False,
 )
 
 count = 160

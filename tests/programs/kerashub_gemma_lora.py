@@ -26,7 +26,6 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     optimizer=optimizer,
     weighted_metrics=[keras.metrics.SparseCategoricalAccuracy()],
-    jit_compile=False,
 )
 
 count = 80

@@ -15,7 +15,6 @@ model = keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
 model.compile(
     optimizer=keras.optimizers.Adam(1e-4),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    jit_compile=False,
 )
 
 tokens = np.random.randint(0, 2000, (80, LENGTH + 1)).astype("int32")

@@ -142,20 +142,23 @@ def _error(found: int, low: int, high: int) -> float:
     return found / min(max(found, low), high) - 1
 
 
-def measure(program: Program, directory: pathlib.Path, fresh: bool) -> Figures:
+def measure(program: Program, directory: pathlib.Path, fresh: bool, compiled: bool = False) -> Figures:
     """Runs a program and reads its runs.
 
     Args:
         program: The program.
         directory: Where its runs go.
         fresh: Whether each process imports TensorFlow itself; otherwise it forks from one that has.
+        compiled: Whether Keras has the default of a GPU, which is to compile with XLA. The graph does not show then
+            what is saved.
     """
-    answer = execute(program, directory / "verbatim", fresh=fresh)
+    mode = ["--compiled"] if compiled else []
+    answer = execute(program, directory / "verbatim", *mode, fresh=fresh)
     runs = list(tb_memplugin.load(str(directory / "verbatim" / "runs")).values())
     predicted = measured = None
     spread = 0.0
     if program.trains:
-        execute(program, directory / "doubled", "--times", "2", fresh=fresh)
+        execute(program, directory / "doubled", "--times", "2", *mode, fresh=fresh)
         doubled = list(tb_memplugin.load(str(directory / "doubled" / "runs")).values())
         peaks = step_peaks(doubled[-1])
         measured = int(statistics.median(peaks))
@@ -164,13 +167,13 @@ def measure(program: Program, directory: pathlib.Path, fresh: bool) -> Figures:
         if None not in (range_ := (prediction.low_bytes, prediction.peak_bytes, prediction.high_bytes)):
             predicted = range_
     recorded, plain = (
-        execute(program, directory / name, "--seed", "7", "--as-traced", *options, fresh=fresh)
+        execute(program, directory / name, "--seed", "7", "--as-traced", *mode, *options, fresh=fresh)
         for name, options in (("recorded", ()), ("plain", ("--plain",)))
     )
     return Figures(
         **read(runs, answer),
-        saved=_saved(program, directory / "verbatim", answer),
-        saved_as_traced=_saved(program, directory / "recorded", recorded),
+        saved=None if compiled else _saved(program, directory / "verbatim", answer),
+        saved_as_traced=None if compiled else _saved(program, directory / "recorded", recorded),
         predicted=predicted,
         measured=measured,
         spread=spread,

@@ -1,10 +1,11 @@
 """Runs one program as it is written, in this process, and prints what its own objects say of it.
 
-usage: python run.py PROGRAM --directory DIRECTORY [--plain] [--seed N] [--times N] [--as-traced]
+usage: python run.py PROGRAM --directory DIRECTORY [--plain] [--seed N] [--times N] [--as-traced] [--compiled]
 
 Nothing is set beforehand. The program records its runs below the directory. ``--plain`` gives it a recorder that does
 nothing, ``--seed`` makes its results repeat themselves, ``--times`` multiplies its batch size. ``--as-traced`` turns
-off what makes TensorFlow regroup products, so that it runs the graph as it was traced.
+off what makes TensorFlow regroup products, so that it runs the graph as it was traced. ``--compiled`` gives Keras the
+default that it has on a GPU: models that support it are compiled with XLA.
 """
 
 import argparse
@@ -68,6 +69,11 @@ def keras_of(text: str) -> Any:
     return importlib.import_module("tf_keras" if "import tf_keras" in text else "keras")
 
 
+def compile_by_default(keras: Any) -> None:
+    trainer = importlib.import_module(f"{keras.__name__}.src.trainers.trainer")
+    trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -76,6 +82,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--as-traced", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
     options = parser.parse_args()
     path, text, batch = source_of(options.program, options.times)
     os.chdir(options.directory)
@@ -93,6 +100,8 @@ def main() -> None:
         import tensorflow as tf
 
         tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False, "constant_folding": False})
+    if options.compiled:
+        compile_by_default(keras_of(text))
     if options.plain:
         import tb_memplugin
 

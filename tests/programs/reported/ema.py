@@ -29,7 +29,7 @@ class MeanTeacher(keras.Model):
 
 
 m = MeanTeacher()
-m.compile("sgd", jit_compile=False)
+m.compile("sgd")
 m.fit(
     np.random.rand(160, 256).astype("f"),
     np.random.rand(160, 1).astype("f"),

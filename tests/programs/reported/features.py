@@ -23,7 +23,7 @@ class Segmenter(keras.Model):
 
 
 m = Segmenter()
-m.compile("adam", "mse", jit_compile=False)
+m.compile("adam", "mse")
 m.fit(
     np.random.rand(80, 32, 32, 3).astype("f"),
     np.random.rand(80, 28, 28, 4).astype("f"),

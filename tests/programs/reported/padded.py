@@ -19,7 +19,7 @@ m = keras.Sequential(
     ],
     name="net",
 )
-m.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+m.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
 
 def texts():

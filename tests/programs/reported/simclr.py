@@ -32,7 +32,7 @@ class Contrastive(keras.Model):
 
 
 m = Contrastive()
-m.compile("sgd", jit_compile=False)
+m.compile("sgd")
 x = np.random.rand(1000, 64).astype("f")
 ds = tf.data.Dataset.from_tensor_slices((x, x + 0.1)).repeat().batch(B, drop_remainder=static).take(12)
 m.fit(ds, verbose=0, callbacks=[tb_memplugin.MemoryCallback(log, trace_steps=[3, 5, 7])])

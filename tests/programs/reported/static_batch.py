@@ -16,7 +16,7 @@ def loss(t, p):
     return tf.reduce_mean(tf.boolean_mask(error, t > 0.1) if mask else error)
 
 
-m.compile("sgd", loss, jit_compile=False)
+m.compile("sgd", loss)
 x, y = np.random.rand(2048, 200).astype("f"), np.random.rand(2048, 8).astype("f")
 ds = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(B, drop_remainder=True).take(12)
 m.fit(ds, verbose=0, callbacks=[tb_memplugin.MemoryCallback(log, trace_steps=[3, 5, 7])])

@@ -15,7 +15,7 @@ x = L.Concatenate()([L.GlobalAveragePooling1D()(L.Embedding(300, 64, name="words
 for i in range(8):
     x = L.Dropout(0.1)(L.Dense(512, "gelu", name=f"deep{i}")(x))
 m = keras.Model({"text": text, "num": num}, L.Dense(1)(x), name="net")
-m.compile("adam", "mse", jit_compile=False)
+m.compile("adam", "mse")
 B = 500
 data = {"text": np.array([["t1 t2 t3"]] * B, object), "num": np.random.rand(B, 256).astype("f")}
 ds = tf.data.Dataset.from_tensors((data, np.random.rand(B, 1).astype("f"))).repeat(12)
@@ -28,7 +28,7 @@ for share in (0.9, 0.8, 0.7, 0.6):
     if plan.segments:
         try:
             r = tb_memplugin.remat(m, plan)
-            r.compile("adam", "mse", jit_compile=False)
+            r.compile("adam", "mse")
             r.fit(ds.take(2), verbose=0)
             print("   remat trains")
         except Exception as e:

@@ -24,7 +24,7 @@ for called in (False, True):
         m.predict(ds.map(lambda x, y: x), verbose=0)
     try:
         r = tb_memplugin.remat(m, [("vectorize", "join")])
-        r.compile("adam", "mse", jit_compile=False)
+        r.compile("adam", "mse")
         r.fit(ds, verbose=0)
         print("called", called, "trains")
     except Exception as e:
