@@ -1,11 +1,13 @@
 """What the scripts of this directory share: processes of their own, models, and a breakdown beside Keras's counts."""
 
 import collections
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 ROW = "ROW "
@@ -20,6 +22,24 @@ def alone(file: str, *arguments: object, environment: Mapping[str, str] | None =
     )
     rows = [line for line in done.stdout.splitlines() if line.startswith(ROW)]
     return (json.loads(rows[-1][len(ROW) :]), "") if rows else (None, done.stderr.strip()[-1500:])
+
+
+_cards: Iterator[str] = iter(())
+_card_lock = threading.Lock()
+
+
+def on_next_card() -> dict[str, str]:
+    """The environment of a process that sees one card only, each in turn of those that this process sees."""
+    global _cards
+    with _card_lock:
+        card = next(_cards, None)
+        if card is None:
+            listed = subprocess.run(
+                ["nvidia-smi", "-L"], capture_output=True, text=True, check=True
+            ).stdout.splitlines()
+            _cards = itertools.cycle(str(number) for number in range(len(listed)))
+            card = next(_cards)
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": card}
 
 
 def answer(value: Any) -> None:

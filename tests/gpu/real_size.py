@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from harness import alone, answer, limit
+from harness import alone, answer, limit, on_next_card
 
 SMALLER = {
     "BERT-base": 16,
@@ -146,7 +146,7 @@ def main() -> None:
     root = pathlib.Path(options.runs)
 
     def trained(name: str, batch: int) -> Any:
-        found, fault = alone(__file__, "train", name, batch, root / f"{name}-{batch}")
+        found, fault = alone(__file__, "train", name, batch, root / f"{name}-{batch}", environment=on_next_card())
         print(f"<!-- {name} {batch}: {found or fault} -->", flush=True)
         return found
 
