@@ -6,12 +6,13 @@ remainder stays free behind it. A freed chunk is merged with free neighbors in i
 import bisect
 import copy
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from tb_memplugin.allocator.rules import (
     ROUNDING,
+    SPLIT_AT_BYTES,
     PoolRules,
     chunk_after_split,
     next_region_bytes,
@@ -20,11 +21,12 @@ from tb_memplugin.allocator.rules import (
 )
 from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap
 
-_NONE = -1
 _TOP = 1 << 47
 """End of a process's address space. The first region that is placed lies below it."""
-_LOWEST = -(1 << 62)
-"""Below every address: a region that is placed below a heap at a low address has a negative one."""
+_SHIFT, _ABOVE = 64, 1 << 62
+"""A free chunk is one integer, bytes << `_SHIFT` | address + `_ABOVE`, which sorts by size and address and compares
+faster than a pair. A region that is placed below a heap at a low address has a negative address."""
+_ADDRESS = (1 << _SHIFT) - 1
 
 
 class Simulator:
@@ -46,25 +48,18 @@ class Simulator:
     ) -> None:
         self._size: dict[int, int] = {}
         self._requested: dict[int, int] = {}  # of chunks in use
-        self._next: dict[int, int] = {}
-        self._previous: dict[int, int] = {}
-        self._free: list[tuple[int, int]] = []  # (bytes, address) of the free chunks, sorted
+        self._free: list[int] = []  # sorted; see `_SHIFT`
+        self._free_ends: dict[int, int] = {}  # address behind a free chunk to its own
         regions = zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
         self._regions: list[tuple[int, int]] = list(regions)
-        columns = (start.address, start.bytes, start.requested_bytes, start.state, start.region)
-        previous, previous_region = _NONE, _NONE
-        for address, size, requested, state, region in zip(*(column.tolist() for column in columns), strict=True):
+        self._starts = {address for address, _ in self._regions}  # no chunks are merged across these
+        columns = (start.address, start.bytes, start.requested_bytes, start.state)
+        for address, size, requested, state in zip(*(column.tolist() for column in columns), strict=True):
             self._size[address] = size
-            self._previous[address] = previous if region == previous_region else _NONE
-            self._next[address] = _NONE
-            if region == previous_region:
-                self._next[previous] = address
             if state == IN_USE:
                 self._requested[address] = requested
             else:
-                self._free.append((size, address))
-            previous, previous_region = address, region
-        self._free.sort()
+                self._add_free(size, address)
         self.in_use_bytes = sum(self._size[address] for address in self._requested)
         self.peak_bytes = self.in_use_bytes
         self.pool_bytes = sum(size for _, size in self._regions)
@@ -78,26 +73,98 @@ class Simulator:
 
     @property
     def largest_free_bytes(self) -> int:
-        return self._free[-1][0] if self._free else 0
+        return self._free[-1] >> _SHIFT if self._free else 0
 
     def copy(self) -> "Simulator":
         other = copy.copy(self)
         other._size, other._requested = dict(self._size), dict(self._requested)
-        other._next, other._previous = dict(self._next), dict(self._previous)
-        other._free, other._regions = list(self._free), list(self._regions)
+        other._free, other._free_ends = list(self._free), dict(self._free_ends)
+        other._regions, other._starts = list(self._regions), set(self._starts)
         return other
 
     def request(self, requested: int) -> int | None:
-        rounded = rounded_bytes(requested)
-        free = self._free
-        place = bisect.bisect_left(free, (rounded, _LOWEST))
-        if place == len(free):
-            if not self._extend(rounded) and not (self._return_regions(rounded) and self._extend(rounded)):
-                return None
-            place = bisect.bisect_left(free, (rounded, _LOWEST))
-        size, address = free.pop(place)
-        self._take(address, size, requested, chunk_after_split(size, rounded))
-        return address
+        """Address of a new chunk, by which the pool may grow; None if the request fails."""
+        place: list[int | None] = [None]
+        self.play((0,), (requested,), (rounded_bytes(requested),), place)
+        return place[0]
+
+    def play(
+        self,
+        entries: Sequence[int],
+        requested: Sequence[int],
+        rounded: Sequence[int],
+        place: list[int | None],
+        may_fail: Collection[int] = (),
+    ) -> tuple[int | None, int, int]:
+        """Allocate and free one after the other, until a request fails that is not in `may_fail`.
+
+        An entry is the row of the chunk to allocate, or -1 - row to free it. Each row has bytes as requested and as
+        rounded, 0 for one to leave out, and the address at which it lies in `place`, which changes. Return the row that
+        failed, the most bytes in use, and the number of the entry with them, -1 if they are those at the start.
+
+        Simulations take nearly all their time here, so nothing is called that can be avoided."""
+        free, ends, sizes, asked, starts = self._free, self._free_ends, self._size, self._requested, self._starts
+        search, insert = bisect.bisect_left, bisect.insort
+        level = peak = self.in_use_bytes
+        at, failed = -1, None
+        for number, row in enumerate(entries):
+            if row < 0:
+                address = place[~row]
+                if address is None:
+                    continue
+                place[~row] = None
+                del asked[address]
+                size = sizes[address]
+                level -= size
+                end = address + size
+                if end not in asked and end in sizes and end not in starts:
+                    rest = sizes.pop(end)
+                    del free[search(free, (rest << _SHIFT) + end + _ABOVE)]
+                    size += rest
+                    end += rest
+                before = ends.get(address)
+                if before is not None and address not in starts:
+                    rest = sizes[before]
+                    del free[search(free, (rest << _SHIFT) + before + _ABOVE)], ends[address], sizes[address]
+                    size += rest
+                    address = before
+                sizes[address] = size
+                ends[end] = address
+                insert(free, (size << _SHIFT) + address + _ABOVE)
+                continue
+            need = rounded[row]
+            if not need:
+                continue
+            needle = need << _SHIFT
+            chosen = search(free, needle)
+            if chosen == len(free):
+                if not self._grow(need):
+                    if row in may_fail:
+                        continue
+                    failed = row
+                    break
+                chosen = search(free, needle)
+            chunk = free.pop(chosen)
+            size, address = chunk >> _SHIFT, (chunk & _ADDRESS) - _ABOVE
+            # `chunk_after_split`
+            if size >= 2 * need or size - need >= SPLIT_AT_BYTES:
+                behind = address + need
+                sizes[address], sizes[behind], ends[address + size] = need, size - need, behind
+                insert(free, chunk - needle + need)
+                level += need
+            else:
+                del ends[address + size]
+                level += size
+            asked[address] = requested[row]
+            place[row] = address
+            if level > peak:
+                peak, at = level, number
+        self.in_use_bytes = level
+        self.peak_bytes = max(self.peak_bytes, peak)
+        return failed, peak, at
+
+    def _grow(self, rounded: int) -> bool:
+        return self._extend(rounded) or (self._return_regions(rounded) and self._extend(rounded))
 
     def _extend(self, rounded: int) -> bool:
         rules = self._rules
@@ -136,8 +203,8 @@ class Simulator:
     def choose(self, requested: int) -> int | None:
         """Address of the chunk that a request would get. TensorFlow goes through bins of sizes, each in order of (size,
         address): the first chunk that is large enough is the smallest one that is."""
-        place = bisect.bisect_left(self._free, (rounded_bytes(requested), _LOWEST))
-        return self._free[place][1] if place < len(self._free) else None
+        place = bisect.bisect_left(self._free, rounded_bytes(requested) << _SHIFT)
+        return (self._free[place] & _ADDRESS) - _ABOVE if place < len(self._free) else None
 
     def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
         """Allocate the free chunk at an address; return False and change nothing if it is missing or too small.
@@ -149,23 +216,14 @@ class Simulator:
         if given > size:
             return False
         self._remove_free(size, address)
-        self._take(address, size, requested, given)
-        return True
-
-    def _take(self, address: int, size: int, requested: int, given: int) -> None:
-        """Put a chunk of `size` bytes, which is no longer in the list of free chunks, in use, and split it."""
         if given < size:
-            behind = address + given
-            self._size[address], self._size[behind] = given, size - given
-            after = self._next[address]
-            self._next[address], self._previous[behind], self._next[behind] = behind, address, after
-            if after != _NONE:
-                self._previous[after] = behind
-            bisect.insort(self._free, (size - given, behind))
+            self._size[address] = given
+            self._size[address + given] = size - given
+            self._add_free(size - given, address + given)
         self._requested[address] = requested
         self.in_use_bytes += given
-        if self.in_use_bytes > self.peak_bytes:
-            self.peak_bytes = self.in_use_bytes
+        self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
+        return True
 
     def follow(self, address: int, requested: int, allocated: int) -> bool:
         """Allocate at a recorded address; return whether the rules lead to the same chunk."""
@@ -176,33 +234,18 @@ class Simulator:
 
     def free(self, address: int) -> bool:
         """Free the chunk at an address; return False if no chunk in use begins there."""
-        sizes, following, preceding, requested = self._size, self._next, self._previous, self._requested
-        if requested.pop(address, None) is None:
+        if address not in self._requested:
             return False
-        size, after, before = sizes[address], following[address], preceding[address]
-        self.in_use_bytes -= size
-        if after != _NONE and after not in requested:
-            self._remove_free(sizes[after], after)
-            size += sizes.pop(after)
-            del preceding[after]
-            after = following.pop(after)
-        if before != _NONE and before not in requested:
-            self._remove_free(sizes[before], before)
-            size += sizes[before]
-            del sizes[address], preceding[address], following[address]
-            address = before
-        sizes[address], following[address] = size, after
-        if after != _NONE:
-            preceding[after] = address
-        bisect.insort(self._free, (size, address))
+        self.play((-1,), (), (), [address])
         return True
 
     def add_region(self, address: int, size: int) -> None:
         """Grow the pool by a region, which is one free chunk."""
         bisect.insort(self._regions, (address, size))
         self.pool_bytes += size
-        self._size[address], self._previous[address], self._next[address] = size, _NONE, _NONE
-        bisect.insort(self._free, (size, address))
+        self._starts.add(address)
+        self._size[address] = size
+        self._add_free(size, address)
 
     def remove_region(self, address: int, size: int) -> bool:
         """Return a region to the device; return False if it is not entirely free."""
@@ -210,12 +253,18 @@ class Simulator:
             return False
         self.pool_bytes -= size
         self._remove_free(size, address)
-        del self._size[address], self._previous[address], self._next[address]
+        del self._size[address]
+        self._starts.remove(address)
         self._regions.remove((address, size))
         return True
 
+    def _add_free(self, size: int, address: int) -> None:
+        self._free_ends[address + size] = address
+        bisect.insort(self._free, (size << _SHIFT) + address + _ABOVE)
+
     def _remove_free(self, size: int, address: int) -> None:
-        del self._free[bisect.bisect_left(self._free, (size, address))]
+        del self._free_ends[address + size]
+        del self._free[bisect.bisect_left(self._free, (size << _SHIFT) + address + _ABOVE)]
 
     def chunks(self) -> list[tuple[int, int, int]]:
         """(address, bytes, requested bytes) of every chunk by address; `MISSING` requested bytes for free chunks."""

@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -90,9 +91,9 @@ _TRAIN: Phase = "train"
 _Value = TypeVar("_Value")
 
 
-def bisected(passing: int, failing: int, passes: Callable[[int], bool]) -> int:
-    """The number next to one that fails, between one that passes and one that fails."""
-    while abs(failing - passing) > 1:
+def bisected(passing: int, failing: int, passes: Callable[[int], bool], asked: int | None = None) -> int:
+    """The number next to one that fails, between one that passes and one that fails; for `asked` see `largest`."""
+    while abs(failing - passing) > 1 and (asked is None or passing < asked < failing):
         middle = (passing + failing) // 2
         if passes(middle):
             passing = middle
@@ -101,8 +102,11 @@ def bisected(passing: int, failing: int, passes: Callable[[int], bool]) -> int:
     return passing
 
 
-def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool]) -> int:
-    """The largest batch size below another that passes, of those above one that is known to; 0 if none does.
+def largest(
+    ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool], asked: int | None = None
+) -> int:
+    """The largest batch size below another that passes, of those above one that is known to; 0 if none does. With
+    `asked` only so far that it is known whether that is larger.
 
     Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from the
     first size that no allocator could serve, which `possible` says quickly."""
@@ -111,9 +115,9 @@ def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Calla
         passing, impossible = impossible, min(impossible * 2, below)
     passing = bisected(passing, impossible, possible)
     failing = passing + 1
-    while passing > ran and not passes(passing):
+    while passing > ran and (asked is None or asked < failing) and not passes(passing):
         failing, passing = passing, max(ran, min(passing - 1, int(passing * SMALLER)))
-    return bisected(passing, failing, passes)  # between two of these steps
+    return bisected(passing, failing, passes, asked)  # between two of these steps
 
 
 class Predictor:
@@ -140,6 +144,7 @@ class Predictor:
         self._steps = [one for one in steps if not one.first]
         self._absent = absent
         self._known: dict[Hashable, Any] = {}
+        self._tried = _tried_with(self.steps, self.layers) if steps else {}
 
     @classmethod
     def of(cls, run: Run, device: str) -> "Predictor":
@@ -290,7 +295,7 @@ class Predictor:
             parts = simulated_parts(case, found, bias, recorded and recorded.peak, self._steps[-1])
             return parts, case.method, case.sentences
 
-        return self._once(("peaks", key), computed)
+        return _once(self._known, ("peaks", key), computed)
 
     def _simulation_fits(self, conditions: Conditions, capacity: int) -> bool:
         """Whether a training fits that the run shows nothing of.
@@ -301,10 +306,10 @@ class Predictor:
         is_asked = not (conditions.frozen or conditions.accumulate or conditions.recompute)
 
         def computed() -> bool:
-            largest = self.largest_batch_size(key) if is_asked else None
+            largest = self.largest_batch_size(key, asked=batch) if is_asked else None
             return self._passes(key, capacity) if batch is None or largest is None else batch <= largest
 
-        return self._once(("fits", key), computed)
+        return _once(self._known, ("fits", key), computed)
 
     def _failure(self, conditions: Conditions, capacity: int) -> FailedRequest | None:
         """The request at which every simulation fails first, even with the least bytes; None if one passes."""
@@ -333,12 +338,17 @@ class Predictor:
 
     def _all_pass(self, conditions: Conditions, capacity: int, variants: int, count: int) -> bool:
         """Whether every step of every simulation passes and leaves some of the capacity; stops at the first failure."""
-        changed = self._case(conditions).changed
-        left = capacity - changed.transient.high_bytes
-        return all(
-            one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
-            for one in self._trainings(changed, changed.high, left, variants, count)
-        )
+
+        def computed() -> bool:
+            changed = self._case(conditions).changed
+            left = capacity - changed.transient.high_bytes
+            return all(
+                one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
+                for one in self._trainings(changed, changed.high, left, variants, count)
+            )
+
+        same = dataclasses.replace(conditions, capacity_bytes=None)
+        return _once(self._tried, (same, capacity, variants, count), computed)
 
     def _trainings(
         self, changed: Changed, steps: Sequence[SizedStep], capacity: int, variants: int, count: int
@@ -356,9 +366,11 @@ class Predictor:
     def sized_step(self, conditions: Conditions) -> SizedStep:
         return self._case(conditions).changed.high[-1]
 
-    def largest_batch_size(self, conditions: Conditions, below: int = MAX_BATCH_SIZE + 1) -> int | None:
+    def largest_batch_size(
+        self, conditions: Conditions, below: int = MAX_BATCH_SIZE + 1, asked: int | None = None
+    ) -> int | None:
         """The largest batch size, smaller than `below`, at which every simulated step passes within the capacity; 0 if
-        none does, None if that is unknown."""
+        none does, None if that is unknown. For `asked` see `largest`."""
         capacity = conditions.capacity_bytes or self.capacity_bytes
         conditions = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
         if capacity is None or self.reason_against(conditions) is not None or not self.knows_other_batch_sizes:
@@ -373,9 +385,11 @@ class Predictor:
                 end,
                 possible=lambda size: self.peak_in_one_piece(size, conditions) <= limit,
                 passes=lambda size: self.passes(size, limit, conditions),
+                asked=asked,
             )
 
-        return self._once(("largest", conditions, limit, below), found)
+        key = ("largest", conditions, limit, below)
+        return found() if asked is not None and key not in self._known else _once(self._known, key, found)
 
     def most_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> int:
         return MAX_CAPACITY_FACTOR * max(capacity_bytes, self.peak_in_one_piece(batch_size, conditions))
@@ -446,15 +460,6 @@ class Predictor:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _once(self, key: Hashable, compute: Callable[[], _Value]) -> _Value:
-        if key not in self._known:
-            value = compute()
-            if len(self._known) >= REMEMBERED:
-                del self._known[next(iter(self._known))]
-            self._known[key] = value
-        found: _Value = self._known[key]
-        return found
-
     def _evidence_for(self, conditions: Conditions) -> Evidence:
         """What the run shows of conditions: nothing, if they change more than the batch size or the capacity."""
         same = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
@@ -518,6 +523,26 @@ class Predictor:
     def _case(self, conditions: Conditions) -> Case:
         wanted = dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size)
         return make_case(self._first, self._steps, wanted, self.layers)
+
+
+_tried: "weakref.WeakKeyDictionary[StepRequests, dict[Hashable, dict[Hashable, bool]]]" = weakref.WeakKeyDictionary()
+
+
+def _tried_with(steps: tuple[StepRequests, ...], layers: tuple[Layer, ...]) -> dict[Hashable, bool]:
+    """Whether simulated trainings of these steps pass: the same for fixes, plans and other questions, as no evidence
+    changes it. Kept as long as the last step."""
+    same = *map(weakref.ref, steps), layers
+    return _tried.setdefault(steps[-1], {}).setdefault(same, {})
+
+
+def _once(known: dict[Hashable, Any], key: Hashable, compute: Callable[[], _Value]) -> _Value:
+    if key not in known:
+        value = compute()
+        if len(known) >= REMEMBERED:
+            del known[next(iter(known))]
+        known[key] = value
+    found: _Value = known[key]
+    return found
 
 
 def _without_steps(run: Run, device: str) -> str | None:

@@ -287,6 +287,9 @@ class History:
         may_fail: frozenset[int] = frozenset(),
     ) -> None:
         self._steps = steps
+        self._sizes: list[tuple[list[int], list[int]]] = [
+            (step.sizes.tolist(), rounded_sizes(step.sizes).tolist()) for step in steps
+        ]
         self._may_fail = may_fail
         first = steps[0]
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
@@ -334,44 +337,31 @@ class History:
     def _run_step(self, index: int, seed: int, distance: int) -> int | None:
         """Run a step; return the row of the chunk whose request failed, None if it passed."""
         step, simulator = self._steps[index], self._simulator
-        sizes: list[int] = step.sizes.tolist()
-        place: dict[int, int] = {}
+        sizes, rounded = self._sizes[index]
+        place: list[int | None] = [None] * len(sizes)
         missing = []
-        address: int | None
         for row in _order(step.requests)[1]:
             known = self._alive.get(sizes[row])
             if known:
                 place[row] = known.pop()
-            elif sizes[row] != LEFT_OUT:
+            elif rounded[row]:
                 missing.append(row)
         for addresses in self._alive.values():
             for address in addresses:
                 simulator.free(address)
-        for row in missing:
-            address = simulator.request(sizes[row])
-            if address is None:
-                return row
-            place[row] = address
-        request, free = simulator.request, simulator.free
-        peak, at = simulator.in_use_bytes, -1
-        events = _events(step.requests, seed, distance)
+        failed, _, _ = simulator.play(missing, sizes, rounded, place)
+        if failed is not None:
+            return failed
         may_fail = self._may_fail if step.requests.first else frozenset()
-        for event, entry in enumerate(events):
-            if entry < 0:
-                if -1 - entry in place:
-                    free(place.pop(-1 - entry))
-            elif sizes[entry] != LEFT_OUT:
-                address = request(sizes[entry])
-                if address is None:
-                    if entry in may_fail:
-                        continue
-                    return entry
-                place[entry] = address
-                if simulator.in_use_bytes > peak:
-                    peak, at = simulator.in_use_bytes, event
+        events = _events(step.requests, seed, distance)
+        failed, peak, at = simulator.play(events, sizes, rounded, place, may_fail)
+        if failed is not None:
+            return failed
         alive: dict[int, list[int]] = collections.defaultdict(list)
-        for row in sorted(place, reverse=True):
-            alive[sizes[row]].append(place[row])
+        for row in range(len(sizes) - 1, -1, -1):
+            lies_at = place[row]
+            if lies_at is not None:
+                alive[sizes[row]].append(lies_at)
         self._alive = alive
         self._peaks.append(StepPeak(peak, index, at, seed, distance))
         return None

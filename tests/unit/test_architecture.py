@@ -10,12 +10,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
     "schema": 2_470,
-    "allocator": 730,
+    "allocator": 770,
     "importers": 1_760,
     "attribution": 3_470,
     "storage": 4_750,
     "analysis": 3_500,
-    "fit": 4_000,
+    "fit": 4_020,
     "export": 1_590,
     "recorder": 10_130,
     "training": 1_190,

@@ -96,6 +96,50 @@ def test_any_sequence_matches_a_plain_allocator(steps: list[tuple[bool, int, int
         assert again.chunks() == chunks and again.choose(requested) == simulator.choose(requested)
 
 
+@given(STEPS, st.lists(st.integers(4, 200), min_size=1, max_size=4), st.booleans())
+def test_a_whole_step_is_played_as_a_plain_allocator_does_it(
+    steps: list[tuple[bool, int, int]], units: list[int], may_fail: bool
+) -> None:
+    # GIVEN the entries of a step in neighboring regions, as a plain allocator serves them, maybe until one fails
+    ends = list(itertools.accumulate((256 * unit for unit in units), initial=BASE))
+    regions = list(zip(ends[:-1], (256 * unit for unit in units), strict=True))
+    plain = PlainAllocator(*regions)
+    entries: list[int] = []
+    requested: list[int] = []
+    place: list[int | None] = []
+    levels, failed = [0], None
+    for allocates, size, number in steps:
+        live = [row for row, address in enumerate(place) if address is not None]
+        if allocates:
+            entries.append(len(place))
+            requested.append(size)
+            found = plain.allocate(size)
+            place.append(None if found is None else found[0])
+            failed = len(place) - 1 if found is None and not may_fail else None
+        elif live:
+            row = live[number % len(live)]
+            entries.append(-1 - row)
+            plain.free(place[row] or 0)
+            place[row] = None
+        levels.append(sum(taken for _, taken, asked in plain.rows() if asked != MISSING))
+        if failed is not None:
+            break
+    # WHEN a simulator plays them
+    simulator, played = Simulator(free_regions(*regions)), [None] * len(place)
+    rounded = [max(256, -(-size // 256) * 256) for size in requested]
+    answer = simulator.play(entries, requested, rounded, played, range(len(place)) if may_fail else ())
+    # THEN both have the same chunks, and the simulator knows where it was highest
+    assert simulator.chunks() == plain.rows() and played == place
+    assert answer[:2] == (failed, max(levels)) and simulator.in_use_bytes == levels[-1]
+    assert (answer[2] < 0) == (max(levels) == 0)
+
+
+def test_a_row_that_is_left_out_takes_nothing() -> None:
+    simulator, place = Simulator(free_regions((BASE, 1024))), [None, None]
+    assert simulator.play([0, 1, -1], [-1, 100], [0, 256], place) == (None, 256, 1)
+    assert place == [None, BASE]
+
+
 def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:
     sizes, used = (4 * MIB, 2 * MIB, MIB, 3 * MIB), (True, False, True, False)
     places = itertools.accumulate(sizes, initial=0)

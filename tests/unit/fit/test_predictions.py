@@ -1,6 +1,7 @@
 """Predictions from a small recorded training, whose other sizes are made by the same program."""
 
 import dataclasses
+import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,8 @@ from types import FrameType
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, make_oom
 from requests_cases import BATCH, CAPACITY, LARGE, LAYERS, Program, make_table, make_traced, program_fits
 
@@ -26,6 +29,7 @@ from tb_memplugin.fit import (
     simulated_fixes,
     with_advice,
 )
+from tb_memplugin.fit.predictor import largest
 from tb_memplugin.schema import (
     FIX_KINDS,
     UNKNOWN_POWER,
@@ -38,6 +42,7 @@ from tb_memplugin.schema import (
     recorded_precision,
 )
 
+predictor_module = importlib.import_module("tb_memplugin.fit.predictor")
 TRACED = make_traced()
 STEPS = tuple(one.requests for one in TRACED.values())
 TABLE = make_table()
@@ -52,6 +57,32 @@ def predictor(
     device: str = DEVICE,
 ) -> Predictor:
     return Predictor(recorded_program(steps, device), layers, measured, evidence=evidence)
+
+
+@given(st.sets(st.integers(1, 60)), st.integers(1, 60), st.integers(1, 60), st.integers(1, 70))
+def test_a_search_for_one_batch_size_answers_as_the_whole_search_does(
+    passing: set[int], ran: int, possible: int, asked: int
+) -> None:
+    def found(asked: int | None = None) -> int:
+        return largest(ran, 64, lambda size: size <= possible, lambda size: size in passing, asked)
+
+    assert (found(asked) >= asked) == (found() >= asked)
+
+
+def test_what_fixes_simulated_is_not_simulated_again_for_other_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a question that one predictor has answered
+    simulated = []
+    real = predictor_module.trainings
+    monkeypatch.setattr(predictor_module, "trainings", lambda *given: simulated.append(given) or real(*given))
+    steps = tuple(dataclasses.replace(step) for step in STEPS)
+    assert predictor(steps).passes(BATCH, CAPACITY)
+    once = len(simulated)
+    # WHEN another predictor of the same steps is asked the same, and one of the same figures in other records
+    assert predictor(steps).passes(BATCH, CAPACITY)
+    # THEN only the latter simulates
+    assert once and len(simulated) == once
+    assert predictor(tuple(dataclasses.replace(step) for step in steps)).passes(BATCH, CAPACITY)
+    assert len(simulated) == 2 * once
 
 
 def real_peak(batch: int, capacity: int = 64 * CAPACITY) -> int:
@@ -287,6 +318,7 @@ def test_a_prediction_passes_each_module_about_once(asked: Conditions) -> None:
     """
     of = predictor()
     of.predict(dataclasses.replace(asked, batch_size=8))
+    of.largest_batch_size(asked)
     visits: list[str] = []
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
