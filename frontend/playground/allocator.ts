@@ -194,6 +194,8 @@ export function oomsOf(plan: Plan): Oom[] {
       ledger: ledgerAt(plan, step),
       not_available: [],
       request_ledger: [],
+      largest_tensors: [],
+      request_tensors: [],
     };
   });
 }

@@ -140,6 +140,7 @@ export const snapshotAt = (plan: Plan, step: number): Snapshot => ({
   replay: plan.pool ? { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: sum(bytesAt(plan, step)) } : null,
   saved_for_backward: [],
   held_tensors: heldAt(plan, step),
+  largest_tensors: [],
 });
 
 export const snapshotsOf = (plan: Plan): SnapshotSummary[] => tracedSteps(plan).map((step) => summaryAt(plan, step));

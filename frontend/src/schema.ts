@@ -329,6 +329,14 @@ export const epoch = object({
 });
 export type Epoch = ReturnType<typeof epoch>;
 
+export const equalTensors = object({
+  shape: list(number),
+  dtype: text,
+  count: number,
+  bytes: number,
+});
+export type EqualTensors = ReturnType<typeof equalTensors>;
+
 export const failure = object({
   oom: number,
   step: number,
@@ -464,6 +472,16 @@ export const plainRow = object({
   bytes: number,
 });
 export type PlainRow = ReturnType<typeof plainRow>;
+
+export const tensorGroup = object({
+  layer: maybe(text),
+  category: oneOf(CATEGORIES),
+  shape: list(number),
+  dtype: text,
+  count: number,
+  bytes: number,
+});
+export type TensorGroup = ReturnType<typeof tensorGroup>;
 
 export const sessionStart = object({
   session: text,
@@ -656,6 +674,18 @@ export const deviceMemory = object({
 });
 export type DeviceMemory = ReturnType<typeof deviceMemory>;
 
+export const largestLayer = object({
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  at_failure: flag,
+  layer: text,
+  bytes: number,
+  share: number,
+  tensors: list(equalTensors),
+  sentence: text,
+});
+export type LargestLayer = ReturnType<typeof largestLayer>;
+
 export const fixes = object({
   run: text,
   oom: number,
@@ -703,6 +733,19 @@ export const layersAnswer = object({
 });
 export type LayersAnswer = ReturnType<typeof layersAnswer>;
 
+export const mapsAnswer = object({
+  run: text,
+  maps: list(mapRef),
+});
+export type MapsAnswer = ReturnType<typeof mapsAnswer>;
+
+export const measuredStep = object({
+  step: number,
+  in_use_bytes: number,
+  ledger: list(plainRow),
+});
+export type MeasuredStep = ReturnType<typeof measuredStep>;
+
 export const oom = object({
   chunks: maybe(number),
   status: oneOf(OOM_STATUSES),
@@ -727,21 +770,10 @@ export const oom = object({
   batch_size: maybe(number),
   during: maybe(oneOf(FAILED_DURING)),
   request_ledger: list(ledgerRow),
+  largest_tensors: list(tensorGroup),
+  request_tensors: list(tensorGroup),
 });
 export type Oom = ReturnType<typeof oom>;
-
-export const mapsAnswer = object({
-  run: text,
-  maps: list(mapRef),
-});
-export type MapsAnswer = ReturnType<typeof mapsAnswer>;
-
-export const measuredStep = object({
-  step: number,
-  in_use_bytes: number,
-  ledger: list(plainRow),
-});
-export type MeasuredStep = ReturnType<typeof measuredStep>;
 
 export const overviewHead = object({
   run: text,
@@ -808,6 +840,7 @@ export const snapshot = object({
   held_tensors: list(heldTensorGroup),
   batch_size: maybe(number),
   at_failure: flag,
+  largest_tensors: list(tensorGroup),
 });
 export type Snapshot = ReturnType<typeof snapshot>;
 
@@ -842,14 +875,6 @@ export const timelinesAnswer = object({
 });
 export type TimelinesAnswer = ReturnType<typeof timelinesAnswer>;
 
-export const answersAnswer = object({
-  run: text,
-  device: maybe(text),
-  phase: oneOf(PHASES),
-  answers: list(answer),
-});
-export type AnswersAnswer = ReturnType<typeof answersAnswer>;
-
 export const mapHead = object({
   step: maybe(number),
   phase: maybe(oneOf(PHASES)),
@@ -875,6 +900,15 @@ export const runsAnswer = object({
   runs: list(runInfo),
 });
 export type RunsAnswer = ReturnType<typeof runsAnswer>;
+
+export const answersAnswer = object({
+  run: text,
+  device: maybe(text),
+  phase: oneOf(PHASES),
+  answers: list(answer),
+  largest_layer: maybe(largestLayer),
+});
+export type AnswersAnswer = ReturnType<typeof answersAnswer>;
 
 export const deviceRow = object({
   name: text,
@@ -903,12 +937,6 @@ export const hostSummary = object({
   growth: maybe(hostGrowth),
 });
 export type HostSummary = ReturnType<typeof hostSummary>;
-
-export const oomsAnswer = object({
-  run: text,
-  ooms: list(oom),
-});
-export type OomsAnswer = ReturnType<typeof oomsAnswer>;
 
 export const plan = object({
   device: text,
@@ -958,6 +986,12 @@ export const whatIf = object({
   measured: maybe(measuredStep),
 });
 export type WhatIf = ReturnType<typeof whatIf>;
+
+export const oomsAnswer = object({
+  run: text,
+  ooms: list(oom),
+});
+export type OomsAnswer = ReturnType<typeof oomsAnswer>;
 
 export const snapshotsAnswer = object({
   run: text,

@@ -17,4 +17,5 @@ from tb_memplugin.attribution.post_mortems import (
     with_request_ledger,
 )
 from tb_memplugin.attribution.step import AttributedStep
+from tb_memplugin.attribution.tensors import largest_tensors, tensors_of_map
 from tb_memplugin.attribution.window import facts_from_names

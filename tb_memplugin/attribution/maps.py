@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.tensors import Shapes, ShapesBySize, shapes_by_size
 from tb_memplugin.attribution.window import op_name
 from tb_memplugin.schema import (
     GRADIENTS,
@@ -42,7 +43,8 @@ class StepChunks:
         birth, death: Numbers of the events; -1 for older chunks, the number of events for chunks that outlive the step.
         owner: Index into `owners`.
         ops: Op name to the births of its chunks.
-        started: Op name to the number of events before it, for ops that ran without a request."""
+        started: Op name to the number of events before it, for ops that ran without a request.
+        shapes: The shapes of the chunks."""
 
     step: int
     phase: Phase
@@ -56,6 +58,7 @@ class StepChunks:
     events: int
     ops: Mapping[str, tuple[int, ...]]
     started: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    shapes: ShapesBySize = dataclasses.field(default_factory=dict)
 
     def points(self, op: str | None, requested: int | None) -> list[Point]:
         """The points at which the op requested that many bytes, or, if there are none, any number of bytes."""
@@ -80,10 +83,10 @@ class StepChunks:
         return np.flatnonzero(live) if rows is None else rows[live[rows]]
 
 
-def step_chunks(classifier: Classifier, step: int, phase: Phase) -> StepChunks:
+def step_chunks(classifier: Classifier, shapes: Shapes, step: int, phase: Phase) -> StepChunks:
     chunks, trace = classifier.chunks, classifier.window.trace
     owners: dict[ChunkOwner, int] = {}
-    found = (chunk_owner(classifier, chunk, max(0, birth)) for chunk, birth in enumerate(chunks.birth.tolist()))
+    found = [chunk_owner(classifier, chunk, max(0, birth)) for chunk, birth in enumerate(chunks.birth.tolist())]
     column = [owners.setdefault(owner, len(owners)) for owner in found]
     ops: dict[str, list[int]] = {}
     for birth in chunks.birth[chunks.birth >= 0].tolist():
@@ -99,6 +102,7 @@ def step_chunks(classifier: Classifier, step: int, phase: Phase) -> StepChunks:
         events=len(trace),
         ops={name: tuple(births) for name, births in ops.items()},
         started={name: event for name, event in _started(trace).items() if name not in ops},
+        shapes=shapes_by_size(zip(found, map(shapes.of, range(len(chunks))), chunks.requested.tolist(), strict=True)),
     )
 
 

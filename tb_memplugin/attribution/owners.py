@@ -96,8 +96,13 @@ class BufferAssignments:
         return [part for part in self._parts_at(allocation, end, end) if part[1] == "activations"]
 
     def _parts_at(self, allocation: BufferAllocation, position: int, end: int) -> list[Part]:
-        live = without_overlaps(allocation.buffers, position)
-        return [(*self.role(buffer, end), buffer.bytes) for buffer in live]
+        return [(*self.role(buffer, end), buffer.bytes) for buffer in without_overlaps(allocation.buffers, position)]
+
+    def tensors(self, module: Module, allocation: BufferAllocation) -> Iterable[tuple[str | None, Category, Buffer]]:
+        """Layer, category and buffer of an allocation's contents at the module's peak."""
+        end = self.schedule(module).forward_end
+        live = without_overlaps(allocation.buffers, peak_position(module))
+        return ((*self.role(buffer, end), buffer) for buffer in live)
 
     def buffer_fact(self, ops: tuple[str, ...]) -> OpFact | None:
         if ops not in self._facts:
@@ -217,9 +222,15 @@ class Classifier:
         self.plans = BufferAssignments(trace.modules, window.names, facts.variables)
         self.older = OlderChunks(window, self._variables)
         self._calling_threads = set(trace.calls.thread.tolist())
+        self._owned: dict[tuple[int, int], Parts] = {}
 
     def owners(self, chunk: int, instant: int) -> Parts:
         """The owners of a chunk at an instant (number of an event): several for a compiled module's chunk."""
+        if (chunk, instant) not in self._owned:
+            self._owned[chunk, instant] = self._find_owners(chunk, instant)
+        return self._owned[chunk, instant]
+
+    def _find_owners(self, chunk: int, instant: int) -> Parts:
         window, plan = self.window, self.plan(chunk)
         if plan is not None:
             parts = self._planned_owners(chunk, *plan)

@@ -28,6 +28,7 @@ from tb_memplugin.schema import (
     OwnerSource,
     Phase,
     TensorFact,
+    TensorGroup,
     TraceFacts,
     VariableFact,
     Verdict,
@@ -77,6 +78,7 @@ class OomEvent:
     uncertain_bytes: int = 0
     compiled: bool = False
     request_ledger: tuple[LedgerRow, ...] = ()
+    largest_tensors: tuple[TensorGroup, ...] = ()
     in_use_bytes: int | None = None
     capacity_bytes: int | None = None
     notes: tuple[str, ...] = ()
@@ -297,7 +299,7 @@ def with_request_ledger(
 
 _SAME = (
     *("identifier", "status", "step", "phase", "during", "device", "wall_time", "requested_bytes"),
-    *("op", "layer", "shape", "line", "request_ledger"),
+    *("op", "layer", "shape", "line", "request_ledger", "largest_tensors"),
 )
 
 

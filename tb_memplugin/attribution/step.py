@@ -16,6 +16,7 @@ from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Ages, StepChunks, owned_at, owned_map, step_chunks
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.requests import step_requests
+from tb_memplugin.attribution.tensors import Shapes, largest_tensors, tensors_at
 from tb_memplugin.attribution.timelines import timeline
 from tb_memplugin.attribution.window import Owner
 from tb_memplugin.schema import (
@@ -32,6 +33,7 @@ from tb_memplugin.schema import (
     Snapshot,
     StepRequests,
     TensorFact,
+    TensorGroup,
     Timeline,
     TraceFacts,
     common_path,
@@ -78,7 +80,15 @@ class AttributedStep:
     @cached_property
     def chunks(self) -> StepChunks | None:
         """The chunks with their owners; None if the trace misses events."""
-        return None if self.trace.missed else step_chunks(self._classifier, self._step, self._phase)
+        return None if self.trace.missed else step_chunks(self._classifier, self._shapes, self._step, self._phase)
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return Shapes(self._classifier)
+
+    def largest_tensors(self, event: int) -> tuple[TensorGroup, ...]:
+        """The largest tensors just after an event (-1: when the step began)."""
+        return largest_tensors(tensors_at(self._classifier, self._shapes, event))
 
     @cached_property
     def _replay(self) -> TraceReplay | None:
@@ -117,7 +127,7 @@ class AttributedStep:
 
     def timeline(self) -> Timeline | None:
         """The timeline; None if the trace contradicts itself or is too long."""
-        return timeline(self._classifier, self.snapshot)
+        return timeline(self._classifier, self._shapes, self.snapshot)
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -153,6 +163,7 @@ class AttributedStep:
             not_available=tuple(notes),
             replay=None if replay is None else replay.check,
             held_tensors=() if faults else tensor_groups(classifier, peak),
+            largest_tensors=() if faults else self.largest_tensors(peak),
         )
 
 

@@ -8,7 +8,7 @@ import array
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.compiled import ModuleRun, Row, module_rows, module_runs, place_positions, run_marks
 from tb_memplugin.attribution.execution import MAX_STEPS, Marks, bands
 from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.tensors import Shapes
 from tb_memplugin.attribution.window import Owner
 from tb_memplugin.schema import (
     MISSING,
@@ -24,16 +25,12 @@ from tb_memplugin.schema import (
     ChunkOwner,
     CompiledSpan,
     Integers,
-    OpFact,
     Snapshot,
-    TensorFact,
     TensorShape,
     Timeline,
-    VariableFact,
     extreme_rows,
     format_bytes,
     live_sums,
-    tensor_shape,
 )
 
 MAX_ALLOCATIONS = 20_000
@@ -162,49 +159,6 @@ class RowBuilder:
 _PS_PER_NS = 1000
 
 
-_NAMES = "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16"
-_LATER = {16: "quint16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}
-_DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER | {24: "float8_e5m2", 25: "float8_e4m3fn"}
-"""Number in TensorFlow's DataType to the name of the dtype; the bytes of a string are unknown."""
-
-
-_Known: TypeAlias = dict[int | None, TensorFact | VariableFact]
-
-
-def tensor_shapes(classifier: Classifier) -> Iterator[TensorShape | None]:
-    """The shape of each chunk: from the allocator's event, a tensor or variable that Python knows, or an output of the
-    requesting op. A shape counts only if it takes exactly the requested bytes."""
-    window, trace, facts = classifier.window, classifier.window.trace, classifier.window.facts
-    at_start: _Known = {fact.address: fact for fact in facts.tensors}
-    at_start.update((fact.start_address, fact) for fact in facts.variables)
-    at_end: _Known = {fact.address: fact for fact in facts.tensors_at_end}
-    at_end.update((fact.end_address, fact) for fact in facts.variables)
-    for chunk, (address, requested, birth) in enumerate(
-        zip(window.address, window.requested, window.birth, strict=True)
-    ):
-        known, shape = at_start.get(address), None
-        if birth >= 0:
-            shape = tensor_shape(window.dimensions(birth), _DTYPES.get(int(trace.dtype[birth])), requested)
-            known = at_end.get(address) if window.outlives(chunk) else None
-        if shape is None and known is not None:
-            shape = tensor_shape(known.shape, known.dtype, requested)
-        if shape is None and birth >= 0 and trace.shape[birth] < 0 and facts.mode == "graph":
-            shape = _output_shape(classifier.requester(chunk), facts.batch.size, requested)
-        yield shape
-
-
-def _output_shape(fact: OpFact | None, batch: int | None, requested: int) -> TensorShape | None:
-    """The only shape of the op's outputs that takes the requested bytes."""
-    found = set()
-    if fact is not None and not fact.relayout:
-        for sizes, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False):
-            if sizes is not None and batch is not None and sizes[:1] == (-1,):
-                sizes = (batch, *sizes[1:])
-            found.add(tensor_shape(sizes, dtype, requested))
-    found.discard(None)
-    return found.pop() if len(found) == 1 else None
-
-
 class Moments:
     """The moments of one step, before any reduction; fills in those of the module runs. `peak` is the moment of the
     peak; `time_ns`, `event`, `bands` and `compiled` are as in `Timeline`."""
@@ -269,7 +223,7 @@ _SAME = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes")
 _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 
 
-def timeline(classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
+def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Timeline | None:
     """The timeline of a step with this snapshot; None if the trace contradicts itself or is too long."""
     trace, facts, chunks = classifier.window.trace, classifier.window.facts, classifier.chunks
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
@@ -280,13 +234,13 @@ def timeline(classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
     builder = RowBuilder()
     builder.add(Row(0, moments.count, Owner(None, "unattributed", None), unknown, MISSING), count=0)
     run_of = {chunk: run for run in runs for chunk in run.allocations}
-    for chunk, shape in enumerate(tensor_shapes(classifier)):
+    for chunk in range(len(chunks)):
         birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
         if chunk in run_of:
             start, end = moments.moment(birth + 1), moments.moment(death + 1)
             rows_of_chunk = module_rows(classifier, chunk, run_of[chunk], start, end)
         else:
-            rows_of_chunk = _chunk_rows(classifier, chunk, moments, shape)
+            rows_of_chunk = _chunk_rows(classifier, chunk, moments, shapes.of(chunk))
         for row in rows_of_chunk:
             builder.add(row)
     rows, time_ns, event, kept, merged = reduced(builder.rows(), moments.time_ns, moments.event, moments.must_keep())

@@ -22,6 +22,7 @@ from tb_memplugin.analysis import (
     device_facts,
     device_phase,
     host_summaries,
+    largest_layer,
     layer_totals,
     main_phase,
     of_one_kind,
@@ -114,6 +115,10 @@ def describe_run(
         "pool": {device: as_json(pool_history(run, device)) for device in facts},
         "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
         "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in facts},
+        "largest_layer": {
+            device: as_json(largest_layer(run, device, selection.phase or device_phase(run, device)))
+            for device in facts
+        },
         "host_memory": {
             worker: describe_host(summary) for worker, summary in host_summaries(by_worker or {"": run}).items()
         },

@@ -9,8 +9,16 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from tb_memplugin.schema.chunks import MemoryMap
-from tb_memplugin.schema.fields import PHASES, Floats, Integers, Name, NotStored, Phase, Size, Step, fields_of
-from tb_memplugin.schema.snapshot import LedgerRow, SavedRow, Snapshot, pool_of, rounding_total
+from tb_memplugin.schema.fields import PHASES, Floats, Integers, Most, Name, NotStored, Phase, Size, Step, fields_of
+from tb_memplugin.schema.snapshot import (
+    MAX_TENSOR_GROUPS,
+    LedgerRow,
+    SavedRow,
+    Snapshot,
+    TensorGroup,
+    pool_of,
+    rounding_total,
+)
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
@@ -83,7 +91,9 @@ class Oom:
         not_available: Sentences on what is unknown.
         batch_size: Examples in the batch of the failed step.
         request_ledger: What the request holds by owner, if a compiled module made it for all its layers: at the moment
-            with most bytes in it. Sums to `requested_bytes`; empty if that is unknown."""
+            with most bytes in it. Sums to `requested_bytes`; empty if that is unknown.
+        largest_tensors: Those of the ledger's tensors whose shapes are known, the largest group first.
+        request_tensors: Those of the request's."""
 
     identifier: str
     status: OomStatus
@@ -110,6 +120,8 @@ class Oom:
     batch_size: Size | None = None
     during: FailedDuring | None = None
     request_ledger: tuple[LedgerRow, ...] = ()
+    largest_tensors: Annotated[tuple[TensorGroup, ...], Most(MAX_TENSOR_GROUPS)] = ()
+    request_tensors: Annotated[tuple[TensorGroup, ...], Most(MAX_TENSOR_GROUPS)] = ()
 
     def faults(self) -> Iterator[str]:
         if self.request_ledger and sum(row.bytes for row in self.request_ledger) != self.requested_bytes:

@@ -183,6 +183,22 @@ class HeldTensorGroup:
     category: Category = "held_tensors"
 
 
+MAX_TENSOR_GROUPS = 200
+"""Most groups of tensors in a snapshot or a post-mortem: the largest are kept."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorGroup:
+    """Tensors of one owner with one shape and dtype; `bytes` are the requested bytes of all of them."""
+
+    layer: str | None
+    category: Category
+    shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
+    dtype: str
+    count: Size
+    bytes: Size
+
+
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
     """The breakdown of one step on one device: of a traced step at its peak, or of a failed step at its failure.
@@ -205,6 +221,7 @@ class Snapshot:
             or those at the failure, largest first.
         not_available: Sentences on what is unknown.
         replay: The check of the step by its replay; null without memory maps.
+        largest_tensors: Those of the ledger's tensors whose shapes are known, the largest group first.
         held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other categories that something
             outside of the step's ops keeps or makes: constants of functions, data sets, variables of no model, sparse
             gradients made dense. Largest group first.
@@ -228,6 +245,7 @@ class Snapshot:
     held_tensors: Annotated[tuple[HeldTensorGroup, ...], Most(MAX_HELD_GROUPS)] = ()
     batch_size: Size | None = None
     at_failure: Annotated[bool, NotStored] = False
+    largest_tensors: Annotated[tuple[TensorGroup, ...], Most(MAX_TENSOR_GROUPS)] = ()
 
     def faults(self) -> Iterator[str]:
         if sum(row.bytes for row in self.ledger) != self.in_use_bytes:

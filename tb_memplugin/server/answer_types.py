@@ -137,7 +137,8 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(worker=str, total_rows=int, summary=Object("HostSummary", many=False, optional=True)),
     # The four answers, and all devices side by side.
     "Answer": _row(question=str) | _of(analysis.Answer),
-    "AnswersAnswer": _row(run=str, device=str | None, phase=schema.Phase, answers=tuple[analysis.Answer, ...]),
+    "AnswersAnswer": _row(run=str, device=str | None, phase=schema.Phase, answers=tuple[analysis.Answer, ...])
+    | _row(largest_layer=analysis.LargestLayer | None),
     "WorkerInfo": _only(
         schema.WorkerSummary, "worker", "sessions", "first_step", "last_step", "last_wall_time", "status"
     )

@@ -19,6 +19,7 @@ from tb_memplugin.analysis import (
     first_described,
     host_steps,
     host_summary,
+    largest_layer,
     layer_changes,
     overview,
     pool_steps,
@@ -62,8 +63,10 @@ class Views(Lookup):
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         def compute() -> tuple[dict[str, Any], int]:
-            described = describe_answers(self._run_of(source, tags, device), device, phase)
-            return {"run": run, "device": device, "phase": phase, "answers": described}, _ANSWER_BYTES
+            of_device = self._run_of(source, tags, device)
+            layer = None if device is None else largest_layer(of_device, device, phase)
+            described = {"answers": describe_answers(of_device, device, phase), "largest_layer": as_json(layer)}
+            return {"run": run, "device": device, "phase": phase, **described}, _ANSWER_BYTES
 
         tags = self.tags_with(source, run, device)
         return self._reader.cache.computed(("answers", run, device, phase), tags.version, compute)

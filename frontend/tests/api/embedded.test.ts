@@ -171,7 +171,7 @@ describe("a saved report", () => {
             in_use_bytes: 100 * step,
             not_available: [],
           },
-          ...{ saved_for_backward: [], held_tensors: [], replay: null },
+          ...{ saved_for_backward: [], held_tensors: [], largest_tensors: [], replay: null },
           ledger: [
             { layer: "net/a", category: "weights", trainable: true, bytes },
             { layer: "net/b", category: "weights", trainable: true, bytes: 1000 },

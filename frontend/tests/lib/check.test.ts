@@ -117,6 +117,8 @@ describe("the names on the wire", () => {
     ledger: [],
     not_available: [],
     request_ledger: [],
+    largest_tensors: [],
+    request_tensors: [],
   };
 
   it("of memory maps", () => {

@@ -117,6 +117,8 @@ const OOM: Oom = {
   ledger: [],
   not_available: [],
   request_ledger: [],
+  largest_tensors: [],
+  request_tensors: [],
 };
 
 const FIX: Fix = {

@@ -57,6 +57,7 @@ const ANSWER = {
   not_available: [],
   ledger: [],
   saved_for_backward: [],
+  largest_tensors: [],
   held_tensors: [group(400)],
 };
 
@@ -131,6 +132,7 @@ const snapshot = (step: number, in_use_bytes: number, ledger: LedgerRow[]): Snap
   ledger,
   saved_for_backward: [],
   held_tensors: [],
+  largest_tensors: [],
 });
 
 describe("totals of ledgers", () => {

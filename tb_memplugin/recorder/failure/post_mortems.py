@@ -13,8 +13,10 @@ from tb_memplugin.attribution import (
     OomEvent,
     OwnerMatching,
     StepChunks,
+    largest_tensors,
     observed_batch,
     post_mortem,
+    tensors_of_map,
     unmoved,
     with_request_ledger,
     without_gradients,
@@ -35,6 +37,7 @@ from tb_memplugin.schema import (
     OpFact,
     Phase,
     StepRequests,
+    TensorGroup,
     TraceFacts,
 )
 
@@ -112,9 +115,13 @@ class RecentSteps:
             matching.same_place()
         matching.tensors(facts.tensors)
         matching.same_place()
-        matching.same_size(batch / traced_batch if batch and traced_batch else 1.0)
+        scale = batch / traced_batch if batch and traced_batch else 1.0
+        matching.same_size(scale)
         matching.results(layers, batch)
-        return post_mortem(event, matching.result(), batch, self.needed_bytes(event, batch))
+        owned = matching.result()
+        tensors = largest_tensors(tensors_of_map(owned, [step.shapes for step in steps], scale))
+        event = dataclasses.replace(event, largest_tensors=tensors)
+        return post_mortem(event, owned, batch, self.needed_bytes(event, batch))
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""
@@ -129,12 +136,13 @@ MAX_RAISED = 16  # most failures of which it is noted at the session's end wheth
 
 
 class OwnedMap(NamedTuple):
-    """A memory map with owners from the trace of its own step, that step's batch size, and what a compiled module's
-    request holds."""
+    """A memory map with owners from the trace of its own step, that step's batch size, what a compiled module's request
+    holds, and the largest tensors in the map."""
 
     map: MemoryMap
     batch_size: int | None
     request_ledger: tuple[LedgerRow, ...] = ()
+    largest_tensors: tuple[TensorGroup, ...] = ()
 
 
 class Place(NamedTuple):
@@ -255,6 +263,7 @@ class OomWatch:
             uncertain_bytes=0 if inside else uncertain,
             compiled=request.compiled,
             request_ledger=inside,
+            largest_tensors=() if owned is None else owned.largest_tensors,
             notes=tuple(notes),
         )
         if owned is None:

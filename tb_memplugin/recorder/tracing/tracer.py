@@ -368,7 +368,10 @@ class StepTracer:
         step, about = self._attributed(traced, trace, facts), request.requested_bytes
         owned = step.map(self._ages.get(device, {}), len(trace) - 1)
         inside = step.module_ledger(about, request.uncertain_bytes) if request.compiled and about else ()
-        return traced, None if owned is None else OwnedMap(owned, (batch_notes.failed or facts.batch).size, inside)
+        if owned is None:
+            return traced, None
+        batch = (batch_notes.failed or facts.batch).size
+        return traced, OwnedMap(owned, batch, inside, step.largest_tensors(len(trace) - 1))
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""

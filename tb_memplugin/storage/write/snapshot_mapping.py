@@ -10,12 +10,21 @@ from tb_memplugin.errors import RecordingError
 from tb_memplugin.schema import MAX_BYTES, Field, LedgerRow, Snapshot, fields_of, rounding_total, split_rounding
 from tb_memplugin.storage.frames import MAX_STRING_CHARACTERS
 
+_OF_RECORDER = {"step", "wall_time", "replay", "held_tensors", "at_failure", "largest_tensors"}
+
 
 def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
     """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0. Raises RecordingError."""
     if not isinstance(fields, Mapping) or "device" not in fields or "in_use_bytes" not in fields:
         raise RecordingError(f"an allocator snapshot needs device and in_use_bytes. Received: {fields!r:.200}")
-    known = set(Snapshot.__dataclass_fields__) - {"step", "wall_time", "replay", "held_tensors", "at_failure"}
+    known = set(Snapshot.__dataclass_fields__) - {
+        "step",
+        "wall_time",
+        "replay",
+        "held_tensors",
+        "at_failure",
+        "largest_tensors",
+    }
     unknown = sorted(set(map(str, fields)) - known)
     if unknown:
         raise RecordingError(

@@ -21,6 +21,7 @@ from tb_memplugin.analysis import (
     device_phase,
     findings,
     growth_of,
+    largest_layer,
     main_phase,
     phases,
     run_status,
@@ -28,7 +29,18 @@ from tb_memplugin.analysis import (
     worst,
 )
 from tb_memplugin.export import describe_run, format_run
-from tb_memplugin.schema import MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Samples, Snapshot
+from tb_memplugin.schema import (
+    MISSING,
+    HeldTensorGroup,
+    LedgerRow,
+    Oom,
+    OomStatus,
+    Phase,
+    Run,
+    Samples,
+    Snapshot,
+    TensorGroup,
+)
 from tb_memplugin.storage import join_samples, samples_of_workers
 
 STEPS = np.arange(240)
@@ -442,3 +454,45 @@ def test_what_if_says_why_it_predicts_nothing() -> None:
     assert what_if(in_phase("predict")).prediction.assumptions == (
         "Unknown: predictions come from training steps, and this run has only predict steps.",
     )
+
+
+SCORES = TensorGroup("model/block1/attention", "activations", (8, 4, 256, 256), "float32", 1, 8 * MIB)
+OTHERS = (
+    dataclasses.replace(SCORES, category="workspace"),
+    dataclasses.replace(SCORES, layer="model/block2/attention"),
+    dataclasses.replace(SCORES, shape=(8, 256, 128), count=3, bytes=3 * MIB),
+    TensorGroup("model/head", "weights", (128, 2), "float32", 1, 1024),
+)
+
+
+def traced(step: int, *tensors: TensorGroup, other: int = 0) -> Snapshot:
+    """A snapshot of nothing but these tensors, and of other bytes that are not tied to a layer."""
+    rows = [LedgerRow(one.layer, one.category, True, one.bytes, 0) for one in tensors]
+    ledger = (*rows, LedgerRow(None, "held_tensors", None, other, 0))
+    whole = sum(row.bytes for row in ledger)
+    return dataclasses.replace(make_snapshot(step), in_use_bytes=whole, ledger=ledger, largest_tensors=tensors)
+
+
+def test_the_largest_layer_is_that_at_the_highest_peak_with_its_largest_tensors() -> None:
+    run = make_run(snapshots=(traced(1, OTHERS[1]), traced(2, SCORES, *OTHERS, other=4 * MIB), traced(3, OTHERS[3])))
+    found = largest_layer(run, DEVICE, "train")
+    # Two layers are named "attention": the shortest name that tells them apart. A fifth of its bytes is large.
+    assert found is not None and found.sentence == "block1/attention 19.0 MiB (61 %): two tensors of (8, 4, 256, 256)"
+    assert (found.step, found.phase, found.at_failure, found.bytes) == (2, "train", False, 19 * MIB)
+    assert found.share == found.bytes / run.snapshots[1].in_use_bytes
+    assert [(one.shape, one.count, one.bytes) for one in found.tensors] == [
+        ((8, 4, 256, 256), 2, 16 * MIB),
+        ((8, 256, 128), 3, 3 * MIB),
+    ]
+    assert largest_layer(run, DEVICE, "validation") is None
+    assert largest_layer(make_run(snapshots=(traced(1, other=MIB),)), DEVICE, "train") is None
+
+
+def test_the_largest_layer_is_that_at_a_failure() -> None:
+    oom = make_oom(7)
+    run = make_run(snapshots=(traced(2, SCORES),), ooms=(oom,))
+    found = largest_layer(run, DEVICE, "train")
+    assert found is not None and (found.step, found.at_failure) == (7, True)
+    sizes = {layer: sum(row.bytes for row in oom.ledger if row.layer == layer) for layer in {"model/head", found.layer}}
+    assert found.bytes == max(sizes.values()) and found.sentence.count(":") == 0  # its tensors are unknown
+    assert describe_run(run)["largest_layer"][DEVICE]["sentence"] == found.sentence

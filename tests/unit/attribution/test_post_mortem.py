@@ -8,8 +8,16 @@ import pytest
 from map_cases import memory_map
 from reading_cases import DEVICE, MIB, START, make_layer, make_map
 
-from tb_memplugin.attribution import OomEvent, OwnerMatching, StepChunks, observed_batch, post_mortem
-from tb_memplugin.schema import IN_USE, ChunkOwner, Layer, MemoryMap
+from tb_memplugin.attribution import (
+    OomEvent,
+    OwnerMatching,
+    StepChunks,
+    largest_tensors,
+    observed_batch,
+    post_mortem,
+    tensors_of_map,
+)
+from tb_memplugin.schema import IN_USE, ChunkOwner, Layer, MemoryMap, TensorGroup, TensorShape
 
 DEATH = OomEvent("1", "failed", DEVICE, START, 5, "train", 9 * MIB, shape="[16,32] float")
 MAP = make_map(5, capacity=16 * MIB)
@@ -116,6 +124,23 @@ def test_few_extra_chunks_of_a_size_stay_without_owner() -> None:
     for count, expected in ((4, owners), (5, [*owners, None]), (6, [None] * 6)):
         found = owners_of((MIB,) * count, step, failed("conv", MIB), 1.0)
         assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_shapes_of_a_larger_batch_follow_from_those_of_a_traced_step() -> None:
+    # GIVEN a traced step with a batch of 4, and chunks of a failed step with a batch of 32
+    step = step_of([(MIB, 0, 9, INPUTS), (6 * MIB, 3, 8, FIRST), (2 * MIB, 3, 8, SECOND)])
+    shapes = {
+        (INPUTS, MIB): TensorShape((4, 256, 256), "float32"),
+        (FIRST, 6 * MIB): TensorShape((4, 3, 128, 1024), "float32"),
+        (SECOND, 2 * MIB): None,  # the step had chunks of several shapes
+    }
+    join = OwnerMatching(chunks_of(8 * MIB, 48 * MIB, 48 * MIB, 16 * MIB), [step], failed("new", 768 * MIB))
+    join.same_size(8.0)
+    found = largest_tensors(tensors_of_map(join.result(), [shapes], 8.0))
+    assert found == (
+        TensorGroup("net/first", "activations", (32, 3, 128, 1024), "float32", 2, 96 * MIB),
+        TensorGroup(None, "inputs", (32, 256, 256), "float32", 1, 8 * MIB),
+    )
 
 
 def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None:

@@ -387,3 +387,20 @@ def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:
     finally:
         gc.enable()
     assert made < 20 and len(builder.rows().start) == 2000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_largest_tensors_are_those_of_the_timeline_at_the_peak(name: str) -> None:
+    step = attributed_recording(name)
+    timeline = step.timeline()
+    assert timeline is not None
+    live = (timeline.start <= timeline.peak) & (timeline.end > timeline.peak) & (timeline.shape >= 0)
+    requested = timeline.bytes - timeline.rounding_bytes
+    sizes: collections.Counter[Any] = collections.Counter()
+    for row in np.flatnonzero(live & (requested >= 1024)).tolist():
+        owner, shape = timeline.owners[timeline.owner[row]], timeline.shapes[timeline.shape[row]]
+        sizes[owner.layer, owner.category, shape.shape, shape.dtype] += int(requested[row])
+    groups = step.snapshot.largest_tensors
+    found = {(one.layer, one.category, one.shape, one.dtype): one.bytes for one in groups}
+    assert found.items() <= sizes.items()
+    assert 0 < len(found) == min(200, len(sizes)) and sorted(found.values()) == sorted(sizes.values())[-200:]

@@ -1,0 +1,98 @@
+"""The layer with the most bytes at the moment that is looked at first, with its largest tensors. Pure."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection
+
+from tb_memplugin.schema import Oom, Phase, Run, Snapshot, TensorGroup, TensorShape, format_bytes
+
+MAX_TENSORS = 10
+"""Most groups of tensors that are named."""
+LARGE_SHARE = 0.2
+"""A sentence names groups of tensors with at least this share of the bytes that it is about."""
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualTensors(TensorShape):
+    """Tensors of one shape and dtype; `bytes` are the requested bytes of all of them."""
+
+    count: int
+    bytes: int
+
+    def text(self) -> str:
+        sizes = ", ".join(map(str, self.shape))
+        number = _NUMBERS[self.count - 1] if 0 < self.count <= len(_NUMBERS) else f"{self.count:,}"
+        return f"{number} tensor{'s' if self.count != 1 else ''} of ({sizes})"
+
+
+@dataclasses.dataclass(frozen=True)
+class LargestLayer:
+    """The layer with the most bytes at the newest failure of a device, or else at its highest traced peak.
+
+    Attributes:
+        step, phase: Of the failure or the peak; None for a failure outside of steps.
+        at_failure: Whether it is a failure.
+        layer: Layer path.
+        bytes: All allocated bytes of the layer, without those of layers inside it.
+        share: `bytes` as a share of the bytes in use.
+        tensors: Its largest tensors with known shapes, the largest group first.
+        sentence: Name, bytes, share and the largest tensors."""
+
+    step: int | None
+    phase: Phase | None
+    at_failure: bool
+    layer: str
+    bytes: int
+    share: float
+    tensors: tuple[EqualTensors, ...]
+    sentence: str
+
+
+def largest_layer(run: Run, device: str, phase: Phase) -> LargestLayer | None:
+    """The largest layer on a device; None without a breakdown, or without a layer in it. Failures of each phase count,
+    peaks of one."""
+    failures = [oom for oom in run.ooms if oom.device == device and oom.ledger]
+    traced = [one for one in run.snapshots if (one.device, one.phase, one.at_failure) == (device, phase, False)]
+    newest: Oom | Snapshot | None = max(failures, key=lambda oom: oom.wall_time, default=None)
+    moment = newest or max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None)
+    if moment is None or not moment.in_use_bytes:
+        return None
+    sums: Counter[str] = Counter()
+    for row in moment.ledger:
+        if row.layer is not None:
+            sums[row.layer] += row.bytes
+    if not sums:
+        return None
+    ((layer, size),) = sums.most_common(1)
+    tensors = equal_tensors([one for one in moment.largest_tensors if one.layer == layer])
+    share = size / moment.in_use_bytes
+    sentence = f"{short_name(layer, sums)} {format_bytes(size)} ({share:.0%})".replace("%", " %")
+    named = tensors_text(tensors, size)
+    sentence += f": {named}" if named else ""
+    place = moment.step, moment.phase, newest is not None
+    return LargestLayer(*place, layer, size, share, tensors, sentence)
+
+
+def equal_tensors(groups: Collection[TensorGroup]) -> tuple[EqualTensors, ...]:
+    """The largest groups of equal shape and dtype, whatever their owners."""
+    counts: Counter[TensorShape] = Counter()
+    sizes: Counter[TensorShape] = Counter()
+    for one in groups:
+        counts[TensorShape(one.shape, one.dtype)] += one.count
+        sizes[TensorShape(one.shape, one.dtype)] += one.bytes
+    most = sizes.most_common(MAX_TENSORS)
+    return tuple(EqualTensors(same.shape, same.dtype, counts[same], size) for same, size in most)
+
+
+def tensors_text(tensors: Collection[EqualTensors], whole_bytes: int) -> str:
+    """The large tensors among those of `whole_bytes`, at most two groups; empty if none is large."""
+    large = [one.text() for one in tensors if one.bytes >= LARGE_SHARE * whole_bytes]
+    return " and ".join(large[:2])
+
+
+def short_name(layer: str, layers: Collection[str]) -> str:
+    """The shortest end of a layer path that no other path has."""
+    parts = layer.split("/")
+    ends = ("/".join(parts[at:]) for at in range(len(parts) - 1, 0, -1))
+    return next((end for end in ends if sum(f"/{one}".endswith(f"/{end}") for one in layers) == 1), layer)
