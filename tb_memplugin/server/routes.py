@@ -29,12 +29,13 @@ from tb_memplugin.fit import (
 )
 from tb_memplugin.schema import as_json, clean, with_layers_of
 from tb_memplugin.server import messages as of
+from tb_memplugin.server.ahead import Ahead, questions
 from tb_memplugin.server.messages import Route, Sources, StaticFiles, route
 from tb_memplugin.server.run_list import RunFacts, RunList
 from tb_memplugin.server.views import Views
 from tb_memplugin.server.workers import Devices
 from tb_memplugin.storage import BASIC, REQUESTS, TIMELINES, LoadedRun, Reader, given_back
-from tb_memplugin.storage.files import Source, SourceError
+from tb_memplugin.storage.files import FileSource, Source, SourceError
 from tb_memplugin.version import __version__
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
@@ -177,6 +178,7 @@ class Server:
         self._sources = Sources(context)
         self._static = StaticFiles()
         self._handlers: dict[str, Handlers] = {}
+        self._ahead = Ahead()
         self._lock = threading.Lock()
 
     def respond(self, route: str, request: Request) -> Response:
@@ -201,8 +203,13 @@ class Server:
         accepted, answer, _ = DATA_ROUTES[route]
         values = of.parse(request.args, accepted)
         name, source = self._sources.of(request)
-        with given_back():
-            return of.respond(request, *of.data_body(answer(self._handlers_of(name), source, values)))
+        handlers = self._handlers_of(name)
+        with given_back(), self._ahead.request():
+            found = answer(handlers, source, values)
+            response = of.respond(request, *of.data_body(found))
+        if route == "runs" and isinstance(found, dict) and isinstance(source, FileSource):
+            self._ahead.ask(questions(handlers, source, found["runs"]))
+        return response
 
     def _file(self, route: str, request: Request) -> Response:
         # There may be a path prefix: the name follows the last "/static/".
