@@ -96,7 +96,7 @@ def quick_start(commands: pathlib.Path, folder: pathlib.Path, wheel: pathlib.Pat
     pip(commands, "install", "--quiet", f"{wheel}[record]")
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     run([str(commands / "python"), "-c", code], folder)
-    inspected = run([str(commands / "tb-memplugin"), "inspect", "runs", "--run", "exp1"], folder)
+    inspected = run([str(commands / "tb-memplugin"), "inspect", "runs", "--run", "exp1", "--verbose"], folder)
     assert "traced step" in inspected, inspected
 
 

@@ -21,7 +21,7 @@ from tb_memplugin.analysis import Peak, capacity_of, device_facts, highest_peak
 from tb_memplugin.cli.parser import USER_ERROR, CommandParser
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export import FORMAT, Runs, existing_runs
-from tb_memplugin.fit import SHARE_RULE, capacity_bytes, demand_of, parse_share
+from tb_memplugin.fit import capacity_bytes, demand_of
 from tb_memplugin.schema import (
     PHASES,
     Phase,
@@ -30,6 +30,7 @@ from tb_memplugin.schema import (
     format_bytes,
     full_device_name,
     lost_step_notes,
+    parse_share,
     some,
     unknown_name,
     unrecorded_devices,
@@ -313,7 +314,7 @@ def _budget(options: argparse.Namespace) -> Budget:
 def _limit(text: str) -> tuple[Fraction | None, int | None]:
     """A limit as a share, or else in bytes."""
     share = parse_share(text)
-    return share, capacity_bytes(text, "limit", SHARE_RULE) if share is None else None
+    return share, capacity_bytes(text, "limit, unless a share such as 5%,") if share is None else None
 
 
 def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:

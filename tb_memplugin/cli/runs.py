@@ -3,6 +3,7 @@
 import argparse
 import json
 import pathlib
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,14 @@ from tb_memplugin.export import (
     describe_run,
     existing_runs,
     export_parquet,
+    failure_of,
     format_run,
     plan_of_run,
     predictor_of,
+    runs_table,
+    shown_device,
     step_timelines,
+    summarize_run,
     trace_events,
 )
 from tb_memplugin.fit import Plan, WhatIf, checked_conditions, describe_plan, describe_what_if
@@ -32,7 +37,7 @@ TABLES, PERFETTO = "parquet", "perfetto"
 
 def add_inspect(parser: CommandParser) -> None:
     parser.describe(
-        "Prints the data of the Memory tab, without TensorFlow.",
+        "Prints a run in at most 20 lines, or a line for each of several runs and the one to look at first.",
         examples=(
             "tb-memplugin inspect runs",
             "tb-memplugin inspect runs --run frozen --step 73",
@@ -44,7 +49,8 @@ def add_inspect(parser: CommandParser) -> None:
     parser.add_argument("--step", metavar="S", type=_step, help="snapshots, failures and layers at this step")
     parser.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0")
     parser.add_argument("--phase", choices=PHASES, help="only snapshots and failures of this phase")
-    parser.add_format("tables (default), or one JSON object")
+    parser.add_argument("--verbose", action="store_true", help="all tables, instead of at most 20 lines")
+    parser.add_format("text (default), or one JSON object")
     parser.add_argument("--all-attempts", action="store_true", help="keep steps that a later session repeats")
     parser.set_defaults(command=_inspect)
 
@@ -53,11 +59,29 @@ def _inspect(options: argparse.Namespace) -> int:
     loaded = existing_runs(options.logdir, all_attempts=options.all_attempts)
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
-    said = describe_run if options.format == "json" else format_run
-    objects: dict[str, Any] = {name: said(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
-    described = {"format": FORMAT, "runs": objects}
-    print(json.dumps(described, allow_nan=False) if options.format == "json" else "\n\n".join(objects.values()))
+    workers = {name: loaded.by_worker(name) for name in runs}
+    if options.format == "json":
+        objects = {name: describe_run(run, selection, workers[name]) for name, run in runs.items()}
+        print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
+    elif options.verbose:
+        print("\n\n".join(format_run(run, selection, workers[name]) for name, run in runs.items()))
+    else:
+        table, first = runs_table(runs, workers)
+        after = next_commands(runs[first], options.logdir, first if len(loaded) > 1 else None)
+        parts = [table] * (len(runs) > 1) + [summarize_run(runs[first], selection, workers[first], after)]
+        print("\n\n".join(parts))
     return 0
+
+
+def next_commands(run: Run, logdir: str, name: str | None) -> list[str]:
+    """How to see the run, which is `name` of several, and what answers its failure or finding."""
+    where = shlex.quote(logdir) + ("" if name is None else f" --run {shlex.quote(name)}")
+    device = shown_device(run)
+    failed, traced = failure_of(run, device), any(one.device == device for one in run.requests)
+    answer = f"inspect {where} --verbose" if run.findings or not traced else f"what-if {where}"
+    if traced and failed is not None:
+        answer = f"plan {where} --budget 100%"
+    return ["", f"tensorboard --logdir {shlex.quote(logdir)}", f"tb-memplugin {answer}"]
 
 
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:

@@ -7,5 +7,16 @@ In come the readings of a run from ``tb_memplugin.storage`` and the answers of t
 from tb_memplugin.export.loading import RecordedRun, Runs, existing_runs, load, plan_of_run, predictor_of, what_if
 from tb_memplugin.export.schema import TABLES, arrow_schema
 from tb_memplugin.export.tables import Exported, ExportUnit, export_parquet, export_units, rows_of_table, unit_tables
-from tb_memplugin.export.text import FORMAT, Selection, describe_oom, describe_run, describe_snapshot, format_run
+from tb_memplugin.export.text import (
+    FORMAT,
+    Selection,
+    describe_oom,
+    describe_run,
+    describe_snapshot,
+    failure_of,
+    format_run,
+    runs_table,
+    shown_device,
+    summarize_run,
+)
 from tb_memplugin.export.trace_events import step_timelines, trace_events

@@ -13,7 +13,7 @@ import numpy as np
 from tb_memplugin.analysis import capacity_of, device_facts, findings
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export.tables import Values, frame_tables
-from tb_memplugin.export.text import device_table, format_run
+from tb_memplugin.export.text import device_table, summarize_run
 from tb_memplugin.fit import (
     MAX_FIXED,
     Globs,
@@ -21,7 +21,7 @@ from tb_memplugin.fit import (
     Predictor,
     WhatIf,
     advice,
-    budget_bytes,
+    capacity_bytes,
     checked_conditions,
     device_of,
     plan_for,
@@ -55,7 +55,7 @@ class RecordedRun(Run):
     by_worker: Mapping[str, Run] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
-        return format_run(self, by_worker=self.by_worker or None)
+        return summarize_run(self, by_worker=self.by_worker or None)
 
     def _repr_html_(self) -> str:
         devices = device_facts(self)
@@ -277,4 +277,4 @@ def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_si
     """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors."""
     size = checked_conditions(batch_size).batch_size
     run, device = _on_device(run, device)
-    return plan_for(run, device, budget_bytes(budget, capacity_of(run, device)), size)
+    return plan_for(run, device, capacity_bytes(budget, "budget", capacity_of(run, device)), size)

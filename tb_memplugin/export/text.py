@@ -1,7 +1,9 @@
-"""A run as the JSON object of ``tb-memplugin inspect --format json``, and as its text. Pure."""
+"""A run as the JSON object of ``tb-memplugin inspect --format json``, as its whole text, and in twenty lines. Pure."""
 
 import dataclasses
 import textwrap
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,11 +27,15 @@ from tb_memplugin.analysis import (
     largest_layer,
     layer_totals,
     main_phase,
+    most_loaded,
     of_one_kind,
     pool_history,
+    run_status,
     step_name,
     step_range,
     table_at,
+    with_ranks,
+    worst,
 )
 from tb_memplugin.fit import demand_sentences, describe_demand, peak_demand
 from tb_memplugin.schema import (
@@ -64,6 +70,7 @@ MAX_MODELS = 3  # most models of different workers whose layers are listed
 MAX_DEVICES = 8  # most columns of the breakdown: the devices with the highest peaks
 MAX_WORKERS = 20  # most rows of workers: those that stopped early, then the first ones
 MAX_LINES = 12  # printed spans and sentences of the pool: the last ones
+SUMMARY_LINES, SUMMARY_LAYERS = 20, 5  # most lines of a summary, and layers in it
 MAX_OWNERS = 12  # listed owners of memory at a failure; the others are summed in one line
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
@@ -152,14 +159,11 @@ def describe_oom(oom: Oom) -> dict[str, Any]:
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
-    """The run as text; `by_worker` is as in `describe_run`."""
-    workers, phase, steps = by_worker or {"": run}, selection.phase, step_range(run)
-    span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
-    counts = ((len(run.sessions), "sessions"), (len(run.workers), "workers"))
-    span += "".join(f", {count} {name}" for count, name in counts if count > 1)
+    """The run as text, with all that is known of it; `by_worker` is as in `describe_run`."""
+    workers, phase = by_worker or {"": run}, selection.phase
     # Why there are no devices comes first: nothing below is complete without them.
     absent = [] if device_facts(run) else unrecorded_devices(run.notes)
-    parts = [*map(clean, absent), f"{clean(run.name)}: {span}"]
+    parts = [*map(clean, absent), _title(run)]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     parts += [_cleaned(answer_lines(one.device, answers(run, one.device, phase, by_worker))) for one in devices]
     if devices:
@@ -177,6 +181,13 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     said = {"finding": run.findings, "note": run.notes, "damaged data": run.damage}
     parts += [f"{what}: {clean(one)}" for what, sentences in said.items() for one in sentences if one not in absent]
     return "\n\n".join(parts)
+
+
+def _title(run: Run) -> str:
+    steps = step_range(run)
+    span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
+    counts = ((len(run.sessions), "sessions"), (len(run.workers), "workers"))
+    return clean(f"{run.name}: {span}") + "".join(f", {count} {name}" for count, name in counts if count > 1)
 
 
 def _cleaned(lines: Iterable[str]) -> str:
@@ -241,7 +252,10 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     ]
     owners: dict[tuple[str, str], int] = {}
     for row in snapshot.ledger:
-        key = (_name(row.layer) if row.layer is not None else "not tied to a layer", row.category.replace("_", " "))
+        key = (
+            _name(row.layer) if row.layer is not None else "not tied to a layer",
+            row.category.replace("_", " "),
+        )
         owners[key] = owners.get(key, 0) + row.bytes
     parts = [
         "\n".join(lines),
@@ -288,8 +302,8 @@ def _tensor_name(group: HeldTensorGroup) -> str:
     return f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS]
 
 
-def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int) -> str:
-    """The sizes with their share of `total`; empty ones are left out."""
+def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int, most: int = MAX_ROWS) -> str:
+    """The sizes with their share of `total`, the first `most` of them one by one; empty ones are left out."""
     known = [entry for entry in sizes if entry[1]]
     if not known:
         return ""
@@ -299,7 +313,8 @@ def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int
         size = sum(size for _, size in some)
         return [format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN]
 
-    return _listed([title, *[""] * (len(known[0][0]) - 1), unit, "share"], known, lambda entry: entry[0], figures)
+    head = [title, *[""] * (len(known[0][0]) - 1), unit, "share"]
+    return _listed(head, known, lambda entry: entry[0], figures, most)
 
 
 def _listed(
@@ -468,9 +483,9 @@ def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> lis
     return lines + _wrapped(sentences[-MAX_LINES:])
 
 
-def _wrapped(sentences: Iterable[str], first: str = "  ", following: str = "    ") -> list[str]:
-    """The lines of sentences, with the indents of the first line of each and of the others."""
-    wrapper = textwrap.TextWrapper(120, initial_indent=first, subsequent_indent=following, break_long_words=False)
+def _wrapped(sentences: Iterable[str], first: str = "  ", following: str = "    ", **limits: Any) -> list[str]:
+    """The lines of sentences, with the indents of the first line of each and of the others; `limits` of a wrapper."""
+    wrapper = textwrap.TextWrapper(120, first, following, break_long_words=False, **limits)
     return [line for sentence in sentences for line in wrapper.wrap(sentence)]
 
 
@@ -536,3 +551,117 @@ def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:
         indent = " " * (width + 4)
         lines += _wrapped([text], following="      ") + _wrapped(answer.details, indent, indent)
     return lines
+
+
+# The summary: no terms of the allocator, and at most `SUMMARY_LINES` lines.
+
+
+def summarize_run(
+    run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None, after: Sequence[str] = ()
+) -> str:
+    """The device with the last failure, or else with the highest load, in few lines, of which `after` are the last."""
+    devices, device = device_facts(run), shown_device(run, selection.device)
+    absent = [] if devices else unrecorded_devices(run.notes)
+    failed, lines = failure_of(run, device), [*absent, _title(run)]
+    found = [] if failed is None or not selection.includes(failed) else [_cause(failed)]
+    found += [*(f"damaged data: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
+    if device is not None:
+        lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
+        said = [_plain(one) for one in answers(run, device, selection.phase, by_worker)]
+        lines += [*answer_lines(device, said)[1:], "", *_largest_layers(run, device, selection, by_worker or {})]
+        largest = largest_layer(run, device, selection.phase or device_phase(run, device))
+        found += [f"{one.sentence}." for one in [largest] if one is not None and one.tensors and selection.step is None]
+        compared = describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
+        found += [f"{one['stopped_early']}." for one in compared["workers"] if one["stopped_early"]]
+        found += [compared["imbalance"]["sentence"]] if compared["imbalance"] else []
+    found += [f"note: {one}" for one in run.notes if one not in absent]
+    for at, sentence in enumerate(found):
+        room = SUMMARY_LINES - len(after) - len(lines) - (at + 1 < len(found))
+        if room < 1:
+            lines.append(f"{len(found) - at} more with --verbose")
+            break
+        lines += _wrapped([clean(sentence)], "", "  ", max_lines=room, placeholder=" …")
+    return _cleaned([*lines, *after])
+
+
+def shown_device(run: Run, wanted: str | None = None) -> str | None:
+    """The wanted device, or that of a failure after which nothing was recorded, or the one with the highest load."""
+    devices = {one.device: (one.peak_bytes, one.capacity_bytes) for one in device_facts(run)}
+    failed = next((oom.device for oom in reversed(run.ooms) if failure_of(run, oom.device) is not None), None)
+    return wanted or failed or most_loaded(devices) or next(iter(devices), None)
+
+
+def failure_of(run: Run, device: str | None) -> Oom | None:
+    """The last failure of a device if nothing was recorded after it."""
+    ooms = [oom for oom in run.ooms if oom.device == device]
+    return ooms[-1] if ooms and answers(run, device)[0].status == "failed" else None
+
+
+def _plain(answer: Answer) -> Answer:
+    sentence, sizes = answer.sentence, [answer.figures.get(name) for name in ("free_bytes", "largest_free_bytes")]
+    if answer.name == "fragmented" and all(sizes):
+        free, largest = (format_bytes(int(size or 0)) for size in sizes)
+        sentence = f"{free} free, at most {largest} in one piece"
+    return dataclasses.replace(answer, sentence=sentence, details=())
+
+
+def _cause(oom: Oom) -> str:
+    op = (oom.op or "").rpartition("/")[-1]
+    requester = ", ".join(filter(None, (oom.layer and f"layer {oom.layer}", op, oom.shape, oom.line)))
+    requested = f"{format_bytes(oom.requested_bytes)} requested" + (f" by {requester}" if requester else "")
+    free, largest = format_bytes(oom.free_bytes), format_bytes(oom.largest_free_bytes)
+    causes = {
+        "capacity": f"Not enough free memory: {free}.",
+        "fragmentation": f"Free memory is in pieces: {free}, at most {largest} in one.",
+    }
+    return f"{requested}. {causes.get(oom.verdict or '', oom.reason)}".rstrip()
+
+
+def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapping[str, Run]) -> list[str]:
+    """The layers that hold most at the failure, or else in the traced step with the highest peak."""
+    places: list[Oom | Snapshot] = [one for one in run.snapshots if one.device == device and selection.includes(one)]
+    failed = failure_of(run, device)
+    if failed is not None and failed.ledger and selection.includes(failed):
+        places = [failed]
+    if not places:
+        step = selection.step
+        return ["No step has a breakdown." if step is None else _without_breakdown(run, device, selection, step)]
+    place = max(places, key=lambda one: one.in_use_bytes or 0)
+    table = table_at(with_layers_of(run, by_worker, device).layer_tables, place.step)
+    sums: Counter[str | None] = Counter()
+    categories: Counter[str] = Counter()
+    for row in (*place.ledger, *(() if isinstance(place, Snapshot) else place.request_ledger)):
+        sums[row.layer] += row.bytes
+        categories[row.category.replace("_", " ")] += row.bytes if row.layer is None else 0
+    others = f"not tied to a layer, mostly {max(categories, key=categories.__getitem__)}", ""
+    entries = [
+        (others if path is None else (_name(path), _trained(path, () if table is None else table.layers)), size)
+        for path, size in sums.most_common()
+    ]
+    most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
+    when = "failure" if place is failed or getattr(place, "at_failure", False) else "peak"
+    at = "" if place.step is None else f", step {place.step}"
+    return _shares(f"memory at the {when}{at}", entries, sum(sums.values()), most).split("\n")
+
+
+def _trained(path: str, layers: Sequence[Layer]) -> str:
+    """Whether the weights of a layer and of the layers inside it are trained."""
+    flags = {one.trainable for one in layers if one.parameters and f"{one.path}/".startswith(f"{path}/")}
+    return "" if not flags else "partly frozen" if len(flags) > 1 else "trainable" if flags.pop() else "frozen"
+
+
+def runs_table(runs: Mapping[str, Run], by_worker: Mapping[str, Mapping[str, Run]]) -> tuple[str, str]:
+    """A line for each run, and the name of the run to look at first, as in the list of the tab."""
+    rows, entries = [], []
+    for name, run in runs.items():
+        status = worst([run_status(own, bool(run.findings)) for own in by_worker[name].values()])
+        device = shown_device(run)
+        sizes = [(one.peak_bytes, one.capacity_bytes) for one in device_facts(run) if one.device == device]
+        shown = [format_bytes(size) for size in (sizes or [(None, None)])[0]]
+        rows.append([_name(name), device or UNKNOWN, f"{step_range(run).steps:,}", *shown])
+        times = {"started": max(run.session_starts, default=0), "recorded_until": max(run.samples.wall_time, default=0)}
+        entries.append({"run": name, "status": status, "devices": device, "ended": run.ended is not False, **times})
+    ranked = with_ranks(entries, time.time())
+    rows = [[name, entry["status"], *cells] for (name, *cells), entry in zip(rows, ranked, strict=True)]
+    table = format_table(["run", "status", "device", "steps", "peak", "capacity"], rows, left=3)
+    return table, min(ranked, key=lambda one: int(one["rank"]))["run"]

@@ -7,17 +7,7 @@ and the server's handlers call it, `largest_batch_size` trains with what it says
 
 from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, simulated_fixes, with_advice
 from tb_memplugin.fit.cases import Method
-from tb_memplugin.fit.conditions import (
-    RECORDED,
-    SHARE_RULE,
-    Conditions,
-    Globs,
-    Interval,
-    budget_bytes,
-    capacity_bytes,
-    checked_conditions,
-    parse_share,
-)
+from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, Interval, capacity_bytes, checked_conditions
 from tb_memplugin.fit.evidence import (
     Demand,
     Evidence,

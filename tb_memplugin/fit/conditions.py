@@ -7,11 +7,10 @@ import glob
 import operator
 import re
 from collections.abc import Collection, Sequence
-from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.schema import SIZE_RULE, Layer, format_bytes, parse_bytes
+from tb_memplugin.schema import SIZE_RULE, Layer, format_bytes, parse_bytes, parse_share
 
 _NAMES = (
     ("sgd",),
@@ -27,8 +26,6 @@ MAX_COMPARED = 2_000
 """Most paths that are compared with a glob to find the nearest."""
 MAX_BATCH_SIZE = 1 << 24
 MAX_CAPACITY_BYTES = 1 << 50
-SHARE_RULE = f"{SIZE_RULE}, or a share such as 60%"
-_SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
 Globs: TypeAlias = str | Collection[str]
 """A glob for paths of layers, several that commas separate, or a list of them."""
 
@@ -158,31 +155,19 @@ def checked_conditions(
     )
 
 
-def capacity_bytes(capacity: int | str, name: str = "capacity", rule: str = SIZE_RULE) -> int:
-    """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, or a number; `RequestError` with
-    the `rule` if it is no size from 1 B to 1 PiB. A text needs a unit."""
-    size = parse_bytes(capacity) if isinstance(capacity, str) else _whole(capacity)
-    if isinstance(capacity, str) and re.fullmatch(r"\s*\d[\d.,_]*\s*", capacity, re.ASCII):
-        raise RequestError(f"{capacity.strip():.20}: name a unit, for example 300MiB or 12GiB", name)
+def capacity_bytes(capacity: int | str, name: str = "capacity", whole: int | None = None) -> int:
+    """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, a number, or a share such as
+    ``"60%"`` of a whole that is known; `RequestError` if it is no size from 1 B to 1 PiB."""
+    text = capacity.strip() if isinstance(capacity, str) else ""
+    share, size = parse_share(text), parse_bytes(text) if isinstance(capacity, str) else _whole(capacity)
+    if share is not None and whole is None:
+        raise RequestError(f"{text}: the capacity is unknown. Pass a size such as 8GiB", name)
+    if re.fullmatch(r"\d[\d.,_]*", text, re.ASCII):
+        raise RequestError(f"{text:.20}: name a unit, for example 300MiB or 12GiB", name)
+    size = size if share is None or whole is None else int(whole * share)
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
-        raise RequestError(f"a {name} is {rule}, at most 1 PiB. Received: {capacity!r:.80}", name)
+        raise RequestError(f"a {name} is {SIZE_RULE}, at most 1 PiB. Received: {capacity!r:.80}", name)
     return size
-
-
-def parse_share(text: int | str) -> Fraction | None:
-    """A share such as ``"60%"``; None if it is not one."""
-    match = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
-    return None if match is None else Fraction(match[1]) / 100
-
-
-def budget_bytes(budget: int | str, capacity: int | None) -> int:
-    """Bytes of a budget: a size as of `capacity_bytes`, or a share of the device's capacity."""
-    share = parse_share(budget)
-    if share is None:
-        return capacity_bytes(budget, "budget", SHARE_RULE)
-    if capacity is None:
-        raise RequestError(f"{budget}: the capacity of the device is unknown. Pass a size such as 8GiB", "budget")
-    return capacity_bytes(int(capacity * share), "budget", SHARE_RULE)
 
 
 def _whole(number: Any) -> int | None:

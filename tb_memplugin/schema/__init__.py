@@ -155,6 +155,7 @@ from tb_memplugin.schema.text import (
     html_text,
     lost_step_notes,
     parse_bytes,
+    parse_share,
     some,
     thinned_note,
     unit_for,

@@ -17,6 +17,8 @@ UNKNOWN: Final = "–"
 SIZE_RULE: Final = "a size with its unit, such as 24GiB"
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)", re.IGNORECASE | re.ASCII)
 
+_SHARE: Final = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
+
 
 def unit_for(sizes: Iterable[int | None]) -> str:
     """The unit in which the largest of `sizes` (in bytes, of either sign) is shown."""
@@ -64,6 +66,12 @@ def parse_bytes(text: str) -> int | None:
     unit = match[2].upper()
     scale: int = (1024 if "I" in unit else 1000) ** "BKMGTP".index(unit[0])
     return round(Fraction(match[1]) * scale)
+
+
+def parse_share(text: str) -> Fraction | None:
+    """A share such as ``60%``; None if `text` is not one."""
+    match = _SHARE.fullmatch(text.strip())
+    return None if match is None else Fraction(match[1]) / 100
 
 
 def _is_long(size: int, at: int) -> bool:

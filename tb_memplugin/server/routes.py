@@ -16,7 +16,7 @@ from tb_memplugin.fit import (
     Conditions,
     Predictor,
     advice,
-    budget_bytes,
+    capacity_bytes,
     checked_conditions,
     describe_demand,
     describe_measured,
@@ -75,7 +75,7 @@ class Handlers(Views, Devices):
     def plan(self, source: Source, run: str, device: str | None, budget: str | None) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
         chosen = device_of(loaded.run, device)
-        size = None if budget is None else budget_bytes(budget, capacity_of(loaded.run, chosen))
+        size = None if budget is None else capacity_bytes(budget, "budget", capacity_of(loaded.run, chosen))
         return self._once(("plan", run, chosen, size), loaded.version, lambda: _plan(loaded, chosen, size))
 
     def fixes(self, source: Source, run: str, index: int) -> dict[str, Any]:

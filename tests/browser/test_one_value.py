@@ -48,7 +48,7 @@ SCOPE = """body => {
 
 
 def inspect(logdir: pathlib.Path, *arguments: str) -> str:
-    return harness.printed("inspect", str(logdir), *arguments)
+    return harness.printed("inspect", str(logdir), "--verbose", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def test_the_code_of_a_page_runs_as_it_stands(page: str, tmp_path: pathlib.Path)
     if CONTINUES.search((ROOT / page).read_text(encoding="utf-8")):
         code = [*blocks("README.md"), *code]
     if page == "README.md":  # what a stranger looks at next: the run has breakdowns
-        code.append(["sh", "tb-memplugin inspect runs --run exp1 | grep -c 'traced step'\n", "2\n"])
+        code.append(["sh", "tb-memplugin inspect runs --run exp1 --verbose | grep -c 'traced step'\n", "2\n"])
     prepare(page, tmp_path)
     (tmp_path / "blocks.json").write_text(json.dumps(code), encoding="utf-8")
     command, environment = [sys.executable, str(RUNNER), "blocks.json"], shell_environment(ROOT)

@@ -43,7 +43,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: pathlib.Path) -> None:
     # 2. The run names what held the memory.
     done = typed(commands[1], tmp_path)
     assert set(shape(shown[0])) <= set(shape(done.stdout)), done.stdout
-    assert re.search("verdict: (capacity|fragmentation)", done.stdout)
+    assert re.search("Not enough free memory: |Free memory is in pieces: ", " ".join(done.stdout.split()))
     # 3. A small recording answers for the large batch: as the real training, it does not fit.
     assert typed(commands[2], tmp_path).returncode == 0
     done = typed(commands[3], tmp_path)

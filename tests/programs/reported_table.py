@@ -145,7 +145,7 @@ def inspected(name: str, pattern: str, *arguments: str, logdir: str | None = Non
             recorded(folder, name, *arguments)
         else:
             program(folder, name, *arguments)
-        text = cli(folder, "inspect", logdir or "runs").stdout
+        text = cli(folder, "inspect", logdir or "runs", "--verbose").stdout
         found = re.search(pattern, text)
         return "silent" if found is None else " ".join(found[0].split())
 

@@ -176,10 +176,10 @@ def test_json_holds_every_check(logdir: pathlib.Path, check: Check) -> None:
         ([], "nothing to check: pass --max-peak, or --max-regression with --baseline"),
         (
             ["--max-peak", "ten"],
-            "a limit is a size with its unit, such as 24GiB, or a share such as 60%, at most 1 PiB",
+            "a limit, unless a share such as 5%, is a size with its unit, such as 24GiB, at most 1 PiB",
         ),
         (["--max-peak", "ten"], "Received: 'ten'"),
-        (["--max-peak", "0B"], "a limit is a size"),
+        (["--max-peak", "0B"], "is a size"),
         (["--max-peak", "1GiB", "--baseline", "x"], "--max-regression and --baseline belong together"),
         (["--max-regression", "5%"], "--max-regression and --baseline belong together"),
         (["--max-regression", "5", "--baseline", "x"], "5: name a unit, for example 300MiB or 12GiB"),

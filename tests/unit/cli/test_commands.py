@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from reading_cases import HELD_PATH, make_samples, make_snapshot, write_small_run
 
+import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.cli.commands import parser_for
 from tb_memplugin.schema import UNKNOWN
@@ -45,7 +46,7 @@ def test_json_holds_every_run_and_options_select(logdir: pathlib.Path, capsys: p
 
 
 def test_the_table_shows_the_breakdown_of_the_peak(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = inspect(capsys, logdir, "--run", "frozen").splitlines()
+    lines = inspect(capsys, logdir, "--run", "frozen", "--verbose").splitlines()
     assert lines[0] == "frozen: 60 steps (0 to 59)"
     device = next(line for line in lines if line.startswith("  CPU:0"))
     assert device.split() == ["CPU:0", "0.68", "2.0", "1.3", "34", "%", "41", "2"]
@@ -56,7 +57,7 @@ def test_the_table_shows_the_breakdown_of_the_peak(logdir: pathlib.Path, capsys:
 
 
 def test_held_tensors_and_the_replay_of_a_step_are_shown(logdir, capsys) -> None:
-    lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3).splitlines()
+    lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3, "--verbose").splitlines()
     assert "  replay: 3,079 of 3,080 addresses, 658 of 659 chunks" in lines
     head = next(at for at, line in enumerate(lines) if line.startswith("  tensors"))
     assert lines[head].split() == ["tensors", "held", "by", "made", "at", "count", "KiB"]
@@ -67,7 +68,7 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(logdir, capsys) -> None
     ]
     assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, UNKNOWN, "1", "<0.01"]
     assert lines[head + 3] == f"  retaining path of float32 [32, 10]: {HELD_PATH}"
-    assert "replay:" not in inspect(capsys, logdir, "--run", "frozen", "--step", 41)
+    assert "replay:" not in inspect(capsys, logdir, "--run", "frozen", "--step", 41, "--verbose")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_step_without_a_breakdown_names_the_nearest(logdir, capsys, options, s
 
 
 def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect(capsys, logdir, "--run", "frozen").splitlines()[1:8] == [
+    assert inspect(capsys, logdir, "--run", "frozen", "--verbose").splitlines()[1:8] == [
         "",
         "CPU:0:",
         "  Fits?          Fits: 700 MiB of 2.0 GiB, 1.3 GiB headroom",
@@ -99,6 +100,66 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
     ]
     answers = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"]["answers"]
     assert [answer["name"] for answer in answers["CPU:0"]] == ["fits", "growing", "fragmented", "changed"]
+
+
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+JARGON = ("replay", "chunk", "unsplit", "unreserved", "traced")
+
+
+@pytest.mark.parametrize(
+    ("run", "layer", "said", "command"),
+    [
+        (
+            "out_of_memory",
+            ["encoder/block1_attention", "trainable", "240", "56.0", "%"],
+            "96.0 MiB requested by layer encoder/block2_attention, Einsum, [96,4,256,256] float, "
+            "demo/out_of_memory.py:67. Not enough free memory: 81.4 MiB.",
+            "plan {} --run out_of_memory --budget 100%",
+        ),
+        (
+            "small",
+            ["model/head", "trainable", "4.0", "50.0", "%"],
+            "Free memory is in pieces: 8.0 MiB, at most 6.0 MiB in one.",
+            "inspect {} --run small --verbose",
+        ),
+    ],
+)
+def test_a_run_takes_twenty_lines_without_jargon(run, layer, said, command, capsys) -> None:
+    text = inspect(capsys, FIXTURES / "runs", "--run", run)
+    lines = text.splitlines()
+    assert len(lines) <= 20 and not [word for word in JARGON if word in text]
+    questions = [line.split("?")[0].strip() for line in lines[1:5]]
+    assert questions == ["Fits", "Growing", "Fragmented", "What changed"]
+    head = next(at for at, line in enumerate(lines) if line.startswith("  memory at the failure, step "))
+    assert lines[head + 1].split() == layer
+    # AND the layers, with the others, add up to what is in use at the failure
+    (oom,) = tb_memplugin.load(FIXTURES / "runs")[run].ooms
+    figures = re.findall(r" ([0-9.]+) +[0-9.]+ %$", "\n".join(lines[head:]), re.MULTILINE)
+    assert sum(map(float, figures)) == pytest.approx(oom.in_use_bytes / (1 << 20), abs=0.3)
+    assert said in " ".join(" ".join(lines).split())
+    assert lines[-2] == f"tensorboard --logdir {FIXTURES / 'runs'}"
+    assert lines[-1] == f"tb-memplugin {command}".format(FIXTURES / "runs")
+    # AND the command that is printed runs and answers
+    assert main(shlex.split(lines[-1])[1:]) in (0, 1) and capsys.readouterr().out
+
+
+def test_several_runs_are_a_line_each_and_the_worst_one(capsys) -> None:
+    lines = inspect(capsys, FIXTURES / "runs").splitlines()
+    statuses = [line.split()[:2] for line in lines[1:4]]
+    assert statuses == [["finished", "ok"], ["out_of_memory", "failed"], ["small", "failed"]]
+    assert lines[4] == "" and len(lines) <= 5 + 20
+    assert lines[5:] == inspect(capsys, FIXTURES / "runs", "--run", "out_of_memory").splitlines()
+
+
+def test_a_run_with_many_findings_and_notes_still_takes_twenty_lines(tmp_path, capsys) -> None:
+    writer = RunWriter(tmp_path / "exp")
+    writer.snapshot(make_snapshot(3))
+    for at in range(30):
+        writer.note(f"note {at}: " + "what was not recorded " * 20)
+    writer.close()
+    lines = inspect(capsys, tmp_path).splitlines()
+    assert len(lines) == 20 and lines[-4].endswith(" more with --verbose") and lines[-1].startswith("tb-memplugin ")
+    assert inspect(capsys, tmp_path, "--verbose").count("note: note ") == 30
 
 
 def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,9 +303,9 @@ def test_names_from_a_run_directory_cannot_steer_the_terminal(tmp_path, capsys) 
     writer.samples(make_samples([0], [1], device="d" * 4000))
     writer.note("y" * 1_000 + "\x9b31m")
     writer.close()
-    printed = inspect(capsys, tmp_path)
-    assert not any(ord(character) < 32 and character != "\n" for character in printed)
-    assert "\x9b" not in printed and "\u202e" not in printed and "a�]0;title" in printed
+    for printed in (inspect(capsys, tmp_path), inspect(capsys, tmp_path, "--verbose")):
+        assert not any(ord(character) < 32 and character != "\n" for character in printed)
+        assert "\x9b" not in printed and "\u202e" not in printed and "a�]0;title" in printed
 
 
 def test_python_dash_m_is_the_command(logdir: pathlib.Path) -> None:
@@ -307,7 +368,6 @@ def test_options_after_the_program_are_its_own() -> None:
     assert options.arguments == theirs
 
 
-FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 DERIVED = ("sentences", "sentence", "reason", "answers", "compared", "host_memory", "findings")
 """Keys whose values are made while reading, and are tested with their analysis."""
 

@@ -15,6 +15,7 @@ from reading_cases import HELD_TENSORS, write_small_run
 
 import tb_memplugin
 from tb_memplugin.cli import main
+from tb_memplugin.export import format_run
 from tb_memplugin.export.tables import frame_tables
 from tb_memplugin.fit import Advice
 from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_rows
@@ -53,9 +54,10 @@ def test_fixes_are_simulated_when_they_are_read_and_kept_then(tmp_path, monkeypa
     runs = tb_memplugin.load(tmp_path)
     run = runs["small"]
     failed = run.ooms[-1]
-    # WHEN other figures of the failure are read, and the run answers other questions
+    # WHEN other figures of the failure are read, and the run is printed, shown and answers other questions
     assert failed.in_use_bytes and failed.verdict is not None and "failure" in repr(run)
     tb_memplugin.what_if(run)
+    assert "OOM at step 59" in str(run) and "OOM at step 59" in run._repr_html_()
     assert simulated == []
     # THEN the fixes are simulated once, as they are read, also of the same run loaded again
     assert failed.fixes == (fix,) and failed.not_available[-1] == "a note"
@@ -65,13 +67,13 @@ def test_fixes_are_simulated_when_they_are_read_and_kept_then(tmp_path, monkeypa
         (failed.fixes, failed.not_available, failed.ledger)
     ] * 3
     assert failed == runs["small"].ooms[-1] != copies[2] and simulated == ["CPU:0"]
-    assert "Use batch size 4" in str(run)
+    assert "Use batch size 4" in format_run(run) and simulated == ["CPU:0"]
 
 
 @pytest.mark.parametrize("name", ["finished", "small"])
 def test_print_shows_what_the_command_shows(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(STORED), "--run", name]) == 0
-    assert f"{tb_memplugin.load(STORED)[name]}\n" == capsys.readouterr().out
+    assert f"{tb_memplugin.load(STORED)[name]}\n\ntensorboard --logdir " in capsys.readouterr().out
 
 
 def test_repr_is_one_short_line(tmp_path: pathlib.Path) -> None:

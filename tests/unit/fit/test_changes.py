@@ -734,7 +734,7 @@ def test_inspect_says_the_same_as_json_and_as_text(wide: Run, capsys: pytest.Cap
     demand = peak_demand(wide, "CPU:0")
     assert main(["inspect", str(PLANS), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"]["wide"]["demand"] == {"CPU:0": describe_demand(demand)}
-    assert main(["inspect", str(PLANS)]) == 0
+    assert main(["inspect", str(PLANS), "--verbose"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "CPU:0, demand of the peak:" in printed
     for sentence in demand_sentences(demand):

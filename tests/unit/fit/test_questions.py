@@ -16,7 +16,6 @@ from tb_memplugin.fit import (
     FailedRequest,
     Prediction,
     Reproduced,
-    budget_bytes,
     capacity_bytes,
     checked_conditions,
 )
@@ -111,7 +110,7 @@ def test_a_capacity_has_a_unit_or_is_a_number_of_bytes(typed: int | str, size: i
     assert capacity_bytes(typed) == size
 
 
-@pytest.mark.parametrize("typed", ["", "much", "-8", "0B", "2PiB", "8 GiB of memory", "60%", 0, -8, 8.5, True])
+@pytest.mark.parametrize("typed", ["", "much", "-8", "0B", "2PiB", "8 GiB of memory", 0, -8, 8.5, True])
 def test_other_texts_are_refused(typed: Any) -> None:
     said = f"a capacity is a size with its unit, such as 24GiB, .* Received: {re.escape(repr(typed))}"
     with pytest.raises(RequestError, match=said):
@@ -128,14 +127,14 @@ def test_a_number_alone_names_no_size(number: str) -> None:
     ("typed", "size"), [("60%", 600), ("33.3 %", 333), ("150%", 1500), ("2KiB", 2048), (77, 77), ("0.1%", 1)]
 )
 def test_a_budget_is_a_size_or_a_share_of_the_capacity(typed: int | str, size: int) -> None:
-    assert budget_bytes(typed, 1000) == size
+    assert capacity_bytes(typed, "budget", 1000) == size
 
 
 def test_a_share_of_nothing_is_refused() -> None:
-    with pytest.raises(RequestError, match="60%: the capacity of the device is unknown"):
-        budget_bytes("60%", None)
+    with pytest.raises(RequestError, match="60%: the capacity is unknown"):
+        capacity_bytes("60%")
     with pytest.raises(RequestError, match="a budget is a size"):
-        budget_bytes("0%", 1000)
+        capacity_bytes("0%", "budget", 1000)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_every_route_has_the_ledger_of_the_failure(logdir: pathlib.Path) -> None
 
 
 def test_inspect_prints_the_ledger_of_the_failure(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(logdir), "--step", str(FAILED)]) == 0
+    assert main(["inspect", str(logdir), "--step", str(FAILED), "--verbose"]) == 0
     text = capsys.readouterr().out
     assert f"failed step {FAILED} (train): 393 MiB in use at the failed allocation" in text
     assert main(["inspect", str(logdir), "--step", str(FAILED), "--format", "json"]) == 0
