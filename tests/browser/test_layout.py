@@ -58,7 +58,7 @@ def test_a_long_name_beside_the_tabs_ends_in_an_ellipsis(page: Page, address: st
 def test_the_chart_begins_in_the_upper_third_of_a_small_window(page: Page, address: str, view: str) -> None:
     page.set_viewport_size({"width": 1024, "height": 768})
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "view": view}))
-    box = frame.locator(".chart, .treemap").first.bounding_box()
+    box = frame.locator(".chart, .cells").first.bounding_box()
     assert box and box["y"] <= 768 / 3
 
 

@@ -19,7 +19,7 @@ from tb_memplugin.storage.write import RunWriter
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
 BOXES = """body => Object.fromEntries([...body.querySelectorAll(
-    "nav.runs, .bar, .toolbar, .tile, .body, .picture, .panel, .chart, .plot, .figures, .legend, .treemap,"
+    "nav.runs, .bar, .toolbar, .tile, .body, .picture, .panel, .chart, .plot, .figures, .legend, .cells,"
     + ".layer-scroll, h2"
 )].map((e, i) => {
     const { x, y, width } = e.getBoundingClientRect();

@@ -3,7 +3,7 @@
 import { formatBytes, plural, formatCount, formatExact, tableOf, type Table } from "../lib/bytes";
 import { ROUNDING_MEANING } from "./categories";
 import { NOT_TIED } from "./run";
-import { layerSizes, rankOf } from "./snapshot";
+import { layerSizes } from "./snapshot";
 import { CATEGORIES, PERSISTENT, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
 
 type Training = "frozen" | "trainable" | "no weights";
@@ -69,14 +69,14 @@ export function layerFigures(
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 
-export const SORT_KEYS = ["path", "type", "parameters", "rank", "persistent", "saved", "total", "output_bytes", ...CATEGORIES] as const;
+export const SORT_KEYS = ["path", "type", "parameters", "total", "persistent", "saved", "output_bytes", ...CATEGORIES] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
 export type LayerGroup = ReturnType<typeof groupOf>;
 
 /** Why persistent memory and saved activations are more than the total, empty if they are not: they are of two moments. */
 export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
-  rankOf(of) > of.total
+  of.persistent + of.saved > of.total
     ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
     : "";
 
@@ -105,19 +105,22 @@ export function countText({ layers }: LayerGroup, grouping: Grouping): { text: s
   return { text: grouping === "trainable" ? parts : text, more: `${text}: ${parts}, ${without} without` };
 }
 
-function titleOf(layer: LayerFigures, grouping: Grouping): string {
+/** The parent in the path and the name up to its last part: vgg16/block1_conv2 is in the block vgg16/block1. */
+export function blockOf(path: string): string {
+  const cut = path.lastIndexOf("_");
+  const slash = path.lastIndexOf("/");
+  return cut > slash + 1 ? path.slice(0, cut) : slash > 0 ? path.slice(0, slash) : path;
+}
+
+export function groupTitle(layer: LayerFigures, grouping: Grouping): string {
   if (layer.path === null) return NOT_TIED;
   switch (grouping) {
     case "type":
       return layer.type ?? "unknown type";
     case "trainable":
       return layer.trainable === null ? "unknown" : layer.trainable ? "trainable" : "frozen";
-    default: {
-      // A block is the parent in the path and the name up to its last part: vgg16/block1_conv2 is in vgg16/block1.
-      const cut = layer.path.lastIndexOf("_");
-      const slash = layer.path.lastIndexOf("/");
-      return cut > slash + 1 ? layer.path.slice(0, cut) : slash > 0 ? layer.path.slice(0, slash) : layer.path;
-    }
+    default:
+      return blockOf(layer.path);
   }
 }
 
@@ -128,17 +131,15 @@ function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
 }
 
 function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parameters">) {
-  const size = (of: LayerFigures | LayerGroup): number => {
-    if (key === "rank") return rankOf(of);
-    return key === "total" || key === "persistent" || key === "saved" ? of[key] : of.bytes[key];
-  };
+  const size = (of: LayerFigures | LayerGroup): number =>
+    key === "total" || key === "persistent" || key === "saved" ? of[key] : of.bytes[key];
   return (a: LayerFigures | LayerGroup, b: LayerFigures | LayerGroup): number => size(b) - size(a);
 }
 
 export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping, key: SortKey | null): LayerGroup[] {
   const members = new Map<string | null, LayerFigures[]>();
   for (const layer of layers) {
-    const title = grouping === "none" ? null : titleOf(layer, grouping);
+    const title = grouping === "none" ? null : groupTitle(layer, grouping);
     const own = members.get(title) ?? [];
     own.push(layer);
     members.set(title, own);

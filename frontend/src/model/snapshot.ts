@@ -25,21 +25,19 @@ export function owners(ledger: readonly LedgerRow[]): { layer: string | null; by
 export const SIZE_MEANINGS: Record<keyof LayerSizes, string> = {
   persistent: "weights, optimizer state, other state and held tensors",
   saved: "activations saved for the backward pass, at the end of the forward pass",
-  total: "total of all categories, at the peak",
+  total: "total of all categories, at the moment shown: the peak, or the failed allocation",
 };
 
 /** The sizes that a phase has: only training steps save activations for a backward pass. */
 export const sizesOfPhase = (phase: Phase): readonly (keyof LayerSizes)[] =>
-  phase === "train" ? ["persistent", "saved", "total"] : ["persistent", "total"];
+  phase === "train" ? ["total", "persistent", "saved"] : ["total", "persistent"];
 
-/** Sizes of a layer. Layers are ranked by `persistent + saved`: temporaries that happen to live at the peak do not count. */
+/** Sizes of a layer. Layers are ranked by `total`, their bytes at the moment shown: that is what fills the memory then. */
 export interface LayerSizes {
   persistent: number;
   saved: number;
   total: number;
 }
-
-export const rankOf = ({ persistent, saved }: LayerSizes): number => persistent + saved;
 
 export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, LayerSizes> {
   const byLayer = new Map<string | null, LayerSizes>();
@@ -57,11 +55,11 @@ export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRo
   return byLayer;
 }
 
-/** The layers with the most persistent and saved bytes, largest first; equal ones in alphabetical order. */
+/** The layers with the most bytes, largest first; equal ones in alphabetical order. */
 export function rankedLayers(sizes: ReadonlyMap<string | null, LayerSizes>, limit: number): string[] {
   const layers = [...sizes].filter((entry): entry is [string, LayerSizes] => entry[0] !== null);
   return layers
-    .sort((a, b) => rankOf(b[1]) - rankOf(a[1]) || a[0].localeCompare(b[0]))
+    .sort((a, b) => b[1].total - a[1].total || a[0].localeCompare(b[0]))
     .slice(0, limit)
     .map(([layer]) => layer);
 }

@@ -155,7 +155,7 @@ const CODECS = {
   otherStep: wholeOrNone("other_step"),
   search: text("search"),
   grouping: oneOf("group", GROUPINGS, "none"),
-  sort: oneOrNamedNone("sort", SORT_KEYS, "rank", MODEL_ORDER),
+  sort: oneOrNamedNone("sort", SORT_KEYS, "total", MODEL_ORDER),
   deviceSort: oneOf("devices", DEVICE_SORTS, "device"),
   colouring: oneOf("colour", COLOURINGS, "category"),
   /** Zooms of a memory map: spans of addresses, at most one per region. */

@@ -59,7 +59,7 @@ const TABLE = {
     needs: ["overview", "overviews", "failures"],
     instead: ["oom", "activations"],
   },
-  layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview"] },
+  layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview", "timelines"] },
   frozen: { title: "Frozen vs trainable", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "totals"] },
   step: { title: "Step", selects: ["phase", "attempt", "step", "moment", "search"], needs: ["overview", "snapshots", "timelines"] },
   fragmentation: {

@@ -12,7 +12,6 @@ import {
   formula,
   type LayerFigures,
 } from "../../src/model/layers";
-import { rankOf } from "../../src/model/snapshot";
 import type { Layer, LayersAnswer, LedgerRow } from "../../src/schema";
 
 const layer = (
@@ -106,14 +105,14 @@ describe("outputFacts", () => {
   });
 });
 
-describe("persistent plus saved", () => {
+describe("the bytes at the moment shown", () => {
   const saved = [
     { layer: "head", bytes: 700 },
     { layer: null, bytes: 9999 },
   ];
   const figures = layerFigures(table, [...ledger, row("head", "optimizer_state", 80)], saved);
 
-  it("ranks layers, whatever lives at the peak", () => {
+  it("rank layers, whatever is persistent or saved", () => {
     expect(figures.map(({ path, persistent, saved: kept }) => [path, persistent, kept])).toEqual([
       ["net/block1_conv1", 512, 0],
       ["net/block1_conv2", 1024, 0],
@@ -121,20 +120,20 @@ describe("persistent plus saved", () => {
       ["gone", 0, 0],
       [null, 0, 9999],
     ]);
-    const sorted = groupLayers(figures, "none", "rank")[0]?.layers.map(({ path }) => path);
-    expect(sorted).toEqual([null, "net/block1_conv2", "head", "net/block1_conv1", "gone"]);
+    const sorted = groupLayers(figures, "none", "total")[0]?.layers.map(({ path }) => path);
+    expect(sorted).toEqual(["net/block1_conv2", "net/block1_conv1", "gone", null, "head"]);
   });
 
   it("says why it is above the total at the peak, of layers and of groups", () => {
     const [block, , head] = figures as [LayerFigures, LayerFigures, LayerFigures];
-    expect([rankOf(head), head.total]).toEqual([780, 80]);
+    expect([head.persistent + head.saved, head.total]).toEqual([780, 80]);
     expect(aboveTotal(head)).toBe("More than the 80 B at the peak: by then, activations saved by the forward pass were freed.");
     expect(aboveTotal(groupOf("heads", [head]))).toBe(aboveTotal(head));
     expect(aboveTotal(block)).toBe("");
   });
 
   it("is weights and optimizer state without a ledger", () => {
-    expect(layerFigures(table, null).map(rankOf)).toEqual([400, 2400, 120, 12]);
+    expect(layerFigures(table, null).map(({ total }) => total)).toEqual([400, 2400, 120, 12]);
   });
 });
 

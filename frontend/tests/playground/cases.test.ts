@@ -5,17 +5,7 @@ import { describe, expect, it } from "vitest";
 import { oomsOf } from "../../playground/allocator";
 import { CASES } from "../../playground/cases";
 import { answer } from "../../playground/server";
-import {
-  GROUPS,
-  infoOf,
-  layersOf,
-  ledgerAt,
-  ledgerTotalsOf,
-  overviewOf,
-  snapshotAt,
-  snapshotsOf,
-  type Plan,
-} from "../../playground/training";
+import { GROUPS, infoOf, ledgerAt, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../../playground/training";
 import {
   parseActivations,
   parseLedgerTotals,
@@ -30,7 +20,6 @@ import { WrongAnswer, decodeColumns } from "../../src/lib/check";
 import { frozenFindings } from "../../src/model/answer";
 import { groupDeltas } from "../../src/model/compare";
 import { costSentences, splitBySide } from "../../src/model/frozen";
-import { groupLayers, layerFigures } from "../../src/model/layers";
 import {
   effectSentence,
   effectTitle,
@@ -42,12 +31,11 @@ import {
   rowSentence,
   type Overview,
 } from "../../src/model/overview";
-import { topLayers, totalAt, rankOf, owners, type Activations } from "../../src/model/snapshot";
+import { topLayers, totalAt, owners, type Activations } from "../../src/model/snapshot";
 import { DEFAULTS } from "../../src/state/address";
 import { compareSpec, rowFor } from "../../src/views/compare/compare-view";
 import { frozenPicture } from "../../src/views/frozen/frozen-view";
 import { layerEdges, layerSpec, layerSteps, totalOf } from "../../src/views/layer/layer-view";
-import { areaFill, areaText, blocksOf, type Area } from "../../src/views/layers/treemap";
 import { oomBars } from "../../src/views/oom/oom-view";
 import { overviewPicture } from "../../src/views/overview/overview-view";
 import { isMuted } from "../../src/views/shared/context";
@@ -230,26 +218,6 @@ describe("recorded activations", () => {
 });
 
 describe("what is saved as a drawing", () => {
-  it("holds every layer once, the largest by name", () => {
-    const [plan] = CASES["two-runs"]?.plans as [Plan];
-    const layers = layerFigures(layersOf(plan, 3), ledgerAt(plan, 3));
-    const total = layers.reduce((sum, layer) => sum + rankOf(layer), 0);
-    const areasIn = (of: typeof layers): Area[] => blocksOf(groupLayers(of, "none", null), total).flatMap((block) => block.areas);
-    const areas = areasIn(layers);
-    expect(areas.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(total);
-    const frozen = areas.find(({ layer }) => layer?.trainable === false);
-    expect(frozen && areaFill(frozen, "light", "#eee").pattern).toBe("diagonal");
-    const many = Array.from({ length: 100 }, (_, index) => ({
-      ...(layers[0] as (typeof layers)[0]),
-      path: `layer_${index}`,
-      persistent: 10,
-      saved: 0,
-    }));
-    expect(areasIn(many).at(-1)).toMatchObject({ layer: null, name: "40 more layers", bytes: 400, count: 40 });
-    expect(areaText({ ...(areas[0] as Area), name: "a_layer_with_a_long_name" }, 80, 60)[0]).toBe("a_layer_w…");
-    expect(areaText(areas[0] as Area, 40, 60)).toEqual([]);
-  });
-
   it("holds the pool, the request and the categories of a failure", () => {
     const [plan] = CASES["oom-without-map"]?.plans as [Plan];
     const [oom] = parseOoms(JSON.parse(JSON.stringify({ run: "r", ooms: oomsOf(plan) })));

@@ -176,7 +176,7 @@ const LAYERS: Case[] = [
     { acts: [press(".layer-scroll", "ArrowDown", "ArrowDown", "ArrowUp")] },
   ],
   ["layers: header clicked", "samples", "view=layers&run=frozen", { acts: [click("thead button")] }],
-  ["layers: a layer of the treemap clicked", "samples", "view=layers&run=frozen", { acts: [click(".treemap .area")] }],
+  ["layers: a block of the icicle clicked", "samples", "view=layers&run=frozen", { acts: [click(".cell:nth-child(3)")] }],
   ["layers: run with every request", "samples", "view=layers&run=requests"],
   ["layers: task that was unfrozen", "tasks", "view=layers&run=unfrozen"],
   ["layers: task before it was unfrozen", "tasks", "view=layers&run=unfrozen&step=10", { since: "view=layers&run=unfrozen" }],

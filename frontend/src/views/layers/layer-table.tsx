@@ -5,7 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { formatBytes, formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
 import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layers";
-import { NOT_TIED, shortName } from "../../model/run";
+import { NOT_TIED, namesOf } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
@@ -43,18 +43,14 @@ type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: Layer
 
 const isText = (key: SortKey): boolean => key === "path" || key === "type";
 
-/** Whether a column decides the order: both parts of the ranking do. */
-const isSorted = (key: SortKey, sort: SortKey | null): boolean =>
-  sort === key || (sort === "rank" && (key === "persistent" || key === "saved"));
-
-/** What a click on a header sorts by: a second one goes back, from text to the model's order, from a size to the ranking. */
-const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null => (sort !== key ? key : isText(key) ? null : "rank");
+/** What a click on a header sorts by: a second one goes back, from text to the model's order, from a size to the total. */
+const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null => (sort !== key ? key : isText(key) ? null : "total");
 
 function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
   const scheme = schemeOf(useStore());
   const { key, label, hint } = column;
   const category = CATEGORIES.find((name) => name === key);
-  const sorted = isSorted(key, sort);
+  const sorted = sort === key;
   const [first, ...rest] = label.split(" ");
   return (
     <th scope="col" class={isText(key) ? key : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
@@ -196,9 +192,10 @@ function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" 
   );
 }
 
-function LayerRow({ isPlanned, ...props }: RowProps<LayerFigures> & Pick<LayerTableProps, "isPlanned">) {
+function LayerRow({ isPlanned, name, ...props }: RowProps<LayerFigures> & Pick<LayerTableProps, "isPlanned"> & { name: string }) {
   const store = useStore();
   const { path, type, training, recomputed } = props.of;
+  const end = name.lastIndexOf("/") + 1;
   const selected = path !== null && path === store.choices.value.layer;
   return (
     <tr class={selected ? "selected" : ""} data-layer={path ?? ""}>
@@ -207,7 +204,8 @@ function LayerRow({ isPlanned, ...props }: RowProps<LayerFigures> & Pick<LayerTa
           NOT_TIED
         ) : (
           <button type="button" class="layer-name" aria-pressed={selected} onClick={() => store.choose({ layer: selected ? null : path })}>
-            {shortName(path)}
+            <span class="small">{name.slice(0, end)}</span>
+            <span>{name.slice(end)}</span>
           </button>
         )}
         {training === "frozen" && <span class="tag"> frozen</span>}
@@ -253,6 +251,7 @@ export function LayerTable({ groups, all, totals, unit, total, sort, onSort, exp
       ]),
     [groups],
   );
+  const names = useMemo(() => namesOf(all.layers.flatMap(({ path }) => path ?? [])), [all]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
   useEffect(() => {
     if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
@@ -279,7 +278,13 @@ export function LayerTable({ groups, all, totals, unit, total, sort, onSort, exp
               line.kind === "group" ? (
                 <GroupRow key={`group ${line.group.title ?? ""}`} kind="subtotal" of={line.group} {...shared} />
               ) : (
-                <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} isPlanned={isPlanned} {...shared} />
+                <LayerRow
+                  key={line.layer.path ?? `none ${index + first}`}
+                  of={line.layer}
+                  name={names.get(line.layer.path ?? "") ?? ""}
+                  isPlanned={isPlanned}
+                  {...shared}
+                />
               ),
             )}
           <Filler rows={lines.length - last} height={ROW_HEIGHT} />

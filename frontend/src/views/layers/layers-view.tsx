@@ -1,13 +1,14 @@
-/** Bytes of all layers at one step: a treemap and a table. */
+/** Bytes of all layers at one step: an icicle and a table. */
 
 import { useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, plural, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { formula, aboveTotal, layerFile, GROUPINGS, groupLayers, groupOf, type LayerFigures, type LayerGroup } from "../../model/layers";
+import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
 import { instantOf, measuredAt, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
-import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
+import { SIZE_MEANINGS } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
 import { matcher } from "../../state/runs";
 import { schemeOf, useStore, useFetched } from "../shared/context";
@@ -17,7 +18,7 @@ import { UnitButton } from "../shared/figures";
 import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { LayerTable, type Explain } from "./layer-table";
-import { Treemap, TreemapDrawing } from "./treemap";
+import { Icicle, IcicleDrawing } from "./icicle";
 import { type Category, type LayersAnswer, type SnapshotRef } from "../../schema";
 
 /** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
@@ -76,6 +77,20 @@ function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotR
   );
 }
 
+const NO_TENSORS: Tensors = new Map();
+
+/** The tensors of a traced step, from its timeline or from the memory map of its failure, once they are there. */
+function useTensors(overview: Overview, of: SnapshotRef | null): Tensors {
+  const store = useStore();
+  const oom = overview.failures.findLast(({ step }) => of?.at_failure && step === of.step)?.oom;
+  const run = store.primary.value;
+  const map = useFetched(store.fetched.maps, run && oom !== undefined ? [run, { oom }] : null).value;
+  const listed = store.shownTimeline.value;
+  const isListed = of !== null && !of.at_failure && listed?.step === of.step && listed.phase === of.phase;
+  const timeline = useFetched(store.fetched.timelines, isListed ? store.stepOf(of) : null).value;
+  return useMemo(() => (map ? tensorsOfMap(map) : timeline ? tensorsAtPeak(timeline) : NO_TENSORS), [map, timeline]);
+}
+
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -93,12 +108,11 @@ export function LayersView({ overview }: { overview: Overview }) {
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
+  const tensors = useTensors(selected.overview, ref);
+  const tree = useMemo(() => layerTree(shown, tensors, grouping), [shown, tensors, grouping]);
   const totals = useMemo(() => groupOf(shown.length === layers.length ? "total" : "total found", shown), [shown, layers]);
   const title = `Memory of ${overview.run} at step ${step} by layer`;
-  useExport({
-    table: () => layerFile(shown),
-    drawing: () => <TreemapDrawing groups={groups} total={rankOf(all)} title={title} scheme={scheme} />,
-  });
+  useExport({ table: () => layerFile(shown), drawing: () => <IcicleDrawing tree={tree} title={title} scheme={scheme} /> });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} />;
   if (layers.length === 0)
@@ -114,7 +128,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   return (
     <div class="layers-view">
       {fault}
-      <Treemap groups={groups} total={rankOf(all)} />
+      <Icicle tree={tree} moment={ref ? instantOf(ref) : "as far as known"} />
       <LayersBar said={match.fault ?? found} unit={unit} of={ref} />
       <LayerTable
         groups={groups}

@@ -49,13 +49,13 @@ const headers = (host: HTMLElement): string[] =>
   [...host.querySelectorAll("thead th")].map((cell) => cell.textContent?.trim().replace(/\s+/g, " ") ?? "");
 
 it("has a column for each category of the run, and one for those too small to read", () => {
-  const host = drawn([NOT_OF_A_LAYER], "rank");
+  const host = drawn([NOT_OF_A_LAYER], "total");
   expect(headers(host)).toEqual([
     "layer",
     "type",
-    "persistent ▼",
-    "saved ▼",
-    "total",
+    "total ▼",
+    "persistent",
+    "saved",
     "share",
     "held tensors",
     "others",
@@ -65,19 +65,19 @@ it("has a column for each category of the run, and one for those too small to re
   ]);
   const cells = [...host.querySelectorAll("tbody td[data-figure]")].map((cell) => [cell.getAttribute("data-figure"), cell.textContent]);
   expect(cells).toEqual([
+    ["total", "242"],
     ["persistent", "238"],
     ["saved", "3.0"],
-    ["total", "242"],
     ["held_tensors", "238"],
     ["others", "<0.01"],
   ]);
   render(null, host);
 });
 
-it("a second click on a size goes back to the ranking, on a text to the model's order", () => {
+it("a second click on a size goes back to the total, on a text to the model's order", () => {
   for (const [sort, label, next] of [
-    ["total", "total", "rank"],
-    ["rank", "saved", "saved"],
+    ["saved", "saved", "total"],
+    ["total", "saved", "saved"],
     ["path", "layer", null],
   ] as const) {
     const chosen: (SortKey | null)[] = [];
@@ -104,7 +104,7 @@ it.each([
 it("tags layers that the step recomputes, and those that a plan would", () => {
   const paths = ["net/a", "net/a/inner", "net/ab"];
   const tags = (layers: readonly LayerFigures[]): string[] => {
-    const host = drawn(layers, "rank", undefined, plannedLayers({ ...plan, segments: [["a"]] }));
+    const host = drawn(layers, "total", undefined, plannedLayers({ ...plan, segments: [["a"]] }));
     const texts = [...host.querySelectorAll("tbody th")].map((cell) => cell.querySelector(".tag")?.textContent?.trim() ?? "");
     render(null, host);
     return texts;
@@ -112,4 +112,15 @@ it("tags layers that the step recomputes, and those that a plan would", () => {
   const layers = paths.map((path) => ({ ...LAYER, path }));
   expect(tags([...layers, NOT_OF_A_LAYER])).toEqual(["recomputed by plan", "recomputed by plan", "", ""]);
   expect(tags([{ ...layers[0], path: "net/other", recomputed: "anew" } as LayerFigures])).toEqual(["recomputed"]);
+});
+
+it("names a layer by the shortest end of its path that no other has, the parent apart", () => {
+  const host = drawn([...["net/head", "net/aux/head", "net/stem"].map((path) => ({ ...LAYER, path })), NOT_OF_A_LAYER], "path");
+  const names = [...host.querySelectorAll("tbody .layer-name")].map((name) => [...name.children].map(({ textContent }) => textContent));
+  expect(names).toEqual([
+    ["net/", "head"],
+    ["aux/", "head"],
+    ["", "stem"],
+  ]);
+  render(null, host);
 });

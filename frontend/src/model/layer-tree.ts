@@ -1,0 +1,207 @@
+/** The tree of a model's layers, down to their tensors, with the bytes at one moment; and its icicle. */
+
+import { formatCount } from "../lib/bytes";
+import { categoryLabel } from "./categories";
+import { blockOf, groupTitle, type Grouping, type LayerFigures } from "./layers";
+import { chunkFacts, ownerOf, stateOf, type MemoryMap } from "./memory-map";
+import { at } from "./overview";
+import { NOT_TIED, shortName } from "./run";
+import { isLive, ownerOfRow, rowFacts, shapeOfRow, shapeText, whatText, type Timeline } from "./timeline";
+import { CATEGORIES, type Category } from "../schema";
+
+/** What holds bytes of a layer at the moment; a name of null: its shape is unknown. */
+interface Tensor {
+  category: Category;
+  bytes: number;
+  name: string | null;
+  facts: () => string[];
+}
+
+/** The known tensors by layer. */
+export type Tensors = ReadonlyMap<string | null, readonly Tensor[]>;
+
+export interface TreeNode {
+  /** Unique in the tree, and the same of every step. */
+  key: string;
+  name: string;
+  /** The layer that it is or, of a tensor, belongs to. */
+  layer: LayerFigures | null;
+  bytes: number;
+  /** Largest first, as the children. */
+  parts: readonly { category: Category; bytes: number }[];
+  children: readonly TreeNode[];
+  facts: () => string[];
+}
+
+const NO_FACTS = (): string[] => [];
+
+const sumOf = (all: readonly { bytes: number }[]): number => all.reduce((sum, { bytes }) => sum + bytes, 0);
+
+function nodeOf(key: string, name: string, layer: LayerFigures | null, below: readonly TreeNode[]): TreeNode {
+  const children = below.filter(({ bytes }) => bytes > 0).sort((a, b) => b.bytes - a.bytes);
+  const sums = new Map<Category, number>();
+  for (const { category, bytes } of children.flatMap(({ parts }) => parts)) sums.set(category, (sums.get(category) ?? 0) + bytes);
+  const parts = [...sums].map(([category, bytes]) => ({ category, bytes })).sort((a, b) => b.bytes - a.bytes);
+  return { key, name, layer, bytes: sumOf(children), parts, children, facts: NO_FACTS };
+}
+
+/** A layer's own bytes: its tensors where they are known, the rest by category. They sum to its total. */
+function leavesOf(layer: LayerFigures, key: string, tensors: Tensors): TreeNode[] {
+  const own = tensors.get(layer.path) ?? [];
+  return CATEGORIES.flatMap((category) => {
+    const leaf = (id: number | string, name: string, bytes: number, facts = NO_FACTS): TreeNode => ({
+      ...{ key: `${key}/${category}:${id}`, name, layer, bytes, facts },
+      ...{ parts: [{ category, bytes }], children: [] },
+    });
+    const known = own.filter((tensor) => tensor.category === category);
+    const left = layer.bytes[category] - sumOf(known);
+    // Of another moment than the layer's bytes.
+    if (known.length === 0 || left < 0) return [leaf("", categoryLabel(category), layer.bytes[category])];
+    const leaves = known.map(({ name, bytes, facts }, index) => leaf(index, name ?? categoryLabel(category), bytes, facts));
+    return [...leaves, leaf("rest", `other ${categoryLabel(category)}`, left)];
+  });
+}
+
+/** A part of the paths: a layer, or what several layers' paths begin with. */
+interface Branch {
+  path: string;
+  layer: LayerFigures | null;
+  below: Map<string, Branch>;
+}
+
+function branchesOf(layers: readonly LayerFigures[]): Branch {
+  const root: Branch = { path: "", layer: null, below: new Map() };
+  for (const layer of layers) {
+    let branch = root;
+    for (const part of (layer.path ?? "").split("/")) {
+      const next = branch.below.get(part) ?? { path: branch === root ? part : `${branch.path}/${part}`, layer: null, below: new Map() };
+      branch.below.set(part, next);
+      branch = next;
+    }
+    branch.layer = layer;
+  }
+  return root;
+}
+
+function childrenOf({ path, layer, below }: Branch, group: string, tensors: Tensors): TreeNode[] {
+  const blocks = new Map<string, TreeNode[]>();
+  for (const branch of below.values()) {
+    const key = `${group}${branch.path || NOT_TIED}`;
+    const node = nodeOf(key, shortName(branch.path) || NOT_TIED, branch.layer, childrenOf(branch, group, tensors));
+    // What has no block in its own name stands alone.
+    const block = blockOf(branch.path) === path ? branch.path : blockOf(branch.path);
+    blocks.set(block, [...(blocks.get(block) ?? []), node]);
+  }
+  const leaves = layer === null ? [] : leavesOf(layer, `${group}${path}`, tensors);
+  return [
+    ...leaves,
+    // A block of one layer, or of all of them, would only repeat it.
+    ...[...blocks].flatMap(([block, nodes]) =>
+      nodes.length === 1 || blocks.size === 1 ? nodes : [nodeOf(`${group}${block}_`, shortName(block), null, nodes)],
+    ),
+  ];
+}
+
+/** Everything in use at the moment; layers by their paths, below their type or side where they are grouped so. */
+export function layerTree(layers: readonly LayerFigures[], tensors: Tensors, grouping: Grouping): TreeNode {
+  const groups = new Map<string, LayerFigures[]>();
+  for (const layer of layers) {
+    const title = grouping === "none" || grouping === "block" ? "" : groupTitle(layer, grouping);
+    groups.set(title, [...(groups.get(title) ?? []), layer]);
+  }
+  const below = [...groups].flatMap(([title, own]) => {
+    const children = childrenOf(branchesOf(own), title && `${title}:`, tensors);
+    return title === "" ? children : [nodeOf(`${title}:`, title, null, children)];
+  });
+  return nodeOf("", "in use", null, below);
+}
+
+/** From the root to the node of a key; the root alone if there is none. */
+export function wayTo(root: TreeNode, key: string): TreeNode[] {
+  const search = (node: TreeNode): TreeNode[] | null => {
+    if (node.key === key) return [node];
+    for (const child of node.children) {
+      const way = search(child);
+      if (way) return [node, ...way];
+    }
+    return null;
+  };
+  return search(root) ?? [root];
+}
+
+export interface Cell {
+  node: TreeNode;
+  level: number;
+  x: number;
+  width: number;
+}
+
+/** Narrower cells than this are one: neither seen nor hit. */
+const LEAST_WIDTH = 5;
+
+/** Cells level by level, each as wide as its share of the root's bytes, largest first; small ones of a parent are "12 more". */
+export function icicle(root: TreeNode, width: number, levels: number): Cell[] {
+  const cells: Cell[] = [{ node: root, level: 0, x: 0, width }];
+  // Grows while it is read.
+  for (const { node, level, x, width: room } of cells) {
+    if (level + 1 >= levels || node.bytes <= 0) continue;
+    const small = node.children.findIndex(({ bytes }) => (bytes / node.bytes) * room < LEAST_WIDTH);
+    const rest = small < 0 ? [] : node.children.slice(small);
+    const shown = node.children.slice(0, node.children.length - rest.length);
+    const more = { ...nodeOf(`${node.key}/more`, `${formatCount(rest.length)} more`, node.layer, rest), children: [] };
+    let from = x;
+    for (const child of [...shown, ...(rest.length > 1 ? [more] : rest)]) {
+      const wide = (child.bytes / node.bytes) * room;
+      if (wide >= 1) cells.push({ node: child, level: level + 1, x: from, width: wide });
+      from += wide;
+    }
+  }
+  return cells;
+}
+
+/** The cell that an arrow key leads to, from parent to child and to the neighbour of the same level; null if there is none. */
+export function neighbour(cells: readonly Cell[], from: number, key: string): number | null {
+  const cell = cells[from];
+  const move = { ArrowUp: -1, ArrowDown: 1, ArrowLeft: 0, ArrowRight: 0 }[key];
+  if (!cell || move === undefined) return null;
+  const to =
+    move === 0
+      ? from + (key === "ArrowLeft" ? -1 : 1)
+      : cells.findIndex(({ level, x, width }) => level === cell.level + move && (move > 0 ? x >= cell.x - 0.01 : x + width > cell.x));
+  const found = cells[to];
+  const inside = found && (move <= 0 || found.x < cell.x + cell.width);
+  return inside && found.level === cell.level + move ? to : null;
+}
+
+function byLayer(all: readonly { layer: string | null; tensor: Tensor }[]): Tensors {
+  const found = new Map<string | null, Tensor[]>();
+  for (const { layer, tensor } of all) {
+    const own = found.get(layer);
+    if (own) own.push(tensor);
+    else found.set(layer, [tensor]);
+  }
+  return found;
+}
+
+/** The tensors that are live at the peak of a traced step; their rounding is not among them. */
+export function tensorsAtPeak(timeline: Timeline): Tensors {
+  const live = [...timeline.start.keys()].filter((row) => isLive(timeline, row, timeline.peak));
+  const all = live.map((row) => {
+    const { layer, category } = ownerOfRow(timeline, row);
+    const shape = shapeOfRow(timeline, row);
+    const name = shape ? shapeText(shape) : shortName(whatText(timeline, row));
+    return { layer, tensor: { category, name, bytes: at(timeline.bytes, row) ?? 0, facts: () => rowFacts(timeline, row) } };
+  });
+  return byLayer(all.filter(({ tensor }) => tensor.category !== "rounding"));
+}
+
+/** The chunks of a memory map whose owner is known, by what was requested. */
+export function tensorsOfMap(map: MemoryMap): Tensors {
+  const all = [...map.bytes.keys()].flatMap((chunk) => {
+    const owner = stateOf(map, chunk) === "in_use" ? ownerOf(map, chunk) : null;
+    const bytes = at(map.requested_bytes, chunk) ?? at(map.bytes, chunk) ?? 0;
+    const facts = (): string[] => chunkFacts(map, chunk).facts;
+    return owner === null ? [] : [{ layer: owner.layer, tensor: { category: owner.category, name: null, bytes, facts } }];
+  });
+  return byLayer(all);
+}

@@ -1,0 +1,174 @@
+/** The icicle of the layers, as buttons that zoom in, and saved as a drawing. */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { LETTER, shortened } from "../../charts/layout";
+import { formatBytes, formatShare } from "../../lib/bytes";
+import { categoryLabel } from "../../model/categories";
+import { icicle, neighbour, wayTo, type Cell, type TreeNode } from "../../model/layer-tree";
+import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
+import { schemeOf, useSize, useStore } from "../shared/context";
+import { Patterns, SvgDrawing, svgFill } from "../shared/export";
+import { tipOf } from "../shared/tips";
+
+const LEAST_ROW = 24;
+const MOST_ROW = 44;
+
+/** Frozen layers have the diagonal pattern in every view. */
+const fillsOf = ({ parts, layer }: TreeNode, scheme: Scheme): Fill[] =>
+  parts.map(({ category }) => fillOf(category, layer?.trainable === false ? false : null, scheme));
+
+function CellButton({ cell, height, total, tabStop, open }: CellProps) {
+  const store = useStore();
+  const { layer, category } = store.choices.value;
+  const { node, level, x, width } = cell;
+  const { key, name, bytes, parts, children } = node;
+  const fills = fillsOf(node, schemeOf(store));
+  const isTensor = children.length === 0;
+  const selected = layer !== null && node.layer?.path === layer && !isTensor;
+  const share = formatShare(bytes / total);
+  const made = isTensor ? node.facts() : [parts.map((part) => `${categoryLabel(part.category)} ${formatBytes(part.bytes)}`).join(", ")];
+  const tip = tipOf(bytes, isTensor ? name : (node.layer?.path ?? name), `${share} of what is in use`, ...made);
+  const muted = category !== null && !parts.some((part) => part.category === category);
+  return (
+    <button
+      type="button"
+      role="treeitem"
+      class={`cell${isTensor ? " tensor" : ""}${muted ? " muted" : ""}`}
+      aria-level={level + 1}
+      aria-selected={selected}
+      {...(!isTensor && { "aria-expanded": true })}
+      aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
+      tabIndex={tabStop ? 0 : -1}
+      style={{ left: `${x}px`, top: `${level * height}px`, width: `${width}px`, height: `${height}px`, "--fill": fills[0]?.colour }}
+      data-node={key}
+      {...(key === "" && { "data-figure": "in_use_bytes" })}
+      data-layer={node.layer?.path ?? ""}
+      data-bytes={bytes}
+      data-tip={tip}
+      onClick={() => open(node)}
+    >
+      {width > 28 && <span class="cell-name">{name}</span>}
+      {width > 110 && <span class="small">{formatBytes(bytes)}</span>}
+      <span class="area-parts" aria-hidden="true">
+        {parts.map((part, index) => (
+          <i
+            key={part.category}
+            class={`fill ${fills[index]?.pattern ?? ""}`}
+            style={{ "--fill": fills[index]?.colour, width: `${(part.bytes / bytes) * 100}%` }}
+          />
+        ))}
+      </span>
+    </button>
+  );
+}
+
+interface CellProps {
+  cell: Cell;
+  height: number;
+  total: number;
+  tabStop: boolean;
+  open: (node: TreeNode) => void;
+}
+
+const rowsOf = (cells: readonly Cell[], height: number): number => Math.min(height / ((cells.at(-1)?.level ?? 0) + 1), MOST_ROW);
+
+/** The zoomed node with those above it, cells below it, and the handlers that zoom; the zoomed cell gets the focus. */
+function useZoom(tree: TreeNode) {
+  const { host, width, height } = useSize();
+  const [zoom, setZoom] = useState("");
+  const moved = useRef(false);
+  const way = useMemo(() => wayTo(tree, zoom), [tree, zoom]);
+  const root = way.at(-1) ?? tree;
+  const cells = useMemo(() => icicle(root, width, Math.floor(height / LEAST_ROW)), [root, width, height]);
+  const focus = (index: number): void => host.current?.querySelectorAll<HTMLElement>(".cell")[index]?.focus();
+  useEffect(() => {
+    // What had the focus is another cell now, or gone.
+    if (moved.current) focus(0);
+    moved.current = false;
+  }, [root.key]);
+  const zoomTo = (key: string): void => {
+    moved.current = true;
+    setZoom(key);
+  };
+  const out = (): void => zoomTo(way.at(-2)?.key ?? "");
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const now = cells.findIndex(({ node }) => node.key === (event.target as HTMLElement).dataset.node);
+    const next = neighbour(cells, now, event.key);
+    if (event.key === "Escape" && way.length > 1) out();
+    else if (next !== null) focus(next);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return { host, way, root, cells, row: rowsOf(cells, height), zoomTo, out, onKeyDown };
+}
+
+/** `moment` is when the tree's bytes are in use. */
+export function Icicle({ tree, moment }: { tree: TreeNode; moment: string }) {
+  const store = useStore();
+  const { host, way, root, cells, row, zoomTo, out, onKeyDown } = useZoom(tree);
+  const [stop, setStop] = useState("");
+  const open = (node: TreeNode): void => {
+    if (node.layer?.path) store.choose({ layer: node.layer.path });
+    if (node === root) out();
+    else if (node.children.length > 0) zoomTo(node.key);
+  };
+  const tabStop = cells.some(({ node }) => node.key === stop) ? stop : root.key;
+  return (
+    <div class="icicle">
+      <nav class="small" aria-label="Zoom of the icicle">
+        {way.map(({ key, name }, index) => (
+          <button key={key} type="button" class="link" disabled={index === way.length - 1} onClick={() => zoomTo(key)}>
+            {index === 0 ? `${name} ${moment}` : name}
+          </button>
+        ))}
+      </nav>
+      <div
+        class="cells"
+        ref={host}
+        role="tree"
+        aria-label="Layers and tensors by bytes"
+        data-testid="icicle"
+        onKeyDown={onKeyDown}
+        onFocusCapture={(event) => setStop((event.target as HTMLElement).dataset.node ?? "")}
+      >
+        {cells.map((cell) => (
+          <CellButton key={cell.node.key} cell={cell} height={row} total={tree.bytes} tabStop={cell.node.key === tabStop} open={open} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+const [WIDTH, HEIGHT, ROW] = [1200, 400, 40];
+
+export function IcicleDrawing({ tree, title, scheme }: { tree: TreeNode; title: string; scheme: Scheme }) {
+  const ink = INKS[scheme];
+  const cells = icicle(tree, WIDTH, HEIGHT / ROW);
+  return (
+    <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
+      <Patterns fills={cells.flatMap(({ node }) => fillsOf(node, scheme))} ground={ink.background} />
+      {cells.map(({ node, level, x, width }) => {
+        const fills = fillsOf(node, scheme);
+        let from = x;
+        return (
+          <g key={node.key}>
+            <title>{`${node.layer?.path ?? node.name}: ${formatBytes(node.bytes)}`}</title>
+            <rect x={x} y={level * ROW} width={width} height={ROW - 10} fill={ink.panel} stroke={ink.background} />
+            {node.parts.map(({ category, bytes }, index) => {
+              const [left, wide] = [from, (bytes / node.bytes) * width];
+              from += wide;
+              return (
+                <rect key={category} x={left} y={level * ROW + ROW - 10} width={wide} height={8} fill={svgFill(fills[index] as Fill)} />
+              );
+            })}
+            <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
+              {shortened(`${node.name} ${formatBytes(node.bytes)}`, Math.floor((width - 8) / LETTER))}
+            </text>
+          </g>
+        );
+      })}
+    </SvgDrawing>
+  );
+}
