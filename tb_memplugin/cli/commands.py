@@ -20,6 +20,7 @@ INTERRUPTED = 130  # exit code after Ctrl+C, as of a shell
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run.add_arguments", "run a program and record what it trains"),
     "inspect": ("runs.add_inspect", "print recorded runs"),
+    "compare": ("runs.add_compare", "compare two runs"),
     "what-if": ("runs.add_what_if", "predict what a run would need under other conditions"),
     "plan": ("runs.add_plan", "find what makes a run fit into a budget"),
     "check": ("check.add_arguments", "compare peaks with a budget, for CI"),

@@ -1,22 +1,27 @@
-"""Commands on recorded runs: ``tb-memplugin inspect``, ``what-if``, ``plan`` and ``export``."""
+"""Commands on recorded runs: ``tb-memplugin inspect``, ``compare``, ``what-if``, ``plan`` and ``export``."""
 
 import argparse
+import dataclasses
 import json
+import os
 import pathlib
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.analysis import device_facts
-from tb_memplugin.cli.parser import EXIT_CODES, CommandParser
+from tb_memplugin.cli.parser import EXIT_CODES, LOGDIR, CommandParser
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export import (
     FORMAT,
+    Runs,
     Selection,
+    compare_runs,
     describe_run,
     existing_runs,
     export_parquet,
     failure_of,
+    format_comparison,
     format_run,
     plan_of_run,
     predictor_of,
@@ -101,6 +106,47 @@ def _step(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         raise argparse.ArgumentTypeError(f"step must be an integer >= 0. Received: {text!r}")
     return int(text)
+
+
+def add_compare(parser: CommandParser) -> None:
+    parser.describe(
+        "Compares two runs, the earlier one with the later one: memory at the failure or the highest recorded peak, "
+        "by category and by layer.",
+        examples=(
+            "tb-memplugin compare plain recomputed",
+            "tb-memplugin compare runs/plain other/recomputed --format json",
+        ),
+    )
+    parser.add_argument("runs", metavar="RUN", nargs=2, help="name of a run, or its directory")
+    parser.add_argument(
+        "--logdir", metavar="DIR", default=LOGDIR, help="where names are looked up (default: %(default)s)"
+    )
+    parser.add_argument("--device", metavar="D", help="the device (default: one that failed, or has the highest load)")
+    parser.add_format("text (default), or one JSON object")
+    parser.set_defaults(command=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    found = [_run_at(name, options.logdir) for name in options.runs]
+    compared = compare_runs(found, options.device)
+    if options.format == "json":
+        print(json.dumps({"format": FORMAT, **compared}, allow_nan=False))
+    else:
+        print(format_comparison(compared))
+    return 0
+
+
+def _run_at(name: str, logdir: str) -> Run:
+    """The run of this name in the log directory, or in the directory that is the run's own."""
+    named = Runs(logdir) if os.path.isdir(logdir) or "://" in logdir else {}
+    if name in named:
+        return named[name]
+    if not os.path.isdir(name) and "://" not in name:
+        raise NotFoundError(unknown_name("no run", name, named))
+    runs = existing_runs(name)
+    if len(runs) > 1:
+        raise RequestError(f"{name} has several runs: {some(list(runs))}. Name one of them")
+    return dataclasses.replace(next(iter(runs.values())), name=name)
 
 
 def add_what_if(parser: CommandParser) -> None:

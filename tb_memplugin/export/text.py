@@ -204,10 +204,10 @@ def _on_device(run: Run, device: str, selection: Selection) -> Iterator[str]:
     if selection.step is not None:
         return
     phase = device_phase(run, device)
-    if selection.phase in (None, phase) and (lines := pool_lines(_name(device), pool_history(run, device), phase)):
+    if selection.phase in (None, phase) and (lines := pool_lines(shown_name(device), pool_history(run, device), phase)):
         yield "\n".join(lines)
     if selection.phase is None and (demand := peak_demand(run, device)) is not None:
-        yield "\n".join([f"{_name(device)}, demand of the peak:", *_wrapped(demand_sentences(demand))])
+        yield "\n".join([f"{shown_name(device)}, demand of the peak:", *_wrapped(demand_sentences(demand))])
 
 
 def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], list[list[str]]]:
@@ -221,7 +221,7 @@ def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], l
             share = f"{100 * peak / capacity:.0f} %" if capacity else UNKNOWN
         step = UNKNOWN if facts.peak_step is None else str(facts.peak_step)
         figures = [format_figure(size, unit) for size in (peak, capacity, free)]
-        rows.append([_name(facts.device), *figures, share, step, str(facts.snapshots)])
+        rows.append([shown_name(facts.device), *figures, share, step, str(facts.snapshots)])
     head = ["device", f"peak {unit}", f"capacity {unit}", f"headroom {unit}", "used", "peak at step", "snapshots"]
     return head, rows
 
@@ -233,7 +233,7 @@ def _without_breakdown(run: Run, device: str, selection: Selection, step: int) -
     nearest = min(others, key=lambda other: (abs(other - step), other), default=None)
     phase = "" if selection.phase is None else f" of phase {selection.phase}"
     found = f"No step{phase} has one." if nearest is None else f"The nearest{phase} is that of step {nearest}."
-    return f"{_name(device)}: step {step} has no breakdown, it was {why}. {found}"
+    return f"{shown_name(device)}: step {step} has no breakdown, it was {why}. {found}"
 
 
 def _snapshot_text(snapshot: Snapshot) -> str:
@@ -241,7 +241,7 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     step = f"{snapshot.step} ({', '.join(filter(None, (snapshot.phase, snapshot.mode, batch)))})"
     which, when = ("failed", "failed allocation") if snapshot.at_failure else ("traced", "peak")
     size = snapshot.in_use_bytes
-    lines = [f"{_name(snapshot.device)}, {which} step {step}: {format_bytes(size)} in use at the {when}"]
+    lines = [f"{shown_name(snapshot.device)}, {which} step {step}: {format_bytes(size)} in use at the {when}"]
     lines += _pool_text(snapshot)
     if (replay := snapshot.replay) is not None:
         addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
@@ -253,7 +253,7 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     owners: dict[tuple[str, str], int] = {}
     for row in snapshot.ledger:
         key = (
-            _name(row.layer) if row.layer is not None else "not tied to a layer",
+            shown_name(row.layer) if row.layer is not None else "not tied to a layer",
             row.category.replace("_", " "),
         )
         owners[key] = owners.get(key, 0) + row.bytes
@@ -288,7 +288,7 @@ def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
         return ""
     unit, shown = unit_for([groups[0].bytes]), groups[:MAX_ROWS]
     lines = any(group.line is not None for group in shown)
-    table = _listed(
+    table = listed(
         ["tensors", "held by", *["made at"] * lines, "count", unit],
         groups,
         lambda one: [_tensor_name(one), _known_name(one.held_by), *[_known_name(one.line)] * lines],
@@ -314,10 +314,10 @@ def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int
         return [format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN]
 
     head = [title, *[""] * (len(known[0][0]) - 1), unit, "share"]
-    return _listed(head, known, lambda entry: entry[0], figures, most)
+    return listed(head, known, lambda entry: entry[0], figures, most)
 
 
-def _listed(
+def listed(
     head: Sequence[str],
     items: Sequence[Any],
     names: Callable[[Any], Sequence[str]],
@@ -349,7 +349,7 @@ def _layers_of_workers(run: Run, selection: Selection, by_worker: Mapping[str, R
             models.setdefault(table.layers, (table, []))[1].append(worker)
     for table, workers in list(models.values())[:MAX_MODELS]:
         others = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
-        yield (f"{_name(workers[0])}{others}: " if len(models) > 1 else "") + _layers(table)
+        yield (f"{shown_name(workers[0])}{others}: " if len(models) > 1 else "") + _layers(table)
     if len(models) > MAX_MODELS:
         yield f"{len(models) - MAX_MODELS} more models: choose a worker's device with --device"
 
@@ -366,10 +366,10 @@ def _layers(table: LayerTable) -> str:
     if not heavy:
         return title
     unit = unit_for([heavy[0].weight_bytes])
-    shown = _listed(
+    shown = listed(
         ["layer", "type", "", "parameters", f"weights {unit}", f"optimizer {unit}"],
         heavy,
-        lambda one: [_name(one.path), clean(one.type)[:30], "trainable" if one.trainable else "frozen"],
+        lambda one: [shown_name(one.path), clean(one.type)[:30], "trainable" if one.trainable else "frozen"],
         lambda some: [
             f"{sum(one.parameters for one in some):,}",
             *(_sum(some, field, unit) for field in ("weight_bytes", "optimizer_bytes")),
@@ -384,17 +384,17 @@ def _activations(run: Run) -> str:
 
     def cells(entry: Mapping[str, Any]) -> list[str]:
         most, last = (format_figure(entry[name], unit) for name in ("max_bytes", "last_bytes"))
-        return [_name(entry["layer"]), most, str(entry["max_step"]), last, f"{entry['steps']:,}"]
+        return [shown_name(entry["layer"]), most, str(entry["max_step"]), last, f"{entry['steps']:,}"]
 
     head = ["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"]
-    return _listed(head, described, cells)
+    return listed(head, described, cells)
 
 
 def _known_name(text: str | None) -> str:
-    return UNKNOWN if text is None else _name(text)
+    return UNKNOWN if text is None else shown_name(text)
 
 
-def _name(text: str) -> str:
+def shown_name(text: str) -> str:
     """A name that fits its column; a long path is cut at the front."""
     text = clean(text)
     return text if len(text) <= MAX_NAME_CHARACTERS else "…" + text[1 - MAX_NAME_CHARACTERS :]
@@ -418,7 +418,7 @@ def _worker_table(workers: Sequence[Mapping[str, Any]]) -> str:
         return [clean(worker["worker"]) or UNKNOWN, str(worker["sessions"]), *steps, *ended]
 
     head = ["worker", "sessions", "first step", "last step", "ended", "clock s"]
-    table = _listed(head, sorted(workers, key=lambda one: one["stopped_early"] is None), cells, most=MAX_WORKERS)
+    table = listed(head, sorted(workers, key=lambda one: one["stopped_early"] is None), cells, most=MAX_WORKERS)
     return "\n".join([table, *(f"  {clean(one['stopped_early'])}." for one in workers if one["stopped_early"])])
 
 
@@ -436,7 +436,7 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     peaks, steps = ([device["breakdown"][name] for device in shown] for name in ("peak_bytes", "step"))
     unit = unit_for(peaks)
     rows = [
-        [_category(*group), *(format_figure(column.get(group, 0), unit) for column in columns)]
+        [category_name(*group), *(format_figure(column.get(group, 0), unit) for column in columns)]
         for group in reversed(groups)
         if any(column.get(group) for column in columns)
     ]
@@ -450,7 +450,7 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     return f"devices at {at}, {unit} at the peak{left_out}:\n{table}"
 
 
-def _category(category: str, trainable: bool | None) -> str:
+def category_name(category: str, trainable: bool | None) -> str:
     return category.replace("_", " ") + {True: ", trainable", False: ", frozen", None: ""}[trainable]
 
 
@@ -635,7 +635,7 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
         categories[row.category.replace("_", " ")] += row.bytes if row.layer is None else 0
     others = f"not tied to a layer, mostly {max(categories, key=categories.__getitem__)}", ""
     entries = [
-        (others if path is None else (_name(path), _trained(path, () if table is None else table.layers)), size)
+        (others if path is None else (shown_name(path), _trained(path, () if table is None else table.layers)), size)
         for path, size in sums.most_common()
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
@@ -658,7 +658,7 @@ def runs_table(runs: Mapping[str, Run], by_worker: Mapping[str, Mapping[str, Run
         device = shown_device(run)
         sizes = [(one.peak_bytes, one.capacity_bytes) for one in device_facts(run) if one.device == device]
         shown = [format_bytes(size) for size in (sizes or [(None, None)])[0]]
-        rows.append([_name(name), device or UNKNOWN, f"{step_range(run).steps:,}", *shown])
+        rows.append([shown_name(name), device or UNKNOWN, f"{step_range(run).steps:,}", *shown])
         times = {"started": max(run.session_starts, default=0), "recorded_until": max(run.samples.wall_time, default=0)}
         entries.append({"run": name, "status": status, "devices": device, "ended": run.ended is not False, **times})
     ranked = with_ranks(entries, time.time())

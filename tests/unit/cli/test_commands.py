@@ -162,6 +162,49 @@ def test_a_run_with_many_findings_and_notes_still_takes_twenty_lines(tmp_path, c
     assert inspect(capsys, tmp_path, "--verbose").count("note: note ") == 30
 
 
+def write_at(directory: pathlib.Path, activations: int) -> None:
+    writer = RunWriter(directory)
+    writer.snapshot(make_snapshot(7, activations=activations))
+    writer.samples(make_samples([7], [activations]))
+    writer.close()
+
+
+def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_at(tmp_path / "runs" / "plain", 70 << 20)
+    write_at(tmp_path / "runs" / "a_later_one", 30 << 20)
+    printed = []
+    for names in (("plain", "a_later_one"), ("a_later_one", "plain"), ("a_later_one", "runs/plain")):
+        assert main(["compare", *names]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] and printed[2].replace("runs/plain", "plain").split() == printed[0].split()
+    assert printed[0].splitlines()[0].endswith(", −40.0 MiB")
+    assert "  plain: peak of step 7 (train" in printed[0] and re.search(r"activations .* −40.0 MiB\n", printed[0])
+    assert main(["compare", "a_later_one", "plain", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["before"]["run"], told["after"]["run"], told["change_bytes"]) == ("plain", "a_later_one", -40 << 20)
+    # THEN categories and layers each sum to the breakdowns and to the change
+    for rows in (told["categories"], told["layers"]):
+        for side in ("before", "after"):
+            assert sum(row[f"{side}_bytes"] for row in rows) == told[side]["in_use_bytes"]
+        assert sum(row["change_bytes"] for row in rows) == told["change_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["frozn", "all_trainable"], "no run 'frozn'; did you mean 'frozen'? Available: all_trainable, frozen"),
+        (["frozen", "."], ". has several runs: all_trainable, frozen. Name one of them"),
+        (["frozen", "all_trainable", "--device", "GPU:0"], "the runs do not share a device 'GPU:0'"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(arguments, sentence, logdir, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(logdir)
+    assert main(["compare", "--logdir", str(logdir), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and sentence in printed.err
+
+
 def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         writer = RunWriter(tmp_path / "exp")
@@ -240,7 +283,7 @@ def test_the_directory_of_the_runs_is_runs_by_default(logdir, capsys, monkeypatc
     assert main(["check", "--max-peak", "2GiB"]) == 0
 
 
-COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "export", "import", "doctor")
+COMMANDS = ("run", "inspect", "compare", "what-if", "plan", "check", "view", "report", "export", "import", "doctor")
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)
