@@ -44,3 +44,22 @@ def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: 
     assert counts[len(counts) // 2] <= ORDINARY_CALLS
     if overhead == "0":
         assert sum(count > MOST_CALLS for count in counts) < 80
+
+
+RESETS = """
+own = []
+class Own(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None): tf.config.experimental.reset_memory_stats("CPU:0")
+    def on_train_batch_end(self, batch, logs=None): own.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2])
+model.fit(data.repeat(60), verbose=0, callbacks=[Own(), callback])
+callback.close()
+answer(own)
+"""
+
+
+def test_peaks_that_the_program_resets_itself_are_recorded_all_the_same(tmp_path: pathlib.Path) -> None:
+    own, run = recorded(tmp_path, TRAIN + RESETS)
+    # The peak of a step is at least what the program read before its own reset.
+    assert len(own) == 60 and (run.samples.devices["CPU:0"].peak_bytes >= own).all()
+    assert (run.samples.devices["CPU:0"].peak_bytes > run.samples.devices["CPU:0"].in_use_bytes).all()

@@ -12,4 +12,4 @@ from tb_memplugin.recorder.devices.memory_maps import (
     resource_handle_bytes,
 )
 from tb_memplugin.recorder.devices.samples import OrdinarySteps, PassedSteps, Sample, SampleBuffer, Sampler
-from tb_memplugin.recorder.devices.statistics import Device, Driver, choose_devices, memory_info
+from tb_memplugin.recorder.devices.statistics import Device, Driver, choose_devices, keep_peak, memory_info

@@ -281,7 +281,8 @@ class Sampler:
         peaks, in_use = {}, {}
         for device in self._devices:
             name, capacity = device.name, device.capacity_bytes
-            in_use[name], peaks[name] = allocator.memory_info(name)
+            in_use[name], peak = allocator.memory_info(name)
+            peaks[name] = max(peak, allocator.lost_peaks.get(name, 0))
             process, used, total = self.driver.figures.get(name, _NO_FIGURES)
             total = total if device.total_bytes is None else device.total_bytes
             row += (in_use[name], peaks[name], MISSING if capacity is None else capacity, process, used, total)

@@ -123,10 +123,21 @@ def statistics() -> Statistics | None:
         return None
 
 
+lost_peaks: dict[str, int] = {}
+"""Device to the highest peak that the program itself reset since the recorder last did: its step had it all the same."""
+
+
+def keep_peak(device: str) -> None:
+    """Keep a device's peak, which the program is about to reset."""
+    name = _short(device).upper()
+    lost_peaks[name] = max(lost_peaks.get(name, 0), memory_info(name)[1])
+
+
 def reset_peak(device: str) -> None:
     import tensorflow as tf
 
     tf.config.experimental.reset_memory_stats(device)
+    lost_peaks.pop(device, None)
 
 
 def _short(name: str) -> str:

@@ -4,6 +4,7 @@ A function that runs from its graph calls no layer, ``Optimizer.apply`` or tape,
 Each such call has a span: a range of ops in the graph, or in eager mode a span on the profile's timeline. `enter` and
 `leave`, which begin and end it, never raise: they run inside the user's training code."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.recorder.base import abandon_in_child, changes
+from tb_memplugin.recorder.devices import keep_peak
 from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
 from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, tape_records
 from tb_memplugin.recorder.watch.counters import program_counters, traces_of
@@ -278,6 +280,14 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
     return result
 
 
+def resets_peak(original: Callable[..., Any], context: Any, device: str) -> Any:
+    if call_notes.active:
+        with contextlib.suppress(Exception):  # an unknown device, which TensorFlow reports
+            keep_peak(device)
+            changes.note()
+    return original(context, device)
+
+
 class Hooks:
     """Counts observers; the first one installs the wrappers and the last one removes them. Thread-safe."""
 
@@ -342,6 +352,7 @@ def places() -> dict[tuple[Any, str], Wrapper]:
     """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow and Keras have."""
     import tensorflow as tf
     from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
+    from tensorflow.python.eager.context import Context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
     methods: list[tuple[Any, str, Wrapper]] = [
@@ -351,6 +362,7 @@ def places() -> dict[tuple[Any, str], Wrapper]:
         (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", function_call),
+        (Context, "reset_memory_stats", resets_peak),
     ]
     for keras in packages():
         methods += [(keras.layers.Layer, "__call__", layer_call), (keras.Model, "__init__", makes_model)]
