@@ -30,7 +30,7 @@ def questions(handlers: Any, source: Any, runs: Sequence[Mapping[str, Any]]) -> 
     settled = [run for run in runs if run["status"] in _SETTLED and run["devices"]]
     for run in sorted(settled, key=lambda run: int(run["rank"]))[:MOST_RUNS]:
         name, device = run["run"], run["most_loaded"]
-        slow = [(handlers.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]]
+        slow: list[tuple[Any, ...]] = [(handlers.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]]
         slow += [(handlers.what_if, device, {}), (handlers.plan, device, None)]
         about = name, run["sessions"], run["ooms"], run["steps"]
         found += [((*about, number), partial(ask, source, name, *of)) for number, (ask, *of) in enumerate(slow)]

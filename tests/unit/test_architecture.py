@@ -17,7 +17,7 @@ BUDGETS = {
     "analysis": 3_600,
     "fit": 4_020,
     "export": 1_820,
-    "recorder": 10_140,
+    "recorder": 10_160,
     "training": 1_190,
     "server": 1_715,
     "cli": 2_155,

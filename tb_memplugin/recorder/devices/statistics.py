@@ -124,7 +124,7 @@ def statistics() -> Statistics | None:
 
 
 lost_peaks: dict[str, int] = {}
-"""Device to the highest peak that the program itself reset since the recorder last did: its step had it all the same."""
+"""Device to the highest peak that the program itself reset since the recorder last did: its step had it, too."""
 
 
 def keep_peak(device: str) -> None:
