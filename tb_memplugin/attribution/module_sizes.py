@@ -19,7 +19,25 @@ RATIOS = np.geomspace(1 / 64, 1024, 161)
 """Batch sizes as multiples of the recorded one, at which the moment with most live bytes is looked for."""
 Powers: TypeAlias = tuple[int | None, ...]
 """The power of the batch size in each dimension of an output, None where it is unknown."""
-_WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
+WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
+
+
+def total_power(powers: Powers) -> int | None:
+    """The power of all dimensions together; None if that of one is unknown."""
+    return None if None in powers else sum(power or 0 for power in powers)
+
+
+def power_of_output(
+    shape: tuple[int, ...], powers: Powers, element: int, size: int, batch: int, more: bool
+) -> int | None:
+    """The power of the batch size in an output of exactly this size, in the unit of which an element takes `element`;
+    None if it takes another or that is ambiguous. With `more`, its open dimensions may hold the batch several times."""
+    opened = [power for length, power in zip(shape, powers, strict=True) if length == -1]
+    each, total = element * math.prod(length for length in shape if length != -1), total_power(powers)
+    if not each or size % each or total is None:
+        return None
+    count, examples = size // each, batch ** sum(power or 0 for power in opened)
+    return total if (count % examples == 0 if opened and more else count == examples) else None
 
 
 def outputs(fact: OpFact) -> list[tuple[tuple[int, ...] | None, Powers]]:
@@ -96,22 +114,19 @@ class ModuleSizes:
             return known != {0}
         if count in self._weights:
             return False
-        return self._has_dimension(buffer.shape.shape) or category in _WITH_THE_BATCH
+        return self._has_dimension(buffer.shape.shape) or category in WITH_THE_BATCH
 
     def _has_dimension(self, sizes: tuple[int, ...]) -> bool:
         return any(size in self._of_batch and size not in self._fixed for size in sizes)
 
     def _power(self, fact: OpFact, count: int) -> int | None:
         """The power of the batch in the output of an op that has so many elements; None without one."""
-        for shape, powers in outputs(fact):
-            if shape is None or None in powers:
-                continue
-            opened = [power for size, power in zip(shape, powers, strict=True) if size == -1]
-            examples = self._batch ** sum(power or 0 for power in opened)
-            each = math.prod(size for size in shape if size != -1)
-            if each and count % (each * examples) == 0 and (0 in opened or count == each * examples):
-                return sum(power or 0 for power in powers)
-        return None
+        found = (
+            power_of_output(shape, powers, 1, count, self._batch, (-1, 0) in zip(shape, powers, strict=True))
+            for shape, powers in outputs(fact)
+            if shape is not None
+        )
+        return next((power for power in found if power is not None), None)
 
     def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
         """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of all others."""

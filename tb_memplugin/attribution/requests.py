@@ -13,7 +13,14 @@ import numpy as np
 
 from tb_memplugin.allocator import TraceReplay, added_regions
 from tb_memplugin.attribution.maps import StepChunks, owned_at
-from tb_memplugin.attribution.module_sizes import ModuleSizes, Powers, outputs
+from tb_memplugin.attribution.module_sizes import (
+    WITH_THE_BATCH,
+    ModuleSizes,
+    Powers,
+    outputs,
+    power_of_output,
+    total_power,
+)
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
     DTYPE_BYTES,
@@ -42,7 +49,6 @@ into a matrix: as many as fit into the processor's cache, whatever the batch."""
 _UINT8 = 4
 """TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each thread. In trainings of
 the Transformer and five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32."""
-_WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
 
 
 class BatchPowers:
@@ -173,7 +179,7 @@ class BatchPowers:
         }
         if matching:
             return matching.pop() if len(matching) == 1 else UNKNOWN_POWER
-        totals = {_total(powers) for shape, powers in outputs(fact) if shape is None or shape}
+        totals = {total_power(powers) for shape, powers in outputs(fact) if shape is None or shape}
         total = totals.pop() if len(totals) == 1 else None
         # An output that the graph does not know, such as a kernel's own one, or one in another layout.
         return total if is_output and total and math.prod(sizes) % self._batch**total == 0 else None
@@ -203,28 +209,14 @@ class BatchPowers:
         fact = self._classifier.requester(chunk)
         if fact is None or not (fact.batch_powers or self._is_open):
             return None
+        # Scratch space may be as large as several times the batch by chance.
+        more = is_output and bool(fact.batch_powers)
         found = {
-            self._power_of(shape, powers, dtype, requested, is_output and bool(fact.batch_powers))
+            power_of_output(shape, powers, DTYPE_BYTES.get(dtype, 0), requested, self._batch, more)
             for (shape, powers), dtype in zip(outputs(fact), fact.output_dtypes, strict=False)
             if shape is not None
         } - {None}
         return found.pop() if len(found) == 1 else None
-
-    def _power_of(
-        self, shape: tuple[int, ...], powers: Powers, dtype: str, requested: int, is_known: bool
-    ) -> int | None:
-        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous. The
-        open dimensions of what `is_known` as an output may hold the batch several times; scratch space may be as large
-        by chance."""
-        opened = [power for size, power in zip(shape, powers, strict=True) if size == -1]
-        each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
-        total = _total(powers)
-        if not each or requested % each or total is None:
-            return None
-        if not opened:
-            return total if requested == each else None
-        count, examples = requested // each, self._batch ** sum(power or 0 for power in opened)
-        return total if (count % examples == 0 if is_known else count == examples) else None
 
     def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
         """By the leading dimension, behind those of size 1 that a product of matrices adds."""
@@ -234,13 +226,8 @@ class BatchPowers:
             return 1
         if sizes[0] % self._batch:
             return 0
-        grows = (len(sizes) > 1 or is_output) and category in _WITH_THE_BATCH and not self._is_open
+        grows = (len(sizes) > 1 or is_output) and category in WITH_THE_BATCH and not self._is_open
         return 1 if grows and requested not in self._weights else self._unless_fixed(UNKNOWN_POWER, requested)
-
-
-def _total(powers: Powers) -> int | None:
-    """The power of all dimensions together; None if that of one is unknown."""
-    return None if None in powers else sum(power or 0 for power in powers)
 
 
 MAX_EVENTS = 200_000
