@@ -5,7 +5,7 @@ bytes that are live at once. For another batch size, these are those of the mome
 most are live then."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -63,12 +63,12 @@ class ModuleSizes:
 
     def moments(self) -> tuple[ModuleMoment, ...]:
         """None if a buffer grows with the square of the batch, as each example's similarity to each other one does."""
-        found = tuple(
-            ModuleMoment(chunk, *moment)
-            for chunk in np.flatnonzero(self._classifier.chunks.birth >= 0).tolist()
-            if (plan := self._classifier.plan(chunk)) is not None
-            for moment in self._moments(*plan)
-        )
+        chunks = np.flatnonzero(self._classifier.chunks.birth >= 0).tolist()
+        return self.moments_of((chunk, plan) for chunk in chunks if (plan := self._classifier.plan(chunk)) is not None)
+
+    def moments_of(self, planned: Iterable[tuple[int, tuple[Module, BufferAllocation]]]) -> tuple[ModuleMoment, ...]:
+        """The same of allocations with the numbers of their chunks."""
+        found = tuple(ModuleMoment(chunk, *moment) for chunk, plan in planned for moment in self._moments(*plan))
         return () if self._has_squares else found
 
     def _moments(self, module: Module, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:

@@ -4,14 +4,17 @@ The traced function's shapes show this: Keras leaves the batch dimension open, s
 the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
 size only, the leading dimension must do, unless the size is also that of a weight."""
 
+import dataclasses
 import itertools
 import math
 import operator
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tb_memplugin.allocator import TraceReplay, added_regions
+from tb_memplugin.allocator import TraceReplay, added_regions, rounded_bytes
 from tb_memplugin.attribution.maps import StepChunks, owned_at
 from tb_memplugin.attribution.module_sizes import (
     WITH_THE_BATCH,
@@ -28,6 +31,9 @@ from tb_memplugin.schema import (
     SQUARE_POWER,
     UNKNOWN_POWER,
     Category,
+    ChunkOwner,
+    Integers,
+    Module,
     ModuleMoment,
     OpFact,
     StepRequests,
@@ -273,4 +279,71 @@ def step_requests(
         added_bytes=np.asarray([size for _, size in added], np.int64),
         module_moments=moments,
         unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
+    )
+
+
+def until_failure(until: StepRequests, requested: int) -> StepRequests:
+    """A step's requests up to one that failed, and that one: the least that the step needs."""
+    events = until.events
+    death = np.where(until.death >= events, events + 2, until.death)
+    return _with_chunks(
+        until, np.arange(len(until)), until.birth, death, [requested], [events], [events + 1], events + 2
+    )
+
+
+def planned_requests(classifier: Classifier, until: StepRequests, module: Module, batch: int) -> StepRequests:
+    """The chunks that a step has when its compiled module begins, of whose requests one failed, and all that the module
+    requests while it runs. Later steps begin with the same chunks: the optimizer has its slots by then."""
+    owned_by_module = [(plan := classifier.plan(row)) is not None and plan[0] is module for row in range(len(until))]
+    kept = np.flatnonzero((until.death >= until.events) & ~np.asarray(owned_by_module, bool))
+    sizes = [one.bytes for one in module.allocations]
+    count = len(sizes)
+    born, freed = list(range(count)), [2 * count - 1 - number for number in range(count)]
+    fixed = np.full(len(kept), -1), np.full(len(kept), 2 * count)
+    step = _with_chunks(until, kept, *fixed, sizes, born, freed, 2 * count)
+    return dataclasses.replace(
+        step,
+        mode="xla",
+        region_address=np.concatenate([until.region_address, until.added_address]),
+        region_bytes=np.concatenate([until.region_bytes, until.added_bytes]),
+        added_address=until.added_address[:0],
+        added_bytes=until.added_bytes[:0],
+        module_moments=ModuleSizes(classifier, batch).moments_of(
+            (row, (module, one)) for row, one in enumerate(module.allocations, len(kept))
+        ),
+    )
+
+
+def _with_chunks(
+    step: StepRequests,
+    kept: Integers,
+    birth: Integers,
+    death: Integers,
+    sizes: Sequence[int],
+    born: Sequence[int],
+    freed: Sequence[int],
+    events: int,
+) -> StepRequests:
+    """Some chunks of a step, with other events, and further ones of workspace, whose sizes at other batch sizes are
+    unknown."""
+    count, requested = len(sizes), np.asarray(sizes, np.int64)
+    more: dict[str, Any] = {
+        "address": np.zeros(count, np.int64),
+        "allocated": np.asarray([rounded_bytes(size) for size in sizes], np.int64),
+        "requested": requested,
+        "batch_power": np.full(count, UNKNOWN_POWER),
+        "owner": np.full(count, len(step.owners)),
+        "op": np.full(count, -1),
+    }
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(step, name)[kept], column]) for name, column in more.items()
+    }
+    return dataclasses.replace(
+        step,
+        events=events,
+        birth=np.concatenate([birth, np.asarray(born, np.int64)]),
+        death=np.concatenate([death, np.asarray(freed, np.int64)]),
+        owners=(*step.owners, ChunkOwner(None, "workspace", None)),
+        module_moments=(),
+        **columns,
     )

@@ -15,7 +15,7 @@ from tb_memplugin.allocator import TraceReplay, pool_at
 from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Ages, StepChunks, owned_at, owned_map, step_chunks
 from tb_memplugin.attribution.owners import Classifier
-from tb_memplugin.attribution.requests import step_requests
+from tb_memplugin.attribution.requests import planned_requests, step_requests, until_failure
 from tb_memplugin.attribution.tensors import Shapes, largest_tensors, tensors_at
 from tb_memplugin.attribution.timelines import timeline
 from tb_memplugin.attribution.window import Owner
@@ -109,6 +109,17 @@ class AttributedStep:
             return None
         about = (self._wall_time, first, batch_size, self._capacity)
         return step_requests(self._classifier, self.chunks, *about)
+
+    def failed_requests(
+        self, batch_size: int | None, requested: int, uncertain: int, compiled: bool
+    ) -> StepRequests | None:
+        """As `requests`, of a step that ends as a request of about so many bytes fails: `planned` if a compiled module
+        made it, else up to that one; None if they are unknown."""
+        until = self.requests(first=False, batch_size=batch_size)
+        if until is None or not compiled:
+            return None if until is None else until_failure(until, requested)
+        plan = self._classifier.plans.nearest(requested, uncertain)
+        return planned_requests(self._classifier, until, plan[0], batch_size) if plan and batch_size else None
 
     def module_ledger(self, requested: int | None = None, uncertain: int = 0) -> tuple[LedgerRow, ...]:
         """What is in the chunk that a compiled module requests, by owner, at the moment with most bytes in it: of a

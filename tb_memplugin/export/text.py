@@ -154,8 +154,11 @@ def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]
 
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
-    """All fields of a failed allocation except its chunks and the fixes, which take seconds to simulate."""
-    return {**as_json(oom, ("identifier", "fixes", "map")), "chunks": None if oom.map is None else len(oom.map)}
+    """All fields of a failed allocation except chunks, requests and the fixes, which take seconds to simulate."""
+    return {
+        **as_json(oom, ("identifier", "fixes", "map", "requests")),
+        "chunks": None if oom.map is None else len(oom.map),
+    }
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:

@@ -21,13 +21,15 @@ from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, code_of, f
 from tb_memplugin.fit.prediction import by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
-from tb_memplugin.fit.simulation import FailedRequest
+from tb_memplugin.fit.simulation import FailedRequest, peak_in_one_piece
+from tb_memplugin.fit.steps import SizedStep, sizes_for
 from tb_memplugin.schema import (
     Fix,
     FixKind,
     LedgerRow,
     Oom,
     Run,
+    StepRequests,
     counted,
     format_bytes,
     is_gpu,
@@ -48,6 +50,8 @@ MAX_FIXED = 8
 """Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
+_UNKNOWN_REST = "No fix could be simulated: the first step ran out of memory, so the rest of it is unknown."
+_MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
 _BYTES = ("peak_bytes", "low_bytes", "high_bytes")
 _OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_BYTES)
 """What a plan has of its option."""
@@ -284,11 +288,15 @@ def advice(session: Run, oom: Oom) -> Advice:
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
     if not any(not one.first for one in steps):
-        return Advice((), "No fix could be simulated: no whole step was traced before.")
+        if oom.requests is None:
+            return Advice((), "No fix could be simulated: no whole step was traced before.")
+        steps = (oom.requests,)
     if not oom.batch_size:
         return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")
     if oom.capacity_bytes is None:
         return Advice((), "No fix could be simulated: the allocator's capacity is unknown.")
+    if steps[-1] is oom.requests and not oom.requests.planned:
+        return Advice((), _bound(oom.requests, oom.batch_size, oom.capacity_bytes))
     table = layer_table_of(session, steps)
     layers = () if table is None else table.layers
     until = oom.wall_time
@@ -297,6 +305,19 @@ def advice(session: Run, oom: Oom) -> Advice:
         return Advice((), f"No fix could be simulated. {evidence.growth}")
     predictor = Predictor(steps, layers, measured_peak(session, oom.device, steps, until))
     return simulated_fixes(predictor, oom, evidence, lambda: units_of(session, steps[-1], layers))
+
+
+def _bound(until: StepRequests, failed: int, capacity: int) -> str:
+    """What follows from a step's requests up to the one that failed: which batch sizes cannot fit."""
+
+    def least(batch: int) -> int:
+        return peak_in_one_piece(SizedStep(until, sizes_for(until, batch).low))
+
+    possible = bisected(0, failed, lambda batch: least(batch) <= capacity)
+    alone = f"Its requests until the failure alone need {format_bytes(least(failed))} of {format_bytes(capacity)}"
+    if not possible:
+        return f"{_UNKNOWN_REST} {alone}, and even with a batch size of 1 more than that. {_MEASURE}"
+    return f"{_UNKNOWN_REST} {alone}, so only batch sizes up to {possible} may fit. {_MEASURE}"
 
 
 def with_advice(oom: Oom, found: Advice) -> Oom:

@@ -101,7 +101,8 @@ def _recomputed(changed: Changed, change: Change) -> Changed:
 def _compiled(changed: Changed, share: float) -> Interval:
     low, typical, high = changed.transient
     steady = [step for step in changed.high if not step.requests.first]
-    recorded = [SizedStep(step.requests, step.requests.requested) for step in steady]
+    # A step that failed was many times too large: a share of it would be as much as all that fits.
+    recorded = [SizedStep(step.requests, step.requests.requested) for step in steady if not step.requests.planned]
     margin = round(share * max(map(peak_in_one_piece, [*steady, *recorded])))
     return Interval(low - margin, typical, high + margin)
 

@@ -125,6 +125,13 @@ def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase
     return (*first, *earlier, *later)
 
 
+def program_of(run: Run, device: str) -> tuple[StepRequests, ...]:
+    """The recorded training steps, or else what the first step was planned to be that ran out of memory last."""
+    steps = recorded_program(run.requests, device, _TRAIN)
+    planned = [one.requests for one in _failures(run, device, ()) if one.requests is not None and one.requests.planned]
+    return steps or tuple(planned[-1:])
+
+
 def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str | None, str, int]]]:
     """What distinguishes a step's program: its mode, and the weights and optimizer state that it starts with."""
     lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
@@ -137,7 +144,7 @@ def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str
 
 def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> int | None:
     """Median peak of the steps of a run that are like the latest recorded ones, before a time; None if unknown."""
-    typical = [one for one in steps if not one.first]
+    typical = [one for one in steps if not one.first and not one.planned]
     if not typical:
         return None
     first = next(one.step for one in typical if one.batch_size == typical[-1].batch_size)
@@ -160,7 +167,7 @@ def _peaks_from(run: Run, like: StepRequests, first: int, until: float = math.in
 
 def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> Evidence:
     """What a run shows of its batch sizes, by the recorded steps of its program, up to the wall time `until`."""
-    typical = [one for one in steps if not one.first]
+    typical = [one for one in steps if not one.first and not one.planned]
     # A failure of unknown batch size is one of the size that ran.
     running = typical[-1].batch_size if typical else None
     failed = []

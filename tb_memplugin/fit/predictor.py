@@ -31,8 +31,8 @@ from tb_memplugin.fit.evidence import (
     last_failed_batch,
     layer_table_of,
     measured_peak,
+    program_of,
     recorded_evidence,
-    recorded_program,
 )
 from tb_memplugin.fit.prediction import Enough, Prediction, WhatIf, describe_failure
 from tb_memplugin.fit.simulation import (
@@ -149,7 +149,7 @@ class Predictor:
     @classmethod
     def of(cls, run: Run, device: str) -> "Predictor":
         """For a run that has its requests; without a batch size, a run that failed is asked about what failed."""
-        steps = recorded_program(run.requests, device, _TRAIN)
+        steps = program_of(run, device)
         table = layer_table_of(run, steps)
         return cls(
             steps,
@@ -171,7 +171,7 @@ class Predictor:
 
     @cached_property
     def reproduced(self) -> Reproduced:
-        replays = [reproduce(one) for one in (*self._first, *self._steps)]
+        replays = [reproduce(one) for one in (*self._first, *self._steps) if not one.planned]
         return Reproduced(sum(one.addresses for one in replays), sum(one.of for one in replays))
 
     @property

@@ -296,8 +296,9 @@ class History:
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
         pool = int(first.requests.region_bytes.sum())
-        # A pool that does not grow has one region, of exactly its capacity.
-        if pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
+        # A pool that does not grow has one region, of exactly its capacity. That of a failed step grew for its batch.
+        recorded = not first.requests.planned
+        if recorded and pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
             added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
             self._simulator = Simulator(start_map(first.requests), rules, added)
             for row in older_rows(first.requests):

@@ -171,6 +171,12 @@ class StepRequests:
     def __len__(self) -> int:
         return len(self.address)
 
+    @property
+    def planned(self) -> bool:
+        """Whether a failed allocation ended the step: these are the chunks at the failure, and all requests that the
+        compiled module would have made, as the compiler planned them, at address 0."""
+        return bool(self.events) and not self.address[self.birth >= 0].any()
+
     def faults(self) -> Iterator[str]:
         """What no step can be, as sentences: each event allocates or frees one chunk, and none overlap at its start."""
         birth, death, events = self.birth, self.death, self.events

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from tb_memplugin.schema.chunks import MemoryMap
+from tb_memplugin.schema.chunks import MemoryMap, StepRequests
 from tb_memplugin.schema.fields import PHASES, Floats, Integers, Most, Name, NotStored, Phase, Size, Step, fields_of
 from tb_memplugin.schema.snapshot import (
     MAX_TENSOR_GROUPS,
@@ -93,7 +93,9 @@ class Oom:
         request_ledger: What the request holds by owner, if a compiled module made it for all its layers: at the moment
             with most bytes in it. Sums to `requested_bytes`; empty if that is unknown.
         largest_tensors: Those of the ledger's tensors whose shapes are known, the largest group first.
-        request_tensors: Those of the request's."""
+        request_tensors: Those of the request's.
+        requests: Requests of the failed step, if no whole step was recorded before: those up to the failure, or those
+            that a compiled module would have made; null if unknown."""
 
     identifier: str
     status: OomStatus
@@ -122,6 +124,7 @@ class Oom:
     request_ledger: tuple[LedgerRow, ...] = ()
     largest_tensors: Annotated[tuple[TensorGroup, ...], Most(MAX_TENSOR_GROUPS)] = ()
     request_tensors: Annotated[tuple[TensorGroup, ...], Most(MAX_TENSOR_GROUPS)] = ()
+    requests: StepRequests | None = None
 
     def faults(self) -> Iterator[str]:
         if self.request_ledger and sum(row.bytes for row in self.request_ledger) != self.requested_bytes:

@@ -9,15 +9,15 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
-    "schema": 2_510,
+    "schema": 2_525,
     "allocator": 770,
     "importers": 1_760,
-    "attribution": 3_585,
-    "storage": 4_755,
+    "attribution": 3_670,
+    "storage": 4_760,
     "analysis": 3_600,
-    "fit": 4_020,
+    "fit": 4_060,
     "export": 1_820,
-    "recorder": 10_160,
+    "recorder": 10_180,
     "training": 1_190,
     "server": 1_715,
     "cli": 2_155,

@@ -65,6 +65,9 @@ class RecentSteps:
         if not requests.first:
             self._requests[requests.device, requests.phase] = requests
 
+    def has_requests(self, device: str, phase: Phase) -> bool:
+        return (device, phase) in self._requests
+
     def needed_bytes(self, event: OomEvent, batch_size: int | None) -> int | None:
         """What a failed step needs at least at once, even if free memory is in one piece; None if unknown."""
         requests = None if event.phase is None else self._requests.get((event.device, event.phase))
@@ -137,12 +140,13 @@ MAX_RAISED = 16  # most failures of which it is noted at the session's end wheth
 
 class OwnedMap(NamedTuple):
     """A memory map with owners from the trace of its own step, that step's batch size, what a compiled module's request
-    holds, and the largest tensors in the map."""
+    holds, the largest tensors in the map, and the step's requests, as in `Oom`."""
 
     map: MemoryMap
     batch_size: int | None
     request_ledger: tuple[LedgerRow, ...] = ()
     largest_tensors: tuple[TensorGroup, ...] = ()
+    requests: StepRequests | None = None
 
 
 class Place(NamedTuple):
@@ -271,11 +275,15 @@ class OomWatch:
         else:
             batch = owned.batch_size or self._watch.batch_size
             oom = post_mortem(event, owned.map, batch, self.recent.needed_bytes(event, batch))
+            oom = dataclasses.replace(oom, requests=owned.requests)
         if not in_step:
             oom = dataclasses.replace(oom, batch_size=None)
         batch_notes.failed = None
         self._write(oom, True)
-        self._raised = [*self._raised[1 - MAX_RAISED :], (dataclasses.replace(oom, map=None, ledger=()), raised)]
+        self._raised = [
+            *self._raised[1 - MAX_RAISED :],
+            (dataclasses.replace(oom, map=None, ledger=(), requests=None), raised),
+        ]
 
     def say_survived(self) -> None:
         """As the session ends, note which failures did not end the program: it caught their errors."""

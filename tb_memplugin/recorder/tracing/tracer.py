@@ -370,8 +370,11 @@ class StepTracer:
         inside = step.module_ledger(about, request.uncertain_bytes) if request.compiled and about else ()
         if owned is None:
             return traced, None
-        batch = (batch_notes.failed or facts.batch).size
-        return traced, OwnedMap(owned, batch, inside, step.largest_tensors(len(trace) - 1))
+        batch, requests = (batch_notes.failed or facts.batch).size, None
+        if about and not self._recent.has_requests(device, traced.phase):
+            of_request = about, request.uncertain_bytes, request.compiled
+            requests = self._faults.run_step(REQUESTS, traced.step, step.failed_requests, batch, *of_request)
+        return traced, OwnedMap(owned, batch, inside, step.largest_tensors(len(trace) - 1), requests)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""

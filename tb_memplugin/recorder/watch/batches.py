@@ -66,12 +66,15 @@ class BatchNotes:
     def begin(self, models: Iterable[Any]) -> None:
         self._models = [weakref.ref(model) for model in models]
         self._calls, self._stated, self._counts = [], set(), _counts(self._alive())
+        self.failed = None
         self.active = True
 
     def end(self, named: int | None = None) -> BatchFacts:
         """End the window; return what is known of its batch. A batch size that the program names is believed."""
         self.active = False
         models, self._models = self._alive(), []
+        if self.failed is not None and not self._calls:  # the window's only call
+            return dataclasses.replace(self.failed, size=named or self.failed.size)
         calls = [call for call in self._calls if call.trains] or self._calls
         components = next((call.components for call in calls if call.components), ())
         sizes = frozenset[int]().union(*(call.sizes for call in calls))

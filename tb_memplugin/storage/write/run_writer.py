@@ -345,7 +345,9 @@ class KeptSession:
 
     def add_oom(self, oom: Oom) -> None:
         if len(self._ooms) < MAX_FAILURES:
-            self._ooms.append(dataclasses.replace(oom, ledger=_by_group(oom.ledger), map=None, not_available=()))
+            self._ooms.append(
+                dataclasses.replace(oom, ledger=_by_group(oom.ledger), map=None, requests=None, not_available=())
+            )
 
     def summary(self, info: SessionInfo, summarize: Summarize) -> WorkerSummary | None:
         """The summary of what was added so far; None if none can be made."""

@@ -23,10 +23,14 @@ from tb_memplugin.fit import (
     Predictor,
     Ran,
     Reproduced,
+    SizedStep,
     advice,
+    demand_of,
+    peak_in_one_piece,
     recorded_program,
     reproduce,
     simulated_fixes,
+    sizes_for,
     with_advice,
 )
 from tb_memplugin.fit.predictor import largest
@@ -579,6 +583,20 @@ def test_steps_after_the_failure_do_not_count(run: Run) -> None:
 def test_what_is_missing_is_named(run: Run, changes: dict[str, object], sentence: str) -> None:
     oom: Oom = dataclasses.replace(OOM, **changes)  # type: ignore[arg-type]
     assert advice(run, oom) == ((), f"No fix could be simulated: {sentence}")
+
+
+def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
+    # GIVEN a first step of batch size 4 in graph mode, of which nothing is known after the failure
+    until, capacity = run.requests[-1], 12 * MIB
+    needed = int(demand_of(until).demand_bytes)
+    assert capacity < needed
+    failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH, capacity_bytes=capacity)
+    fixes, note = advice(dataclasses.replace(run, requests=()), failed)
+    # THEN no fix follows, and the largest batch size that may fit is the last one whose known requests do
+    assert fixes == () and note is not None and note.endswith("print(tb_memplugin.largest_batch_size(model, data))")
+    least = {size: peak_in_one_piece(SizedStep(until, sizes_for(until, size).low)) for size in range(1, BATCH + 1)}
+    possible = max((size for size, peak in least.items() if peak <= capacity), default=0)
+    assert (f"only batch sizes up to {possible} may fit" if possible else "even with a batch size of 1") in note
 
 
 def test_no_fix_contradicts_what_ran(run: Run) -> None:
