@@ -17,7 +17,7 @@ from tb_memplugin.fit.evidence import (
     recorded_evidence,
     recorded_program,
 )
-from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, code_of, format_time, remat_line
+from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of, format_time
 from tb_memplugin.fit.prediction import by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
@@ -108,7 +108,7 @@ class _Planner:
     def plan(self) -> Plan:
         options = [self._same, *([] if self._same.fits else self._options())]
         chosen = next((option for option in options if option.fits), None)
-        sentences = list(self._units.sentences)
+        sentences = [*(besides_memory(chosen, self._layers) if chosen else ()), *self._units.sentences]
         least = chosen or min(options, key=lambda option: option.high_bytes)
         peaks = self._predictor.peaks(self._conditions[least])
         if chosen is None:
@@ -474,10 +474,10 @@ def recomputing_fix(predictor: Predictor, units: Units, batch: int, capacity: in
         return None
     segments = inside(f"{predictor.layers[0].path}/", found.segments)
     what = recompute_sentence(segments)
+    code = code_of(Applied("recompute", segments), "", predictor.layers)
     change, (_, peak, high) = f"{what[0].upper()}{what[1:]}", found.parts.peak
     sentence = (
         f"{change} in the backward pass. Simulated peak: "
         f"{format_bytes(peak)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
     )
-    line = remat_line(segments)
-    return Fix("recompute", change, sentence, enough=True, budget_bytes=high, peak_bytes=peak, code=line)
+    return Fix("recompute", change, sentence, enough=True, budget_bytes=high, peak_bytes=peak, code=code)

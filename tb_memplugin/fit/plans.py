@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.prediction import describe_rows
@@ -102,7 +102,7 @@ class Plan:
         if self.options:
             rows = [
                 (one.sentence, str(Interval.of(one)), "yes" if one.fits else "no", format_time(one.extra_time))
-                for one in self.options
+                for one in sorted(self.options, key=lambda one: (one.kind != "none", not one.fits))
             ]
             parts.append(format_table(("change", "predicted peak", "fits", "time"), rows))
         if self.curve:
@@ -139,7 +139,7 @@ def _lines(plan: Plan) -> list[str]:
     if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)
         live = format_bytes(plan.demand_bytes)
-        lines.append(f"live at once: {live}; unsplit remainders and fragmentation: {format_bytes(rest)}")
+        lines.append(f"live at once: {live}; fragmentation: {format_bytes(rest)}")
     lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
     if plan.code:
         lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
@@ -150,7 +150,7 @@ def format_time(share: float | None) -> str:
     return "unknown" if share is None else f"+{100 * share:.0f} %"
 
 
-def remat_line(segments: Sequence[Sequence[str]]) -> str:
+def _remat_line(segments: Sequence[Sequence[str]]) -> str:
     """The line that recomputes segments, on one line for few of them."""
     pairs = [f"({json.dumps(segment[0])}, {json.dumps(segment[-1])})" for segment in segments]
     if len(pairs) <= 1:
@@ -159,44 +159,81 @@ def remat_line(segments: Sequence[Sequence[str]]) -> str:
     return f"model = tb_memplugin.remat(model, [\n{inside}])"
 
 
-def code_of(option: PlanOption, optimizer: str, layers: Sequence[Layer]) -> str:
-    """The lines that apply an option; `optimizer` is the recorded class, and the first layer the model itself."""
-    lines = []
-    kinds = option.kind.split("_and_")
+class Applied(NamedTuple):
+    """What the lines of `code_of` need of an option."""
+
+    kind: str
+    segments: Sequence[Sequence[str]] = ()
+    frozen: Sequence[str] = ()
+    batch_size: int | None = None
+    accumulation: int = 1
+
+
+def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer]) -> str:
+    """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the recorded class, the
+    first layer the model itself."""
+    kinds, compiling = option.kind.split("_and_"), bool(option.segments or option.frozen or option.accumulation > 1)
+    lines, imports = [], [("import tb_memplugin", bool(option.segments))]
     if "precision" in kinds:
         lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
-    if option.frozen:
-        lines += _freezing(option.frozen, {layer.path: layer.type for layer in layers})
+    if compiling or "optimizer" in kinds:
+        inner = ".inner_optimizer" if optimizer == "LossScaleOptimizer" else ""
+        lines.append(f"loss, optimizer = model.loss, model.optimizer{inner}  # of the model as it was compiled")
+    lines += _freezing(option.frozen, {layer.path: layer.type for layer in layers}) if option.frozen else []
     if option.segments:
-        lines.append(remat_line(option.segments))
-    if option.accumulation > 1:
-        arguments = f"..., gradient_accumulation_steps={option.accumulation}"
-        lines.append(f"optimizer = keras.optimizers.{optimizer}({arguments})  # the other arguments as before")
+        if layers and layers[0].type != "Functional":
+            lines += ["if not model.built:", "    model(x[:1])  # the input of a batch: the layers need their shapes"]
+        lines.append(_remat_line(option.segments))
     if "optimizer" in kinds:
-        lines.append("optimizer = keras.optimizers.SGD()")
-    if option.segments or option.frozen or option.accumulation > 1 or "optimizer" in kinds:
-        notes = [] if option.accumulation > 1 else ["the other arguments as before"]
-        notes += ["without jit_compile: compiled steps have other peaks"] if option.segments else []
-        lines.append("model.compile(optimizer, ...)" + (f"  # {', '.join(notes)}" if notes else ""))
+        lines.append("optimizer = keras.optimizers.SGD(learning_rate=0.01)  # choose the learning rate anew")
+    elif option.frozen or option.accumulation > 1:
+        parts = f', "gradient_accumulation_steps": {option.accumulation}' if option.accumulation > 1 else ""
+        lines.append(f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})")
+    if compiling or "optimizer" in kinds:
+        compiled = ", without jit_compile: compiled steps have other peaks" if option.segments else ""
+        lines.append(f"model.compile(optimizer, loss)  # add metrics and others as before{compiled}")
     if option.accumulation > 1 or "batch_size" in kinds:
-        lines.append(f"batch_size = {option.batch_size}")
-    return "\n".join(lines)
+        lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
+    imports.append(("import keras", any("keras." in line for line in lines)))
+    return "\n".join([*(line for line, is_used in imports[::-1] if is_used), *lines])
+
+
+def besides_memory(option: PlanOption, layers: Sequence[Layer]) -> list[str]:
+    """What an option changes in the training, in sentences."""
+    parts, size, said = option.accumulation, option.batch_size or 0, []
+    if parts > 1:
+        said.append(f"One update follows {parts} batches, with the mean of their gradients.")
+    elif "batch_size" in option.kind:
+        said.append("A smaller batch changes the training: more updates in an epoch, with noisier gradients.")
+    if (parts > 1 or "batch_size" in option.kind) and any(layer.type == "BatchNormalization" for layer in layers):
+        said.append(f"Batch normalization uses the statistics of {counted(size, 'example')}.")
+    if "optimizer" in option.kind:
+        said.append("Another optimizer changes the training: it needs its own learning rate.")
+    if "precision" in option.kind:
+        said.append("Half precision changes the training: compare the losses.")
+    if option.frozen:
+        said.append(f"{counted(len(option.frozen), 'layer')} {'no longer learn' + 's' * (len(option.frozen) == 1)}.")
+    return said
 
 
 def _freezing(frozen: Sequence[str], types: dict[str, str]) -> list[str]:
-    """Lines that freeze layers; layers inside one that is no model of its own are named in a comment."""
+    """Lines that freeze layers; inside a layer that is no model of its own, they look for its parts by name."""
     root = next(iter(types), "")
     by_parent: dict[str, list[str]] = {}
-    unreachable = []
+    inner = []
     for name in frozen:
         parents = name.split("/")[:-1]
         paths = ["/".join([root, *parents[: depth + 1]]) for depth in range(len(parents))]
         if all(types.get(path) in _MODELS for path in paths):
             by_parent.setdefault("/".join(parents), []).append(name.rpartition("/")[-1])
         else:
-            unreachable.append(name)
+            inner.append(name)
     lines = []
     for parent, names in by_parent.items():
         getters = "".join(f".get_layer({json.dumps(one)})" for one in parent.split("/") if one)
         lines += [f"for name in {json.dumps(names)}:", f"    model{getters}.get_layer(name).trainable = False"]
-    return lines + [f"# set `trainable = False` on {name}" for name in unreachable]
+    if inner:
+        lines += [f"for path in {json.dumps(inner)}:", "    layer = model", '    for name in path.split("/"):']
+        lines.append("        layer = next(one for one in layer._layers if one.name == name)")
+        lines.append("    layer.trainable = False")
+    return lines

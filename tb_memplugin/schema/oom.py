@@ -40,7 +40,7 @@ class Fix:
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
         budget_bytes: The budget with which `plan` recomputes the same, None for fixes that do not recompute.
         peak_bytes: The peak with the fix, of simulated or recorded steps; None for an estimate.
-        code: The line of Python that applies the fix, None for fixes that need none."""
+        code: The lines of Python that apply the fix to a compiled `model`, None for fixes that need none."""
 
     kind: FixKind
     change: str

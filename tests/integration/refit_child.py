@@ -49,12 +49,9 @@ def record(directory):
 
 
 def train(code):
-    model = made()
-    if code:
-        names = {"tb_memplugin": tb_memplugin, "model": model}
-        exec(code, names)
-        model = names["model"]
-    compiled(model)
+    names = {"model": compiled(made())}
+    exec(code, names)
+    model = names["model"]
     try:
         for _ in range(8):
             loss = float(model.train_on_batch(*batch(LARGE)))

@@ -2,8 +2,8 @@
 
 import ast
 import dataclasses
+import re
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin.fit import Conditions, Kind, PlanOption, Predictor
-from tb_memplugin.fit.plans import code_of
+from tb_memplugin.fit.plans import besides_memory, code_of
 from tb_memplugin.fit.segments import RECOMPUTED, units_of
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
 
@@ -46,7 +46,7 @@ def test_a_plan_is_within_its_budget_as_simulated(stored: Run, share: float) -> 
     before = plan.options[: [option.fits for option in plan.options].index(True)]
     assert before and not any(option.high_bytes <= budget for option in before)
     assert plan.batch_size is not None and plan.batch_size * plan.accumulation == 16
-    assert f"gradient_accumulation_steps={plan.accumulation}" in plan.code
+    assert f'"gradient_accumulation_steps": {plan.accumulation}' in plan.code
     assert f"batch_size = {plan.batch_size}" in plan.code
 
 
@@ -180,8 +180,8 @@ def layer(path: str, kind: str) -> Layer:
     return Layer(path, kind, True, 0, 0, 0, 0, None, None, None)
 
 
-REMAT, ADAM, SGD = (
-    {call, "model.compile"} for call in ("tb_memplugin.remat", "keras.optimizers.Adam", "keras.optimizers.SGD")
+REMAT, NEW, SGD = (
+    {call, "model.compile"} for call in ("tb_memplugin.remat", "type(optimizer).from_config", "keras.optimizers.SGD")
 )
 LAYERS = (layer("net", "Functional"), layer("net/inner", "Sequential"), layer("net/block", "Block"))
 
@@ -196,11 +196,11 @@ def option(kind: Kind, **changed: Any) -> PlanOption:
     [
         (option("none"), set()),
         (option("recompute", segments=SEGMENTS), REMAT),
-        (option("accumulate", accumulation=4), {*ADAM, "batch_size"}),
+        (option("accumulate", accumulation=4), {*NEW, "batch_size"}),
         (option("batch_size"), {"batch_size"}),
         (option("precision"), {"keras.mixed_precision.set_global_policy"}),
         (option("optimizer"), SGD),
-        (option("recompute_and_accumulate", segments=SEGMENTS, accumulation=2), {*REMAT, *ADAM, "batch_size"}),
+        (option("recompute_and_accumulate", segments=SEGMENTS, accumulation=2), {*REMAT, *NEW, "batch_size"}),
         (option("recompute_and_optimizer", segments=SEGMENTS), REMAT | SGD),
         (option("recompute_and_batch_size", segments=SEGMENTS), {*REMAT, "batch_size"}),
     ],
@@ -209,34 +209,32 @@ def test_the_lines_make_the_changes_of_the_option(chosen: PlanOption, expected: 
     tree = ast.parse(code_of(chosen, "Adam", LAYERS))
     called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     assigned = {ast.unparse(node.targets[0]) for node in ast.walk(tree) if isinstance(node, ast.Assign)}
-    assert called | (assigned & {"batch_size"}) == expected
+    assert (called - {"optimizer.get_config", "type"}) | (assigned & {"batch_size"}) == expected
 
 
-def test_segments_are_pairs_of_their_ends() -> None:
-    model, passed = SimpleNamespace(compile=lambda *_: None), []
-    recording = SimpleNamespace(remat=lambda given, pairs: passed.append(pairs) or given)
-    text = code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS).replace("...", "None")
-    exec(text, {"tb_memplugin": recording, "model": model, "optimizer": None})
-    assert passed == [[("a", "a"), ("b", "d")]]
+def test_segments_are_pairs_of_their_ends_and_the_plan_is_not_for_compiled_steps() -> None:
+    text = code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS)
+    assert '[\n    ("a", "a"),\n    ("b", "d"),\n]' in text
     assert "without jit_compile: compiled steps have other peaks" in text
     assert "jit_compile" not in code_of(option("accumulate", accumulation=4), "Adam", LAYERS)
 
 
-def test_layers_are_frozen_where_a_model_has_them() -> None:
-    class Model:
-        def __init__(self, **layers: Any) -> None:
-            self.layers, self.trainable = layers, True
+def test_what_changes_besides_memory_is_said() -> None:
+    normalized = (*LAYERS, layer("net/bn", "BatchNormalization"))
+    accumulated = besides_memory(option("accumulate", accumulation=4), normalized)
+    assert accumulated == [
+        "One update follows 4 batches, with the mean of their gradients.",
+        "Batch normalization uses the statistics of 8 examples.",
+    ]
+    assert besides_memory(option("accumulate", accumulation=4), LAYERS) == accumulated[:1]
+    assert besides_memory(option("recompute", segments=SEGMENTS), normalized) == []
+    for chosen in (option("batch_size"), option("optimizer"), option("precision"), option("freeze", frozen=("a", "b"))):
+        assert len(besides_memory(chosen, LAYERS)) == 1
 
-        def get_layer(self, name: str) -> Any:
-            return self.layers[name]
 
-        def compile(self, *_: Any) -> None:
-            pass
-
-    model = Model(a=Model(), b=Model(), inner=Model(c=Model()), block=Model(d=Model()))
-    text = code_of(option("freeze", frozen=("a", "inner/c", "block/d")), "Adam", LAYERS).replace("...", "None")
-    exec(text, {"model": model, "optimizer": None})
-    assert not model.layers["a"].trainable and not model.layers["inner"].layers["c"].trainable
-    assert model.layers["b"].trainable and model.layers["block"].layers["d"].trainable
-    # A layer inside one that is no model is named, so that nothing is left out silently.
-    assert "# set `trainable = False` on block/d" in text
+def test_changes_that_fit_come_first_after_the_training_as_it_is(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="20MiB")
+    lines = str(plan).split("\n\n")[2].splitlines()[1:]
+    fits = [re.search(r"  (yes|no)  ", line)[1] for line in lines]  # type: ignore[index]
+    assert fits[0] == "no" and fits[1:] == sorted(fits[1:], reverse=True) and "yes" in fits and "no" in fits[1:]
+    assert lines[1].strip().startswith(next(one.sentence for one in plan.options if one.fits))
