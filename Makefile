@@ -97,7 +97,7 @@ accuracy-small: $(VENV)/.test
 	rm -rf $(SMALL_ACCURACY)
 	$(BIN)/python tests/accuracy/measure.py --small --cache $(SMALL_ACCURACY)
 
-programs: install ## run the programs of tests/programs, into docs/programs.md
+programs: install ## run the programs of tests/programs, into docs/development/programs.md
 	$(BIN)/python -m pip install --progress-bar off -e ".[programs]"
 	$(BIN)/python tests/programs/table.py --write
 

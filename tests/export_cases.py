@@ -36,7 +36,7 @@ reverted,ccc333,2026-10-04T10:00:00
 
 
 def write_weeks(logdir: pathlib.Path) -> None:
-    """Write the runs of `GPU_PEAKS` and `FAILED`; each has a CPU, whose peaks are above those of the GPUs."""
+    """Write the runs of `GPU_PEAKS` and `FAILED`; each has a CPU, whose peaks are below those of the GPUs."""
     for run, worker in dict.fromkeys((run, worker) for run, worker, _ in GPU_PEAKS):
         writer = RunWriter(logdir / run, worker=worker)
         for (of_run, of_worker, week), peak in GPU_PEAKS.items():
@@ -45,7 +45,7 @@ def write_weeks(logdir: pathlib.Path) -> None:
                 start = MONDAY + week * WEEK
                 peaks = [peak if step % 10 == 3 else peak - MIB for step in steps]
                 writer.samples(make_samples(steps, peaks, device="GPU:0", start=start))
-                writer.samples(make_samples(steps, [100 * GIB] * 5, device="CPU:0", start=start))
+                writer.samples(make_samples(steps, [GIB] * 5, device="CPU:0", start=start))
         writer.close()
     run, in_use, requested = FAILED
     writer = RunWriter(logdir / run)

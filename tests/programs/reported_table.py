@@ -1,4 +1,4 @@
-"""Runs the programs of tests/programs/reported and renews what the tool says of them in docs/programs.md.
+"""Runs the programs of tests/programs/reported and renews what the tool says of them in docs/development/programs.md.
 
 Each of them once got a wrong number, a false "Fits" or a broken thread. They run as users type them: recorded by their
 own lines, or without a change by ``tb-memplugin run``. Each row's truth comes from elsewhere: a formula, the program
@@ -29,7 +29,7 @@ import tb_memplugin  # noqa: E402
 from tb_memplugin.schema import Run  # noqa: E402
 
 MIB = 1 << 20
-PAGE = HERE.parents[2] / "docs" / "programs.md"
+PAGE = HERE.parents[2] / "docs" / "development" / "programs.md"
 TITLE = "\n## Programs that failed once\n"
 TIMEOUT = 600
 

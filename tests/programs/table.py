@@ -1,4 +1,4 @@
-"""Runs every program and renews the table of docs/programs.md; with names, these programs' rows of it.
+"""Runs every program and renews the table of docs/development/programs.md; with names, these programs' rows of it.
 
 usage: python tests/programs/table.py [--write] [PROGRAM …]
 """
