@@ -21,31 +21,36 @@ from tb_memplugin.fit import Conditions, FailedRequest, Prediction, Reproduced
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAVIGATION = {
     "Start": (
-        "docs/tutorial",
-        "docs/fitting_tutorial",
         "docs/getting_started",
+        "docs/tutorial",
+        "docs/understand_the_numbers",
         "docs/how_do_i",
-        "docs/sample_report",
+        "docs/keras_on_a_gpu",
+        "docs/cpu_and_gpu",
         "docs/troubleshooting",
+        "docs/sample_report",
     ),
-    "Use": (
-        "docs/views",
+    "Tasks": (
         "docs/recording",
         "docs/out_of_memory",
         "docs/what_if",
         "docs/fitting",
+        "docs/fitting_tutorial",
         "docs/recomputation",
-        "docs/platform",
-    ),
-    "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/limits"),
-    "Interfaces": (
-        "docs/command_line",
         "docs/ci",
         "docs/export",
+    ),
+    "Reference": (
+        "docs/views",
+        "docs/command_line",
         "docs/api",
         "docs/reference",
         "tb_memplugin/server/http_api",
+        "docs/glossary",
+        "docs/platform",
+        "docs/limits",
     ),
+    "Measured": ("docs/advice", "docs/accuracy"),
     "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
     "Development": (
         *(
@@ -54,6 +59,10 @@ NAVIGATION = {
             "docs/development/memory_map",
             "docs/development/recorder",
             "docs/development/reading_limits",
+            "docs/development/testing",
+            "docs/development/process",
+            "docs/development/recomputation",
+            "docs/development/programs",
             "docs/development/gpu",
         ),
         "CHANGELOG",

@@ -2,8 +2,8 @@
 
 usage: python docs/site/step_picture.py LOGDIR RUN STEP docs/images
 
-The step comes from a recorded run, such as the run `batch_48` that the tutorial makes. Colors are those of the tab. Each
-picture has a light and a dark version with a background of its own, so that it is readable on any page.
+The step comes from a recorded run, such as the run `batch_48` that the tutorial makes. Colors are those of the tab.
+Each picture has a light and a dark version with a background of its own, so that it is readable on any page.
 """
 
 import dataclasses
@@ -112,7 +112,8 @@ def draw_step(step: Step, scheme: str) -> str:
     # One column for each second pixel: the event with the most bytes in it, so that the peak is among them.
     edges = np.linspace(0, events, PLOT_WIDTH // 2 + 1).astype(int)
     total = step.stack.sum(0)
-    shown = [start + int(total[start:end].argmax()) for start, end in zip(edges[:-1], edges[1:], strict=True)]
+    spans = zip(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1), strict=True)
+    shown = [start + int(total[start:end].argmax()) for start, end in spans]
     tops = np.vstack([np.zeros(len(shown), np.int64), step.stack[:, shown].cumsum(0)])
     across = [LEFT + 2 * at for at in range(len(shown) + 1)]
     parts = [words(LEFT, 24, f"One training step: run {step.run}, step {step.number}", ink["text"], 17, weight=500)]
@@ -128,8 +129,13 @@ def draw_step(step: Step, scheme: str) -> str:
         parts.append(f"<path d='M{LEFT - 4} {y(size * MIB):.0f}h4' stroke='{ink['faint']}'/>")
     parts.append(words(LEFT - 8, TOP - 8, "MiB", ink["faint"], 12, "end"))
     # Passes, above the chart
-    for start, end, name in ((0, step.forward_end, "forward pass"), (step.forward_end, events, "backward pass and update")):
-        parts.append(f"<path d='M{x(start) + 2:.0f} {TOP - 14}H{x(end) - 2:.0f}' stroke='{ink['faint']}' stroke-width='3'/>")
+    for start, end, name in (
+        (0, step.forward_end, "forward pass"),
+        (step.forward_end, events, "backward pass and update"),
+    ):
+        parts.append(
+            f"<path d='M{x(start) + 2:.0f} {TOP - 14}H{x(end) - 2:.0f}' stroke='{ink['faint']}' stroke-width='3'/>"
+        )
         parts.append(words((x(start) + x(end)) / 2, TOP - 22, name, ink["faint"], 13, "middle"))
     # Capacity, peak and step end
     peak, end = int(total[step.peak]), int(total[-1])
@@ -139,9 +145,8 @@ def draw_step(step: Step, scheme: str) -> str:
         (x(events - 1), right, end, "2 3", ink["text"]),
     )
     for start, stop, size, dash, color in lines:
-        parts.append(
-            f"<path d='M{start:.0f} {y(size):.0f}H{stop + 8:.0f}' stroke='{color}' stroke-width='1.5' stroke-dasharray='{dash}'/>"
-        )
+        line = f"M{start:.0f} {y(size):.0f}H{stop + 8:.0f}"
+        parts.append(f"<path d='{line}' stroke='{color}' stroke-width='1.5' stroke-dasharray='{dash}'/>")
     parts.append(f"<circle cx='{x(step.peak):.0f}' cy='{y(peak):.0f}' r='4' fill='{ink['text']}'/>")
     persistent = int(step.stack[: CATEGORIES.index("inputs"), -1].sum())
     noted = (
@@ -159,8 +164,8 @@ def draw_step(step: Step, scheme: str) -> str:
         wide = 7.4 * len(text) + 16
         left, height = LEFT + PLOT_WIDTH * share - wide / 2, bottom - PLOT_HEIGHT * level
         parts.append(
-            f"<rect x='{left:.0f}' y='{height - 17:.0f}' width='{wide:.0f}' height='25' rx='4' fill='{ink['background']}' "
-            "fill-opacity='0.88'/>"
+            f"<rect x='{left:.0f}' y='{height - 17:.0f}' width='{wide:.0f}' height='25' rx='4' "
+            f"fill='{ink['background']}' fill-opacity='0.88'/>"
         )
         parts.append(words(left + wide / 2, height, text, ink["text"], 14, "middle", 500))
     parts.append(words(LEFT, bottom + 20, "allocations and frees of the step, in order →", ink["faint"], 12))
@@ -172,7 +177,9 @@ def draw_step(step: Step, scheme: str) -> str:
         left, height = LEFT + 225 * (at % 4), bottom + 74 + 24 * (at // 4)
         parts.append(f"<rect x='{left}' y='{height - 11}' width='13' height='13' fill='{ink[category]}'/>")
         parts.append(words(left + 20, height, f"{category.replace('_', ' ')} {size / MIB:.1f}", ink["text"], 13))
-    return page(bottom + 74 + 24 * ((len(rows) + 3) // 4), f"Memory inside step {step.number} of {step.run}", ink, parts)
+    return page(
+        bottom + 74 + 24 * ((len(rows) + 3) // 4), f"Memory inside step {step.number} of {step.run}", ink, parts
+    )
 
 
 def draw_categories(scheme: str) -> str:
@@ -182,7 +189,8 @@ def draw_categories(scheme: str) -> str:
     for kind, categories in reversed(list(KINDS.items())):
         height = 44 + 30 * len(categories)
         parts.append(
-            f"<rect x='16' y='{top}' width='{WIDTH - 32}' height='{height}' rx='8' fill='none' stroke='{ink['faint']}'/>"
+            f"<rect x='16' y='{top}' width='{WIDTH - 32}' height='{height}' rx='8' fill='none' "
+            f"stroke='{ink['faint']}'/>"
         )
         parts.append(words(36, top + 27, kind, ink["text"], 16, weight=500))
         for at, (category, text) in enumerate(reversed(categories.items())):

@@ -8,6 +8,7 @@ import sys
 import types
 from html.parser import HTMLParser
 from urllib.parse import unquote, urldefrag, urlsplit
+from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
@@ -17,6 +18,16 @@ import tb_memplugin
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "docs" / "site" / "build.py"
 LARGEST_PICTURE = 1_500_000
+MOST_WORDS = 15_500
+"""Words that the pages directly below docs may have in all, written by hand."""
+NOT_BY_HAND = re.compile(
+    r"^```.*?^```$"  # code and its output
+    r"|<!-- (?!not run|site|end)[^\n]*-->.*?<!-- end -->"  # tables that a command writes
+    r"|<!--.*?-->|</?(?:picture|source|img)\b[^>]*>|(?<=\])\([^)]*\)",  # marks, pictures, targets of links
+    re.MULTILINE | re.DOTALL,
+)
+GENERATED = {"advice.md"}
+"""Pages that a command writes as a whole."""
 
 
 class Page(HTMLParser):
@@ -138,6 +149,50 @@ def test_make_docs_and_make_animation_run_these_scripts() -> None:
     for target, script in {"docs": "docs/site/build.py", "animation": "tests/browser/animation.py"}.items():
         printed = subprocess.run(["make", "--dry-run", target], check=True, capture_output=True, text=True, cwd=ROOT)
         assert script in printed.stdout
+
+
+def words_by_hand(text: str) -> int:
+    """Words of a page outside of code, generated tables and marks."""
+    return len(re.findall(r"\S*\w\S*", NOT_BY_HAND.sub("", text)))
+
+
+def test_only_what_is_written_by_hand_counts_as_words() -> None:
+    table = "<!-- generated export: peaks -->\n| a | b |\n<!-- end -->\n"
+    code = "<!-- not run: a reason -->\n```sh\nmore words\n```\n"
+    assert words_by_hand(f"# Two words\n\n{table}{code}See [one page](a_page.md) – or `none`.\n") == 7
+
+
+def test_the_pages_stay_short() -> None:
+    pages = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED]
+    words = {path.name: words_by_hand(path.read_text(encoding="utf-8")) for path in pages}
+    assert len(words) > 20 and all(words.values())
+    assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_a_step_is_drawn_with_the_values_of_its_run(tmp_path: pathlib.Path) -> None:
+    # GIVEN a recorded run with the timeline of a training step
+    logdir = ROOT / "tests" / "fixtures" / "runs"
+    run = tb_memplugin.load(logdir)["small"]
+    timeline = next(one for one in run.timelines if one.phase == "train" and one.bands)
+    # WHEN it is drawn as the pages' pictures are
+    script = ROOT / "docs" / "site" / "step_picture.py"
+    command = [sys.executable, str(script), str(logdir), "small", str(timeline.step), str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120)
+    # THEN it names its own peak, and each of the pages' pictures has the same form, light and dark
+    peak = f"peak {timeline.in_use_bytes / 2**20:.0f} MiB"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}-{scheme}.svg" for name in ("step", "categories") for scheme in ("light", "dark")
+    }
+    page = (ROOT / "docs" / "understand_the_numbers.md").read_text(encoding="utf-8")
+    for path in tmp_path.iterdir():
+        drawn, kept = (
+            ElementTree.fromstring(file.read_text(encoding="utf-8"))
+            for file in (path, ROOT / "docs" / "images" / path.name)
+        )
+        assert f'"images/{path.name}"' in page
+        assert drawn.attrib["viewBox"].split()[2] == kept.attrib["viewBox"].split()[2]
+        texts = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        assert any(peak in text for text in texts) == path.name.startswith("step")
 
 
 def test_the_readme_shows_an_animated_picture_light_and_dark() -> None:

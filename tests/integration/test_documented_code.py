@@ -27,6 +27,7 @@ NOT_RUN = {
     "docs/ci.md": 1,
     "docs/command_line.md": 3,
     "docs/development/gpu.md": 9,
+    "docs/development/testing.md": 2,
     "docs/export.md": 7,
     "docs/fitting.md": 1,
     "docs/fitting_tutorial.md": 1,

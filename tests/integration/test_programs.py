@@ -1,7 +1,7 @@
 """A program as strangers write it: what its run says, against the program's own objects and the program run again.
 
-`make programs` writes these figures of all programs in tests/programs into docs/development/programs.md, and the errors of
-predictions, which are not tested here: real steps of one program differ too much between processes (the last traced
+`make programs` writes these figures of all programs in tests/programs into docs/development/programs.md, and the errors
+of predictions, which are not tested here: real steps of one program differ too much between processes (the last traced
 step of `function_loop` had its peak at 34.9 MB in one and at 38.9 MB in another).
 """
 
