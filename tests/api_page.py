@@ -78,7 +78,7 @@ def _example(name: str, hint: Any) -> Any:
 
 
 def documentation(page: str) -> str:
-    """A page with its generated parts anew."""
+    """A page with its generated parts renewed."""
 
     def part(match: "re.Match[str]") -> str:
         if match[1] == "example":

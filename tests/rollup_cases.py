@@ -4,7 +4,7 @@ import os
 
 from tb_memplugin.schema import WorkerSummary
 from tb_memplugin.storage import decode_tag
-from tb_memplugin.storage.files import FileSource, Room
+from tb_memplugin.storage.files import ByteBudget, FileSource
 from tb_memplugin.storage.frames import parse_tag, run_name
 
 
@@ -16,7 +16,7 @@ def rollups_of(logdir: str | os.PathLike[str], worker: str = "") -> list[tuple[s
         parsed = sorted(tag for text in tags if (tag := parse_tag(text)) is not None and tag.stream == "rollups")
         contents = {content.tag: content for content in source.read({run: [str(tag) for tag in parsed]})}
         for tag in parsed if run_name(run)[1] == worker else ():
-            decoded = decode_tag(tag, contents[str(tag)], Room(1 << 30, 1 << 30))
+            decoded = decode_tag(tag, contents[str(tag)], ByteBudget(1 << 30, 1 << 30))
             assert not decoded.damage and decoded.newer is None
             sizes = [len(frame.data) for frame in contents[str(tag)].frames]
             found += [(tag.session, size, piece.value) for size, piece in zip(sizes, decoded.pieces, strict=True)]

@@ -1,4 +1,4 @@
-"""Five models, one after the other in one process, as in a search for hyperparameters: built anew each time, built anew
+"""Five models, one after the other in one process, as in a search for hyperparameters: rebuilt each time, rebuilt
 after `clear_session`, and one model whose weights and optimizer are set back.
 
 usage: python demo/scenarios/rebuilt_models.py [--logdir runs/scenarios]

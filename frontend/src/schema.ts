@@ -36,7 +36,7 @@ export const CATEGORIES = [
 export type Category = (typeof CATEGORIES)[number];
 export const RECOMPUTED = [
   "exact",
-  "anew",
+  "resampled",
 ] as const;
 export type Recomputed = (typeof RECOMPUTED)[number];
 export const OWNER_SOURCES = [
@@ -78,7 +78,7 @@ export const FIX_KINDS = [
   "recompute",
   "accumulation",
   "freezing",
-  "one_piece",
+  "unfragmented",
   "limit",
   "precision",
 ] as const;

@@ -39,8 +39,8 @@ from tb_memplugin.schema import (
 )
 
 _LASTING = 2
-"""Traced steps on either side of a change of the batch size, as far as there are any, that must have one size: batches
-of varying sizes are no change."""
+"""Traced steps on either side of a change of the batch size that must have one size, if there are any: batches of
+varying sizes do not count as a change."""
 
 
 BatchChange: TypeAlias = tuple[Snapshot, Snapshot]  # nearest traced steps on both sides of a change of the batch size

@@ -114,7 +114,7 @@ def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | N
     """The device with the largest share of its capacity in use, else that with the highest peak; None without a peak.
     The CPU is only chosen in a run without accelerators. `devices` are in display order, with peak and capacity."""
     known = {name: (peak, capacity) for name, (peak, capacity) in devices.items() if peak is not None}
-    names = of_one_kind(known)
+    names = comparable(known)
     relative = all(known[name][1] for name in names)
 
     def load(name: str) -> float:
@@ -124,7 +124,7 @@ def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | N
     return max(names, key=load, default=None)
 
 
-def of_one_kind(devices: Iterable[str]) -> list[str]:
+def comparable(devices: Iterable[str]) -> list[str]:
     """The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs."""
     names = list(devices)
     return [name for name in names if not is_cpu(name)] or names
@@ -169,9 +169,10 @@ MAX_SESSIONS = 20  # that are told apart, the latest ones: each takes a look at 
 
 
 def latest_session(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
-    """The part of a run in which growth is looked for: memory starts anew in each session, so that it is the latest one
-    that is enough, with the samples of `devices` alone, since those of many take long to copy. It is the whole run if
-    none is, or if it has several workers, whose sessions overlap: ask for each worker's run."""
+    """The latest session with enough samples: growth is searched in one session, which starts with empty memory.
+
+    It has the samples of `devices` only, because copying those of many devices takes long. It is the whole run if no
+    session is enough, or if the run has several workers, whose sessions overlap: ask for each worker's run."""
     if len(run.workers) != 1 or len(run.session_starts) < 2:
         return run
     recorded, starts = run.samples.devices, sorted(run.session_starts)

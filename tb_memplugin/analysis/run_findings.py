@@ -151,7 +151,7 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     second run with the first."""
     table = run.layer_tables[-1].layers if run.layer_tables else ()
     again = [layer for layer in table if layer.recomputed is not None]
-    anew = [layer for layer in again if layer.recomputed == "anew"]
+    resampled = [layer for layer in again if layer.recomputed == "resampled"]
     requests = next((one for one in reversed(run.requests) if (one.device, one.phase) == (device, "train")), None)
     if not again or requests is None:
         return
@@ -160,9 +160,9 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
         # XLA computes none of them again, and keeps their results for the backward pass.
         steps = (one for one in run.snapshots if _same_step(one, requests))
         kept = sum(row.bytes for one in steps for row in one.saved_for_backward if _is_inside(row.layer, every))
-    if not anew and not kept:
+    if not resampled and not kept:
         return
-    paths = [layer.path for layer in (again if kept else anew)]
+    paths = [layer.path for layer in (again if kept else resampled)]
     outermost = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
     layers = counted(len(outermost), "layer")
     if kept:
@@ -173,7 +173,7 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     else:
         runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
         first = f"{runs} ({_listed(outermost)}). {_saving(run, requests, paths)}"
-    yield " ".join([first, *_differences(anew)])
+    yield " ".join([first, *_differences(resampled)])
 
 
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
@@ -241,9 +241,9 @@ def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> list[int]:
     return found
 
 
-def _differences(anew: Sequence[Layer]) -> list[str]:
-    norms = [layer.path for layer in anew if layer.type == _WITH_STATISTICS]
-    drawing = [layer.path for layer in anew if any(part in layer.type for part in _DRAWING)]
+def _differences(resampled: Sequence[Layer]) -> list[str]:
+    norms = [layer.path for layer in resampled if layer.type == _WITH_STATISTICS]
+    drawing = [layer.path for layer in resampled if any(part in layer.type for part in _DRAWING)]
     sentences = []
     if norms:
         sentences.append(f"Each step updates the moving statistics of {_listed(norms)} twice.")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.answer import run_status
 from tb_memplugin.analysis.composition import phase_steps, snapshots_of
-from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak, most_loaded, natural_order, of_one_kind
+from tb_memplugin.analysis.facts import capacity_of, comparable, device_names, fitting_peak, most_loaded, natural_order
 from tb_memplugin.analysis.growth import growth_of
 from tb_memplugin.schema import (
     MISSING,
@@ -194,7 +194,7 @@ def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None
     """A sentence on each worker that did not say that it ended while others went on: they recorded later steps, and
     have ended or recorded until long after the worker's last record."""
     times = [worker.started if worker.last_wall_time is None else worker.last_wall_time for worker in workers]
-    # Of each worker's last record, by the first worker's clock as far as that is known.
+    # The time of each worker's last record, by the first worker's clock if the offset is known.
     ends = [-np.inf if at is None else at - (offset or 0.0) for at, offset in zip(times, offsets, strict=True)]
     last_step = max((worker.last_step for worker in workers if worker.last_step is not None), default=-1)
     all_others_ended = sum(not worker.ended for worker in workers) == 1
@@ -230,7 +230,7 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
     traced = [{one.step: one for one in device.traced} for _, device in devices.values() if device.traced]
     common = set(traced[0]).intersection(*traced[1:]) if traced else set()
     aligned = max(common, key=lambda step: (max(own[step].peak_bytes for own in traced), -step), default=None)
-    comparable = [devices[name][1] for name in of_one_kind(devices)]
+    alike = [devices[name][1] for name in comparable(devices)]
 
     def breakdown(device: DeviceSummary) -> TracedPeak | None:
         highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
@@ -260,13 +260,13 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
         ],
         "most_loaded": most_loaded(peaks),
         "imbalance": _imbalance({name: peak for name, (peak, _) in peaks.items()}),
-        "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
-        "steps": _steps(comparable if with_steps else []),
+        "sum_peak_bytes": sum(device.peak_bytes for device in alike),
+        "steps": _steps(alike if with_steps else []),
     }
 
 
 def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
-    names = of_one_kind(peaks)
+    names = comparable(peaks)
     if len(names) < 2:
         return None
     largest, smallest = max(names, key=lambda name: peaks[name]), min(names, key=lambda name: peaks[name])

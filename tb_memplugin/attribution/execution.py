@@ -169,7 +169,7 @@ class GraphExecution:
         The backward pass reads what ops of the loss make, and not what those of metrics do. In a program without
         layers, such as a `tf.Module`, every op counts."""
         fact = self._window.names.fact(name)
-        if fact is None or fact.relayout or fact.early or fact.pass_name == "other":
+        if fact is None or fact.relayout or fact.gradient_free or fact.pass_name == "other":
             return None
         of_loss = fact.pass_name == "forward" and fact.saved_for_backward
         if fact.layer is None and not of_loss and self._forward_has_layers:

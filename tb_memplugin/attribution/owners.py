@@ -117,13 +117,13 @@ class BufferAssignments:
     def schedule(self, module: Module) -> "Schedule":
         if id(module) not in self._schedules:
             layers: set[str | None] = set()
-            starts: dict[tuple[str, bool], set[int]] = defaultdict(set)  # by pass, and whether the op is `early`
+            starts: dict[tuple[str, bool], set[int]] = defaultdict(set)  # by pass and `gradient_free`
             for buffer in _buffers(module):
                 fact = self.buffer_fact(buffer.ops)
                 if fact is not None:
                     layers.add(fact.layer)
                     if fact.layer is not None and buffer.named and not buffer.of_argument and not buffer.constant:
-                        starts[fact.pass_name, fact.early].add(buffer.start)
+                        starts[fact.pass_name, fact.gradient_free].add(buffer.start)
             end = _fewest_misplaced(starts["forward", False], starts["backward", False])
             backward = [start for start in starts["backward", False] | starts["backward", True] if start > end]
             update = (start for start in starts["update", False] | starts["update", True] if start > end)
@@ -146,7 +146,7 @@ class BufferAssignments:
         # What a forward op reads may bear the name of a gradient op that was fused into the one that makes it.
         if fact.pass_name == "forward" or (is_early and "forward" in read_in):
             return fact.layer, "activations" if is_early and buffer.end > forward_end else "workspace"
-        if fact.pass_name == "backward" and fact.early:
+        if fact.pass_name == "backward" and fact.gradient_free:
             return fact.layer, "activations" if fact.saved_for_backward else "workspace"
         if fact.pass_name == "backward":
             if fact.is_gradient:
@@ -337,7 +337,7 @@ class Classifier:
 
     def _is_saved_chunk(self, chunk: int) -> bool:
         window, fact = self.window, self.execution.maker(chunk)
-        if fact is not None and (fact.relayout or fact.early):
+        if fact is not None and (fact.relayout or fact.gradient_free):
             return self.execution.lives_at_forward_end(chunk)
         if fact is not None:
             return fact.pass_name == "forward" and self._is_saved(fact, chunk)
@@ -431,7 +431,7 @@ class Classifier:
             return "activation_gradients" if of_gradient else "workspace"
         if fact.pass_name == "forward":
             return "activations" if self._is_saved(fact, chunk) else "workspace"
-        if fact.early:  # it ran in the forward pass if its result waits for the backward pass
+        if fact.gradient_free:  # it ran in the forward pass if its result waits for the backward pass
             return "activations" if self.execution.lives_at_forward_end(chunk) else "workspace"
         if fact.pass_name == "backward":
             return "activations" if fact.saved_for_backward else "activation_gradients"

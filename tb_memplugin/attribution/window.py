@@ -121,7 +121,9 @@ class OpNames:
         for name in names:
             fact = self.fact(name)
             if fact is not None:
-                self._facts_of[name] = dataclasses.replace(fact, early=True, is_gradient=False, gradient_of=None)
+                self._facts_of[name] = dataclasses.replace(
+                    fact, gradient_free=True, is_gradient=False, gradient_of=None
+                )
 
     def following(self, name: str) -> list[str]:
         """Names of the ops that may reuse the buffer of an op of the program, or of an op that replaces one."""
@@ -199,7 +201,7 @@ class OpNames:
 
 
 def depends_on_gradients(fact: OpFact | None) -> bool:
-    return fact is not None and fact.pass_name == "backward" and not fact.early
+    return fact is not None and fact.pass_name == "backward" and not fact.gradient_free
 
 
 def _derived(name: str, fact: OpFact) -> OpFact:

@@ -11,7 +11,7 @@ import numpy as np
 from tb_memplugin.errors import RequestError
 from tb_memplugin.schema import SAMPLE_COLUMNS, DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom, Samples, meanings
 
-VERSION = 1  # rises with each change of a table, so that everything is exported anew
+VERSION = 1  # rises with each change of a table, so that everything is exported again
 
 Kind: TypeAlias = Literal["text", "integer", "flag", "time", "dimensions"]
 

@@ -18,6 +18,7 @@ from tb_memplugin.analysis import (
     PoolHistory,
     PoolSpan,
     answers,
+    comparable,
     describe_answers,
     describe_devices,
     describe_host,
@@ -28,7 +29,6 @@ from tb_memplugin.analysis import (
     layer_totals,
     main_phase,
     most_loaded,
-    of_one_kind,
     pool_history,
     run_status,
     step_name,
@@ -462,7 +462,7 @@ def _together(compared: Mapping[str, Any]) -> str:
     if compared["imbalance"] is None:
         return ""
     names = [device["device"] for device in compared["devices"]]
-    whose = "the" if len(of_one_kind(names)) == len(names) else "the accelerators'"
+    whose = "the" if len(comparable(names)) == len(names) else "the accelerators'"
     size = format_bytes(compared["sum_peak_bytes"])
     sentences = [
         f"imbalance: {clean(compared['imbalance']['sentence'])}",

@@ -446,7 +446,7 @@ class _Finder:
             f"{change}. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
             f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
         )
-        return Fix("one_piece", change, sentence, enough=enough, peak_bytes=needed)
+        return Fix("unfragmented", change, sentence, enough=enough, peak_bytes=needed)
 
     def _precision(self) -> Fix | None:
         capacity = self._capacity_bytes

@@ -34,7 +34,7 @@ COMPILED = (
     "planned: record a step with jit_compile=False for a plan with recomputation."
 )
 
-RECOMPUTED = "The recorded step recomputes layers already. Record it without that to plan anew."
+RECOMPUTED = "The recorded step recomputes layers already. Record it without recomputation for a plan."
 MOST_TRIES = 5
 """Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
 TIME_PARTS = 64

@@ -69,26 +69,26 @@ def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[S
     if not batch_size or not requests.batch_size or batch_size == requests.batch_size:
         return BatchSizes(requests.requested, requests.requested, requests.requested)
     ratio = batch_size / requests.batch_size
-    asked = requests.requested.astype(np.float64)
+    recorded = requests.requested.astype(np.float64)
     power = requests.batch_power
-    scaled = np.where(power > 0, asked * ratio ** np.maximum(power, 0), asked)
+    scaled = np.where(power > 0, recorded * ratio ** np.maximum(power, 0), recorded)
     lower, upper = scaled.copy(), scaled.copy()
     unknown = np.flatnonzero(power == UNKNOWN_POWER)
     slopes = _slopes(requests, others, unknown, batch_size)
     for row, slope in slopes.items():
-        lower[row] = upper[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
+        lower[row] = upper[row] = max(0.0, recorded[row] + slope * (batch_size - requests.batch_size))
     left = unknown[~np.isin(unknown, list(slopes))]
     modules = [(row, factor) for row in left.tolist() if (factor := _module_factor(requests, row, ratio)) is not None]
     for row, factor in modules:
-        lower[row] = upper[row] = asked[row] * factor
+        lower[row] = upper[row] = recorded[row] * factor
     left = left[~np.isin(left, [row for row, _ in modules])]
-    lower[left], upper[left] = asked[left] * min(1.0, ratio), asked[left] * max(1.0, ratio)
+    lower[left], upper[left] = recorded[left] * min(1.0, ratio), recorded[left] * max(1.0, ratio)
     square = np.flatnonzero(power == SQUARE_POWER)
-    lower[square], upper[square] = asked[square] * min(ratio, ratio**2), asked[square] * max(ratio, ratio**2)
+    lower[square], upper[square] = recorded[square] * min(ratio, ratio**2), recorded[square] * max(ratio, ratio**2)
     left = np.concatenate([left, square])
     typical = (lower + upper) / 2
     scratch = power == SCRATCH_POWER
-    typical[scratch] = asked[scratch] * ratio
+    typical[scratch] = recorded[scratch] * ratio
     lower[scratch], upper[scratch] = typical[scratch] * SCRATCH_RANGE[0], typical[scratch] * SCRATCH_RANGE[1]
     lowest, highest, usual = (np.rint(sizes).astype(np.int64) for sizes in (lower, upper, typical))
     return BatchSizes(

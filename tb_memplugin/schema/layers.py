@@ -52,7 +52,7 @@ def matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 
 _NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
 
-Recomputed: TypeAlias = Literal["exact", "anew"]
+Recomputed: TypeAlias = Literal["exact", "resampled"]
 
 
 def replaced_optimizer(name: str, step: int) -> str:
@@ -90,7 +90,7 @@ class Layer:
             pass: those with one number, or with consecutive ones, can be recomputed together. None if it cannot be
             recomputed, or only with the layer that it is in.
         recomputed: How it runs a second time in the backward pass, None if it does not: ``exact`` as in the first
-            pass; ``anew`` with statistics that are updated once more and random numbers of its own."""
+            pass; ``resampled`` with statistics that are updated once more and random numbers of its own."""
 
     path: str
     type: str

@@ -23,7 +23,7 @@ from tb_memplugin.schema.snapshot import (
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
 FailedDuring: TypeAlias = Literal["step", "between_steps", "building"]
-FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "one_piece", "limit", "precision"]
+FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "unfragmented", "limit", "precision"]
 FIX_KINDS: tuple[FixKind, ...] = get_args(FixKind)
 
 
@@ -33,7 +33,7 @@ class Fix:
 
     Attributes:
         kind: ``batch``: a smaller batch; ``recompute``: segments of layers run again in the backward pass;
-            ``accumulation``: gradient accumulation; ``freezing``: frozen layers; ``one_piece``: no fragmentation;
+            ``accumulation``: gradient accumulation; ``freezing``: frozen layers; ``unfragmented``: no fragmentation;
             ``limit``: a larger capacity; ``precision``: mixed precision.
         enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.

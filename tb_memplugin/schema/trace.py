@@ -155,9 +155,9 @@ class OpFact:
             that op's.
         forward_inputs: Indices of a backward op's inputs that are of the forward pass.
         gradient_inputs: Backward ops whose results a backward op reads.
-        early: Whether a backward op's result depends on no gradient. TensorFlow may run such ops during the forward
-            pass.
-        output_shapes: Shapes of its outputs as far as they were known when the function was traced: -1 for open
+        gradient_free: Whether a backward op's result depends on no gradient. TensorFlow may run such ops during the
+            forward pass.
+        output_shapes: Shapes of its outputs, if known when the function was traced: -1 for open
             dimensions, such as the batch; None for an unknown rank.
         batch_powers: For each output, the power of the batch size in each dimension, None where that is unknown; None
             for an output of unknown rank. Empty if unknown.
@@ -176,7 +176,7 @@ class OpFact:
     relayout: bool = False
     forward_inputs: tuple[int, ...] = ()
     gradient_inputs: tuple[str, ...] = ()
-    early: bool = False
+    gradient_free: bool = False
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
     batch_powers: tuple[tuple[int | None, ...] | None, ...] = ()
     output_dtypes: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ class VariableFact:
         layer: Path of the layer that owns it, or its weight if it is an optimizer slot; None without one.
         trainable: Whether it, or the weight of a slot, is trainable; None if not applicable.
         start_address, end_address: Address of its value when the window opened and closed; None if unknown.
-        of_model: Whether it belongs to a model, an optimizer or a metric, as far as known."""
+        of_model: Whether it is known to belong to a model, an optimizer or a metric."""
 
     name: str
     role: VariableRole
@@ -307,7 +307,7 @@ class TraceFacts:
     """The recorder's facts about a window.
 
     Attributes:
-        mode: How the model ran, as far as Python knows.
+        mode: How the model ran, according to Python.
         trainable: Layer path to whether the layer has trainable weights, in the model's order.
         graphs: Function graphs with layers, callers and callees; the newest last.
         tensors: Tensors that Python held when the window opened.

@@ -31,7 +31,7 @@ from tb_memplugin.storage import (
     of_worker,
     workers_of,
 )
-from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room, Source
+from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, ByteBudget, Source
 
 
 class FoundDevice(NamedTuple):
@@ -154,7 +154,7 @@ class Devices(Lookup):
 
     def _of_histories(self, source: Source, tags: RunTags, phase: Phase) -> tuple[dict[str, Any], int]:
         """The answer, without figures over steps if there is no room for those of all workers."""
-        room = Room(MAX_SERIES_BYTES, 0)
+        room = ByteBudget(MAX_SERIES_BYTES, 0)
         workers: list[WorkerSummary] = []
         without: list[str] = []
         for own in workers_with(tags):
@@ -172,19 +172,19 @@ class Devices(Lookup):
         return described, 2000 * len(described["devices"]) + 200 * len(described["steps"]["step"])
 
     def _summarized(
-        self, source: Source, tags: RunTags, phase: Phase, room: Room, first_steps: Integers
+        self, source: Source, tags: RunTags, phase: Phase, room: ByteBudget, first_steps: Integers
     ) -> tuple[WorkerSummary, ...]:
         """The summaries of the workers of one directory; only those that recorded since are read again. They are
         without steps if these do not fit into `room`. `first_steps` are those of the run's first worker."""
         key = "summary", tags.name, tags.worker, phase
         # The workers of one directory, the bytes that their series need, and whether they have them.
         known: tuple[tuple[WorkerSummary, ...], int, bool] | None = self._reader.cache.get(key, tags.version)
-        fits = known is not None and room.take(known[1], 0)
+        fits = known is not None and room.reserve(known[1], 0)
         if known is not None and fits == known[2]:
             return known[0]
         loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         size = sum(series_bytes(run, first_steps) for run in loaded.by_worker.values())
-        fits = room.take(size, 0) if known is None else fits
+        fits = room.reserve(size, 0) if known is None else fits
         workers = tuple(summarize_worker(worker, run, [phase], fits) for worker, run in loaded.by_worker.items())
         others = sum(2000 * (1 + len(device.traced)) for worker in workers for device in worker.devices) + 1000
         self._reader.cache.put(key, tags.version, (workers, size, fits), others + (size if fits else 0))

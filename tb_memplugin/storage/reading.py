@@ -11,7 +11,7 @@ import numpy as np
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.schema import MAX_STEP, NO_SAMPLES, Samples, take_rows
 from tb_memplugin.storage.activations import ActivationHead, ActivationPart
-from tb_memplugin.storage.files import MAX_RUN_BYTES, MAX_RUN_ROWS, Entry, Room, StoredFrame, TagContent
+from tb_memplugin.storage.files import MAX_RUN_BYTES, MAX_RUN_ROWS, ByteBudget, Entry, StoredFrame, TagContent
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
 from tb_memplugin.storage.samples import SamplesPart, join_samples, rows_not_in, samples_bytes, tables_of, thinned
 from tb_memplugin.storage.streams import ACTIVATIONS, OF_TAG, PEAK, SAMPLES, Stream
@@ -29,7 +29,7 @@ MAX_TOGETHER_BYTES = 128 << 10
 PIECE_BYTES = 200
 """Estimated size of a piece without its content."""
 GROUP_TAGS = 64
-"""Tags that are decoded together before their sessions are joined and their frames let go."""
+"""Tags that are decoded together before their sessions are joined and their frames dropped."""
 LARGE_BYTES = 32 << 20
 """Runs whose decoded frames take more are read one after the other."""
 HALVED = 0.8
@@ -66,15 +66,15 @@ class DecodedTag:
         return dataclasses.replace(self, pieces=tuple(pieces), size=size, rows=rows)
 
 
-def decode_tag(tag: Tag, content: TagContent, room: Room, stream: Stream | None = None) -> DecodedTag:
-    """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes."""
+def decode_tag(tag: Tag, content: TagContent, room: ByteBudget, stream: Stream | None = None) -> DecodedTag:
+    """Decode and validate the frames of one tag that fit into `room`. Never raises for damaged bytes."""
     stream = stream or OF_TAG[tag.stream]
     report = _Report(content)
     pieces: list[Piece] = []
     for frames in _alike(stream, content, report, room):
         together: list[Piece] | None = None
         if len(frames) > 1:
-            # What one of them costs is said of it alone.
+            # On failure, decode one by one to name the bad frame.
             with contextlib.suppress(FormatError, MemoryError):
                 together = _decode(tag, stream, [frame for _, frame in frames], room)
         if together is not None:
@@ -117,7 +117,7 @@ class _Report:
 
 
 def _alike(
-    stream: Stream, content: TagContent, report: _Report, room: Room
+    stream: Stream, content: TagContent, report: _Report, room: ByteBudget
 ) -> Iterator[list[tuple[StoredFrame, OpenFrame]]]:
     """The frames of a tag until there is no more room; neighboring samples with equal heads together, to save time."""
     frames: list[tuple[StoredFrame, OpenFrame]] = []
@@ -147,7 +147,7 @@ def _check_steps(frame: FrameHead | OpenFrame) -> None:
         raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step}; steps are 0 to {MAX_STEP}")
 
 
-def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: Room) -> list[Piece] | None:
+def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: ByteBudget) -> list[Piece] | None:
     """The content of frames with equal heads; None if what the head states does not fit into `room`."""
     head = frames[0].head()
     if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
@@ -180,7 +180,7 @@ def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: Room) -
     total = sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
     if not room.fits(*total):
         return None
-    room.take(*total)
+    room.reserve(*total)
     return pieces
 
 
@@ -248,9 +248,9 @@ class Reading(ExitStack):
         super().__init__()
         self.contents: dict[Key, DecodedTag] = {}
         self.left_out, self.is_alone = 0, False
-        self.others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
-        self.others.take(known.size, known.rows)
-        self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
+        self.others = ByteBudget(MAX_RUN_BYTES, MAX_RUN_ROWS)
+        self.others.reserve(known.size, known.rows)
+        self._activations = ByteBudget(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
         self._sessions = {(one.worker, one.session): one for one in known.sessions}
         self.damage, self._newer, self._thinning = [*known.damage], [*known.newer], known.thinning
         self._recorded = self._halvings = 0  # rows that were decoded, also those that were left out again
@@ -268,7 +268,7 @@ class Reading(ExitStack):
         damage = (*self.damage, *self.over_limit())
         return ReadStreams(tuple(self._sessions.values()), damage, tuple(self._newer), *self._taken(), thinning)
 
-    def room_of(self, tag: Tag) -> Room:
+    def room_of(self, tag: Tag) -> ByteBudget:
         return self._activations if tag.stream == ACTIVATIONS.tag else self.others
 
     def _taken(self) -> tuple[int, int]:
@@ -312,7 +312,7 @@ class Reading(ExitStack):
         self._whole.clear()
 
     def join(self, key: tuple[str, str], pieces: Pieces) -> None:
-        """Add more frames of a session, (worker, session). Those of samples are let go once they are joined."""
+        """Add more frames of a session, (worker, session). Frames of samples are dropped once they are joined."""
         known, frames = self._sessions.get(key, ReadSession(*key)), dict(pieces)
         joined = pieces.keys() & {SAMPLES, PEAK}
         if joined:

@@ -13,7 +13,7 @@ from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
 from tb_memplugin.storage.activations import ActivationRows, activation_rows_of
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream, of_worker, version_of
-from tb_memplugin.storage.files import DAMAGED_ROLLUP, Entry, Listing, NewestFrames, Room, Source, within_limits
+from tb_memplugin.storage.files import DAMAGED_ROLLUP, ByteBudget, Entry, Listing, NewestFrames, Source, within_limits
 from tb_memplugin.storage.frames import Tag, parse_tag, run_name
 from tb_memplugin.storage.reading import MAX_ACTIVATION_BYTES, DecodedTag, Reading, ReadStreams, decode_tag, groups
 from tb_memplugin.storage.sessions import MergedRun, by_session, gaps, limited, merge, session_from_pieces
@@ -286,14 +286,14 @@ class Reader:
     def _decode(
         self, source: Source, wanted: Iterable[Entry], reading: Reading, streams: frozenset[Stream]
     ) -> Mapping[tuple[str, Tag], DecodedTag]:
-        """The content of the wanted tags, from the cache or the source, as far as there is room."""
+        """The content of the wanted tags, from the cache or the source, within the limits of a run's size."""
         by_tag = {stream.tag: stream for stream in streams}
         reading.contents = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
         for _, run, tag, mark in wanted:
             cached: DecodedTag | None = self.cache.get(("tag", run, tag, by_tag[tag.stream]), mark)
             if cached is not None:
-                reading.room_of(tag).take(cached.size, cached.rows)
+                reading.room_of(tag).reserve(cached.size, cached.rows)
                 reading.add(run, tag, cached)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
@@ -329,7 +329,7 @@ def _rollups_of(newest: NewestFrames) -> WorkerRollups:
     sessions, missing = [], newest.missing
     for content in newest.contents:
         tag = parse_tag(content.tag)
-        decoded = None if tag is None else decode_tag(tag, content, Room(MAX_ROLLUP_BYTES, 0), ROLLUPS)
+        decoded = None if tag is None else decode_tag(tag, content, ByteBudget(MAX_ROLLUP_BYTES, 0), ROLLUPS)
         if decoded is None or not decoded.pieces:
             missing = missing or DAMAGED_ROLLUP
         else:

@@ -11,7 +11,7 @@ import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.storage import OF_TAG, decode_tag
-    from tb_memplugin.storage.files import Room, StoredFrame, TagContent
+    from tb_memplugin.storage.files import ByteBudget, StoredFrame, TagContent
     from tb_memplugin.storage.frames import STREAMS, Tag, codec
 
 
@@ -32,7 +32,7 @@ def one_input(data: bytes) -> None:
     stream = names[data[6] % len(names)] if len(data) > 6 else names[0]
     tag = Tag("20260101T000000Z-00000000", stream, 0)
     frames = (StoredFrame(0, data), StoredFrame(1, sealed(data)))
-    decoded = decode_tag(tag, TagContent("run", str(tag), frames), Room(256 << 20, 1 << 20))
+    decoded = decode_tag(tag, TagContent("run", str(tag), frames), ByteBudget(256 << 20, 1 << 20))
     assert len(decoded.pieces) + len(decoded.damage) + (decoded.newer is not None) >= 1
 
 

@@ -66,7 +66,7 @@ def test_a_second_run_is_found_with_its_bytes_and_what_it_changes(tmp_path: path
     run, twice, (sentence,) = recorded(tmp_path, "grad")
     again = {layer.path: layer.recomputed for layer in run.layer_tables[-1].layers if layer.recomputed}
     assert again == {
-        f"net/block{at}/{name}": "anew" for at in range(BLOCKS) for name in ("wide", "narrow", "norm", "drop")
+        f"net/block{at}/{name}": "resampled" for at in range(BLOCKS) for name in ("wide", "narrow", "norm", "drop")
     }
     # A moving variance that begins at 1 moves toward the smaller one of the batches, twice in each step.
     assert twice < once < 1

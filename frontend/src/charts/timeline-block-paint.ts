@@ -47,7 +47,7 @@ export function stackRaster(blocks: Blocks, cells: readonly Cell[], { width, hei
   return raster;
 }
 
-/** Paints a column anew from a place of the stack on; returns its height. */
+/** Repaints a column from a place of the stack upwards; returns its height. */
 function paintColumn(column: Int32Array, { live, base, count }: StackWalk, { order }: Blocks, first: number, top: number, scale: number) {
   let y = Math.round((base[first] as number) * scale);
   for (let at = first; at < count; at += 1) {
@@ -152,13 +152,13 @@ const FAR = 2 ** 40;
 function kept<T extends object>(): (parts: readonly unknown[], make: (before?: T) => T) => T {
   let last: { parts: readonly unknown[]; value: T } | null = null;
   return (parts, make) => {
-    // An overwritten result is another object, so that what was made of it is made anew.
+    // An overwritten result is another object, so that everything derived from it is computed again.
     if (last === null || parts.some((part, index) => part !== last?.parts[index])) last = { parts, value: make(last?.value) };
     return last.value;
   };
 }
 
-/** A canvas and its pixels, kept from image to image: making them anew costs as much as filling them. */
+/** A canvas and its pixels, kept from image to image: allocating them costs as much as filling them. */
 class Surface {
   private canvas: HTMLCanvasElement | null = null;
   private brush: CanvasRenderingContext2D | null = null;
@@ -217,7 +217,7 @@ export function outlinePath(blocks: Blocks, { edges }: TimelineLayout, rows: rea
   const bytes = rows.reduce((sum, one) => sum + (blocks.bytes[one] ?? 0), 0);
   const across = scale.width / (range[1] - range[0]);
   const x = (moment: number): number => scale.left + ((edges[moment] ?? 0) - range[0]) * across;
-  // Where the block lies anew; changes within a pixel are one.
+  // The block's new place; changes within a pixel count once.
   const steps: { x: number; base: number }[] = [];
   bases.forEach((base, index) => {
     const last = steps.at(-1);

@@ -122,7 +122,7 @@ export function basesOf(blocks: Blocks, row: number, first: number, end: number)
   return bases;
 }
 
-/** The stack at one moment after the other; only what changed is worked out anew. */
+/** The stack at one moment after the other; only changes are computed. */
 export class StackWalk {
   /** Ranks that live, the lowest first, and their lower ends. */
   live: Uint32Array;

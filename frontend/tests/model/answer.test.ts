@@ -146,7 +146,7 @@ describe("a fix as conditions of What if", () => {
   });
 
   it("is none where What if has no such condition", () => {
-    expect([of({ kind: "one_piece" }), of({ kind: "limit", enough: false }), of({ kind: "freezing" })]).toEqual([null, null, null]);
+    expect([of({ kind: "unfragmented" }), of({ kind: "limit", enough: false }), of({ kind: "freezing" })]).toEqual([null, null, null]);
   });
 
   it("has the budget of recomputed segments, and that of the capacity for accumulated gradients", () => {

@@ -34,7 +34,7 @@ _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 
 
 class Loop(NamedTuple):
-    """A training loop of the program's own, as far as its steps can be seen."""
+    """A custom training loop whose steps can be observed."""
 
     recorder: Any
     steps: Iterator[int]

@@ -33,7 +33,7 @@ _R = TypeVar("_R")
 
 
 class Due(NamedTuple):
-    """When more is to be done than to sample a step, as far as that is known beforehand: whatever comes first."""
+    """The next known moment at which a step needs more than a sample; whatever comes first."""
 
     seconds: float = math.inf  # from now
     step: float = math.inf  # as a step of this number or a later one begins

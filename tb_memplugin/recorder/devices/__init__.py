@@ -11,5 +11,5 @@ from tb_memplugin.recorder.devices.memory_maps import (
     open_library,
     resource_handle_bytes,
 )
-from tb_memplugin.recorder.devices.samples import OrdinarySteps, PassedSteps, Sample, SampleBuffer, Sampler
+from tb_memplugin.recorder.devices.samples import FastPath, PassedSteps, Sample, SampleBuffer, Sampler
 from tb_memplugin.recorder.devices.statistics import Device, Driver, choose_devices, keep_peak, memory_info

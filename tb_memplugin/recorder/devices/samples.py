@@ -1,6 +1,6 @@
 """`Sampler`: the cheap record of every step, and the buffer in which it waits (`SampleBuffer`).
 
-`OrdinarySteps` ends a step and begins the next one while nothing else is due. A training step takes the processor's
+`FastPath` ends a step and begins the next one while nothing else is due. A training step takes the processor's
 caches for itself, so whatever the recorder touches afterwards costs about ten times as much as in a loop of its own.
 That path is therefore one function with few calls; all else lies behind its comparisons."""
 
@@ -166,9 +166,9 @@ class PassedSteps(NamedTuple):
     peak_bytes: int
 
 
-class OrdinarySteps:
-    """The training's thread calls all methods except `forbid`, which any thread may call, as it may read `step`,
-    `began` (the running step's wall time by the recorder's clock) and `passed` (steps that ended since `allow`)."""
+class FastPath:
+    """The training's thread calls all methods except `disarm`, which any thread may call, as it may read `step`,
+    `began` (the running step's wall time by the recorder's clock) and `passed` (steps that ended since `arm`)."""
 
     __slots__ = (
         *("step", "began", "passed"),
@@ -221,11 +221,11 @@ class OrdinarySteps:
         return True
 
     def begin(self, step: int, began: float) -> None:
-        """Begin a step on the other path. The next one does not begin here, unless `allow` is called."""
+        """Begin a step on the other path. The next one does not begin here, unless `arm` is called."""
         self.step, self.began = step, began
         self._stop()
 
-    def allow(
+    def arm(
         self, seen: object, due: Due, behind: float, read_at: float, resident: int, statistics: allocator.Statistics
     ) -> None:
         """Let the following steps begin here until more is `due`, or `changes.last` is not what was `seen` before. The
@@ -236,11 +236,11 @@ class OrdinarySteps:
         self._handle, self._get, self._reset = statistics
         self._seen = seen
 
-    def forbid(self) -> None:
+    def disarm(self) -> None:
         self._seen = None
 
-    def take(self) -> PassedSteps:
-        """What ended here since `allow`; begins no further step here."""
+    def drain(self) -> PassedSteps:
+        """What ended here since `arm`; begins no further step here."""
         passed = PassedSteps(self.passed, self.began - self._first if self.passed else 0.0, self._highest)
         self._stop()
         return passed
@@ -266,7 +266,7 @@ class Sampler:
         self.clock = Clock()
         self.host = ResidentMemory()
         self.buffer = SampleBuffer(self.names)
-        self.ordinary = OrdinarySteps(self.names, self.host, self.buffer.keep)
+        self.ordinary = FastPath(self.names, self.host, self.buffer.keep)
         self.driver = allocator.Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         self._devices = devices
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
@@ -291,12 +291,12 @@ class Sampler:
         return Sample(self.buffer.append(*self._last), in_use, peaks)
 
     def allow_ordinary(self, seen: object, due: Due, step: int, phase: Phase, epoch: int) -> None:
-        """Let steps end and begin by themselves from this one on; see `OrdinarySteps.allow`."""
+        """Let steps end and begin by themselves from this one on; see `FastPath.arm`."""
         statistics = allocator.statistics()
         if statistics is not None and self._last is not None:
             read_at, row = self._last
             self.buffer.like((step, PHASES.index(phase), epoch, *row[_RESIDENT:]))
-            self.ordinary.allow(seen, due, self.clock.behind, read_at, row[_RESIDENT], statistics)
+            self.ordinary.arm(seen, due, self.clock.behind, read_at, row[_RESIDENT], statistics)
 
     def host_grew(self) -> bool:
         """Whether host RSS grew since this was last True; the first time that it is known, it did."""

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checked_settings, submit, weakly
-from tb_memplugin.recorder.devices import OrdinarySteps
+from tb_memplugin.recorder.devices import FastPath
 from tb_memplugin.recorder.heap import RunningCall
 from tb_memplugin.recorder.loop.recording import Recording
 from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks, unguarded
@@ -88,7 +88,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._trains = False
         self._next: int | None = None
         self._timing_list: Callable[[], Any] = lambda: None  # Keras 2's list of callbacks, weakly
-        self._ordinary: OrdinarySteps | None = None
+        self._ordinary: FastPath | None = None
         self._made = frozenset((*vars(self), "_made"))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from tb_memplugin.recorder.base import (
     wait,
     weakly,
 )
-from tb_memplugin.recorder.devices import PINNED, MemoryMaps, OrdinarySteps, Sample, Sampler, choose_devices
+from tb_memplugin.recorder.devices import PINNED, FastPath, MemoryMaps, Sample, Sampler, choose_devices
 from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import (
     POLL_SECONDS,
@@ -187,7 +187,7 @@ class Recording:
         self._guards, self._raised = 0, None
         if self._started:
             self._started, self._open = False, None
-            self.ordinary.forbid()
+            self.ordinary.disarm()
             self._output.abandon()
             self._sampler.host.close()
 
@@ -237,7 +237,7 @@ class Recording:
         submit(self._output.write_out)
         return wait()
 
-    def start_ordinary(self, on_tick: Job) -> OrdinarySteps | None:
+    def start_ordinary(self, on_tick: Job) -> FastPath | None:
         """Start; what begins the steps at which nothing else is due, None if nothing is recorded."""
         self.start()
         if not self._started:
@@ -259,7 +259,7 @@ class Recording:
         if self._sample is not None:
             in_use = self._sample.in_use_bytes
             self.faults.run(COUNTERS, lambda: self._counts.note_end(in_use, self.layers.model_bytes()))
-        self.ordinary.forbid()
+        self.ordinary.disarm()
         self._sampler.host.close()
         submit(self._write_and_rest)
         for one in self._periodic:
@@ -400,7 +400,7 @@ class Recording:
 
     def _take_ordinary(self, opened: _OpenStep) -> None:
         """Make up for the steps since `_allow_ordinary`."""
-        passed = self.ordinary.take()
+        passed = self.ordinary.drain()
         if not passed.steps:
             return
         clock = self._sampler.clock

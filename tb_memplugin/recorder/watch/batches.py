@@ -1,7 +1,7 @@
 """The batch size of a step, which the recorder is told or the step's calls show, and facts about `tf.data` pipelines.
 
 Only calls that take gradients count, if any does: a policy may act on one observation before it learns from many. Each
-names candidates: the first dimensions of its tensors, as far as they agree with what the model is called with. Where an
+names candidates: the first dimensions of its tensors that agree with the model's inputs. Where an
 iterator leaves the number of examples open, Keras counts it, or the data set states it. If candidates disagree, the
 batch size is unknown.
 

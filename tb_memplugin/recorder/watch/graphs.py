@@ -240,7 +240,7 @@ class _Graph:
                 passes_to=tuple(reusers.get(number, ())),
                 forward_inputs=tuple(at for at, (one, _) in enumerate(sources) if self._passes[one] != "backward"),
                 gradient_inputs=tuple(graph.ops[source].name for source in gradient_inputs),
-                early=number in self._early,
+                gradient_free=number in self._early,
                 output_shapes=graph.output_shapes(number) if has_shape else (),
                 batch_powers=self.batch.powers[number] if has_shape else (),
                 output_dtypes=graph.output_dtypes(number) if has_shape else (),

@@ -272,7 +272,7 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
                 output_shape=shape,
                 output_dtype=dtype,
                 output_bytes=None,
-                recomputed=None if exact is None else "exact" if exact else "anew",
+                recomputed=None if exact is None else "exact" if exact else "resampled",
                 unit=units.get(path.removeprefix(root)),
             )
         )

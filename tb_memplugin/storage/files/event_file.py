@@ -34,7 +34,7 @@ class Place:
 
 
 class EventFile:
-    """The index of one event file: the places of a tag's frames, in order, as far as the last scan came."""
+    """The index of one event file: the places of a tag's frames, in order, up to the end of the last scan."""
 
     def __init__(self, run: str, path: str) -> None:
         self.path = path

@@ -96,7 +96,7 @@ Entry: TypeAlias = tuple[str, str, Tag, Hashable]
 
 
 @dataclasses.dataclass
-class Room:
+class ByteBudget:
     """What the frames of a run may still take: bytes in memory, and rows of samples or values of activations.
 
     The first frame that does not fit is left out, and so are all after it. Equal tuples of layer paths are kept once.
@@ -110,7 +110,7 @@ class Room:
     def fits(self, size: int, rows: int) -> bool:
         return not self.is_full and size <= self.bytes and rows <= self.rows
 
-    def take(self, size: int, rows: int) -> bool:
+    def reserve(self, size: int, rows: int) -> bool:
         self.is_full = not self.fits(size, rows)
         if not self.is_full:
             self.bytes -= size

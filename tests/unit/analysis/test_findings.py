@@ -119,9 +119,9 @@ def recomputing(*layers: Layer, mode: Mode = "graph") -> Run:
 
 def test_inner_layers_count_once_and_what_differs_is_named() -> None:
     layers = [
-        layer("net/block", "Block", "anew"),
-        layer("net/block/dense", "Dense", "anew"),
-        layer("net/block/norm", "BatchNormalization", "anew"),
+        layer("net/block", "Block", "resampled"),
+        layer("net/block/dense", "Dense", "resampled"),
+        layer("net/block/norm", "BatchNormalization", "resampled"),
         layer("net/head", "Dense", None),
     ]
     sentence = finding(recomputing(*layers))
@@ -150,7 +150,7 @@ def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> N
         make_timeline(3), event=np.arange(17), time_ns=100_000 * np.arange(17), duration_ns=2_000_000
     )
     run = dataclasses.replace(
-        recomputing(*(layer(f"net/{name}", "Dense", "anew") for name in "ab")), requests=(requests,)
+        recomputing(*(layer(f"net/{name}", "Dense", "resampled") for name in "ab")), requests=(requests,)
     )
     # THEN 5 to 7 and 11 to 12 are three events: 0.3 of 2 ms
     for timelines, said in (
@@ -169,7 +169,7 @@ def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> N
 
 @pytest.mark.parametrize("worker", ["", "worker_1"])
 def test_of_a_compiled_step_no_bytes_are_said(worker: str) -> None:
-    run = recomputing(layer("net/drop", "Dropout", "anew"), mode="xla")
+    run = recomputing(layer("net/drop", "Dropout", "resampled"), mode="xla")
     sentence = finding(run, worker)
     assert sentence is not None and "may have merged both runs" in sentence and "MiB" not in sentence
     assert "draws other random numbers" in sentence and sentence.startswith(f"{worker}/CPU:0" if worker else "CPU:0")
@@ -203,15 +203,15 @@ def test_a_compiled_step_says_what_its_buffers_show() -> None:
         "activations are kept until then. Compile the model with jit_compile=False."
     )
     backward, forward = "gradient_tape/net/block/dense/MatMul", "dense/BiasAdd"
-    kinds: tuple[Recomputed, ...] = ("exact", "anew")
+    kinds: tuple[Recomputed, ...] = ("exact", "resampled")
     for kind in kinds:
         assert finding(compiled(kind, backward)) == merged
     again = (
         "CPU:0: 1 layer runs again in the backward pass (net/block). 2.0 MiB of activations are not kept until then."
     )
-    assert finding(compiled("anew", forward)) == again
+    assert finding(compiled("resampled", forward)) == again
     assert finding(compiled("exact", forward)) is None
     # Where the passes are unknown, so is what XLA did.
-    unknown = finding(compiled("anew", backward, bands=()))
+    unknown = finding(compiled("resampled", backward, bands=()))
     assert unknown is not None and "may have merged both runs" in unknown
     assert finding(compiled("exact", backward, bands=())) is None

@@ -82,7 +82,7 @@ def test_an_output_that_no_backward_op_reads_is_not_saved_with_the_others_of_its
 
 
 def test_backward_op_that_depends_on_no_gradient_is_saved_if_it_ran_in_the_forward_pass() -> None:
-    early = OpFact("m/a", "backward", early=True)
+    early = OpFact("m/a", "backward", gradient_free=True)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, early=early))
 
     def found(in_forward_pass: bool) -> tuple[dict[tuple[str | None, str], int], int]:

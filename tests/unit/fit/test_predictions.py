@@ -629,7 +629,7 @@ def fixes(failed: Oom = OOM) -> dict[str, Fix]:
 def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
     assert not program_fits(OOM.batch_size, OOM.capacity_bytes)
     found = fixes()
-    assert next(iter(found)) == "batch" and "one_piece" not in found
+    assert next(iter(found)) == "batch" and "unfragmented" not in found
     batch, accumulated, limit = found["batch"], found["accumulation"], found["limit"]
     assert batch.enough and batch.batch_size is not None
     assert program_fits(batch.batch_size, OOM.capacity_bytes)
@@ -668,7 +668,7 @@ def test_accumulation_keeps_the_effective_batch() -> None:
 
 def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
     found = fixes(dataclasses.replace(OOM, verdict="fragmentation", device="GPU:0"))
-    assert found["one_piece"].enough is False and "cuda_malloc_async" in found["one_piece"].sentence
+    assert found["unfragmented"].enough is False and "cuda_malloc_async" in found["unfragmented"].sentence
 
 
 def test_validation_has_fixes_without_training() -> None:

@@ -50,7 +50,7 @@ from tb_memplugin.schema import (
     take_rows,
 )
 from tb_memplugin.storage import ACTIVATION_HEADS, decode_tag
-from tb_memplugin.storage.files import Room, StoredFrame, TagContent
+from tb_memplugin.storage.files import ByteBudget, StoredFrame, TagContent
 from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, read_frame
 
 MAX_COUNTER_ROWS = 4096
@@ -284,7 +284,7 @@ def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
     tag = Tag("s", "samples", 0)
     content = TagContent("run", str(tag), (StoredFrame(0, data),))
     for stream in (None, ACTIVATION_HEADS):
-        result = decode_tag(tag, content, Room(1 << 20, 1 << 20), stream)
+        result = decode_tag(tag, content, ByteBudget(1 << 20, 1 << 20), stream)
         assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
 
 

@@ -16,7 +16,7 @@ import tb_memplugin
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import Phase, Samples, WorkerSummary
 from tb_memplugin.storage import Reader, decode_tag
-from tb_memplugin.storage.files import FileSource, NewestFrames, ProviderSource, Room, Source
+from tb_memplugin.storage.files import ByteBudget, FileSource, NewestFrames, ProviderSource, Source
 from tb_memplugin.storage.frames import parse_tag
 from tb_memplugin.storage.write import RunWriter
 
@@ -115,7 +115,7 @@ def test_it_is_the_last_one_of_the_file(tmp_path: pathlib.Path, rollups: int, af
     assert len(content.frames) == 1 and tail.missing is None
     tag = parse_tag(content.tag)
     assert tag is not None
-    decoded = decode_tag(tag, content, Room(1 << 30, 0))
+    decoded = decode_tag(tag, content, ByteBudget(1 << 30, 0))
     (*_, (session, _, expected)) = rollups_of(tmp_path)
     assert equal(decoded.pieces[0].value, expected) and expected.last_step == 10 * rollups - 1
     assert tag.session == session and content.frames[0].step == expected.last_step

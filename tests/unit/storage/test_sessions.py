@@ -65,7 +65,7 @@ from tb_memplugin.storage import (
     tables_of,
 )
 from tb_memplugin.storage.activations import row_sums
-from tb_memplugin.storage.files import FileSource, Room, StoredFrame, TagContent
+from tb_memplugin.storage.files import ByteBudget, FileSource, StoredFrame, TagContent
 from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame, start_of, tfrecord
 from tb_memplugin.storage.sessions import merge
 
@@ -488,9 +488,9 @@ def frame(at: int, rows: int = 10) -> bytes:
     return codec.encode(frame_of("samples", table(at, rows), at))
 
 
-def decoded(frames: Sequence[bytes], room: Room | None = None) -> DecodedTag:
+def decoded(frames: Sequence[bytes], room: ByteBudget | None = None) -> DecodedTag:
     content = TagContent("run", str(TAG), tuple(StoredFrame(at, data) for at, data in enumerate(frames)))
-    return decode_tag(TAG, content, room or Room(1 << 30, 1 << 20))
+    return decode_tag(TAG, content, room or ByteBudget(1 << 30, 1 << 20))
 
 
 def rows_of(tag: DecodedTag) -> Samples:
@@ -540,7 +540,7 @@ def test_a_frame_that_states_too_much_is_refused_before_memory_is_taken() -> Non
     assert len(data) < 100_000
     tracemalloc.start()
     try:
-        tag = decoded([data, frame(1)], Room(96 << 20, 1 << 20))
+        tag = decoded([data, frame(1)], ByteBudget(96 << 20, 1 << 20))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -101,7 +101,7 @@ const AllDevices: OfRun = ({ run }) => (
 
 interface OverStepsProps {
   overview: Overview;
-  /** Changes with the run, the device and the phase: the view starts anew. */
+  /** Changes with the run, the device and the phase: the view is mounted again. */
   at: string;
 }
 

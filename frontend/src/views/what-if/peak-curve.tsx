@@ -110,7 +110,7 @@ interface BatchSliderProps {
   apply: (batchSize: number | undefined) => void;
 }
 
-/** Moves through the batch sizes of the curve; applies when it is let go, or after a pause of the keys. */
+/** Moves through the batch sizes of the curve; applies on release, or after a pause of the keys. */
 function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
   const store = useStore();
   const isHeld = useRef(false);

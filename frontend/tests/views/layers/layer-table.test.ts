@@ -111,7 +111,7 @@ it("tags layers that the step recomputes, and those that a plan would", () => {
   };
   const layers = paths.map((path) => ({ ...LAYER, path }));
   expect(tags([...layers, NOT_OF_A_LAYER])).toEqual(["recomputed by plan", "recomputed by plan", "", ""]);
-  expect(tags([{ ...layers[0], path: "net/other", recomputed: "anew" } as LayerFigures])).toEqual(["recomputed"]);
+  expect(tags([{ ...layers[0], path: "net/other", recomputed: "resampled" } as LayerFigures])).toEqual(["recomputed"]);
 });
 
 it("names a layer by the shortest end of its path that no other has, the parent apart", () => {

@@ -10,7 +10,7 @@ import pytest
 
 from tb_memplugin.environment import VARIABLE
 from tb_memplugin.recorder.base import Due, changes
-from tb_memplugin.recorder.devices import Driver, OrdinarySteps, SampleBuffer, samples
+from tb_memplugin.recorder.devices import Driver, FastPath, SampleBuffer, samples
 from tb_memplugin.recorder.devices import statistics as devices
 from tb_memplugin.recorder.devices.samples import DROPPED, RESIDENT_SECONDS, ResidentMemory
 from tb_memplugin.recorder.devices.statistics import DriverFigures
@@ -160,7 +160,7 @@ class System:
         self.reads = 0
         self.rows: list[tuple[float, ...]] = []
         monkeypatch.setattr(samples, "time", self)
-        self.steps = OrdinarySteps(devices, self, self.rows.append)  # type: ignore[arg-type]
+        self.steps = FastPath(devices, self, self.rows.append)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self.now
@@ -180,7 +180,7 @@ class System:
         self.steps.begin(step, self.now + behind)
         get, reset = functions.get("get", self.get), functions.get("reset", self.reset)
         self.steps._keep = functions.get("keep", self.rows.append)
-        self.steps.allow(changes.last, due, behind, self.now + behind, 7000, ("context", get, reset))
+        self.steps.arm(changes.last, due, behind, self.now + behind, 7000, ("context", get, reset))
 
     def next(self, step: int, seconds: float = 0.01) -> bool:
         self.now += seconds
@@ -195,9 +195,9 @@ def test_a_step_ends_with_its_figures_and_the_next_one_begins(monkeypatch: pytes
     assert system.rows == [(1000.25, 5, 7001, 50, 100, 50, 300), (1000.75, 6, 7002, 50, 100, 50, 300)]
     assert system.resets == ["GPU:0", "GPU:1"] * 2
     assert (system.steps.step, system.steps.began, system.steps.passed) == (7, 1000.75, 2)
-    assert system.steps.take() == (2, 0.75, 300)
+    assert system.steps.drain() == (2, 0.75, 300)
     # AND from then on none begins here, until the next `allow`
-    assert not system.next(8) and system.steps.take() == (0, 0.0, 0) and len(system.rows) == 2
+    assert not system.next(8) and system.steps.drain() == (0, 0.0, 0) and len(system.rows) == 2
 
 
 def test_host_rss_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +226,9 @@ def test_a_change_a_pause_and_a_clock_that_is_set_back_end_it(monkeypatch: pytes
     changes.note()
     assert not system.next(2)
     system.allow(0)
-    system.steps.forbid()
+    system.steps.disarm()
     assert not system.next(1)
-    system.steps.take()
+    system.steps.drain()
     system.rows.clear()
     system.now = 1000.0
     system.allow(0, behind=60.0)

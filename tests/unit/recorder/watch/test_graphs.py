@@ -599,7 +599,7 @@ def test_backward_ops_that_depend_on_no_gradient_are_early(more, spans, gradient
     noted += [Span(7, 8, 0, 0, "update", None)] if more == OTHER else []
     made = tuple((name, 0, "kernel_a") for name in gradients.split())
     graph = Graph(TAPE + more, integers="rows", results={"none": 0}, spans=noted, gradients=made)
-    assert graph.names("early") == set(expected.split())
+    assert graph.names("gradient_free") == set(expected.split())
 
 
 @pytest.mark.parametrize(("between", "dense"), [("Mul", {"sum"}), ("Square", set())])

@@ -199,7 +199,7 @@ def test_a_recomputed_layer_makes_a_new_table_that_says_so_and_one_of_another_mo
     assert signature(model, None) != before
     table = build_layer_table(model, None, step=1, previous=table)
     assert table.reason == "dense runs again in the backward pass"
-    assert [layer.recomputed for layer in table.layers] == [None, "anew"]
+    assert [layer.recomputed for layer in table.layers] == [None, "resampled"]
 
 
 def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
