@@ -195,7 +195,7 @@ def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, caps
     [
         (["frozn", "all_trainable"], "no run 'frozn'; did you mean 'frozen'? Available: all_trainable, frozen"),
         (["frozen", "."], ". has several runs: all_trainable, frozen. Name one of them"),
-        (["frozen", "all_trainable", "--device", "GPU:0"], "the runs do not share a device 'GPU:0'"),
+        (["frozen", "all_trainable", "--device", "GPU:0"], "has no breakdown on GPU:0: no step was traced there"),
     ],
 )
 def test_what_cannot_be_compared_is_said(arguments, sentence, logdir, capsys, monkeypatch) -> None:
