@@ -256,7 +256,7 @@ def _doubts(found: Measured, highest: Peak) -> list[str]:
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
         "Compares the highest peak of each device of each run with a budget, or the bytes that are live at "
-        "once in a traced step. A run that ran out of memory violates any budget.",
+        "once in a recorded step. A run that ran out of memory violates any budget.",
         more="Sizes have a unit: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
         examples=(
             "tb-memplugin check runs/pr --max-peak 10GiB",

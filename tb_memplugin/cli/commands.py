@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # exit code after Ctrl+C, as of a shell
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run.add_arguments", "run a program and record what it trains"),
-    "inspect": ("runs.add_inspect", "print recorded runs"),
-    "compare": ("runs.add_compare", "compare two runs"),
+    "inspect": ("runs.add_inspect", "summarize recorded runs"),
+    "compare": ("runs.add_compare", "compare two recorded runs"),
     "what-if": ("runs.add_what_if", "predict what a run would need under other conditions"),
-    "plan": ("runs.add_plan", "find what makes a run fit into a budget"),
+    "plan": ("runs.add_plan", "find the change with which a run fits into a budget"),
     "check": ("check.add_arguments", "compare peaks with a budget, for CI"),
     "view": ("view.add_arguments", "serve the Memory tab without TensorBoard's frame"),
     "report": ("report.add_arguments", "write a standalone HTML page"),

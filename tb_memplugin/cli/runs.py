@@ -42,7 +42,7 @@ TABLES, PERFETTO = "parquet", "perfetto"
 
 def add_inspect(parser: CommandParser) -> None:
     parser.describe(
-        "Prints a run in at most 20 lines, or a line for each of several runs and the one to look at first.",
+        "Summarizes a run in at most 20 lines. Of several runs, prints a line each and the summary of the worst one.",
         examples=(
             "tb-memplugin inspect runs",
             "tb-memplugin inspect runs --run frozen --step 73",
@@ -110,8 +110,8 @@ def _step(text: str) -> int:
 
 def add_compare(parser: CommandParser) -> None:
     parser.describe(
-        "Compares two runs, the earlier one with the later one: memory at the failure or the highest recorded peak, "
-        "by category and by layer.",
+        "Compares an earlier run with a later one, by category and by layer: the memory at the failure, or else at the "
+        "highest recorded peak.",
         examples=(
             "tb-memplugin compare plain recomputed",
             "tb-memplugin compare runs/plain other/recomputed --format json",
@@ -151,8 +151,8 @@ def _run_at(name: str, logdir: str) -> Run:
 
 def add_what_if(parser: CommandParser) -> None:
     parser.describe(
-        "Replays the recorded steps of a run, and predicts the peak for another batch size, capacity, optimizer or "
-        "precision, or with other layers frozen.",
+        "Predicts the peak of a recorded run with another batch size, capacity, optimizer or precision, or with other "
+        "layers frozen.",
         examples=(
             "tb-memplugin what-if runs --run frozen --batch-size 64 --capacity 24GiB",
             "tb-memplugin what-if runs --unfreeze '*/block5_*' --optimizer sgd",
@@ -162,7 +162,7 @@ def add_what_if(parser: CommandParser) -> None:
     )
     _add_question(parser, "examples in a batch")
     parser.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
-    globs = "layers whose path matches, e.g. '*/block1_*'; * also matches /; several: repeat, or separate by commas"
+    globs = "layers whose path matches, e.g. '*/block1_*' (* also matches /); repeat it, or separate globs by commas"
     for name in ("freeze", "unfreeze"):
         parser.add_argument(f"--{name}", metavar="GLOB", action="append", help=f"{name} the {globs}")
     parser.add_argument("--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam")
@@ -172,8 +172,8 @@ def add_what_if(parser: CommandParser) -> None:
 
 def add_plan(parser: CommandParser) -> None:
     parser.describe(
-        "Simulates a recorded step with activations recomputed, gradients accumulated and other changes, and chooses "
-        "the cheapest one whose peak stays within a budget.",
+        "Finds the cheapest change with which a recorded run fits into a budget, such as activations recomputed or "
+        "gradients accumulated. Each change is simulated with a recorded step.",
         examples=(
             "tb-memplugin plan --budget 60%",
             "tb-memplugin plan runs --run big --budget 8GiB --format json",
@@ -248,7 +248,7 @@ def add_export(parser: CommandParser) -> None:
     parser.add_argument("--run", metavar="R", action="append", default=[], help=repeated)
     parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto")
     parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
-    parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: training if it was traced)")
+    parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: train if it was recorded)")
     parser.set_defaults(command=_export)
 
 
