@@ -31,14 +31,14 @@ def compare_runs(runs: Sequence[Run], device: str | None = None) -> dict[str, An
         "device": chosen,
         **dict(zip(("before", "after"), sides, strict=True)),
         "change_bytes": sides[1]["in_use_bytes"] - sides[0]["in_use_bytes"],
-        "categories": _changes(*categories, "category", "trainable"),
-        "layers": _changes(*layers, "layer"),
+        "categories": _changes(categories, "category", "trainable"),
+        "layers": _changes(layers, "layer"),
     }
 
 
-def _changes(before: Mapping[Any, int], after: Mapping[Any, int], *names: str) -> list[dict[str, Any]]:
+def _changes(sides: Sequence[Mapping[Any, int]], *names: str) -> list[dict[str, Any]]:
     """What differs, the largest change first, and then what does not."""
-    rows = [(key, before.get(key, 0), after.get(key, 0)) for key in {**before, **after}]
+    rows = [(key, *(side.get(key, 0) for side in sides)) for key in {**sides[0], **sides[1]}]
     return [
         {**dict(zip(names, key, strict=True)), "before_bytes": one, "after_bytes": two, "change_bytes": two - one}
         for key, one, two in sorted(rows, key=lambda row: (-abs(row[2] - row[1]), -row[2]))
