@@ -512,12 +512,13 @@ export const planOption = object({
   segments: list(list(text)),
   batch_size: maybe(number),
   accumulation: number,
-  peak_bytes: number,
-  low_bytes: number,
-  high_bytes: number,
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
   fits: flag,
   extra_time: maybe(number),
   frozen: list(text),
+  reason: maybe(text),
 });
 export type PlanOption = ReturnType<typeof planOption>;
 
@@ -790,6 +791,30 @@ export const overviewHead = object({
 });
 export type OverviewHead = ReturnType<typeof overviewHead>;
 
+export const plan = object({
+  device: text,
+  budget_bytes: number,
+  fits: maybe(flag),
+  segments: list(list(text)),
+  batch_size: maybe(number),
+  accumulation: number,
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  recorded_peak_bytes: maybe(number),
+  demand_bytes: maybe(number),
+  extra_time: maybe(number),
+  time_source: oneOf(TIME_SOURCES),
+  code: text,
+  options: list(planOption),
+  curve: list(planPoint),
+  ledger: list(plainRow),
+  sentences: list(text),
+  model: text,
+  run: text,
+});
+export type Plan = ReturnType<typeof plan>;
+
 export const poolHead = object({
   run: text,
   device: text,
@@ -937,31 +962,6 @@ export const hostSummary = object({
   growth: maybe(hostGrowth),
 });
 export type HostSummary = ReturnType<typeof hostSummary>;
-
-export const plan = object({
-  device: text,
-  budget_bytes: number,
-  fits: maybe(flag),
-  segments: list(list(text)),
-  batch_size: maybe(number),
-  accumulation: number,
-  peak_bytes: maybe(number),
-  low_bytes: maybe(number),
-  high_bytes: maybe(number),
-  recorded_peak_bytes: maybe(number),
-  demand_bytes: maybe(number),
-  extra_time: maybe(number),
-  time_source: oneOf(TIME_SOURCES),
-  code: text,
-  options: list(planOption),
-  curve: list(planPoint),
-  ledger: list(plainRow),
-  sentences: list(text),
-  model: text,
-  run: text,
-  measured: maybe(measuredStep),
-});
-export type Plan = ReturnType<typeof plan>;
 
 export const whatIf = object({
   run: text,

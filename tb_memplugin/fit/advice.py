@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from tb_memplugin.fit.conditions import RECORDED, Conditions, Interval, globs_of
+from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
     Evidence,
@@ -21,7 +21,7 @@ from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, PlanPoint, b
 from tb_memplugin.fit.prediction import by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
-from tb_memplugin.fit.simulation import FailedRequest, peak_in_one_piece
+from tb_memplugin.fit.simulation import NO_LIMIT, FailedRequest, peak_in_one_piece
 from tb_memplugin.fit.steps import SizedStep, sizes_for
 from tb_memplugin.schema import (
     Fix,
@@ -34,6 +34,7 @@ from tb_memplugin.schema import (
     format_bytes,
     is_gpu,
     recorded_precision,
+    values_of,
 )
 
 MOST_PARTS = 16
@@ -61,14 +62,14 @@ def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int |
     """The cheapest change with which a run, with its requests, fits into a budget, by default the allocator's limit,
     and into its allocator; the batch size is by default the recorded one."""
     predictor = Predictor.of(run, device)
-    recorded = predictor.predict(Conditions(batch_size=batch_size))
+    recorded = predictor.predict(Conditions(batch_size=batch_size), always=True)
     limit = recorded.capacity_bytes or 0
     budget = budget or limit
     if recorded.peak_bytes is None:
         return Plan(device, budget, None, sentences=recorded.assumptions)
     # A budget above the limit is that of a larger device.
     capacity = max(budget, limit)
-    there = predictor.predict(Conditions(batch_size, capacity))
+    there = predictor.predict(Conditions(batch_size, capacity), always=True)
     fits = there.fits and there.high_bytes is not None and there.high_bytes <= budget
     withheld = None if fits else predictor.reason_against(RECORDED)
     if withheld is None:
@@ -103,13 +104,15 @@ class _Planner:
         self._conditions: dict[PlanOption, Conditions] = {}
         recorded = Conditions(same.batch_size)
         fits = "fits " if self._fits(recorded) else ""
-        self._same = self._described(_Change("none", f"no change: {fits}as recorded", recorded))
+        is_recorded = same.batch_size in (None, *predictor.batch_sizes)
+        how = f"{fits}as recorded" if is_recorded else f"{fits}with batch size {same.batch_size}"
+        self._same = self._described(_Change("none", f"no change: {how}", recorded))
 
     def plan(self) -> Plan:
         options = [self._same, *([] if self._same.fits else self._options())]
         chosen = next((option for option in options if option.fits), None)
         sentences = [*(besides_memory(chosen, self._layers) if chosen else ()), *self._units.sentences]
-        least = chosen or min(options, key=lambda option: option.high_bytes)
+        least = chosen or min(options, key=lambda option: option.high_bytes or NO_LIMIT)
         peaks = self._predictor.peaks(self._conditions[least])
         if chosen is None:
             sentences.insert(
@@ -222,16 +225,19 @@ class _Planner:
         wanted = _with(change.conditions, found)
         again = [] if found is None else [recompute_sentence(found.segments)]
         same_time = 0.0 if change.kind == "none" else None
+        peak, fits = self._predictor.peaks(wanted).peak, self._fits(wanted)
+        is_known = fits or change.kind == "none" or not peak.says_little
         option = PlanOption(
             kind=cast(Kind, f"recompute_and_{change.kind}") if found and change.kind != "recompute" else change.kind,
             sentence="; ".join([*again, *filter(None, [change.sentence])]),
             segments=() if found is None else inside(self._root, found.segments),
             batch_size=wanted.batch_size,
             accumulation=change.parts,
-            **self._predictor.peaks(wanted).peak.as_peak(),
-            fits=self._fits(wanted),
+            **(peak.as_peak() if is_known else dict.fromkeys(_BYTES)),
+            fits=fits,
             extra_time=found.extra_time if found is not None and change.kind == "recompute" else same_time,
             frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
+            reason=None if is_known else " ".join([TOO_LITTLE, *self._predictor.assumptions(wanted)]),
         )
         self._conditions[option] = wanted
         return option
@@ -247,13 +253,14 @@ class _Planner:
     def _curve(self) -> tuple[PlanPoint, ...]:
         """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
         search, same = self._search(Conditions(self._same.batch_size)), self._same
+        same_peak = same.peak_bytes or 0
         found = [] if search is None else search.curve(CURVE_POINTS)
         points = [
             PlanPoint(**one.parts.peak.as_peak(), extra_time=one.extra_time, segments=len(one.segments))
             for one in found
-            if one.parts.peak.typical_bytes < same.peak_bytes and one.extra_time > 0
+            if one.parts.peak.typical_bytes < same_peak and one.extra_time > 0
         ]
-        return (*points, PlanPoint(same.peak_bytes, same.low_bytes, same.high_bytes, 0.0, 0)) if points else ()
+        return (*points, PlanPoint(**values_of(same, *_BYTES), extra_time=0.0, segments=0)) if points else ()
 
 
 def _with(conditions: Conditions, found: Recomputing | None) -> Conditions:

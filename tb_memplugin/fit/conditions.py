@@ -30,6 +30,11 @@ Globs: TypeAlias = str | Collection[str]
 """A glob for paths of layers, several that commas separate, or a list of them."""
 
 
+WIDE = 4
+"""A range says little from this factor between its ends on: a peak of 2 to 876 MiB is unknown."""
+TOO_LITTLE = "Unknown: the recorded steps do not show enough of it. Record a few steps with this change."
+
+
 class Interval(NamedTuple):
     """Bytes that are not known exactly: the fewest, the typical and the most."""
 
@@ -45,13 +50,17 @@ class Interval(NamedTuple):
         """The interval of an answer's peak."""
         return cls(answer.low_bytes, answer.peak_bytes, answer.high_bytes)
 
-    def as_peak(self) -> dict[str, int]:
+    def as_peak(self) -> dict[str, Any]:
         """The fields of an answer's peak."""
         return {"peak_bytes": self.typical_bytes, "low_bytes": self.low_bytes, "high_bytes": self.high_bytes}
 
     @property
     def span(self) -> str:
         return f"{format_bytes(self.low_bytes)} to {format_bytes(self.high_bytes)}"
+
+    @property
+    def says_little(self) -> bool:
+        return self.high_bytes > WIDE * self.low_bytes
 
 
 NO_BYTES = Interval(0, 0, 0)

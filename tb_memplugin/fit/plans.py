@@ -35,12 +35,13 @@ class PlanOption:
     segments: tuple[tuple[str, ...], ...]  # names of layers that are recomputed together, as `remat` takes them
     batch_size: int | None
     accumulation: int  # batches over which gradients are summed
-    peak_bytes: int
-    low_bytes: int
-    high_bytes: int
+    peak_bytes: int | None  # None with the `reason` if the change does not fit and the range says little
+    low_bytes: int | None
+    high_bytes: int | None
     fits: bool  # whether the whole range of the peak is within the budget
     extra_time: float | None  # a share of the recorded step's time; None if unknown
     frozen: tuple[str, ...] = ()
+    reason: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Plan:
         parts = ["\n".join(_lines(self))]
         if self.options:
             rows = [
-                (one.sentence, str(Interval.of(one)), "yes" if one.fits else "no", format_time(one.extra_time))
+                (one.sentence, _peak_of(one), "yes" if one.fits else "no", format_time(one.extra_time))
                 for one in sorted(self.options, key=lambda one: (one.kind != "none", not one.fits))
             ]
             parts.append(format_table(("change", "predicted peak", "fits", "time"), rows))
@@ -140,10 +141,15 @@ def _lines(plan: Plan) -> list[str]:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)
         live = format_bytes(plan.demand_bytes)
         lines.append(f"live at once: {live}; fragmentation: {format_bytes(rest)}")
-    lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
+    unknown = [f"{option.sentence}: {option.reason}" for option in plan.options if option.reason is not None]
+    lines += [f"  {clean(sentence)}" for sentence in (*plan.sentences, *unknown)]
     if plan.code:
         lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
     return lines
+
+
+def _peak_of(option: PlanOption) -> str:
+    return "unknown" if option.peak_bytes is None else str(Interval.of(option))
 
 
 def format_time(share: float | None) -> str:

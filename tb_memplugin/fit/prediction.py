@@ -246,11 +246,15 @@ def _needed(prediction: Prediction) -> str:
     return f"{needed}, and no free chunk holds the {requested}"
 
 
-def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot | None:
-    """The training snapshot with the highest peak among those of the recorded steps of a device.
+def measured_snapshot(run: Run, device: str, steps: Sequence[int], batch_size: int | None) -> Snapshot | None:
+    """The training snapshot with the highest peak among those of the recorded steps of a device with a batch size.
 
     If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps."""
-    candidates = [one for one in run.snapshots if one.device == device and one.phase == "train" and not one.at_failure]
+    candidates = [
+        one
+        for one in run.snapshots
+        if one.device == device and one.phase == "train" and not one.at_failure and one.batch_size == batch_size
+    ]
     if not candidates or not steps:
         return None
     recorded = [one for one in candidates if one.step in steps]

@@ -24,7 +24,14 @@ from tb_memplugin.analysis import device_facts, phases, retracing_of
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.fit.cases import Case, Method, PeakParts, make_case, recorded_parts, simulated_parts
 from tb_memplugin.fit.changes import Changed
-from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PRECISIONS, RECORDED, Conditions, refuse_unmatched
+from tb_memplugin.fit.conditions import (
+    MAX_BATCH_SIZE,
+    PRECISIONS,
+    RECORDED,
+    TOO_LITTLE,
+    Conditions,
+    refuse_unmatched,
+)
 from tb_memplugin.fit.evidence import (
     NOTHING,
     Evidence,
@@ -226,8 +233,10 @@ class Predictor:
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
-    def predict(self, conditions: Conditions) -> Prediction:
-        """Predict the peak, and whether it fits. Every view of a prediction shows this one."""
+    def predict(self, conditions: Conditions, always: bool = False) -> Prediction:
+        """Predict the peak, and whether it fits. Every view of a prediction shows this one.
+
+        If it may fit or not and its range says little, the peak is unknown, but for those that ask `always`."""
         batch = conditions.batch_size
         batch = (self._default_batch or self.batch_size) if batch is None else batch
         capacity = conditions.capacity_bytes or self.capacity_bytes
@@ -253,6 +262,9 @@ class Predictor:
             fits = True if known is None and self._simulation_fits(wanted, capacity) else known
             failed = None if fits else self._failure(wanted, capacity)
             fits = fits if failed is None else False
+        if fits is None and peak.says_little and not always:
+            texts = (TOO_LITTLE, *sentences, *assumptions)
+            return Prediction(batch, capacity, None, None, None, None, None, "unknown", self.reproduced, texts, ())
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,
@@ -279,6 +291,9 @@ class Predictor:
     def peaks(self, conditions: Conditions) -> PeakParts:
         """The peaks under conditions that `reason_against` allows: measured, or else simulated without a limit."""
         return self._answered(dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size))[0]
+
+    def assumptions(self, conditions: Conditions) -> tuple[str, ...]:
+        return self._answered(conditions)[2]
 
     def _answered(self, conditions: Conditions) -> tuple[PeakParts, Method, tuple[str, ...]]:
         """The peaks, how they are known, and what they assume."""

@@ -171,8 +171,7 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(measured=Object("MeasuredStep", many=False, optional=True)),
     "Demand": _row(sentences=_TEXTS) | _of(fit.Demand),
     "DemandAnswer": _row(run=str, device=str, demand=Object("Demand", many=False, optional=True)),
-    "Plan": _of(fit.Plan)
-    | _row(run=str, ledger=Object("PlainRow"), measured=Object("MeasuredStep", many=False, optional=True)),
+    "Plan": _of(fit.Plan) | _row(run=str, ledger=Object("PlainRow")),
 }
 
 

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from tensorboard import errors as tensorboard_errors
@@ -72,11 +72,14 @@ class Handlers(Views, Devices):
             ("what_if", run, chosen, conditions), loaded.version, lambda: self._what_if(loaded, chosen, conditions)
         )
 
-    def plan(self, source: Source, run: str, device: str | None, budget: str | None) -> dict[str, Any]:
+    def plan(
+        self, source: Source, run: str, device: str | None, budget: str | None, batch_size: int | None = None
+    ) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
         chosen = device_of(loaded.run, device)
         size = None if budget is None else capacity_bytes(budget, "budget", capacity_of(loaded.run, chosen))
-        return self._once(("plan", run, chosen, size), loaded.version, lambda: _plan(loaded, chosen, size))
+        key = ("plan", run, chosen, size, batch_size)
+        return self._once(key, loaded.version, lambda: _plan(loaded, chosen, size, batch_size))
 
     def fixes(self, source: Source, run: str, index: int) -> dict[str, Any]:
         loaded = self._reader.run(source, run)
@@ -119,24 +122,17 @@ class Handlers(Views, Devices):
         )
         answer = predictor.what_if(conditions)
         curve = predictor.curve(answer)
-        described = {**describe_what_if(answer), "curve": curve}
-        return _with_measured(loaded, device, described, answer.recorded_steps, len(curve))
+        seen = measured_snapshot(loaded.run, device, answer.recorded_steps, answer.prediction.batch_size)
+        measured = describe_measured(seen)
+        rows = 20 + len(answer.prediction.ledger) + len(curve) + (len(measured["ledger"]) if measured else 0)
+        described = {**describe_what_if(answer), "curve": curve, "measured": measured}
+        return {"run": loaded.run.name, **described}, _ROW_BYTES * rows
 
 
-def _plan(loaded: LoadedRun, device: str, budget: int | None) -> tuple[dict[str, Any], int]:
-    plan = plan_for(with_layers_of(loaded.run, loaded.by_worker, device), device, budget)
-    steps = [one.step for one in loaded.run.requests if one.device == device and one.phase == "train"]
-    names = sum(len(part) for option in plan.options for part in option.segments)
-    return _with_measured(loaded, device, describe_plan(plan), steps, names)
-
-
-def _with_measured(
-    loaded: LoadedRun, device: str, described: Mapping[str, Any], steps: Sequence[int], others: int
-) -> tuple[dict[str, Any], int]:
-    """An answer with a ledger and `others` more rows, and beside it a measured one; its estimated bytes in memory."""
-    measured = describe_measured(measured_snapshot(loaded.run, device, steps))
-    rows = 20 + len(described["ledger"]) + others + (len(measured["ledger"]) if measured else 0)
-    return {"run": loaded.run.name, **described, "measured": measured}, _ROW_BYTES * rows
+def _plan(loaded: LoadedRun, device: str, budget: int | None, batch_size: int | None) -> tuple[dict[str, Any], int]:
+    plan = plan_for(with_layers_of(loaded.run, loaded.by_worker, device), device, budget, batch_size)
+    rows = 20 + len(plan.ledger) + sum(len(part) for option in plan.options for part in option.segments)
+    return {"run": loaded.run.name, **describe_plan(plan)}, _ROW_BYTES * rows
 
 
 MAX_EXPERIMENTS = 16  # most experiments with cached data; a local server has one
@@ -166,7 +162,7 @@ DATA_ROUTES: Mapping[str, Route] = {
     "devices": route("DevicesAnswer", Handlers.devices, of.RUN, of.PHASE),
     "fixes": route("Fixes", Handlers.fixes, of.RUN, of.OOM),
     "demand": route("DemandAnswer", Handlers.demand, of.RUN, of.ANY_DEVICE),
-    "plan": route("Plan", Handlers.plan, of.RUN, of.ANY_DEVICE, of.BUDGET),
+    "plan": route("Plan", Handlers.plan, of.RUN, of.ANY_DEVICE, of.BUDGET, of.BATCH_SIZE),
     "what_if": route("WhatIf", Handlers.what_if, of.RUN, of.ANY_DEVICE, of.CONDITIONS),
 }
 

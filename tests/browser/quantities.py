@@ -150,7 +150,7 @@ RULES = (
     Rule("what-if", "peak_bytes", "{run}: predicted peak", "predicted peak"),
     Rule("what-if", "planned_peak_bytes", "{run}: planned peak", "planned peak"),
     Rule("plan-options", "(?P<n>.*)", "{run}: peak with the change {n}"),
-    Rule("plan-curve", "(?P<n>(?:plan|point) .*)", "{run}: {n} of the plan's curve"),
+    Rule("plan-dots", "(?P<n>(?:plan|point) .*)", "{run}: {n} of the plan's points"),
     Rule("what-if", "largest_batch_size", "{run}: largest batch size", "largest batch size"),
     # Activations that the script recorded.
     Rule("activations", "layer:(?P<l>.+)", "{run}: recorded activations of layer {l} at step {step}"),
@@ -268,7 +268,7 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
             figure = "output_bytes"
         elif place == "plan-options":
             figure = record["option"]
-        elif place == "plan-curve":
+        elif place == "plan-dots":
             figure = f"{figure} {record['bytes']}"
         elif place == "peak-bars" and record.get("bar"):
             figure = f"{record['bar']}:{figure}"

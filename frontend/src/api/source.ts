@@ -137,8 +137,8 @@ export function routesOver(ask: Ask) {
       json("what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.whatIf),
     demand: (run: string, device: string, signal: AbortSignal) => json("demand", { run, device }, signal, schema.demandAnswer),
     /** `budget`: a size such as 8GiB; empty for the capacity. */
-    plan: (run: string, device: string, budget: string, signal: AbortSignal) =>
-      json("plan", { run, device, budget: budget || null }, signal, schema.plan),
+    plan: (run: string, device: string, budget: string, batchSize: string, signal: AbortSignal) =>
+      json("plan", { run, device, budget: budget || null, batch_size: batchSize || null }, signal, schema.plan),
   };
 }
 

@@ -3,7 +3,7 @@
 import { formatBytes, formatCount, plural, type Table, tableOf } from "../lib/bytes";
 import { groupOfOwner } from "./categories";
 import { groupSums, type GroupSums } from "./compare";
-import type { CurvePoint, FailedRequest, Method, PlainRow, Plan, PlanOption, PlanPoint, WhatIf } from "../schema";
+import type { CurvePoint, FailedRequest, Method, PlainRow, Plan, PlanOption, WhatIf } from "../schema";
 
 export const METHOD_WORDS: Record<Method, string> = {
   recorded: "measured in this run",
@@ -66,6 +66,8 @@ export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf):
 /** A peak with its parts: measured, predicted for the conditions, or that of the plan. */
 export interface NamedPeak extends PeakRange {
   name: "measured" | "predicted" | "plan" | "smallest";
+  /** What it is called on the screen: the training without any change but its batch size is what a plan is compared with. */
+  label: string;
   ledger: readonly PlainRow[];
 }
 
@@ -73,10 +75,13 @@ export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
   const { measured, ledger } = answer;
   const exact = (bytes: number): PeakRange => ({ peak_bytes: bytes, low_bytes: null, high_bytes: null });
   const hasPlan = plan !== null && plan.ledger.length > 0 && chosenOption(plan)?.kind !== "none";
+  const { freeze, unfreeze, optimizer, precision } = answer.conditions;
+  const label = [freeze, unfreeze, optimizer, precision].every((one) => one === null) ? "unchanged" : "predicted";
+  const planned = plan?.fits === true ? ("plan" as const) : ("smallest" as const);
   return [
-    ...(measured ? [{ ...exact(measured.in_use_bytes), name: "measured" as const, ledger: measured.ledger }] : []),
-    { ...answer, name: "predicted", ledger },
-    ...(hasPlan ? [{ ...plan, name: plan.fits === true ? ("plan" as const) : ("smallest" as const) }] : []),
+    ...(measured ? [{ ...exact(measured.in_use_bytes), name: "measured" as const, label: "measured", ledger: measured.ledger }] : []),
+    { ...answer, name: "predicted", label, ledger },
+    ...(hasPlan ? [{ ...plan, name: planned, label: planned }] : []),
   ];
 }
 
@@ -143,21 +148,62 @@ export function planSentence(plan: Plan): string {
 
 export const planNotes = ({ fits, sentences }: Plan): string[] => (fits === null ? sentences.slice(1) : sentences);
 
-export function planPoint(plan: Plan): number | null {
-  const kind = chosenOption(plan)?.kind;
-  if (kind !== "recompute" && kind !== "none") return null;
-  const found = plan.curve.findIndex(({ peak_bytes, high_bytes }) => peak_bytes === plan.peak_bytes && high_bytes === plan.high_bytes);
-  return found < 0 ? null : found;
+const PARTS: Partial<Record<PlanOption["kind"], (option: PlanOption) => string>> = {
+  none: () => "unchanged",
+  recompute: () => "recompute",
+  accumulate: ({ accumulation }) => `accumulate × ${accumulation}`,
+  batch_size: ({ batch_size }) => `batch size ${batch_size}`,
+  optimizer: () => "SGD",
+  precision: () => "mixed_float16",
+  freeze: ({ frozen }) => `freeze ${frozen.length}`,
+};
+
+/** A change in a word or two, "recompute, batch size 1" */
+const wordsOf = (option: PlanOption): string =>
+  option.kind
+    .split("_and_")
+    .map((kind) => PARTS[kind as PlanOption["kind"]]?.(option) ?? kind)
+    .join(", ");
+
+/** A simulated change in the picture of peaks and times; without a label for one more number of recomputed segments. */
+export interface PlanDot extends PeakRange {
+  peak_bytes: number;
+  low_bytes: number;
+  high_bytes: number;
+  label: string;
+  sentence: string;
+  /** A share of the step, null if unknown. */
+  time: number | null;
+  isPlan: boolean;
+  /** For which the plan is this change; null where another one would be chosen. */
+  budget: string | null;
 }
 
-/** "2 segments: 55.9 MiB (51.1 MiB to 76.3 MiB), time of a step +23 %" */
-export function pointSentence(point: PlanPoint): string {
-  const what = point.segments === 0 ? "as recorded" : plural(point.segments, "segment");
-  return `${what}: ${peakText(point)}, time of a step ${timeText(point.extra_time)}`;
+/** "55.9 MiB (51.1 MiB to 76.3 MiB), step time +23 %" */
+const dotText = (range: PeakRange, time: number | null): string => `${peakText(range)}, step time ${timeText(time)}`;
+
+/** Every simulated change with a known peak, those that take the least time first. */
+export function planDots(plan: Plan): PlanDot[] {
+  const chosen = plan.fits === true ? chosenOption(plan) : null;
+  const options = plan.options.flatMap((option): PlanDot[] => {
+    const { peak_bytes, low_bytes, high_bytes, extra_time: time, sentence } = option;
+    if (peak_bytes === null || low_bytes === null || high_bytes === null) return [];
+    const range = { peak_bytes, low_bytes, high_bytes };
+    const text = `${sentence}: ${dotText(range, time)}`;
+    return [{ ...range, label: wordsOf(option), sentence: text, time, isPlan: option === chosen, budget: null }];
+  });
+  const known = new Set(options.map(({ peak_bytes, time }) => `${peak_bytes}/${time}`));
+  const more = plan.curve
+    .filter(({ peak_bytes, extra_time }) => !known.has(`${peak_bytes}/${extra_time}`))
+    .map(({ segments, extra_time: time, ...range }) => {
+      const sentence = `recompute ${plural(segments, "segment")}: ${dotText(range, time)}`;
+      return { ...range, label: "", sentence, time, isPlan: false, budget: budgetOf(range) };
+    });
+  return [...options, ...more].sort((a, b) => (a.time ?? Infinity) - (b.time ?? Infinity) || b.peak_bytes - a.peak_bytes);
 }
 
 /** The budget for which the plan is a point of the curve: the end of its range. */
-export const budgetOf = ({ high_bytes }: PlanPoint): string => `${high_bytes}B`;
+const budgetOf = ({ high_bytes }: { high_bytes: number }): string => `${high_bytes}B`;
 
 export function plannedLayers(plan: Plan | null): (path: string) => boolean {
   if (!plan?.fits) return () => false;

@@ -93,7 +93,9 @@ function ofSimulations(source: Source, of: Maker) {
     fixes: of(traced, (abort, { run }: RunInfo, oom: number) => source.fixes(run, oom, abort)),
     whatIfs: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) => source.whatIf(run, device, asked, abort)),
     demands: of(traced, (abort, { run }: RunInfo, device: string) => source.demand(run, device, abort)),
-    plans: of(traced, (abort, { run }: RunInfo, device: string, budget: string) => source.plan(run, device, budget, abort)),
+    plans: of(traced, (abort, { run }: RunInfo, device: string, budget: string, batchSize: string) =>
+      source.plan(run, device, budget, batchSize, abort),
+    ),
   };
 }
 
@@ -202,10 +204,10 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
     const one = ofDevice();
     return one && [...one, { ...conditions(), budget: "" }];
   };
-  const ofBudget = (): [RunInfo, string, string] | null => {
+  const ofBudget = (): [RunInfo, string, string, string] | null => {
     const one = ofDevice();
-    const { budget, capacity } = conditions();
-    return one && [...one, budget || capacity];
+    const { budget, capacity, batch_size } = conditions();
+    return one && [...one, budget || capacity, batch_size];
   };
   const whatIf = fetchedWhile(fetched.whatIfs, needed("what if"), ofConditions);
   // The plan waits for the verdict.

@@ -112,8 +112,8 @@ describe("a saved report", () => {
 
   it("has the plan for the capacity only", async () => {
     const source = embeddedSource(reportOf([answer("plan", { run: "a", device: "CPU:0" }, plan)]));
-    expect(await source.plan("a", "CPU:0", "8GiB", never)).toEqual(plan);
-    await expect(source.plan("b", "CPU:0", "", never)).rejects.toThrow("Not in this report");
+    expect(await source.plan("a", "CPU:0", "8GiB", "", never)).toEqual(plan);
+    await expect(source.plan("b", "CPU:0", "", "", never)).rejects.toThrow("Not in this report");
   });
 
   it("says why something is not in it", async () => {

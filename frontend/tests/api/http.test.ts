@@ -30,8 +30,8 @@ describe("the routes", () => {
       ],
       [() => httpSource.activations("r", 10, [0, 5], signal), "./activations?run=r&first_step=0&last_step=5&points=10"],
       [() => httpSource.whatIf("r", "GPU:0", { ...AS_RECORDED, batch_size: "8" }, signal), "./what_if?run=r&device=GPU%3A0&batch_size=8"],
-      [() => httpSource.plan("r", "GPU:0", "", signal), "./plan?run=r&device=GPU%3A0"],
-      [() => httpSource.plan("r", "GPU:0", "8GiB", signal), "./plan?run=r&device=GPU%3A0&budget=8GiB"],
+      [() => httpSource.plan("r", "GPU:0", "", "", signal), "./plan?run=r&device=GPU%3A0"],
+      [() => httpSource.plan("r", "GPU:0", "8GiB", "96", signal), "./plan?run=r&device=GPU%3A0&budget=8GiB&batch_size=96"],
       [() => httpSource.hostRuns(signal), "../../runs"],
     ];
     for (const [work, address] of asked) expect((await fetched(work)).address).toBe(address);

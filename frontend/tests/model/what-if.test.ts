@@ -13,13 +13,11 @@ import {
   replayText,
   verdictOf,
   largestText,
-  budgetOf,
   chosenOption,
   optionsTable,
   planNotes,
-  planPoint,
+  planDots,
   planSentence,
-  pointSentence,
   timeText,
   changedConditions,
   peaksOf,
@@ -159,7 +157,6 @@ describe("a plan", () => {
   it("is the first change that fits", () => {
     expect([verdictOf(plan), planSentence(plan)]).toEqual(["fits", "Fits into 80.0 MiB: recompute 2 segments with 6 layers"]);
     expect(chosenOption(plan)?.kind).toBe("recompute");
-    expect(planPoint(plan)).toBe(1);
   });
 
   it("says that nothing is to be changed", () => {
@@ -172,7 +169,6 @@ describe("a plan", () => {
       options: [{ ...option("none", 100), fits: true }],
     };
     expect(planSentence(recorded)).toBe("No change is needed to fit into 200 MiB");
-    expect(planPoint(recorded)).toBe(2);
   });
 
   it("names the smallest peak where nothing fits", () => {
@@ -192,14 +188,32 @@ describe("a plan", () => {
     expect([verdictOf(unknown), planSentence(unknown), planNotes(unknown)]).toEqual(["unknown", "Unknown: no step.", ["More."]]);
   });
 
-  it("is not on the curve if it does not recompute alone", () => {
-    const other = {
+  it("is a point of its own among all changes, with those of unknown time last and those of unknown peak left out", () => {
+    const reason = "Unknown: the recorded steps do not show enough of it.";
+    const unknown = { ...option("freeze", 0), peak_bytes: null, low_bytes: null, high_bytes: null, reason };
+    const dots = planDots({
       ...plan,
-      options: [option("none", 100), { ...option("accumulate", 60), fits: true }],
-      peak_bytes: 60 * MIB,
-      high_bytes: 64 * MIB,
-    };
-    expect(planPoint(other)).toBeNull();
+      options: [...plan.options.map((one) => ({ ...one, batch_size: 8 })), { ...option("accumulate", 70), accumulation: 4 }, unknown],
+    });
+    expect(dots.map(({ label, time, isPlan, budget }) => [label, time, isPlan, budget])).toEqual([
+      ["unchanged", 0, false, null],
+      ["recompute", 0.2, true, null],
+      ["", 0.4, false, `${54 * MIB}B`],
+      ["accumulate × 4", null, false, null],
+      ["batch size 8", null, false, null],
+    ]);
+    expect(dots[1]?.sentence).toBe("recompute 2 segments with 6 layers: 60.0 MiB (56.0 MiB to 64.0 MiB), step time +20 %");
+    expect(dots[2]?.sentence).toBe("recompute 3 segments: 50.0 MiB (46.0 MiB to 54.0 MiB), step time +40 %");
+    expect(planDots({ ...plan, fits: false }).some(({ isPlan }) => isPlan)).toBe(false);
+  });
+
+  it("is compared with the training unchanged but for its batch size, or as it is predicted", () => {
+    const labels = (optimizer: string | null) =>
+      peaksOf(answerOf({ measured: null, conditions: { ...answerOf().conditions, optimizer } }), plan).map(({ label }) => label);
+    expect([labels(null), labels("sgd")]).toEqual([
+      ["unchanged", "plan"],
+      ["predicted", "plan"],
+    ]);
   });
 
   it("stands beside the prediction where it changes something", () => {
@@ -216,14 +230,8 @@ describe("a plan", () => {
     expect(names({ ...plan, options: [{ ...option("none", 60), fits: true }] })).toEqual(["predicted"]);
   });
 
-  it("writes times, points and budgets", () => {
+  it("writes times", () => {
     expect([timeText(0.236), timeText(0), timeText(null)]).toEqual(["+24 %", "+0 %", "unknown"]);
-    expect(plan.curve.map(pointSentence)).toEqual([
-      "3 segments: 50.0 MiB (46.0 MiB to 54.0 MiB), time of a step +40 %",
-      "2 segments: 60.0 MiB (56.0 MiB to 64.0 MiB), time of a step +20 %",
-      "as recorded: 100 MiB (96.0 MiB to 104 MiB), time of a step +0 %",
-    ]);
-    expect(plan.curve.map(budgetOf)).toEqual([54, 64, 104].map((mib) => `${mib * MIB}B`));
     expect(optionsTable(plan).rows).toHaveLength(plan.options.length);
   });
 });

@@ -132,7 +132,7 @@ const LIVE: Case[] = [
     "live: point of the plan's curve chosen",
     "recorded",
     FAILED,
-    { live: true, acts: [point(".plan-curve [role='button']", "click", 0, 0)] },
+    { live: true, acts: [point(".plan-dots [role='button']", "click", 0, 0)] },
   ],
   ["live: layer without totals", "samples", "view=layer&run=frozen&layer=block1_conv1&step=41", { live: true }],
 ];

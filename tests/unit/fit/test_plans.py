@@ -11,6 +11,7 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin.fit import Conditions, Kind, PlanOption, Predictor
+from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
 from tb_memplugin.fit.segments import RECOMPUTED, units_of
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
@@ -24,7 +25,7 @@ def test_a_budget_of_the_recorded_range_needs_no_change_and_where_nothing_fits_t
     assert tb_memplugin.plan(run, budget=plan.high_bytes - 1).options[0].fits is False
     plan = tb_memplugin.plan(run, budget="1MiB")  # less than the weights
     assert plan.fits is False and plan.code == ""
-    least = min(plan.options, key=lambda option: option.high_bytes)
+    least = min((one for one in plan.options if one.high_bytes is not None), key=lambda option: option.high_bytes)
     assert plan.peak_bytes == least.peak_bytes
     assert f"The smallest peak that was found is {format_bytes(least.peak_bytes)}" in plan.sentences[0]
     assert "plan: none of the simulated changes fits" in str(plan)
@@ -142,9 +143,25 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     # AND it comes after what lets all layers learn
     single = [one.kind for one in plan.options if "_and_" not in one.kind]
     assert single[-1] == "freeze" and "batch_size" in single
-    told = Predictor.of(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
-    for name in ("low_bytes", "peak_bytes", "high_bytes"):
-        assert getattr(told, name) == getattr(option, name)
+
+
+def test_a_range_that_says_little_is_unknown_with_its_reason_but_for_a_change_that_fits(run: Run) -> None:
+    # GIVEN freezing of which the recorded steps do not show what it saves
+    predictor = Predictor.of(run, "CPU:0")
+    freezing = Conditions(batch_size=4, frozen=tuple(layer.path for layer in predictor.layers[:2]))
+    peak = predictor.peaks(freezing).peak
+    assert peak.high_bytes > WIDE * peak.low_bytes
+    budget = peak.high_bytes - 1
+    # THEN in a plan and as a prediction it has no peak but a reason, in the terminal, too
+    plan = tb_memplugin.plan(run, budget=budget // 2)
+    (option,) = (one for one in plan.options if one.kind == "freeze")
+    assert (option.peak_bytes, option.low_bytes, option.high_bytes, option.fits) == (None, None, None, False)
+    assert option.reason and option.reason.startswith(TOO_LITTLE) and "range covers both" in option.reason
+    assert f"{option.sentence}: {TOO_LITTLE}" in str(plan)
+    between = dataclasses.replace(freezing, capacity_bytes=(peak.low_bytes + peak.high_bytes) // 2)
+    assert predictor.predict(between).assumptions[0] == TOO_LITTLE and predictor.predict(between).peak_bytes is None
+    # AND where even the most bytes fit, it has its peak
+    assert predictor.predict(dataclasses.replace(freezing, capacity_bytes=4 * budget)).high_bytes == peak.high_bytes
 
 
 def test_recomputation_is_combined_where_no_single_change_fits(transformer: Run) -> None:

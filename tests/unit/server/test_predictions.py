@@ -180,9 +180,20 @@ def test_the_plan_is_that_of_the_library(logdir: pathlib.Path) -> None:
     expected = json.loads(json.dumps(describe_plan(plan)))
     assert {name: answer[name] for name in expected} == expected
     assert sum(row["bytes"] for row in answer["ledger"]) == answer["peak_bytes"]
+
+
+def test_what_was_measured_is_compared_with_only_at_the_same_batch_size(handlers, logdir) -> None:
     highest = max(one.snapshot.in_use_bytes for one in requests_cases.make_traced().values())
-    assert answer["measured"]["in_use_bytes"] == highest
-    assert sum(row["bytes"] for row in answer["measured"]["ledger"]) == highest
+    measured = ask(handlers, logdir)["measured"]
+    assert measured["in_use_bytes"] == highest == sum(row["bytes"] for row in measured["ledger"])
+    assert ask(handlers, logdir, batch_size="16")["measured"] is None
+
+
+def test_a_plan_changes_the_training_at_the_batch_size_that_was_asked(handlers, logdir) -> None:
+    answer = ask(handlers, logdir, "plan", device=DEVICE, budget="20MiB", batch_size="16")
+    same = ask(handlers, logdir, batch_size="16")
+    assert answer["recorded_peak_bytes"] == same["peak_bytes"] == answer["options"][0]["peak_bytes"]
+    assert answer["options"][0]["sentence"] == "no change: with batch size 16"
 
 
 def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatch) -> None:

@@ -24,9 +24,9 @@ import { type Category, type LayersAnswer, type SnapshotRef } from "../../schema
 /** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
 function usePlanned(): (path: string) => boolean {
   const store = useStore();
-  const [run, device, { budget }] = [store.primary.value, store.device.value, store.choices.value.conditions];
+  const [run, device, { budget, batch_size: batchSize }] = [store.primary.value, store.device.value, store.choices.value.conditions];
   const asked = run && device !== null && budget !== "" && !store.recordedOnly;
-  const { value: plan } = useFetched(store.fetched.plans, asked ? [run, device, budget] : null);
+  const { value: plan } = useFetched(store.fetched.plans, asked ? [run, device, budget, batchSize] : null);
   return useMemo(() => plannedLayers(plan), [plan]);
 }
 

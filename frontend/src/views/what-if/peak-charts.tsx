@@ -7,12 +7,12 @@ import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel } from "../../model/categories";
 import type { GroupSums } from "../../model/compare";
-import { planPoint, pointSentence, rangeText, timeText, type NamedPeak, type PeakRange } from "../../model/what-if";
+import { planDots, rangeText, timeText, type NamedPeak, type PeakRange, type PlanDot } from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { ByteAxis, Patterns, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
-import type { Plan, PlanPoint } from "../../schema";
+import type { Plan } from "../../schema";
 
 interface Size {
   width: number;
@@ -51,12 +51,15 @@ interface LimitProps {
 const Limit = ({ name, bytes, inside, left, right, top, y, ink }: LimitProps) => (
   <>
     {inside && <line x1={left} x2={right} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />}
-    <text x={right} y={inside ? y(bytes) - 5 : top - 8} text-anchor="end" fill={ink.capacity} font-size="11">
+    <text x={right} y={inside ? y(bytes) - 5 : top - 8} text-anchor="end" fill={ink.capacity} font-size="11" {...haloOf(ink)}>
       {inside ? "" : "↑ "}
       {name} {formatBytes(bytes)}
     </text>
   </>
 );
+
+/** So that no line strikes a label through. */
+const haloOf = (ink: Ink) => ({ stroke: ink.background, "stroke-width": 4, "stroke-linejoin": "round" as const, "paint-order": "stroke" });
 
 const whisker = (x: number, low: number, high: number, cap: number): string =>
   `M${x} ${low}V${high}M${x - cap} ${low}H${x + cap}M${x - cap} ${high}H${x + cap}`;
@@ -115,7 +118,7 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
   const y: Level = (bytes) => top + (1 - bytes / layout.top) * (height - top - bottom);
   const slot = (right - left) / layout.bars.length;
   const breadth = Math.min(slot * 0.6, BARS.widest);
-  const labelOf = ({ name, peak_bytes: bytes }: NamedPeak): string => `${name} ${bytes === null ? "" : formatBytes(bytes)}`;
+  const labelOf = ({ label, peak_bytes: bytes }: NamedPeak): string => `${label} ${bytes === null ? "" : formatBytes(bytes)}`;
   const said = peaks.map((peak) => [labelOf(peak), rangeText(peak)].filter(Boolean).join(", ")).join("; ");
   return (
     <Picture {...{ width, height, ink }} said={`Peak: ${said}`}>
@@ -136,7 +139,7 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
                 opacity={isMuted(focus, [key], group.category) ? 0.3 : 1}
                 data-figure={key}
                 data-bytes={bytes}
-                data-tip={tipOf(bytes, `${groupLabel(group)}, ${peak.name}`)}
+                data-tip={tipOf(bytes, `${groupLabel(group)}, ${peak.label}`)}
               />
             ))}
             <text x={middle} y={height - bottom + 18} text-anchor="middle" fill={ink.text} font-weight="500">
@@ -162,57 +165,66 @@ const LEAST_TIME = 0.1;
 const TIME_STEPS = [0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1, 2, 5];
 const MOST_TICKS = 6;
 
-/** Points from the recorded training on, the right end of the time axis as a share of the recorded step, and the axes. */
-export function curveLayout({ curve, budget_bytes }: Pick<Plan, "curve" | "budget_bytes">) {
-  const points = [...curve].sort((a, b) => a.extra_time - b.extra_time);
-  const time = Math.max(LEAST_TIME, (points.at(-1)?.extra_time ?? 0) * 1.1);
+/** Every change, the right end of the time axis as a share of the recorded step, and the axes. */
+export function dotsLayout(plan: Plan) {
+  const dots = planDots(plan);
+  const time = Math.max(LEAST_TIME, ...dots.map(({ time: one }) => (one ?? 0) * 1.1));
   const step = TIME_STEPS.find((one) => time / one <= MOST_TICKS) ?? time;
   const ticks = Array.from({ length: Math.floor(time / step) + 1 }, (_, index) => index * step);
-  const { max, capacityInside } = byteRange(Math.max(1, ...points.map(({ high_bytes }) => high_bytes)), budget_bytes || null);
-  return { points, time, ticks, top: max, budgetInside: capacityInside };
+  const { max, capacityInside } = byteRange(Math.max(1, ...dots.map(({ high_bytes }) => high_bytes)), plan.budget_bytes || null);
+  return { dots, time, ticks, top: max, budgetInside: capacityInside };
 }
 
-const CURVE = { left: 76, right: 20, top: 22, bottom: 44, cap: 5 };
+/** Places at least `gap` apart, in the same order and as near as possible to the wanted ones, which ascend. */
+export function spread(wanted: readonly number[], gap: number, end: number): number[] {
+  const places: number[] = [];
+  for (const one of wanted) places.push(Math.max(one, (places.at(-1) ?? -Infinity) + gap));
+  for (let [index, limit] = [places.length - 1, end]; index >= 0; index -= 1, limit -= gap)
+    places[index] = Math.min(places[index] as number, limit);
+  return places;
+}
 
-interface CurveProps {
+const DOTS = { left: 76, right: 8, top: 22, bottom: 44, cap: 4, lane: 210, apart: 13, line: 14 };
+
+interface DotsProps {
   plan: Plan;
   scheme: Scheme;
-  choose?: ((point: PlanPoint) => void) | undefined;
+  choose?: ((budget: string) => void) | undefined;
 }
 
-interface PointProps extends Pick<CurveProps, "choose"> {
-  point: PlanPoint;
-  isPlan: boolean;
+interface DotProps extends Pick<DotsProps, "choose"> {
+  dot: PlanDot;
   x: number;
   y: Level;
   ink: Ink;
 }
 
-function Point({ point, isPlan, x, y, ink, choose }: PointProps) {
-  const [peak, low, high] = [y(point.peak_bytes), y(point.low_bytes), y(point.high_bytes)];
+function Dot({ dot, x, y, ink, choose }: DotProps) {
+  const { isPlan, budget, sentence } = dot;
+  const [peak, low, high] = [y(dot.peak_bytes), y(dot.low_bytes), y(dot.high_bytes)];
   const size = isPlan ? 7 : 4;
-  const events = choose && {
+  const set = choose && budget !== null ? (): void => choose(budget) : null;
+  const events = set && {
     tabindex: 0, // an attribute of SVG, whose names have a case
     role: "button" as const,
-    "aria-label": `Set the budget for ${pointSentence(point)}`,
+    "aria-label": `Set the budget for ${sentence}`,
     style: { cursor: "pointer" },
-    onClick: () => choose(point),
+    onClick: set,
     onKeyDown: (event: KeyboardEvent): void => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
-      choose(point);
+      set();
     },
   };
   return (
     <g
       data-figure={isPlan ? "plan" : "point"}
-      data-bytes={point.peak_bytes}
-      data-segments={point.segments}
-      data-tip={tipOf(point.peak_bytes, pointSentence(point), isPlan ? "the plan" : null, choose && "Click to set the budget")}
+      data-bytes={dot.peak_bytes}
+      data-tip={tipOf(dot.peak_bytes, sentence, isPlan ? "the plan" : null, set && "Click to set the budget")}
       {...events}
     >
-      <rect x={x - 10} y={high - 6} width={20} height={low - high + 12} fill="transparent" />
-      <path d={whisker(x, low, high, CURVE.cap)} fill="none" stroke={ink.line} stroke-width="1.25" opacity="0.55" />
+      <rect x={x - 6} y={high - 6} width={12} height={low - high + 12} fill="transparent" />
+      <path d={whisker(x, low, high, DOTS.cap)} fill="none" stroke={ink.line} stroke-width="1.25" opacity="0.4" />
       <path
         d={`M${x - size} ${peak}L${x} ${peak - size}L${x + size} ${peak}L${x} ${peak + size}Z`}
         fill={isPlan ? ink.accent : ink.line}
@@ -223,41 +235,98 @@ function Point({ point, isPlan, x, y, ink, choose }: PointProps) {
   );
 }
 
-export function PlanCurveDrawing({ plan, scheme, choose, width, height }: CurveProps & Size) {
-  const ink = INKS[scheme];
-  const { left, top, bottom } = CURVE;
-  const right = width - CURVE.right;
-  const layout = curveLayout(plan);
-  const chosen = plan.curve[planPoint(plan) ?? -1];
-  const x = (time: number): number => left + (time / layout.time) * (right - left);
-  const y: Level = (bytes) => top + (1 - bytes / layout.top) * (height - top - bottom);
-  const line = layout.points.map(({ extra_time, peak_bytes }) => `${x(extra_time)} ${y(peak_bytes)}`).join("L");
-  const said = layout.points.map(pointSentence).join("; ");
+interface AxesProps {
+  layout: ReturnType<typeof dotsLayout>;
+  /** Ends of the times, of the lane of unknown ones, and of the picture. */
+  end: number;
+  lane: number;
+  right: number;
+  height: number;
+  x: (time: number) => number;
+  y: Level;
+  ink: Ink;
+}
+
+function DotAxes({ layout: { top: most, ticks }, end, lane, right, height, x, y, ink }: AxesProps) {
+  const { left, top, bottom } = DOTS;
+  const middle = (from: number, to: number) => ({ x: (from + to) / 2, y: height - bottom + 36, "text-anchor": "middle" as const });
   return (
-    <Picture {...{ width, height, ink, said }} role={choose ? "group" : "img"}>
-      <ByteAxis top={layout.top} height={height - top - bottom} left={left} right={right} y={y} ink={ink} />
-      {layout.ticks.map((time) => (
+    <>
+      <ByteAxis top={most} height={height - top - bottom} left={left} right={right} y={y} ink={ink} />
+      {ticks.map((time) => (
         <text key={time} x={x(time)} y={height - bottom + 18} text-anchor="middle" fill={ink.faint}>
           {timeText(time)}
         </text>
       ))}
-      <text x={(left + right) / 2} y={height - bottom + 36} text-anchor="middle" fill={ink.faint}>
+      <text {...middle(left, end)} fill={ink.faint}>
         step time
       </text>
-      <path d={`M${line}`} fill="none" stroke={ink.line} stroke-width="1.75" stroke-linejoin="round" />
+      {lane < right && (
+        <>
+          <rect x={lane} y={top} width={right - lane} height={height - top - bottom} fill={ink.line} opacity="0.06" />
+          <text {...middle(lane, right)} fill={ink.faint}>
+            time unknown
+          </text>
+        </>
+      )}
+    </>
+  );
+}
+
+export function PlanDotsDrawing({ plan, scheme, choose, width, height }: DotsProps & Size) {
+  const ink = INKS[scheme];
+  const { left, top, bottom, apart, line } = DOTS;
+  const layout = dotsLayout(plan);
+  const right = width - DOTS.right;
+  const timed = layout.dots.filter(({ time }) => time !== null);
+  const others = layout.dots.filter(({ time }) => time === null);
+  const lane = others.length > 0 ? right - Math.min(DOTS.lane, (right - left) * 0.58) : right;
+  const end = lane - (others.length > 0 ? 16 : 70);
+  const x = (time: number): number => left + 10 + (time / layout.time) * (end - left - 10);
+  const y: Level = (bytes) => top + (1 - bytes / layout.top) * (height - top - bottom);
+  const heights = others.map(({ peak_bytes }) => y(peak_bytes));
+  const places = spread(heights, line, height - bottom);
+  const said = layout.dots.map(({ sentence }) => sentence).join("; ");
+  const shown = [
+    ...timed.map((dot) => {
+      const [at, isLeft] = [x(dot.time ?? 0), 2 * x(dot.time ?? 0) < left + end];
+      return { dot, at, label: { x: at + (isLeft ? 9 : -9), y: y(dot.peak_bytes), "text-anchor": isLeft ? "start" : "end" } as const };
+    }),
+    ...others.map((dot, index) => ({
+      dot,
+      at: lane + 10 + index * apart,
+      label: { x: lane + 8 + others.length * apart, y: places[index] ?? 0, "text-anchor": "start" } as const,
+    })),
+  ];
+  return (
+    <Picture {...{ width, height, ink, said }} role={choose ? "group" : "img"}>
+      <DotAxes {...{ layout, end, lane, right, height, x, y, ink }} />
       <Limit name="budget" bytes={plan.budget_bytes} inside={layout.budgetInside} {...{ left, right, top, y, ink }} />
-      {layout.points.map((point) => (
-        <Point key={point.extra_time} point={point} isPlan={point === chosen} x={x(point.extra_time)} y={y} ink={ink} choose={choose} />
+      {shown.map(({ dot, at }) => (
+        <Dot key={dot.sentence} dot={dot} x={at} y={y} ink={ink} choose={choose} />
+      ))}
+      {shown.map(({ dot, label }) => (
+        <text
+          key={dot.sentence}
+          {...label}
+          y={label.y + 4}
+          fill={ink.text}
+          font-size="11"
+          font-weight={dot.isPlan ? 600 : 400}
+          {...haloOf(ink)}
+        >
+          {dot.label}
+        </text>
       ))}
     </Picture>
   );
 }
 
-export const PlanCurve = (props: CurveProps) => (
+export const PlanDots = (props: DotsProps) => (
   <section aria-label="Peak against step time">
     <h3>
-      Peak against step time <span class="small">{planPoint(props.plan) === null && "of recomputation alone"}</span>
+      Peak against step time <span class="small">of each change</span>
     </h3>
-    <Sized testid="plan-curve">{(size) => <PlanCurveDrawing {...props} {...size} />}</Sized>
+    <Sized testid="plan-dots">{(size) => <PlanDotsDrawing {...props} {...size} />}</Sized>
   </section>
 );

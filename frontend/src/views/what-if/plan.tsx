@@ -1,13 +1,13 @@
 /** The cheapest change with which a run fits into a budget: its verdict, all simulated changes, its code and its layers. */
 
 import { formatBytes, plural, unbroken } from "../../lib/bytes";
-import { budgetOf, chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
+import { chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
 import { schemeOf, useStore } from "../shared/context";
 import { Fact, Heads } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
-import { PlanCurve } from "./peak-charts";
+import { PlanDots } from "./peak-charts";
 import type { Plan, PlanOption } from "../../schema";
 
 export function PlanHead({ plan }: { plan: Plan }) {
@@ -39,9 +39,16 @@ export function PlanHead({ plan }: { plan: Plan }) {
 }
 
 const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) => (
-  <tr data-option={option.kind} data-bytes={option.peak_bytes} class={isPlan ? "selected" : ""} aria-current={isPlan ? "true" : undefined}>
+  <tr
+    data-option={option.kind}
+    data-bytes={option.peak_bytes ?? ""}
+    class={isPlan ? "selected" : ""}
+    aria-current={isPlan ? "true" : undefined}
+  >
     <th scope="row">{option.sentence}</th>
-    <td class="number">{formatBytes(option.peak_bytes)}</td>
+    <td class="number" data-tip={option.reason ?? undefined}>
+      {option.peak_bytes === null ? "unknown" : formatBytes(option.peak_bytes)}
+    </td>
     <td class="number">{rangeText(option)}</td>
     <td>{option.fits ? "yes" : "no"}</td>
     <td class="number">{timeText(option.extra_time)}</td>
@@ -114,11 +121,11 @@ export function Segments({ plan: { segments, model, fits, budget_bytes: budget }
 
 export function PlanParts({ plan }: { plan: Plan }) {
   const store = useStore();
-  const choose = store.recordedOnly ? undefined : (point: Plan["curve"][number]) => setCondition(store, "budget", budgetOf(point));
+  const choose = store.recordedOnly ? undefined : (budget: string) => setCondition(store, "budget", budget);
   return (
     <div class="what-if-pictures below">
       {plan.options.length > 1 && <Options plan={plan} />}
-      {plan.curve.length > 1 && <PlanCurve plan={plan} scheme={schemeOf(store)} choose={choose} />}
+      {plan.options.length > 1 && <PlanDots plan={plan} scheme={schemeOf(store)} choose={choose} />}
       <div class="plan-parts">
         {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
         <Segments plan={plan} />

@@ -31,7 +31,7 @@ import { Fact, FigureTable, FoldedRows, Panel, SizeCell, VersusRow, useFigureTex
 import { Fault, Nothing, Skeleton, Known, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
-import { PeakBars, PeakBarsDrawing, PlanCurveDrawing } from "./peak-charts";
+import { PeakBars, PeakBarsDrawing, PlanDotsDrawing } from "./peak-charts";
 import { PeakCurve } from "./peak-curve";
 import { PlanHead, PlanParts } from "./plan";
 import type { Plan, RunInfo, WhatIf } from "../../schema";
@@ -131,16 +131,16 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
   const shown = [...(isMeasured ? [] : [null]), ...totals];
   return (
     <Panel label="Categories, measured and predicted" title="By category" unit={unit}>
-      <FigureTable kind="versus" testid="predicted">
+      <FigureTable kind={isMeasured ? "versus" : "versus unmeasured"} testid="predicted">
         <thead>
           <tr>
             <td />
             <th scope="col" title={isMeasured ? `peak of step ${measuredStep}` : "no such step was traced"}>
               measured
             </th>
-            {peaks.slice(isMeasured ? 1 : 0).map(({ name }) => (
+            {peaks.slice(isMeasured ? 1 : 0).map(({ name, label }) => (
               <th key={name} scope="col" title={name === "predicted" ? "predicted peak" : "predicted peak with the change"}>
-                {name}
+                {label}
               </th>
             ))}
           </tr>
@@ -184,7 +184,7 @@ function Answer({ answer, plan, planFault }: { answer: WhatIf; plan: Plan | null
         <svg xmlns="http://www.w3.org/2000/svg" width={2 * SAVED.width} height={SAVED.height}>
           <PeakBarsDrawing {...drawn} {...SAVED} />
           <g transform={`translate(${SAVED.width})`}>
-            {plan && plan.curve.length > 1 && <PlanCurveDrawing plan={plan} scheme={scheme} {...SAVED} />}
+            {plan && plan.options.length > 1 && <PlanDotsDrawing plan={plan} scheme={scheme} {...SAVED} />}
           </g>
         </svg>
       ),

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { categoriesOf, peaksOf } from "../../../src/model/what-if";
-import { barsLayout, curveLayout } from "../../../src/views/what-if/peak-charts";
+import { barsLayout, dotsLayout, spread } from "../../../src/views/what-if/peak-charts";
 import type { WhatIf } from "../../../src/schema";
 import { plan } from "./plan-cases";
 import { MIB, answer } from "./what-if-cases";
@@ -45,10 +45,10 @@ describe("the stacked bars", () => {
   });
 });
 
-describe("the curve of peak against time", () => {
-  it("goes from the recorded training to the smallest peak, with room for the ranges and the budget", () => {
-    const layout = curveLayout(plan);
-    expect(layout.points.map(({ segments }) => segments)).toEqual([0, 2, 3]);
+describe("the picture of peaks against times", () => {
+  it("has every change as a point, with room for the ranges and the budget", () => {
+    const layout = dotsLayout(plan);
+    expect(layout.dots.map(({ time }) => time)).toEqual([0, 0.2, 0.4, null]);
     expect(layout.time).toBeCloseTo(0.44);
     expect(layout.ticks).toEqual([0, 0.1, 0.2, 0.30000000000000004, 0.4]);
     expect(layout.top).toBeGreaterThan(104 * MIB);
@@ -56,13 +56,20 @@ describe("the curve of peak against time", () => {
   });
 
   it("leaves a budget far above all points outside", () => {
-    const { top, budgetInside } = curveLayout({ ...plan, budget_bytes: 4000 * MIB });
+    const { top, budgetInside } = dotsLayout({ ...plan, budget_bytes: 4000 * MIB });
     expect(budgetInside).toBe(false);
     expect(top).toBeLessThan(150 * MIB);
   });
 
   it("has an axis for times that are nearly nothing", () => {
-    const cheap = plan.curve.map((point) => ({ ...point, extra_time: point.extra_time / 100 }));
-    expect(curveLayout({ ...plan, curve: cheap })).toMatchObject({ time: 0.1, ticks: expect.arrayContaining([0, 0.1]) as number[] });
+    const short = <T extends { extra_time: number | null }>(one: T): T => ({ ...one, extra_time: one.extra_time && one.extra_time / 100 });
+    const cheap = { ...plan, options: plan.options.map(short), curve: plan.curve.map(short) };
+    expect(dotsLayout(cheap)).toMatchObject({ time: 0.1, ticks: expect.arrayContaining([0, 0.1]) as number[] });
+  });
+
+  it("keeps labels apart, in order and inside", () => {
+    expect(spread([10, 11, 40], 14, 100)).toEqual([10, 24, 40]);
+    expect(spread([80, 90, 99], 14, 100)).toEqual([72, 86, 100]);
+    expect(spread([], 14, 100)).toEqual([]);
   });
 });

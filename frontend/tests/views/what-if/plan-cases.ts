@@ -16,6 +16,7 @@ export const option = (kind: PlanOption["kind"], mib: number): PlanOption => ({
   fits: false,
   extra_time: null,
   frozen: [],
+  reason: null,
 });
 const point = (mib: number, extra_time: number, segments: number): PlanPoint => ({ ...range(mib), extra_time, segments });
 
@@ -38,7 +39,7 @@ export const plan: Plan = {
   time_source: "measured",
   code: "model = tb_memplugin.remat(model, [])",
   options: [
-    option("none", 100),
+    { ...option("none", 100), extra_time: 0 },
     { ...option("recompute", 60), sentence: "recompute 2 segments with 6 layers", fits: true, extra_time: 0.2 },
     option("batch_size", 55),
   ],
@@ -48,12 +49,4 @@ export const plan: Plan = {
     { layer: "net/a", category: "weights", trainable: true, bytes: 20 * MIB },
   ],
   sentences: [],
-  measured: {
-    step: 3,
-    in_use_bytes: 100 * MIB,
-    ledger: [
-      { layer: "net/a", category: "activations", trainable: true, bytes: 80 * MIB },
-      { layer: "net/a", category: "weights", trainable: true, bytes: 20 * MIB },
-    ],
-  },
 };
