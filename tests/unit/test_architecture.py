@@ -15,7 +15,7 @@ BUDGETS = {
     "attribution": 3_670,
     "storage": 4_760,
     "analysis": 3_600,
-    "fit": 4_060,
+    "fit": 4_100,
     "export": 1_820,
     "recorder": 10_180,
     "training": 1_190,

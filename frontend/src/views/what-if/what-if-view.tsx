@@ -110,7 +110,7 @@ function PanelRows({ peaks, categories, hover, whole, unit }: Omit<PanelProps, "
       rows={rows.map(({ group, bytes, events, quiet }) => {
         const key = groupKey(group);
         const [from, to, planned] = isMeasured ? [bytes[0] ?? 0, bytes[1], bytes[2]] : [null, ...bytes];
-        const tip = [...peaks.map(({ name }, index) => tipOf(bytes[index] ?? 0, name)), categoryMeaning(group.category)].join("\n");
+        const tip = [...peaks.map(({ label }, index) => tipOf(bytes[index] ?? 0, label)), categoryMeaning(group.category)].join("\n");
         const row = (hidden: boolean) => (
           <VersusRow {...{ key, hidden, group, from, unit, tip, events }} to={to ?? 0}>
             {planned !== undefined && <SizeCell bytes={planned} unit={unit} />}
