@@ -1,7 +1,6 @@
 /** The model's layer table at a step. */
 
 import { formatBytes, plural, formatCount, formatExact, tableOf, type Table } from "../lib/bytes";
-import { ROUNDING_MEANING } from "./categories";
 import { NOT_TIED } from "./run";
 import { layerSizes } from "./snapshot";
 import { CATEGORIES, PERSISTENT, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
@@ -187,27 +186,23 @@ export function exampleBytes({ output_shape: shape, output_dtype: dtype }: Layer
   return shape.slice(1).reduce((product, one) => product * one, size);
 }
 
-/** "2", "0.5", "1.3": how many times `one` is in `bytes`. */
-function times(bytes: number, one: number): string {
-  const ratio = bytes / one;
-  return Number.isInteger(ratio) || ratio >= 100 ? formatCount(ratio) : String(Number(ratio.toPrecision(2)));
+/** "" for once, "2 × " for twice, and so on: null unless `bytes` are that many times `one`. */
+function times(bytes: number, one: number, most: number): string | null {
+  const count = bytes / one;
+  if (!Number.isInteger(count) || count < 1 || count > most) return null;
+  return count === 1 ? "" : `${formatCount(count)} × `;
 }
 
-const approximately = (bytes: number, one: number): string => (bytes % one === 0 ? "=" : "≈");
+/** Larger multiples of an output are chance. */
+const MOST_OUTPUTS = 4;
 
-function ofWeights(layer: Layer): string {
-  const { parameters, weight_bytes: bytes } = layer;
-  if (parameters === 0 || bytes === 0) return "as traced; no weights in the layer table";
-  return `${formatCount(parameters)} parameters × ${times(bytes, parameters)} B = ${formatExact(bytes)}`;
-}
-
-function ofOutput(layer: Layer, bytes: number, batch: number | null): string {
-  const one = exampleBytes(layer);
-  if (one === null || one === 0) return "as traced; output size unknown";
-  const sizes = [...(batch === null ? [] : [batch]), ...(layer.output_shape ?? []).slice(1)].join(" × ");
-  const whole = one * (batch ?? 1);
-  const of = batch === null ? "the output of one example" : `the output of a batch of ${formatCount(batch)}`;
-  return `${approximately(bytes, whole)} ${times(bytes, whole)} × ${of}, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(whole)}`;
+function ofOutput(layer: Layer, bytes: number, batch: number | null): string | null {
+  const whole = (exampleBytes(layer) ?? NaN) * (batch ?? NaN);
+  const count = times(bytes, whole, MOST_OUTPUTS);
+  if (count === null || batch === null) return null;
+  const sizes = [batch, ...(layer.output_shape ?? []).slice(1)].map(formatCount);
+  const made = [...sizes, `${dtypeBytes(layer.output_dtype ?? "") ?? "?"} B`].join(" × ");
+  return `${count}the output of a batch of ${formatCount(batch)}: ${count}${made} = ${formatExact(bytes)}`;
 }
 
 export interface FormulaStep {
@@ -215,25 +210,27 @@ export interface FormulaStep {
   batch_size: number | null;
 }
 
-export function formula(category: Category, layer: Layer | null, bytes: number, { optimizer, batch_size }: FormulaStep): string {
-  if (category === "rounding") return ROUNDING_MEANING;
-  if (layer === null) return "as traced; the layer is not in the layer table";
-  const trainable = layer.trainable_weight_bytes;
+/** How a figure follows from shapes; null where it does not. */
+export function formula(category: Category, layer: Layer | null, bytes: number, { optimizer, batch_size }: FormulaStep): string | null {
+  if (layer === null) return null;
+  const { parameters, weight_bytes, trainable_weight_bytes: trainable, optimizer_bytes } = layer;
   switch (category) {
     case "weights":
-      return ofWeights(layer);
+      return bytes === weight_bytes && bytes % parameters === 0
+        ? `${formatCount(parameters)} parameters × ${bytes / parameters} B = ${formatExact(bytes)}`
+        : null;
     case "optimizer_state":
-      if (trainable === 0 || layer.optimizer_bytes === 0) return "as traced";
-      return `${optimizer ?? "the optimizer"} keeps ${times(layer.optimizer_bytes, trainable)} × the trainable weights, ${formatExact(trainable)} = ${formatExact(layer.optimizer_bytes)}`;
-    case "weight_gradients":
-      return trainable === 0
-        ? "as traced"
-        : `${approximately(bytes, trainable)} ${times(bytes, trainable)} × the trainable weights, ${formatExact(trainable)}`;
+    case "weight_gradients": {
+      const count = times(bytes, trainable, Infinity);
+      if (count === null || (category === "optimizer_state" && bytes !== optimizer_bytes)) return null;
+      const keeper = category === "optimizer_state" ? `${optimizer ?? "the optimizer"} keeps ` : "";
+      return `${keeper}${count}the trainable weights: ${count && `${count}${formatExact(trainable)} = `}${formatExact(bytes)}`;
+    }
     case "activations":
     case "activation_gradients":
       return ofOutput(layer, bytes, batch_size);
     default:
-      return "as traced";
+      return null;
   }
 }
 

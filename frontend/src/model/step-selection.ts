@@ -49,12 +49,25 @@ function standardRow(whole: Overview): number {
   return failed >= 0 ? failed : defaultRow(whole);
 }
 
+/** The traced row with the most frozen weights, of several the default one, else that of the highest peak. */
+function frozenRow(whole: Overview): number {
+  const frozen = whole.bytes[whole.groups.findIndex(({ category, trainable }) => category === "weights" && trainable === false)];
+  const standard = standardRow(whole);
+  const sizeOf = (row: number): number => frozen?.[row] || 0;
+  const traced = [...whole.traced.keys()].filter((row) => whole.traced[row] === 1);
+  return traced.reduce((best, row) => {
+    const more = sizeOf(row) - sizeOf(best);
+    const higher = best !== standard && (at(whole.peak_bytes, row) ?? 0) > (at(whole.peak_bytes, best) ?? 0);
+    return more > 0 || (more === 0 && higher) ? row : best;
+  }, standard);
+}
+
 /**
- * The row of the chosen step, or of the nearest one; of the default step if none is chosen. `whole` is the overview of the whole run,
+ * The row of the chosen step, or of the nearest one; of the default step if none is chosen, which is a frozen one if `ofFrozen`. `whole` is the overview of the whole run,
  * `shown` that of the zoom. Null without rows.
  */
-export function selectStep(whole: Overview, shown: Overview, chosen: number | null) {
-  const standard = standardRow(whole);
+export function selectStep(whole: Overview, shown: Overview, chosen: number | null, ofFrozen = false) {
+  const standard = ofFrozen ? frozenRow(whole) : standardRow(whole);
   if (standard < 0) return null;
   const defaultStep = whole.step[standard] as number;
   const wanted = chosen ?? defaultStep;

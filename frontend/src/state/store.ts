@@ -109,7 +109,7 @@ export function createStep({ whole, overview }: Overviews, timelineList: Timelin
   /** Null until the overview of the whole run has arrived, and without steps. */
   const shownStep = computed((): StepSelection | null => {
     const all = whole.value.value;
-    return all && selectStep(all, overview.value.value ?? all, choices.value.step);
+    return all && selectStep(all, overview.value.value ?? all, choices.value.step, choices.value.view === "frozen");
   });
   /** The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the nearest one. */
   const shownTimeline = computed((): TimelineRef | null => {

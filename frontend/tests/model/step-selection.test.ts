@@ -151,3 +151,29 @@ it("a step has the batch size it was traced with", () => {
   const snapshots = [ref(10), { ...ref(30), batch_size: 8 }, { ...ref(50), batch_size: null }];
   expect([10, 30, 50, 40].map((step) => batchSizeAt(snapshots, step))).toEqual([32, 8, null, null]);
 });
+
+describe("the default step where frozen layers are shown", () => {
+  const groups = [
+    { category: "weights", trainable: true },
+    { category: "weights", trainable: false },
+  ];
+  const frozen = (...bytes: number[]): Overview =>
+    ({ ...WHOLE, traced: column(0, 1, 1, 1, 0, 0), groups, bytes: [column(), column(...bytes)] }) as unknown as Overview;
+  const rowOf = (whole: Overview, chosen: number | null = null): number | undefined => selectStep(whole, whole, chosen, true)?.row;
+
+  it("is the traced one with the most frozen weights", () => {
+    expect(rowOf(frozen(9, 8, 5, 2, 2, 2))).toBe(1);
+    expect(rowOf(frozen(9, NaN, 5, 2, 2, 2))).toBe(2);
+  });
+
+  it("is of several that of the highest peak, or the default", () => {
+    expect(rowOf(frozen(8, 8, 8, 2, 2, 2))).toBe(2);
+    expect(rowOf(frozen(8, 8, 8, 8, 8, 8))).toBe(3);
+    expect(rowOf({ ...frozen(8, 8, 8, 8, 8, 8), failures: [{ oom: 0, step: 50, reason: "" }] })).toBe(5);
+  });
+
+  it("is the default where nothing was frozen, and the chosen one", () => {
+    expect(rowOf({ ...frozen(), groups: groups.slice(0, 1) } as Overview)).toBe(3);
+    expect(rowOf(frozen(9, 8, 5, 2, 2, 2), 50)).toBe(5);
+  });
+});

@@ -169,20 +169,20 @@ describe("a layer over the steps", () => {
 
   it("is zoomed as every other chart is", () => {
     const steps = layerSteps(readTotals(plan, plan.layers[0]));
-    const look = { scheme: "light", focus: NO_FOCUS, firstSteps: [], span: [0, 239] } as const;
-    expect(layerSpec(steps, { ...look, choices: DEFAULTS }).range).toEqual([-0.5, 239.5]);
-    expect(layerSpec(steps, { ...look, choices: { ...DEFAULTS, zoom: [30, 90] } }).range).toEqual([29.5, 90.5]);
-    const [from, to] = layerSpec(steps, { ...look, choices: { ...DEFAULTS, axis: "relative", zoom: [43, 123] } }).range;
+    const look = { scheme: "light", focus: NO_FOCUS, firstSteps: new Map<number, number>(), span: [0, 239], whole: null } as const;
+    expect(layerSpec(steps, { ...look, choices: DEFAULTS }).spec.range).toEqual([-0.5, 239.5]);
+    expect(layerSpec(steps, { ...look, choices: { ...DEFAULTS, zoom: [30, 90] } }).spec.range).toEqual([29.5, 90.5]);
+    const [from, to] = layerSpec(steps, { ...look, choices: { ...DEFAULTS, axis: "relative", zoom: [43, 123] } }).spec.range;
     expect(to - from).toBe(20);
   });
 
   it("changes at the step at which the overview does, which may be before the trace", () => {
     const steps = Float64Array.of(10, 31);
-    const edges = (firstSteps: number[]): number[] => [
-      ...layerEdges(Float64Array.of(-0.5, 20, 60), steps, steps, firstSteps, [-0.5, 60.5]),
+    const edges = (first: number): number[] => [
+      ...layerEdges(Float64Array.of(-0.5, 20, 60), steps, steps, new Map([[31, first]]), [-0.5, 60.5]),
     ];
-    expect(edges([0, 30])).toEqual([-0.5, 30, 60.5]);
-    expect(edges([0, 31])).toEqual([-0.5, 31, 60.5]);
+    expect(edges(30)).toEqual([-0.5, 30, 60.5]);
+    expect(edges(31)).toEqual([-0.5, 31, 60.5]);
   });
 });
 

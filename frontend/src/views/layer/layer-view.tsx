@@ -4,38 +4,55 @@ import { useEffect, useMemo } from "preact/hooks";
 
 import { cellEdges, xValues, type Range } from "../../charts/axis";
 import { stackLayout } from "../../charts/layout";
-import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf, formatShare, type Table } from "../../lib/bytes";
-import { maximum, nearestIndex } from "../../lib/search";
+import { lowerBound, maximum, nearestIndex } from "../../lib/search";
 import { categoryLabel } from "../../model/categories";
 import { formula, outputFacts, shapeText, trainingOf, type FormulaStep } from "../../model/layers";
-import { at, measuredAt } from "../../model/overview";
+import { at, measuredAt, type Overview } from "../../model/overview";
 import { shortName } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
-import { fillOf, type Scheme } from "../../theme/palette";
-import { Chart } from "../shared/chart";
+import { INKS, fillOf, type Scheme } from "../../theme/palette";
+import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/figures";
-import { useStepsChart, rangeOf, rangeOfSome, stackSpec } from "../shared/frame";
+import { changeMarks, changeRules, headroom, placesOf, rangeOf, rangeOfSome, stackSpec, startOf, useStepsChart } from "../shared/frame";
 import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { CATEGORIES, type Category, type Layer, type SnapshotRef } from "../../schema";
 
 type LayerSteps = ReturnType<typeof layerSteps>;
 
-/** The totals by category alone: whether it was trainable changes over the steps, the category of its bytes does not. */
-export function layerSteps(totals: LedgerTotals) {
-  const { step, wall_time, in_use_bytes, groups } = totals;
+/** A step that was not traced, and the traced one that describes it. */
+interface Asked {
+  step: number;
+  wall_time: number;
+  traced: number;
+}
+
+/**
+ * The totals by category alone: whether it was trainable changes over the steps, the category of its bytes does not. An asked step stands
+ * among the traced ones, with the figures of its own.
+ */
+export function layerSteps(totals: LedgerTotals, asked: Asked | null = null) {
+  const { groups } = totals;
+  const rows = [...totals.step.keys()];
+  const place = asked === null ? 0 : lowerBound(totals.step, asked.step);
+  const added = asked !== null && rows.length > 0 && totals.step[place] !== asked.step ? place : -1;
+  if (asked && added >= 0) rows.splice(added, 0, nearestIndex(totals.step, asked.traced));
+  const take = (column: Float64Array): Float64Array => Float64Array.from(rows, (row) => column[row] ?? NaN);
+  const [step, wall_time, traced] = [take(totals.step), take(totals.wall_time), take(totals.step)];
+  if (asked && added >= 0) [step[added], wall_time[added]] = [asked.step, asked.wall_time];
   const summed = (category: Category): Float64Array =>
-    Float64Array.from(step, (_, row) =>
+    Float64Array.from(rows, (row) =>
       groups.reduce((sum, group, index) => sum + (group.category === category ? (totals.bytes[index]?.[row] ?? 0) : 0), 0),
     );
   const parts = CATEGORIES.map((category) => ({ category, bytes: summed(category) }));
-  return { step, wall_time, in_use_bytes, parts: parts.filter(({ bytes }) => bytes.some((value) => value > 0)) };
+  const used = parts.filter(({ bytes }) => bytes.some((value) => value > 0));
+  return { step, wall_time, traced, in_use_bytes: take(totals.in_use_bytes), parts: used };
 }
 
 export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
@@ -50,8 +67,10 @@ interface Look {
   choices: Choices;
   scheme: Scheme;
   focus: Focus;
-  firstSteps: readonly number[];
+  /** The first step that a traced one describes. */
+  firstSteps: ReadonlyMap<number, number>;
   span: readonly [number, number] | null;
+  whole: Overview | null;
 }
 
 /**
@@ -62,7 +81,7 @@ export const layerEdges = (
   edges: Float64Array,
   x: Float64Array,
   step: Float64Array,
-  firstSteps: readonly number[],
+  firstSteps: ReadonlyMap<number, number>,
   range: Range,
 ): Float64Array =>
   edges.map((edge, index) => {
@@ -70,19 +89,24 @@ export const layerEdges = (
     if (index === edges.length - 1) return Math.max(edge, range[1]);
     const [before, own] = [step[index - 1] as number, step[index] as number];
     const [from, to] = [x[index - 1] as number, x[index] as number];
-    return own > before ? to - ((to - from) * (own - (firstSteps[index] ?? own))) / (own - before) : to;
+    return own > before ? to - ((to - from) * (own - Math.max(firstSteps.get(own) ?? own, before))) / (own - before) : to;
   });
 
-export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, scheme, focus, firstSteps, span }: Look): PlotSpec {
-  const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
+export function layerSpec({ step, wall_time, traced, parts }: LayerSteps, { choices, scheme, focus, firstSteps, span, whole }: Look) {
+  const start = whole ? startOf(whole) : (wall_time[0] ?? 0);
+  const x = xValues(choices.axis, step, wall_time, start);
   const columns = parts.map(({ bytes }) => bytes);
   const stack = stackLayout(x, columns);
   const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
-  const edges = layerEdges(stack.edges, x, step, firstSteps, range);
-  const layout = { ...stack, edges };
+  const layout = { ...stack, edges: layerEdges(stack.edges, x, step, firstSteps, range) };
   const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: isMuted(focus, [category], category) }));
-  const full = [...x].map((place) => [place, place] as const);
-  return stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
+  const full = [...x].map((place) => [place, place] as const).filter((_, row) => traced[row] === step[row]);
+  const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
+  if (whole === null) return { spec, marks: [] };
+  const places = placesOf(whole, start, choices);
+  const marks = changeMarks(whole, places, choices.axis);
+  const painters = [...spec.painters, ...changeRules(whole, places, choices.axis, INKS[scheme])];
+  return { spec: { ...spec, painters, headroom: headroom(marks.length > 0, false) }, marks };
 }
 
 const NO_SNAPSHOTS: readonly SnapshotRef[] = [];
@@ -101,21 +125,26 @@ interface TableProps {
   hover: (key: string | null) => void;
 }
 
-/** The formula of each figure at the selected step: the list does not change its length under the pointer. */
+/** The formula of each figure that follows from shapes, at the selected step: the list does not change its length under the pointer. */
 const Formulas = ({ steps, row, table, optimizer, batch_size }: Moment) => (
   <section>
     <h3>
       Formulas <span class="small">step {at(steps.step, row) ?? "?"}</span>
     </h3>
     <dl class="facts" data-testid="formulas">
-      {usedAt(steps, row).map(({ category, bytes }) => (
-        <div key={category}>
-          <dt>
-            {categoryLabel(category)} {formatBytes(bytes)}
-          </dt>
-          <dd>{formula(category, table, bytes, { optimizer, batch_size })}</dd>
-        </div>
-      ))}
+      {usedAt(steps, row).map(({ category, bytes }) => {
+        const made = formula(category, table, bytes, { optimizer, batch_size });
+        return (
+          made !== null && (
+            <div key={category}>
+              <dt>
+                {categoryLabel(category)} {formatBytes(bytes)}
+              </dt>
+              <dd>{made}</dd>
+            </div>
+          )
+        );
+      })}
     </dl>
   </section>
 );
@@ -128,11 +157,11 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
   const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
   const highest = new Map(steps.parts.map(({ category, bytes: all }) => [category, maximum(all)]));
   const highestTotal = maximum(steps.step.map((_, index) => totalOf(steps, index)));
-  const step = at(steps.step, row);
-  const failed = useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === step) ?? false;
-  const traced = measuredAt({ step: step ?? 0, at_failure: failed });
+  const [step, from] = [at(steps.step, row), at(steps.traced, row)];
+  const failed = useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === from) ?? false;
+  const traced = measuredAt({ step: from ?? 0, at_failure: failed });
   const source = (category: Category, bytes: number): string =>
-    bytes === 0 ? traced : `${formula(category, table, bytes, { optimizer, batch_size })}\n${traced}`;
+    [formula(category, table, bytes, { optimizer, batch_size }), traced].filter(Boolean).join("\n");
   return (
     <Panel
       label="Figures of the layer at one step"
@@ -140,7 +169,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       unit={unit}
       about={
         <>
-          {failed ? "measured at the failed allocation" : "traced at the peak"}
+          {from !== step ? traced : failed ? "measured at the failed allocation" : "traced at the peak"}
           {whole && total > 0 && ` · ${formatShare(total / whole)} of it`}
         </>
       }
@@ -201,17 +230,17 @@ const stepsFile = ({ step, parts }: LayerSteps): Table => ({
   rows: [...step].map((one, index) => [one, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
 });
 
-function useSpec(steps: LayerSteps, focus: Focus): PlotSpec {
+function useSpec(steps: LayerSteps, focus: Focus) {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
-  const snapshots = store.whole.value.value?.snapshots ?? NO_SNAPSHOTS;
+  const whole = store.whole.value.value;
   const [from, to] = [store.primary.value?.first_step ?? null, store.primary.value?.last_step ?? null];
   return useMemo(() => {
     const span = from === null || to === null ? null : ([from, to] as const);
-    const firstSteps = snapshots.map(({ first_step }) => first_step);
-    return layerSpec(steps, { choices, scheme, focus, firstSteps, span });
-  }, [steps, choices.axis, choices.zoom, scheme, focus, snapshots, from, to]);
+    const firstSteps = new Map((whole?.snapshots ?? NO_SNAPSHOTS).map(({ step, first_step }) => [step, first_step]));
+    return layerSpec(steps, { choices, scheme, focus, firstSteps, span, whole });
+  }, [steps, choices.axis, choices.zoom, scheme, focus, whole, from, to]);
 }
 
 function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
@@ -220,20 +249,30 @@ function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
   const run = store.primary.value;
   const { value: tables } = useFetched(store.fetched.layers, run && [run, store.device.value, step]);
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
-  const batch_size = batchSizeAt(store.whole.value.value?.snapshots ?? NO_SNAPSHOTS, step);
+  const batch_size = batchSizeAt(store.whole.value.value?.snapshots ?? NO_SNAPSHOTS, at(steps.traced, row) ?? step);
   const isMissing = tables !== null && table === null;
   return { steps, row, table, isMissing, optimizer: tables?.optimizer ?? null, batch_size };
+}
+
+/** The layer's steps, the selected one among them, and its row. */
+function useLayerSteps(totals: LedgerTotals) {
+  const { overview, row, step, snapshot } = useStore().shownStep.value ?? {};
+  const time = (overview && at(overview.wall_time, row ?? 0)) ?? NaN;
+  const traced = snapshot?.step;
+  const steps = useMemo(
+    () => layerSteps(totals, step === undefined || traced === undefined ? null : { step, wall_time: time, traced }),
+    [totals, step, time, traced],
+  );
+  return { steps, pinned: step === undefined ? steps.step.length - 1 : nearestIndex(steps.step, step) };
 }
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { focus, hover } = useFocus();
-  const steps = useMemo(() => layerSteps(totals), [totals]);
-  const spec = useSpec(steps, focus);
-  const chart = useStepsChart(steps.step, spec.x);
-  const traced = store.shownStep.value?.snapshot?.step;
-  const pinned = traced === undefined ? steps.step.length - 1 : nearestIndex(steps.step, traced);
+  const { steps, pinned } = useLayerSteps(totals);
+  const { spec, marks } = useSpec(steps, focus);
+  const chart = { ...useStepsChart(steps.step, spec.x), marks, onMark: ({ step }: ChartMark) => store.choose({ step }) };
   const fixed = useMomentOf(steps, pinned, layer);
   const shown = useMomentOf(steps, chart.cursor ?? pinned, layer);
   const isUnknown = fixed.isMissing && steps.parts.length === 0;

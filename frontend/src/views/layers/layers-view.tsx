@@ -43,7 +43,7 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const made = { optimizer: table?.optimizer ?? null, batch_size: of?.batch_size ?? null };
   const source = of ? measuredAt(of) : "from the layer table (Keras)";
-  const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
+  const madeOf = (of: LayerFigures | LayerGroup, category: Category): string | null => {
     if ("title" in of) return plural(of.layers.length, "row summed", "rows summed");
     if (of.path === null || of.bytes[category] === 0) return "";
     return formula(category, rows.get(of.path) ?? null, of.bytes[category], made);
