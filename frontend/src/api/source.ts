@@ -104,7 +104,7 @@ export function routesOver(ask: Ask) {
     runs: (signal: AbortSignal) => json("runs", {}, signal, schema.runsAnswer),
     /** `device`: null for a run without allocator data. */
     answers: (run: string, device: string | null, phase: Phase, signal: AbortSignal) =>
-      json("answers", { run, device, phase }, signal, schema.answersAnswer).then(({ answers }) => answers),
+      json("answers", { run, device, phase }, signal, schema.answersAnswer),
     overview: (query: OverviewQuery, signal: AbortSignal) => columns("overview", overSteps(query), signal, parseOverview),
     pool: (query: OverviewQuery, signal: AbortSignal) => columns("pool", overSteps(query), signal, parsePool),
     devices: (run: string, phase: Phase, signal: AbortSignal) => json("devices", { run, phase }, signal, parseDevices),

@@ -7,7 +7,7 @@ import { chunkFacts, ownerOf, stateOf, type MemoryMap } from "./memory-map";
 import { at } from "./overview";
 import { NOT_TIED, shortName } from "./run";
 import { isLive, ownerOfRow, rowFacts, shapeOfRow, shapeText, whatText, type Timeline } from "./timeline";
-import { CATEGORIES, type Category } from "../schema";
+import { CATEGORIES, type Category, type ChunkOwner, type TensorGroup } from "../schema";
 
 /** What holds bytes of a layer at the moment; a name of null: its shape is unknown. */
 interface Tensor {
@@ -195,13 +195,18 @@ export function tensorsAtPeak(timeline: Timeline): Tensors {
   return byLayer(all.filter(({ tensor }) => tensor.category !== "rounding"));
 }
 
-/** The chunks of a memory map whose owner is known, by what was requested. */
-export function tensorsOfMap(map: MemoryMap): Tensors {
+/** The chunks of a memory map whose owner is known, by what was requested; `known` are groups of its tensors with shapes. */
+export function tensorsOfMap(map: MemoryMap, known: readonly TensorGroup[]): Tensors {
+  const keyOf = (owner: Pick<ChunkOwner, "layer" | "category">, bytes: number): string =>
+    JSON.stringify([owner.layer, owner.category, bytes]);
+  const names = new Map(known.map((group) => [keyOf(group, group.bytes / group.count), shapeText(group)]));
   const all = [...map.bytes.keys()].flatMap((chunk) => {
     const owner = stateOf(map, chunk) === "in_use" ? ownerOf(map, chunk) : null;
     const bytes = at(map.requested_bytes, chunk) ?? at(map.bytes, chunk) ?? 0;
     const facts = (): string[] => chunkFacts(map, chunk).facts;
-    return owner === null ? [] : [{ layer: owner.layer, tensor: { category: owner.category, name: null, bytes, facts } }];
+    if (owner === null) return [];
+    const name = names.get(keyOf(owner, bytes)) ?? null;
+    return [{ layer: owner.layer, tensor: { category: owner.category, name, bytes, facts } }];
   });
   return byLayer(all);
 }

@@ -75,8 +75,8 @@ describe("a saved report", () => {
         ),
       ]),
     );
-    expect(await source.answers("a", "CPU:0", "train", never)).toEqual([{ ...fits, figures: { requested_bytes: 96 } }]);
-    expect(await source.answers("b", null, "train", never)).toEqual([unknown]);
+    expect((await source.answers("a", "CPU:0", "train", never)).answers).toEqual([{ ...fits, figures: { requested_bytes: 96 } }]);
+    expect((await source.answers("b", null, "train", never)).answers).toEqual([unknown]);
     await expect(source.answers("c", null, "train", never)).rejects.toThrow("answers.answers[0].figures.peak_bytes should be a number");
     await expect(source.answers("a", "CPU:0", "validation", never)).rejects.toThrow("Not in this report");
   });

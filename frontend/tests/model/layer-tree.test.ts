@@ -1,7 +1,18 @@
 import { describe, expect, it } from "vitest";
 
-import { icicle, layerTree, neighbour, tensorsAtPeak, wayTo, type Cell, type Tensors, type TreeNode } from "../../src/model/layer-tree";
+import {
+  icicle,
+  layerTree,
+  neighbour,
+  tensorsAtPeak,
+  tensorsOfMap,
+  wayTo,
+  type Cell,
+  type Tensors,
+  type TreeNode,
+} from "../../src/model/layer-tree";
 import { layerFigures, type LayerFigures } from "../../src/model/layers";
+import type { MemoryMap } from "../../src/model/memory-map";
 import { MIB, TIMELINE } from "./timeline-cases";
 import type { Category, LedgerRow } from "../../src/schema";
 
@@ -90,6 +101,31 @@ describe("the tree of layers", () => {
 });
 
 describe("tensors in the tree", () => {
+  it("are at a failure the chunks of its map, with the shapes of known groups of their size", () => {
+    const column = (...values: number[]): Float64Array => Float64Array.from(values);
+    const owner = { layer: "net/a", category: "activations" as const, trainable: true };
+    const map = {
+      ...{ rows: 4, states: ["in_use", "free"], sources: ["trace"], owners: [owner, { ...owner, category: "workspace" }] },
+      ...{ bytes: column(512, 512, 256, 1024), requested_bytes: column(400, 400, NaN, 1000), state: column(0, 0, 0, 1) },
+      ...{ owner: column(0, 1, 0, NaN), source: column(0, 0, 0, NaN), since: column(3, 3, 3, NaN), address: column(0, 512, 1024, 1280) },
+    } as unknown as MemoryMap;
+    const known = [{ layer: "net/a", category: "activations" as const, shape: [10, 10], dtype: "float32", count: 2, bytes: 800 }];
+    const layers = figures(row("net/a", "activations", 656), row("net/a", "workspace", 400));
+    expect(outline(layerTree(layers, tensorsOfMap(map, known), "none").children[0] as TreeNode)).toEqual([
+      ...["net", 1056],
+      [
+        [
+          ...["a", 1056],
+          [
+            ["(10, 10) float32", 400],
+            ["workspace", 400],
+            ["activations", 256],
+          ],
+        ],
+      ],
+    ]);
+  });
+
   const layers = figures(row("net/a", "weights", 8 * MIB), row("net/a", "activations", 4.5 * MIB), row("net/b", "workspace", MIB));
 
   it("are those of the timeline at its peak, with shapes; what they leave of a category stays", () => {

@@ -71,7 +71,9 @@ export function Answers({ run }: { run: RunInfo }) {
     <section class="answers" aria-label="Answers" data-testid="answers" aria-busy={loading}>
       {value === null
         ? ANSWER_NAMES.map((name) => <Blank key={name} name={name} why={error} />)
-        : value.map((answer) => <Tile key={answer.name} answer={answer} show={() => store.choose(choicesFor(answer.evidence, run))} />)}
+        : value.answers.map((answer) => (
+            <Tile key={answer.name} answer={answer} show={() => store.choose(choicesFor(answer.evidence, run))} />
+          ))}
     </section>
   );
 }

@@ -68,7 +68,8 @@ function StepSelector() {
   const note = selection && !VIEWS[view].ownSteps ? stepNote(selection, timeline) : "";
   const isDefault = selection === null || selection.step === selection.defaultStep;
   const failed = whole?.failures.some(({ step }) => step === selection?.defaultStep) ?? false;
-  const what = failed ? "failed step" : `${traced.length > 0 ? "traced step with the " : ""}highest peak`;
+  const most = view === "frozen" ? "most frozen weights" : "highest peak";
+  const what = failed ? "failed step" : `${traced.length > 0 ? "traced step with the " : ""}${most}`;
   const back = `Back to step ${selection?.defaultStep ?? ""}, the ${what} (Escape)`;
   return (
     <>

@@ -29,7 +29,7 @@ function Causes({ pair: [a, b] }: { pair: Pair }) {
   const store = useStore();
   const isOneRun = a.run === b.run && a.overview.device === b.overview.device && a.overview.phase === b.overview.phase;
   const { value } = useFetched(store.fetched.answers, isOneRun ? [a.run, a.overview.device, a.overview.phase] : null);
-  const change = changeBetween(value, stepOfSide(a), stepOfSide(b));
+  const change = changeBetween(value?.answers ?? null, stepOfSide(a), stepOfSide(b));
   if (change === null) return null;
   return <NoticeList sentences={[change.sentence, ...change.details].map(unbroken)} testid="causes" />;
 }

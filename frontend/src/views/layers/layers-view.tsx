@@ -19,7 +19,7 @@ import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { LayerTable, type Explain } from "./layer-table";
 import { Icicle, IcicleDrawing } from "./icicle";
-import { type Category, type LayersAnswer, type SnapshotRef } from "../../schema";
+import type { Category, LayersAnswer, SnapshotRef, TensorGroup } from "../../schema";
 
 /** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
 function usePlanned(): (path: string) => boolean {
@@ -80,7 +80,7 @@ function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotR
 const NO_TENSORS: Tensors = new Map();
 
 /** The tensors of a traced step, from its timeline or from the memory map of its failure, once they are there. */
-function useTensors(overview: Overview, of: SnapshotRef | null): Tensors {
+function useTensors(overview: Overview, of: SnapshotRef | null, known: readonly TensorGroup[]): Tensors {
   const store = useStore();
   const oom = overview.failures.findLast(({ step }) => of?.at_failure && step === of.step)?.oom;
   const run = store.primary.value;
@@ -88,7 +88,7 @@ function useTensors(overview: Overview, of: SnapshotRef | null): Tensors {
   const listed = store.shownTimeline.value;
   const isListed = of !== null && !of.at_failure && listed?.step === of.step && listed.phase === of.phase;
   const timeline = useFetched(store.fetched.timelines, isListed ? store.stepOf(of) : null).value;
-  return useMemo(() => (map ? tensorsOfMap(map) : timeline ? tensorsAtPeak(timeline) : NO_TENSORS), [map, timeline]);
+  return useMemo(() => (map ? tensorsOfMap(map, known) : timeline ? tensorsAtPeak(timeline) : NO_TENSORS), [map, timeline, known]);
 }
 
 export function LayersView({ overview }: { overview: Overview }) {
@@ -96,19 +96,22 @@ export function LayersView({ overview }: { overview: Overview }) {
   const scheme = schemeOf(store);
   const { search, grouping, sort } = store.choices.value;
   const selected = store.shownStep.value ?? { overview, row: 0 };
-  const { layers, ref, step, ready, error, table } = useLayerFigures(
-    store.primary.value,
-    store.device.value,
-    selected.overview,
-    selected.row,
-  );
+  const {
+    layers,
+    ref,
+    step,
+    ready,
+    error,
+    table,
+    tensors: known,
+  } = useLayerFigures(store.primary.value, store.device.value, selected.overview, selected.row);
   const isPlanned = usePlanned();
   const explain = useMemo(() => explainer(table, ref), [table, ref]);
   const all = useMemo(() => groupOf(null, layers), [layers]);
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
-  const tensors = useTensors(selected.overview, ref);
+  const tensors = useTensors(selected.overview, ref, known);
   const tree = useMemo(() => layerTree(shown, tensors, grouping), [shown, tensors, grouping]);
   const totals = useMemo(() => groupOf(shown.length === layers.length ? "total" : "total found", shown), [shown, layers]);
   const title = `Memory of ${overview.run} at step ${step} by layer`;

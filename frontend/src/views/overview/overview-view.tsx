@@ -22,7 +22,7 @@ import { edgesOf, highest, placesOf, rangeOf, stackedPicture, startOf, useOvervi
 import type { Picture, Places } from "../shared/frame";
 import { Sentence } from "../shared/states";
 import { StepPanel, panelUnit } from "../shared/step-panel";
-import type { Answer, AnswerName, RunInfo } from "../../schema";
+import type { Answer, LargestLayer, AnswerName, RunInfo } from "../../schema";
 
 interface OtherRun {
   overview: Overview;
@@ -215,7 +215,26 @@ export function OverviewView({ overview }: { overview: Overview }) {
   );
 }
 
-function PostMortem({ run, index }: { run: RunInfo; index: number }) {
+/** The layer that held most when the request failed. */
+function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer }) {
+  const store = useStore();
+  const at = { ...(step !== null && { step }), ...(phase !== null && { phase }) };
+  return (
+    <p data-testid="largest-layer">
+      <button type="button" class="link" title="Show all layers" onClick={() => store.choose({ view: "layers", layer, ...at })}>
+        {sentence}
+      </button>
+    </p>
+  );
+}
+
+interface PostMortemProps {
+  run: RunInfo;
+  index: number;
+  largest: LargestLayer | null;
+}
+
+function PostMortem({ run, index, largest }: PostMortemProps) {
   const store = useStore();
   const oom = store.ooms.value.value?.[index];
   if (!oom) return null;
@@ -224,6 +243,7 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
       <h2>
         {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
       </h2>
+      {largest?.at_failure && <Culprit of={largest} />}
       <p>
         {/* The answers above have the figures. */}
         <button type="button" class="link" title="Open the post-mortem" onClick={() => store.choose({ view: "oom", oom: index })}>
@@ -251,10 +271,10 @@ export function Diagnosis({ run }: { run: RunInfo }) {
   const store = useStore();
   const device = store.device.value;
   // The server knows which failure counts: that of its answer to "Fits?".
-  const answers = useFetched(store.fetched.answers, device === null ? null : [run, device, store.phase.value]).value;
-  const answerTo = (question: AnswerName): Answer | undefined => answers?.find(({ name }) => name === question);
+  const answered = useFetched(store.fetched.answers, device === null ? null : [run, device, store.phase.value]).value;
+  const answerTo = (question: AnswerName): Answer | undefined => answered?.answers.find(({ name }) => name === question);
   const index = answerTo("fits")?.evidence.oom ?? null;
-  if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} />;
+  if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} largest={answered?.largest_layer ?? null} />;
   const growing = answerTo("growing");
   return run.status === "growing" && growing ? <Growth run={run} answer={growing} /> : null;
 }

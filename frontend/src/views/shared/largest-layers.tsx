@@ -23,7 +23,7 @@ import { useStore, useFetched } from "./context";
 import { FigureTable, Heads, useFigureText, useExact } from "./figures";
 import { Known } from "./states";
 import { tipOf } from "./tips";
-import type { HeldTensorGroup, RunInfo, Snapshot } from "../../schema";
+import type { HeldTensorGroup, RunInfo, Snapshot, TensorGroup } from "../../schema";
 
 const SHOWN = 2;
 
@@ -36,7 +36,9 @@ function LayerLink({ layer, name }: { layer: string; name: string }) {
   );
 }
 
-/** The layer table and the ledger of a row: from its own trace, otherwise from the trace of its breakdown. */
+const NO_TENSORS: readonly TensorGroup[] = [];
+
+/** The layer table, the ledger and the largest tensors of a row: from its own trace, otherwise from the trace of its breakdown. */
 export function useLayerFigures(run: RunInfo | null, device: string | null, overview: Overview, row: number) {
   const store = useStore();
   const ref = snapshotAt(overview, row);
@@ -44,9 +46,9 @@ export function useLayerFigures(run: RunInfo | null, device: string | null, over
   const table = useFetched(store.fetched.layers, run && [run, device, step]);
   const ofRef = useFetched(store.fetched.snapshots, run && device !== null && ref ? [run, device, ref] : null);
   const ready = (table.value ?? table.error) !== null && (ref === null || (ofRef.value ?? ofRef.error) !== null);
-  const { ledger = null, saved_for_backward: saved } = (ref && ofRef.value) ?? {};
+  const { ledger = null, saved_for_backward: saved, largest_tensors: tensors = NO_TENSORS } = (ref && ofRef.value) ?? {};
   const layers = useMemo(() => layerFigures(table.value, ledger, saved), [table.value, ledger, saved]);
-  return { layers, ref, step, ready, error: (ref && ofRef.error) ?? table.error, table: table.value };
+  return { layers, ref, step, ready, error: (ref && ofRef.error) ?? table.error, table: table.value, tensors };
 }
 
 const sizesOf = (snapshot: Snapshot): Map<string | null, LayerSizes> => layerSizes(snapshot.ledger, snapshot.saved_for_backward);

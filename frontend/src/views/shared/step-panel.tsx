@@ -114,8 +114,8 @@ const MORE = ["driver_process_bytes", "driver_used_bytes", "driver_total_bytes"]
 function useFailedStep(): number | null | undefined {
   const store = useStore();
   const run = store.primary.value;
-  const answers = run && store.fetched.answers.read(run, store.device.value, store.phase.value).value;
-  const failed = answers?.find(({ name, status }) => name === "fits" && status === "failed");
+  const answered = run && store.fetched.answers.read(run, store.device.value, store.phase.value).value;
+  const failed = answered?.answers.find(({ name, status }) => name === "fits" && status === "failed");
   return failed ? (failed.evidence.step ?? undefined) : null;
 }
 
