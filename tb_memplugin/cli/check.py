@@ -114,7 +114,7 @@ def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
     devices = [own for own, full in names.items() if not budget.devices or {own, full} & set(budget.devices)]
     values = {device: (_peak if budget.of == "peak" else _live)(run, device, budget) for device in devices}
     failures = {device: found for device in devices if (found := _failure(run, device, budget)) is not None}
-    lost = [f"damaged data: {one}" for one in run.damage] + lost_step_notes(run.notes)
+    lost = [f"not read: {one}" for one in run.damage] + lost_step_notes(run.notes)
     lost[1:] = [f"{len(lost) - 1} more"] if len(lost) > 1 else []
     capacities = {device: capacity_of(run, device) for device in devices if budget.max_share is not None}
     allowed = {one: size and int(size * (budget.max_share or 0)) for one, size in capacities.items()}
@@ -259,9 +259,9 @@ def add_arguments(parser: CommandParser) -> None:
         "once in a recorded step. A run that ran out of memory violates any budget.",
         more="Sizes have a unit: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
         examples=(
-            "tb-memplugin check runs/pr --max-peak 10GiB",
-            "tb-memplugin check runs/pr --of live --max-regression 5% --baseline runs/main",
-            "tb-memplugin check runs/pr --max-peak 10GiB --format github",
+            "tb-memplugin check runs --max-peak 10GiB",
+            "tb-memplugin check runs --run exp2 --of live --max-regression 5% --baseline runs/exp1",
+            "tb-memplugin check runs --max-peak 10GiB --format github",
         ),
         exit_codes={
             0: "every peak is within the budget",

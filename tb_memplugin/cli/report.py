@@ -69,7 +69,7 @@ def add_arguments(parser: CommandParser) -> None:
         "network.",
         examples=(
             "tb-memplugin report runs -o memory.html",
-            "tb-memplugin report runs -o memory.html --run frozen --run all_trainable",
+            "tb-memplugin report runs -o memory.html --run exp1 --run exp2",
         ),
     )
     parser.add_logdir()

@@ -40,7 +40,7 @@ _DESCRIPTION = (
 _EPILOG = """\
 examples:
   tb-memplugin run train.py --epochs 3
-  tb-memplugin run --logdir runs --run bigger_batch train.py --batch 64
+  tb-memplugin run --logdir runs --run batch_64 train.py --batch 64
   tb-memplugin run -m mypackage.train
 
 exit codes:

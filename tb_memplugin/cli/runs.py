@@ -45,7 +45,7 @@ def add_inspect(parser: CommandParser) -> None:
         "Summarizes a run in at most 20 lines. Of several runs, prints a line each and the summary of the worst one.",
         examples=(
             "tb-memplugin inspect runs",
-            "tb-memplugin inspect runs --run frozen --step 73",
+            "tb-memplugin inspect runs --run exp1 --step 1",
             "tb-memplugin inspect runs --format json",
         ),
     )
@@ -113,8 +113,8 @@ def add_compare(parser: CommandParser) -> None:
         "Compares an earlier run with a later one, by category and by layer: the memory at the failure, or else at the "
         "highest recorded peak.",
         examples=(
-            "tb-memplugin compare plain recomputed",
-            "tb-memplugin compare runs/plain other/recomputed --format json",
+            "tb-memplugin compare exp1 exp2",
+            "tb-memplugin compare runs/exp1 other/exp1 --format json",
         ),
     )
     parser.add_argument("runs", metavar="RUN", nargs=2, help="name of a run, or its directory")
@@ -154,7 +154,7 @@ def add_what_if(parser: CommandParser) -> None:
         "Predicts the peak of a recorded run with another batch size, capacity, optimizer or precision, or with other "
         "layers frozen.",
         examples=(
-            "tb-memplugin what-if runs --run frozen --batch-size 64 --capacity 24GiB",
+            "tb-memplugin what-if runs --run exp1 --batch-size 64 --capacity 24GiB",
             "tb-memplugin what-if runs --unfreeze '*/block5_*' --optimizer sgd",
             "tb-memplugin what-if runs --precision mixed_float16 --format json",
         ),
@@ -176,7 +176,7 @@ def add_plan(parser: CommandParser) -> None:
         "gradients accumulated. Each change is simulated with a recorded step.",
         examples=(
             "tb-memplugin plan --budget 60%",
-            "tb-memplugin plan runs --run big --budget 8GiB --format json",
+            "tb-memplugin plan runs --run exp1 --budget 8GiB --format json",
         ),
         exit_codes=_FITTING,
     )
@@ -235,7 +235,7 @@ def add_export(parser: CommandParser) -> None:
         "has changed.",
         examples=(
             "tb-memplugin export runs --to tables",
-            "tb-memplugin export runs --run frozen --step 73 --format perfetto --to step.json",
+            "tb-memplugin export runs --run exp1 --step 1 --format perfetto --to step.json",
         ),
         exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
     )

@@ -181,7 +181,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     if len(run.activations):
         parts.append(_activations(run))
     parts += [_cleaned(oom_lines(oom)) for oom in run.ooms if selection.includes(oom)]
-    said = {"finding": run.findings, "note": run.notes, "damaged data": run.damage}
+    said = {"finding": run.findings, "note": run.notes, "not read": run.damage}
     parts += [f"{what}: {clean(one)}" for what, sentences in said.items() for one in sentences if one not in absent]
     return "\n\n".join(parts)
 
@@ -567,7 +567,7 @@ def summarize_run(
     absent = [] if devices else unrecorded_devices(run.notes)
     failed, lines = failure_of(run, device), [*absent, _title(run)]
     found = [] if failed is None or not selection.includes(failed) else [_cause(failed)]
-    found += [*(f"damaged data: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
+    found += [*(f"not read: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
     if device is not None:
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
         said = [_plain(one) for one in answers(run, device, selection.phase, by_worker)]

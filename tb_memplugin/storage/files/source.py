@@ -124,14 +124,15 @@ def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     workers = sorted({entry[0] for entry in entries})
     if len(workers) > MAX_WORKERS:
         sentences.append(
-            f"{len(workers) - MAX_WORKERS} workers are not shown: only the first {MAX_WORKERS} by name are"
+            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the first {MAX_WORKERS} by name are read"
         )
         shown = set(workers[:MAX_WORKERS])
         entries = [entry for entry in entries if entry[0] in shown]
     # Identifiers of sessions sort by start time.
     sessions = sorted({(entry[2].session, entry[0]) for entry in entries})
     if len(sessions) > MAX_SESSIONS:
-        sentences.append(f"{len(sessions) - MAX_SESSIONS} sessions are not shown: only the last {MAX_SESSIONS} are")
+        left_out = len(sessions) - MAX_SESSIONS
+        sentences.append(f"{left_out} of {len(sessions)} sessions: only the last {MAX_SESSIONS} are read")
         newest = set(sessions[-MAX_SESSIONS:])
         entries = [entry for entry in entries if (entry[2].session, entry[0]) in newest]
     return list(entries), sentences

@@ -62,8 +62,8 @@ def test_many_devices_workers_and_sessions_are_limited_and_counted(tmp_path: pat
     write_frames(tmp_path / "sessions" / "memory", parts)
     devices, workers, sessions = (read_run(tmp_path, name) for name in ("devices", "workers", "sessions"))
     assert len(devices.samples.devices) == 256 and "44 of 300 devices are not shown" in " ".join(devices.damage)
-    assert len(workers.workers) == 128 and "2 workers are not shown" in " ".join(workers.damage)
-    assert len(sessions.sessions) == 1000 and "100 sessions are not shown" in " ".join(sessions.damage)
+    assert len(workers.workers) == 128 and "2 of 130 workers" in " ".join(workers.damage)
+    assert len(sessions.sessions) == 1000 and "100 of 1100 sessions" in " ".join(sessions.damage)
     assert sessions.samples.step[-1] == 1099
 
 
