@@ -7,6 +7,7 @@ allocator, with the first tensor or variable: importing this package before that
 
 import os
 import sys
+import types
 from collections.abc import Mapping, MutableMapping
 
 SWITCH = "TB_MEMPLUGIN"  # environment variable
@@ -38,3 +39,25 @@ def _has_gpu(environment: MutableMapping[str, str]) -> bool:
 def absolute(path: str) -> str:
     """A local path as it is from every working directory; a URL as it is."""
     return path if "://" in path else os.path.abspath(path)
+
+
+OWN_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
+"""How the paths of this package's files begin."""
+
+
+def without_own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames of this package, which is changed in place."""
+    first: types.TracebackType | None = None
+    last: types.TracebackType | None = None
+    while trace is not None:
+        following = trace.tb_next
+        if not trace.tb_frame.f_code.co_filename.startswith(OWN_FILES):
+            if last is None:
+                first = trace
+            else:
+                last.tb_next = trace
+            last = trace
+        trace = following
+    if last is not None:
+        last.tb_next = None
+    return first

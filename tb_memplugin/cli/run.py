@@ -19,13 +19,11 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tb_memplugin.environment import is_off
+from tb_memplugin.environment import is_off, without_own_frames
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.automatic import AutomaticRecording
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""Directory whose frames are left out of tracebacks: this package's."""
 USAGE_ERROR = 2
 DEFAULT_LOGDIR = "runs"
 NOTHING = (
@@ -236,18 +234,6 @@ def _strip(error: BaseException | None, seen: set[int]) -> None:
     """Remove the frames of this package from an exception and its causes."""
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        error.__traceback__ = _without_ours(error.__traceback__)
+        error.__traceback__ = without_own_frames(error.__traceback__)
         _strip(error.__cause__, seen)
         error = error.__context__
-
-
-def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
-    kept = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE + os.sep):
-            kept.append(trace)
-        trace = trace.tb_next
-    result: types.TracebackType | None = None
-    for one in reversed(kept):
-        result = types.TracebackType(result, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    return result

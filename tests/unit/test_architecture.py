@@ -17,13 +17,13 @@ BUDGETS = {
     "analysis": 3_600,
     "fit": 4_100,
     "export": 1_820,
-    "recorder": 10_180,
+    "recorder": 10_235,
     "training": 1_190,
     "server": 1_715,
     "cli": 2_155,
 }
 """Room to the most lines of Python in it. A room imports only from rooms above it."""
-TOP = 730
+TOP = 755
 """The most lines of the modules beside the rooms."""
 
 

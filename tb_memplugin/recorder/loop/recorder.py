@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from tb_memplugin.environment import without_own_frames
 from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, checked_settings
 from tb_memplugin.recorder.loop.recording import Recording
 from tb_memplugin.schema import Phase
@@ -110,6 +111,9 @@ class MemoryRecorder:
         self._recording.enter_step()
         try:
             yield
+        except BaseException as error:
+            without_own_frames(error.__traceback__)
+            raise
         finally:
             self._recording.leave_step()
             self.end_step()
