@@ -24,6 +24,8 @@ from tb_memplugin.analysis import (
     describe_host,
     device_facts,
     device_phase,
+    growth_findings,
+    host_findings,
     host_summaries,
     largest_layer,
     layer_totals,
@@ -657,7 +659,10 @@ def runs_table(runs: Mapping[str, Run], by_worker: Mapping[str, Mapping[str, Run
     """A line for each run, and the name of the run to look at first, as in the list of the tab."""
     rows, entries = [], []
     for name, run in runs.items():
-        status = worst([run_status(own, bool(run.findings)) for own in by_worker[name].values()])
+        growths = {
+            worker: growth_findings(worker, own) or host_findings(own) for worker, own in by_worker[name].items()
+        }
+        status = worst([run_status(own, bool(growths[worker])) for worker, own in by_worker[name].items()])
         device = shown_device(run)
         sizes = [(one.peak_bytes, one.capacity_bytes) for one in device_facts(run) if one.device == device]
         shown = [format_bytes(size) for size in (sizes or [(None, None)])[0]]

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from child import run_child
 
+from tb_memplugin.cli import main
+
 CODE = """
 import gc, keras, numpy as np, tb_memplugin
 
@@ -51,7 +53,7 @@ answer({"sizes": sizes, "unseen": unseen, "unseen_layers": unseen_layers, "weigh
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("former")
-    return run_child(CODE, str(directory / "first"), str(directory / "second"))
+    return {**run_child(CODE, str(directory / "first"), str(directory / "second")), "directory": str(directory)}
 
 
 def requested(ledger: Any, name: str, category: str) -> dict[str, int]:
@@ -93,3 +95,9 @@ def test_nothing_is_unattributed_and_the_finding_names_the_largest(answer: Any, 
     (finding,) = ledger["findings"]
     assert "belong to optimizers and models that the program no longer uses" in finding
     assert ("Adam replaced at step 3" if run == "one" else "net, no longer used") in finding
+
+
+def test_they_are_no_growth_in_the_list_of_runs(answer: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", answer["directory"]])
+    statuses = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:3]}
+    assert statuses == {"first": "ok", "second": "ok"}
