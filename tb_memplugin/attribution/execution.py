@@ -32,6 +32,13 @@ class LayerRun(NamedTuple):
     end_ps: int
 
 
+class Turn(NamedTuple):
+    """When a forward pass ended, and when the backward pass began after it; in picoseconds."""
+
+    end_ps: int
+    begin_ps: int
+
+
 class GraphExecution:
     """Makers and passes of the chunks of one window, by op names.
 
@@ -41,11 +48,11 @@ class GraphExecution:
     def __init__(self, window: Window) -> None:
         self._window = window
         self._makers: dict[int, OpFact | None] = {}
-        self.forward_ends = self._find_forward_ends()
-        self._ends = sorted(self.forward_ends)
+        self._turns = sorted(self._find_turns())
+        self.forward_ends = [turn.end_ps for turn in self._turns]
 
-    def _find_forward_ends(self) -> list[int]:
-        return _forward_ends(self._layer_runs(allocating=True))
+    def _find_turns(self) -> list[Turn]:
+        return _turns(self._layer_runs(allocating=True))
 
     def assigned_by_maker(self, chunk: int) -> str | None:
         """Name of the variable whose new value the op that made a chunk computes."""
@@ -71,9 +78,6 @@ class GraphExecution:
         """Whether an op of the program requested a chunk, and not one of TensorFlow's own, e.g. a sum over replicas."""
         name = self._window.op_name(chunk)
         return name is not None and self._window.names.fact(name) is not None
-
-    def freed_by_backward(self, chunk: int) -> bool:
-        return self._window.last_reader_pass(chunk) == "backward"
 
     def kept_by_tape(self, chunk: int) -> bool:
         """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no such tape."""
@@ -110,17 +114,16 @@ class GraphExecution:
         """First moment that begins at a time or after it."""
         return bisect.bisect_left(self._window.time, time) + 1
 
-    def lives_at_forward_end(self, chunk: int) -> bool:
-        """Whether a chunk that was allocated and freed in the window was in use when a forward pass ended."""
+    def waits_for_backward(self, chunk: int) -> bool:
+        """Whether a chunk that was allocated before a forward pass ended was in use when the backward pass had begun.
+        One that outlives the window counts only if the step failed there."""
         window = self._window
-        if window.outlives(chunk):
+        place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
+        if place == len(self._turns):
             return False
-        end = self.next_forward_end(window.birth[chunk])
-        return end is not None and end < window.time[window.death[chunk]]
-
-    def next_forward_end(self, event: int) -> int | None:
-        place = bisect.bisect_left(self._ends, self._window.time[event])
-        return self._ends[place] if place < len(self._ends) else None
+        if window.outlives(chunk):
+            return window.facts.interrupted
+        return self._turns[place].begin_ps < window.time[window.death[chunk]]
 
     def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order. The host does not see executions on an accelerator: there, the ops'
@@ -177,12 +180,13 @@ class GraphExecution:
         return fact.pass_name if fact.pass_name == "update" or name in self._window.allocating else None
 
 
-def _forward_ends(runs: Iterable[LayerRun]) -> list[int]:
-    """Times at which the last forward op before backward ops ended; runs are in the order in which they begin.
+def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
+    """The turns from a forward pass to a backward pass; runs are in the order in which they begin.
 
-    A forward op that no backward op waits for (e.g. a moving average's) may still run during the backward pass: then
-    the forward pass ended when that began. The op's own end counts too, as backward ops need not have waited for it."""
-    times: list[int] = []
+    A forward pass ends with its last op. A forward op that no backward op waits for (e.g. a moving average's) may still
+    run during the backward pass: then the forward pass ended when that began. The op's own end counts too, as backward
+    ops need not have waited for it."""
+    turns: list[Turn] = []
     last: int | None = None
     overlapped = False
     for run in runs:
@@ -190,12 +194,12 @@ def _forward_ends(runs: Iterable[LayerRun]) -> list[int]:
             last, overlapped = run.end_ps if last is None else max(last, run.end_ps), False
         elif run.pass_name == "backward" and last is not None:
             if last <= run.begin_ps:
-                times.append(last)
+                turns.append(Turn(last, run.begin_ps))
                 last, overlapped = None, False
             elif not overlapped:
-                times.append(run.begin_ps)
+                turns.append(Turn(run.begin_ps, run.begin_ps))
                 overlapped = True
-    return times
+    return turns
 
 
 class EagerExecution(GraphExecution):
@@ -244,8 +248,8 @@ class EagerExecution(GraphExecution):
             row = self._parent[row]
         return self._facts[row]
 
-    def _find_forward_ends(self) -> list[int]:
-        return [start for start, _ in self._backward]
+    def _find_turns(self) -> list[Turn]:
+        return [Turn(start, start) for start, _ in self._backward]
 
     def marks(self, saved_bytes: Callable[[int], int]) -> list["Marks"]:
         backward, update = self._backward, self._spans(UPDATE)
@@ -286,12 +290,6 @@ class EagerExecution(GraphExecution):
 
     def requested_by_op(self, chunk: int) -> bool:
         return self._window.op_name(chunk) is not None
-
-    def freed_by_backward(self, chunk: int) -> bool:
-        if self._window.outlives(chunk):
-            return False
-        time = int(self._window.trace.time_ps[self._window.death[chunk]])
-        return any(start <= time <= end for start, end in self._backward)
 
     def kept_by_tape(self, chunk: int) -> bool:
         """Whether a tape keeps a forward result that Python does not hold otherwise: a persistent tape beyond the

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.attribution.chunks import peak_event
+from tb_memplugin.attribution.chunks import Booleans, peak_event
 from tb_memplugin.attribution.execution import EagerExecution, GraphExecution, Marks
 from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.window import OpNames, Owner, Window
@@ -28,7 +28,6 @@ from tb_memplugin.schema import (
     OpFact,
     TraceFacts,
     VariableFact,
-    matches,
 )
 
 Part: TypeAlias = tuple[str | None, Category, int]
@@ -143,9 +142,11 @@ class BufferAssignments:
         is_early = buffer.start <= forward_end
         if read_in == {"update"} and readers[0] and fact.pass_name in ("forward", "backward") and not is_early:
             return self._gradient(readers[0].layer, buffer)
-        # What a forward op reads may bear the name of a gradient op that was fused into the one that makes it.
+        # What is made before the forward pass ends may bear the name of a gradient op that was fused into its own.
+        if is_early and buffer.end > forward_end and fact.pass_name in ("forward", "backward") and not fact.is_gradient:
+            return fact.layer, "activations"
         if fact.pass_name == "forward" or (is_early and "forward" in read_in):
-            return fact.layer, "activations" if is_early and buffer.end > forward_end else "workspace"
+            return fact.layer, "workspace"
         if fact.pass_name == "backward" and fact.gradient_free:
             return fact.layer, "activations" if fact.saved_for_backward else "workspace"
         if fact.pass_name == "backward":
@@ -299,9 +300,21 @@ class Classifier:
 
     @cached_property
     def _saved(self) -> Integers:
-        permanent = (self.window.chunks.birth < 0) & (self.window.chunks.death == self.window.events)
-        saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
+        """The chunks of activations in use at a forward pass's end, and all of them in a window with `read_late` ops;
+        without those of compiled modules."""
+        chunks, late = self.window.chunks, False
+        for graph in self.window.facts.graphs:
+            for fact in graph.ops.values():
+                late = late or fact.read_late is not None
+        near = np.full(len(chunks), late)
+        for end in self.execution.forward_ends:
+            near |= self._in_use(chunks.birth, chunks.death, end)
+        found = np.flatnonzero(near & (chunks.birth >= 0)).tolist()
+        saved = [one for one in found if self.plan(one) is None and self._category_at_birth(one) == "activations"]
         return np.asarray(saved, dtype=np.int64)
+
+    def _category_at_birth(self, chunk: int) -> Category:
+        return self.owners(chunk, self.window.birth[chunk])[0][0].category
 
     @cached_property
     def _saved_ends(self) -> tuple[Integers, Integers]:
@@ -323,48 +336,29 @@ class Classifier:
 
     def _saved_bytes_at(self, time_ps: int) -> int:
         chunks = self.window.chunks
-        saved = self._spanning(chunks.birth[self._saved], chunks.death[self._saved], time_ps)
+        saved = self._saved[self._in_use(chunks.birth[self._saved], chunks.death[self._saved], time_ps)]
         return int(chunks.requested[saved].sum())
 
     def saved_for_pass_at(self, time_ps: int) -> Integers:
         """The saved chunks in use at a time, and all of a backward pass over another one: that need not be in use at
         once."""
-        return self._spanning(*self._saved_ends, time_ps)
+        return self._saved[self._in_use(*self._saved_ends, time_ps)]
 
-    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> Integers:
+    def _in_use(self, births: Integers, deaths: Integers, time_ps: int) -> Booleans:
         event = int(np.searchsorted(self.window.trace.time_ps, time_ps, side="right")) - 1
-        return self._saved[(births <= event) & (deaths > event)]
-
-    def _is_saved_chunk(self, chunk: int) -> bool:
-        window, fact = self.window, self.execution.maker(chunk)
-        if fact is not None and (fact.relayout or fact.gradient_free):
-            return self.execution.lives_at_forward_end(chunk)
-        if fact is not None:
-            return fact.pass_name == "forward" and self._is_saved(fact, chunk)
-        return window.address[chunk] not in self._variables.at_start and self.execution.freed_by_backward(chunk)
+        return (births <= event) & (deaths > event)
 
     def _is_saved(self, fact: OpFact, chunk: int) -> bool:
-        window = self.window
-        if fact.unread_outputs and self._is_unread_output(fact, chunk):
+        """Whether a chunk of a forward op is saved for the backward pass: it is still there when that has begun, as a
+        backward op reads it or TensorFlow frees it late. What outlives the window counts if a backward op reads it."""
+        if self.execution.waits_for_backward(chunk):
+            return True
+        if self.window.is_temporary(chunk):
             return False
-        if fact.read_late is not None and not window.is_temporary(chunk):
+        if fact.read_late is not None:
             return True  # its last reader may be an op of the forward pass
-        if not window.outlives(chunk):
-            end = self.execution.next_forward_end(window.birth[chunk])
-            if end is not None and window.time[window.death[chunk]] < end:
-                return False
-            if self.execution.freed_by_backward(chunk):
-                return True
-        return self.execution.kept_by_tape(chunk) or self._is_read_by_backward(window.op_name(chunk), fact)
-
-    def _is_unread_output(self, fact: OpFact, chunk: int) -> bool:
-        """Whether the chunk has the shape of an output that no backward op reads, and of no other output."""
-        birth = self.window.birth[chunk]
-        sizes = None if birth < 0 else self.window.dimensions(birth)
-        if not sizes:
-            return False
-        fits = [index for index, shape in enumerate(fact.output_shapes) if shape is None or matches(shape, sizes)]
-        return bool(fits) and set(fits) <= set(fact.unread_outputs)
+        kept = self.window.outlives(chunk) and self.execution.kept_by_tape(chunk)
+        return kept or (self.window.outlives(chunk) and self._is_read_by_backward(self.window.op_name(chunk), fact))
 
     def _is_read_by_backward(self, name: str | None, fact: OpFact) -> bool:
         """Whether a backward op reads an op's result, or that of an op that reuses its buffer."""
@@ -400,7 +394,7 @@ class Classifier:
             return constant
         if fact is None:
             return Owner(None, self._category_without_op(chunk), None)
-        if window.is_temporary(chunk) or not self.execution.requested_by_op(chunk):
+        if not is_saved and (window.is_temporary(chunk) or not self.execution.requested_by_op(chunk)):
             return window.layer_owner(fact.layer, "workspace")
         if is_gradient:
             return window.layer_owner(fact.gradient_of, "weight_gradients")
@@ -425,14 +419,14 @@ class Classifier:
 
     def _category(self, fact: OpFact, chunk: int) -> Category:
         if fact.relayout:
-            if self.execution.lives_at_forward_end(chunk):
+            if self.execution.waits_for_backward(chunk):
                 return "activations"
             of_gradient = fact.pass_name == "backward" and not fact.saved_for_backward
             return "activation_gradients" if of_gradient else "workspace"
         if fact.pass_name == "forward":
             return "activations" if self._is_saved(fact, chunk) else "workspace"
         if fact.gradient_free:  # it ran in the forward pass if its result waits for the backward pass
-            return "activations" if self.execution.lives_at_forward_end(chunk) else "workspace"
+            return "activations" if self.execution.waits_for_backward(chunk) else "workspace"
         if fact.pass_name == "backward":
             return "activations" if fact.saved_for_backward else "activation_gradients"
         return "other_state" if fact.pass_name == "other" and self.window.outlives(chunk) else "workspace"
@@ -465,5 +459,5 @@ class Classifier:
         if reader == "update":
             return "weight_gradients"
         if reader == "backward":
-            return "activations" if self.execution.lives_at_forward_end(chunk) else "activation_gradients"
+            return "activations" if self.execution.waits_for_backward(chunk) else "activation_gradients"
         return "workspace" if reader == "forward" else "unattributed"

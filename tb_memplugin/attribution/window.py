@@ -382,8 +382,13 @@ class Window:
         return self.death[chunk] == self.events
 
     def is_temporary(self, chunk: int) -> bool:
-        birth = self.birth[chunk]
-        return birth >= 0 and self.trace.text(int(self.trace.region[birth])) == "temp"
+        """Whether a chunk is an op's scratch space. Some ops request their results as such: these outlive the op."""
+        birth, death, ops = self.birth[chunk], self.death[chunk], self.trace.ops
+        if birth < 0 or self.trace.text(int(self.trace.region[birth])) != "temp":
+            return False
+        op, last = self.reader[birth], min(death, self.events - 1)
+        own = op < 0 or ops.end_ps[op] < self.time[birth] or self.time[last] <= ops.end_ps[op]
+        return bool(own) or (last == death and self.reader[death] == op)
 
     def op_name(self, chunk: int) -> str | None:
         birth = self.birth[chunk]

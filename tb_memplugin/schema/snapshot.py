@@ -217,8 +217,7 @@ class Snapshot:
         fragmentation: The allocator's own figure at the peak: (free − largest free) / free in the pool.
         rounding_bytes: Total of category ``rounding``.
         ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
-        saved_for_backward: Activations that are live at the end of the forward pass and that the backward pass reads,
-            or those at the failure, largest first.
+        saved_for_backward: The activations at the end of the forward pass, or those at the failure, largest first.
         not_available: Sentences on what is unknown.
         replay: The check of the step by its replay; null without memory maps.
         largest_tensors: Those of the ledger's tensors whose shapes are known, the largest group first.

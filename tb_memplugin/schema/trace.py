@@ -146,7 +146,6 @@ class OpFact:
         saved_for_backward: Whether a backward op reads its result, or that of an op that reuses its buffer.
         read_late: Number of the backward pass that reads its result, if that pass differentiates another one. Ops of
             such passes run interleaved, so at no time all that it reads is in use.
-        unread_outputs: Indices of outputs that no backward op reads, if one reads another output.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
         made_dense: Whether it makes a dense gradient of a sparse one.
         assigns: Name of the variable that it writes to.
@@ -167,7 +166,6 @@ class OpFact:
     pass_name: Pass
     saved_for_backward: bool = False
     read_late: int | None = None
-    unread_outputs: tuple[int, ...] = ()
     gradient_of: str | None = None
     is_gradient: bool = False
     made_dense: bool = False

@@ -221,7 +221,7 @@ class _Graph:
 
     def op_facts(self) -> dict[str, OpFact]:
         graph, layers = self.graph, self.layers
-        lines, reusers, unread, late = self._lines(), self._buffer_reusers(), self._unread_outputs(), self._late_reads()
+        lines, reusers, late = self._lines(), self._buffer_reusers(), self._late_reads()
         facts: dict[str, OpFact] = {}
         for number, op in enumerate(graph.ops):
             sources = graph.inputs[number] if self._passes[number] == "backward" else ()
@@ -232,7 +232,6 @@ class _Graph:
                 pass_name=self._passes[number],
                 saved_for_backward=number in self._saved,
                 read_late=late.get(number),
-                unread_outputs=unread.get(number, ()),
                 gradient_of=self.gradients.get(number),
                 is_gradient=number in self.gradients,
                 made_dense=number in self.made_dense,
@@ -337,13 +336,6 @@ class _Graph:
                         if self.graph.types[source] in _SAME_BYTES:  # the buffer is that of its input
                             source = self.graph.inputs[source][0][0]
         return reads
-
-    def _unread_outputs(self) -> dict[int, tuple[int, ...]]:
-        """Op number to the indices of its outputs that are not in `reads`, of saved ops with several outputs. A loss
-        for each example, for one: its op computes the gradient of the logits as well, and only that is read."""
-        outputs = {number: range(len(self.graph.ops[number].outputs)) for number in self._saved}
-        unread = {at: tuple(one for one in all_of if (at, one) not in self.reads) for at, all_of in outputs.items()}
-        return {number: missing for number, missing in unread.items() if 0 < len(missing) < len(outputs[number])}
 
     def _buffer_reusers(self) -> dict[int, list[str]]:
         """Op number to the names of the ops that may reuse its output buffer: readers of the same pass and dtype."""

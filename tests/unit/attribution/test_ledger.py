@@ -15,7 +15,6 @@ from trace_cases import (
     ACTIONS,
     BACKWARD,
     FACTS,
-    FLOAT,
     FORWARD_A,
     FORWARD_B,
     GRADIENT,
@@ -26,7 +25,6 @@ from trace_cases import (
     ledger_of,
     one_step,
     rows,
-    with_shapes,
 )
 
 from tb_memplugin.attribution import StepChunks, ages_after, event_chunks, facts_from_names
@@ -66,21 +64,6 @@ def test_categories_follow_from_role_and_lifetime() -> None:
     assert [(row.layer, row.bytes) for row in snapshot.saved_for_backward] == [("m/a", 4096)]
 
 
-def test_an_output_that_no_backward_op_reads_is_not_saved_with_the_others_of_its_op() -> None:
-    # GIVEN a loss: a value for each example, and the gradient of the logits, which alone the backward pass reads
-    loss = OpFact(
-        None, "forward", saved_for_backward=True, unread_outputs=(0,), output_shapes=((-1,), (-1, 8)), passes_to=()
-    )
-    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, loss=loss))
-    step = Recorder().runs("a +1000:4096, loss +9000:512 +a000:4096, da +20000:16384, dw +30000:1000 -a000 -1000 -9000")
-    trace = step.trace()
-    known = with_shapes(trace, {1: ("[128]", FLOAT), 2: ("[128,8]", FLOAT)})
-    saved = {row.layer: row.bytes for row in ledger_of(known, facts).saved_for_backward}
-    assert saved == {None: 4096, "m/a": 4096}
-    # THEN an output of unknown shape may be the one that is read
-    assert sum(row.bytes for row in ledger_of(trace, facts).saved_for_backward) == 2 * 4096 + 512
-
-
 def test_backward_op_that_depends_on_no_gradient_is_saved_if_it_ran_in_the_forward_pass() -> None:
     early = OpFact("m/a", "backward", gradient_free=True)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, early=early))
@@ -107,6 +90,37 @@ def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:
     assert rows(ledger_of(step.trace(), FACTS)) == {("m/a", "workspace"): 8192}
 
 
+@pytest.mark.parametrize("read_by", ["da", "b"])
+def test_what_outlives_the_forward_pass_is_an_activation_though_requested_as_scratch_space(read_by: str) -> None:
+    # GIVEN an op that requests its result as it does its scratch space, as Einsum does
+    step = Recorder()
+    step.run("b", [(0x1000, 4096), (0x9000, 8192)], [(0x9000, 8192)], region="temp")
+    step.runs("a +a000:512, da +20000:16384")
+    step.run(read_by, [], [(0x1000, 4096)])
+    step.run("da", [(0x30000, 512)], [], region="temp")
+    step.runs("dw +40000:65536")
+    trace = step.trace()
+    # THEN it is one also if TensorFlow frees it late, and what was saved are the activations
+    found = ledger_of(trace, FACTS)
+    assert {row.layer: row.bytes for row in found.saved_for_backward} == {"m/a": 512, "m/b": 4096}
+    at_forward_end = attributed(trace, FACTS).timeline()
+    assert at_forward_end is not None
+    owners = {at_forward_end.owners[at].category for at in at_forward_end.owner[at_forward_end.bytes == 4096].tolist()}
+    scratch = {at_forward_end.owners[at].category for at in at_forward_end.owner[at_forward_end.bytes == 8192].tolist()}
+    assert (owners, scratch) == ({"activations"}, {"workspace"})
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_what_a_step_holds_that_fails_in_the_backward_pass_is_an_activation(failed: bool) -> None:
+    # GIVEN a forward result that no backward op is known to read, in use at the last event of the window
+    facts = dataclasses.replace(FACTS, interrupted=failed)
+    trace = Recorder().runs("b +9000:8192, a +1000:4096, da +20000:16384").trace()
+    snapshot = ledger_of(trace, facts)
+    category = "activations" if failed else "workspace"
+    assert rows(snapshot)["m/b", category] == 8192
+    assert sum(row.bytes for row in snapshot.saved_for_backward) == 4096 + 8192 * failed
+
+
 def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
     def found(between: bool) -> str:
         step = Recorder().runs("a +1000:256")
@@ -122,7 +136,7 @@ def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
 
 
 def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> None:
-    # GIVEN a suspended op of a frozen layer, with a result that is not saved, until after the backward pass
+    # GIVEN a suspended op of a frozen layer until after the backward pass, so that its result is freed late
     step = Recorder().runs("a +1000:4096")
     step.overlapping("b", [(0x9000, 8192)], lasts=100)
     step.runs("da +20000:16384, dw +30000:1000 -1000:4096 -20000 -30000")
@@ -130,7 +144,7 @@ def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> Non
     step.run("unknown", [], [(0x9000, 8192)])
     snapshot = ledger_of(step.trace(), FACTS)
     assert rows(snapshot)["m/a", "activations"] == 4096
-    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096}
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096, "m/b": 8192}
 
 
 def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() -> None:
@@ -150,7 +164,8 @@ def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs(
     step.runs("da +20000:16384 -90000:8192 -1000:4096, unknown -a0000:8192 -b0000:4096")
     snapshot = ledger_of(step.trace(), FACTS)
     assert (rows(snapshot)[None, "inputs"], rows(snapshot)[None, "unattributed"]) == (3 * 8192, 4096)
-    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
+    # THEN the batch is no activation, whatever reads it
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096}
 
 
 @pytest.mark.parametrize(("address", "size", "own"), [(0x90000, 8192, 8192), (0x91000, 4096, 8192)])

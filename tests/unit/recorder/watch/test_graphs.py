@@ -514,15 +514,6 @@ def test_results_of_a_called_function_are_saved(caller: str, callee: str, output
     assert graph.names("saved_for_backward") == saved
 
 
-@pytest.mark.parametrize(
-    ("reads", "unread"), [("loss:1", {"loss": (0,)}), ("loss loss:1", {}), ("", {}), ("loss", {"loss": (1,)})]
-)
-def test_outputs_of_saved_ops_that_no_backward_op_reads_are_known(reads: str, unread: Any) -> None:
-    ops = f"F loss SparseSoftmaxCrossEntropyWithLogits, F other Relu, F mean Mean loss, B d Mul {reads} other"
-    facts = Graph(ops, results={"loss": 2}).facts()
-    assert {name: fact.unread_outputs for name, fact in facts.items() if fact.unread_outputs} == unread
-
-
 def test_a_buffer_may_be_reused_by_readers_of_the_same_pass_and_type() -> None:
     ops = "F a MatMul, F relu Relu a, F argmax ArgMax a, F shape Shape a, F assert Assert a, B d_a ReluGrad a"
     facts = Graph(ops, results={"assert": 0}, integers="argmax").facts()
