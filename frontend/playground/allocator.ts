@@ -195,7 +195,7 @@ export function oomsOf(plan: Plan): Oom[] {
       not_available: [],
       request_ledger: [],
       largest_tensors: [],
-      request_tensors: [],
+      request: null,
     };
   });
 }

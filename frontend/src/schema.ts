@@ -334,6 +334,7 @@ export const equalTensors = object({
   dtype: text,
   count: number,
   bytes: number,
+  layers: list(text),
 });
 export type EqualTensors = ReturnType<typeof equalTensors>;
 
@@ -687,6 +688,12 @@ export const largestLayer = object({
 });
 export type LargestLayer = ReturnType<typeof largestLayer>;
 
+export const requestContents = object({
+  tensors: list(equalTensors),
+  sentence: text,
+});
+export type RequestContents = ReturnType<typeof requestContents>;
+
 export const fixes = object({
   run: text,
   oom: number,
@@ -746,35 +753,6 @@ export const measuredStep = object({
   ledger: list(plainRow),
 });
 export type MeasuredStep = ReturnType<typeof measuredStep>;
-
-export const oom = object({
-  chunks: maybe(number),
-  status: oneOf(OOM_STATUSES),
-  step: maybe(number),
-  phase: maybe(oneOf(PHASES)),
-  device: text,
-  wall_time: number,
-  requested_bytes: maybe(number),
-  free_bytes: maybe(number),
-  largest_free_bytes: maybe(number),
-  in_use_bytes: maybe(number),
-  pool_bytes: maybe(number),
-  capacity_bytes: maybe(number),
-  verdict: maybe(oneOf(VERDICTS)),
-  reason: text,
-  op: maybe(text),
-  layer: maybe(text),
-  shape: maybe(text),
-  ledger: list(ledgerRow),
-  not_available: list(text),
-  line: maybe(text),
-  batch_size: maybe(number),
-  during: maybe(oneOf(FAILED_DURING)),
-  request_ledger: list(ledgerRow),
-  largest_tensors: list(tensorGroup),
-  request_tensors: list(tensorGroup),
-});
-export type Oom = ReturnType<typeof oom>;
 
 export const overviewHead = object({
   run: text,
@@ -935,6 +913,35 @@ export const answersAnswer = object({
 });
 export type AnswersAnswer = ReturnType<typeof answersAnswer>;
 
+export const oom = object({
+  chunks: maybe(number),
+  request: maybe(requestContents),
+  status: oneOf(OOM_STATUSES),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  device: text,
+  wall_time: number,
+  requested_bytes: maybe(number),
+  free_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  verdict: maybe(oneOf(VERDICTS)),
+  reason: text,
+  op: maybe(text),
+  layer: maybe(text),
+  shape: maybe(text),
+  ledger: list(ledgerRow),
+  not_available: list(text),
+  line: maybe(text),
+  batch_size: maybe(number),
+  during: maybe(oneOf(FAILED_DURING)),
+  request_ledger: list(ledgerRow),
+  largest_tensors: list(tensorGroup),
+});
+export type Oom = ReturnType<typeof oom>;
+
 export const deviceRow = object({
   name: text,
   peak_bytes: number,
@@ -987,17 +994,17 @@ export const whatIf = object({
 });
 export type WhatIf = ReturnType<typeof whatIf>;
 
-export const oomsAnswer = object({
-  run: text,
-  ooms: list(oom),
-});
-export type OomsAnswer = ReturnType<typeof oomsAnswer>;
-
 export const snapshotsAnswer = object({
   run: text,
   snapshots: list(snapshotSummary),
 });
 export type SnapshotsAnswer = ReturnType<typeof snapshotsAnswer>;
+
+export const oomsAnswer = object({
+  run: text,
+  ooms: list(oom),
+});
+export type OomsAnswer = ReturnType<typeof oomsAnswer>;
 
 export const devicesAnswer = object({
   run: text,

@@ -63,7 +63,7 @@ from tb_memplugin.analysis.host import (
     host_summaries,
     host_summary,
 )
-from tb_memplugin.analysis.largest import LargestLayer, largest_layer
+from tb_memplugin.analysis.largest import LargestLayer, RequestContents, largest_layer, request_contents
 from tb_memplugin.analysis.pool import (
     POOL_SOURCES,
     MemorySegment,

@@ -15,10 +15,11 @@ _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nin
 
 @dataclasses.dataclass(frozen=True)
 class EqualTensors(TensorShape):
-    """Tensors of one shape and dtype; `bytes` are the requested bytes of all of them."""
+    """Tensors of one shape and dtype; `bytes` are the requested bytes of all of them, `layers` those that made them."""
 
     count: int
     bytes: int
+    layers: tuple[str, ...]
 
     def text(self) -> str:
         sizes = ", ".join(map(str, self.shape))
@@ -74,15 +75,40 @@ def largest_layer(run: Run, device: str, phase: Phase) -> LargestLayer | None:
     return LargestLayer(*place, layer, size, share, tensors, sentence)
 
 
+@dataclasses.dataclass(frozen=True)
+class RequestContents:
+    """The largest tensors inside a failed request of a compiled module, and a sentence on them."""
+
+    tensors: tuple[EqualTensors, ...]
+    sentence: str
+
+
+def request_contents(oom: Oom) -> RequestContents | None:
+    """None for other requests, and if the shapes of their tensors are unknown."""
+    tensors, size = equal_tensors(oom.request_tensors), oom.requested_bytes
+    if not tensors or not size:
+        return None
+    text = f"{format_bytes(size)} requested; most of it: "
+    text = text if 2 * tensors[0].bytes > size else text.replace("most of it", "the largest")
+    owners = tensors[0].layers
+    of = f" of {len(owners)} layers" if len(owners) > 1 else f" of {owners[0]}" if owners else ""
+    return RequestContents(tensors, f"{text}{tensors[0].text()}{of}, {format_bytes(tensors[0].bytes)}.")
+
+
 def equal_tensors(groups: Collection[TensorGroup]) -> tuple[EqualTensors, ...]:
     """The largest groups of equal shape and dtype, whatever their owners."""
     counts: Counter[TensorShape] = Counter()
     sizes: Counter[TensorShape] = Counter()
+    layers: dict[TensorShape, dict[str, None]] = {}
     for one in groups:
         counts[TensorShape(one.shape, one.dtype)] += one.count
         sizes[TensorShape(one.shape, one.dtype)] += one.bytes
+        if one.layer is not None:
+            layers.setdefault(TensorShape(one.shape, one.dtype), {})[one.layer] = None
     most = sizes.most_common(MAX_TENSORS)
-    return tuple(EqualTensors(same.shape, same.dtype, counts[same], size) for same, size in most)
+    return tuple(
+        EqualTensors(same.shape, same.dtype, counts[same], size, tuple(layers.get(same, ()))) for same, size in most
+    )
 
 
 def tensors_text(tensors: Collection[EqualTensors], whole_bytes: int) -> str:

@@ -14,8 +14,8 @@ from tb_memplugin.attribution.post_mortems import (
     observed_batch,
     post_mortem,
     unmoved,
-    with_request_ledger,
+    with_module,
 )
-from tb_memplugin.attribution.step import AttributedStep
+from tb_memplugin.attribution.step import AttributedStep, ModuleContents
 from tb_memplugin.attribution.tensors import largest_tensors, tensors_of_map
 from tb_memplugin.attribution.window import facts_from_names

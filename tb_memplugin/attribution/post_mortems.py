@@ -12,7 +12,8 @@ import numpy as np
 
 from tb_memplugin.allocator import free_sizes, pool_at, rounded_bytes, unreserved_bytes, verdict
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Point, StepChunks
-from tb_memplugin.attribution.step import ledger_of
+from tb_memplugin.attribution.step import ModuleContents, ledger_of
+from tb_memplugin.attribution.tensors import with_batch
 from tb_memplugin.schema import (
     IN_USE,
     OF_PASSES,
@@ -29,6 +30,7 @@ from tb_memplugin.schema import (
     Phase,
     TensorFact,
     TensorGroup,
+    TensorShape,
     TraceFacts,
     VariableFact,
     Verdict,
@@ -78,6 +80,7 @@ class OomEvent:
     uncertain_bytes: int = 0
     compiled: bool = False
     request_ledger: tuple[LedgerRow, ...] = ()
+    request_tensors: tuple[TensorGroup, ...] = ()
     largest_tensors: tuple[TensorGroup, ...] = ()
     in_use_bytes: int | None = None
     capacity_bytes: int | None = None
@@ -279,27 +282,33 @@ def _is_open(layer: Layer) -> bool:
     return shape is not None and len(shape) > 1 and shape[0] == -1
 
 
-def with_request_ledger(
-    event: OomEvent, module: Sequence[LedgerRow], traced_batch: int | None, batch: int | None
-) -> OomEvent:
+def with_module(event: OomEvent, module: ModuleContents, traced_batch: int | None, batch: int | None) -> OomEvent:
     """The failure of a compiled module's request with what that holds, as the chunk of a traced step did with another
     batch: what grows with the batch takes as many times the bytes, and the rest is workspace."""
-    if not (module and traced_batch and batch and event.requested_bytes):
+    if not (module.ledger and traced_batch and batch and event.requested_bytes):
         return event
-    of_batch = [row.bytes if row.category in _WITH_THE_BATCH else 0 for row in module]
-    more = batch / traced_batch - 1
-    sizes = [row.bytes + own * more for row, own in zip(module, of_batch, strict=True)]
+    scale = batch / traced_batch
+    sizes = [row.bytes * (scale if row.category in _WITH_THE_BATCH else 1) for row in module.ledger]
     share = min(1.0, event.requested_bytes / max(1, sum(sizes)))
-    rows = [dataclasses.replace(row, bytes=int(size * share)) for row, size in zip(module, sizes, strict=True)]
+    rows = [dataclasses.replace(row, bytes=int(size * share)) for row, size in zip(module.ledger, sizes, strict=True)]
     left = event.requested_bytes - sum(row.bytes for row in rows)
     note = f"What the request holds is an estimate from the compiled step with batch size {traced_batch}."
     rows = sorted([*rows, *([LedgerRow(None, "workspace", None, left, 0)] if left else [])], key=lambda row: -row.bytes)
-    return dataclasses.replace(event, request_ledger=tuple(rows), notes=(*event.notes, note))
+    grown = (_grown(one, scale) if one.category in _WITH_THE_BATCH else one for one in module.tensors)
+    tensors = sorted(filter(None, grown), key=lambda one: -one.bytes)
+    notes = (*event.notes, note)
+    return dataclasses.replace(event, request_ledger=tuple(rows), request_tensors=tuple(tensors), notes=notes)
+
+
+def _grown(group: TensorGroup, scale: float) -> TensorGroup | None:
+    size = round(group.bytes * scale)
+    shape = with_batch(TensorShape(group.shape, group.dtype), scale, size // group.count)
+    return None if shape is None else dataclasses.replace(group, shape=shape.shape, bytes=size)
 
 
 _SAME = (
     *("identifier", "status", "step", "phase", "during", "device", "wall_time", "requested_bytes"),
-    *("op", "layer", "shape", "line", "request_ledger", "largest_tensors"),
+    *("op", "layer", "shape", "line", "request_ledger", "request_tensors", "largest_tensors"),
 )
 
 

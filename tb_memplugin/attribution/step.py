@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Ages, StepChunks, owned_at, owned_map, step_chunks
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.requests import planned_requests, step_requests, until_failure
-from tb_memplugin.attribution.tensors import Shapes, largest_tensors, tensors_at
+from tb_memplugin.attribution.tensors import Shapes, largest_tensors, tensors_at, tensors_inside
 from tb_memplugin.attribution.timelines import timeline
 from tb_memplugin.attribution.window import Owner
 from tb_memplugin.schema import (
@@ -46,6 +46,13 @@ MIN_BYTES = 1024
 
 _Key: TypeAlias = tuple[str, tuple[int, ...], str, str | None]
 """Category, shape, dtype and holder."""
+
+
+class ModuleContents(NamedTuple):
+    """What the request of a compiled module holds: by owner, which sums to its exact size, and its largest tensors."""
+
+    ledger: tuple[LedgerRow, ...] = ()
+    tensors: tuple[TensorGroup, ...] = ()
 
 
 class AttributedStep:
@@ -121,20 +128,22 @@ class AttributedStep:
         plan = self._classifier.plans.nearest(requested, uncertain)
         return planned_requests(self._classifier, until, plan[0], batch_size) if plan and batch_size else None
 
-    def module_ledger(self, requested: int | None = None, uncertain: int = 0) -> tuple[LedgerRow, ...]:
-        """What is in the chunk that a compiled module requests, by owner, at the moment with most bytes in it: of a
-        request of about so many bytes, by default of the largest that the step allocated. Sums to the exact size of the
-        request; empty if no module is known to make it."""
+    def module_contents(self, requested: int | None = None, uncertain: int = 0) -> ModuleContents:
+        """What is in the chunk that a compiled module requests, at the moment with most bytes in it: of a request of
+        about so many bytes, by default of the largest that the step allocated. Empty if no module makes it."""
         classifier = self._classifier
         if requested is not None:
             plan = classifier.plans.nearest(requested, uncertain)
         else:
             plans = [plan for chunk in range(len(classifier.chunks)) if (plan := classifier.plan(chunk)) is not None]
             plan = max(plans, key=lambda plan: plan[1].bytes, default=None)
+        if plan is None:
+            return ModuleContents()
         sums: dict[Owner, int] = defaultdict(int)
-        for layer, category, size in () if plan is None else classifier.plans.parts(*plan):
+        for layer, category, size in classifier.plans.parts(*plan):
             sums[classifier.window.layer_owner(layer, category)] += size
-        return tuple(LedgerRow(*owner, size, 0) for owner, size in sorted(sums.items(), key=lambda one: -one[1]))
+        rows = (LedgerRow(*owner, size, 0) for owner, size in sorted(sums.items(), key=lambda one: -one[1]))
+        return ModuleContents(tuple(rows), largest_tensors(tensors_inside(classifier, *plan)))
 
     def timeline(self) -> Timeline | None:
         """The timeline; None if the trace contradicts itself or is too long."""

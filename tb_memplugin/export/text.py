@@ -32,6 +32,7 @@ from tb_memplugin.analysis import (
     main_phase,
     most_loaded,
     pool_history,
+    request_contents,
     run_status,
     step_name,
     step_range,
@@ -157,10 +158,9 @@ def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
     """All fields of a failed allocation except chunks, requests and the fixes, which take seconds to simulate."""
-    return {
-        **as_json(oom, ("identifier", "fixes", "map", "requests")),
-        "chunks": None if oom.map is None else len(oom.map),
-    }
+    chunks, request = None if oom.map is None else len(oom.map), as_json(request_contents(oom))
+    hidden = ("identifier", "fixes", "map", "requests", "request_tensors")
+    return {**as_json(oom, hidden), "chunks": chunks, "request": request}
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
@@ -528,6 +528,8 @@ def oom_lines(oom: Oom) -> list[str]:
     names = ("in use", "free", "largest free chunk", "pool", "capacity")
     figures = (f"{name} {format_bytes(size)}" for name, size in zip(names, sizes, strict=True))
     lines.append(f"  {', '.join(figures)}")
+    inside = request_contents(oom)
+    lines += [f"  {inside.sentence}"] if inside else []
     for title, ledger in (("inside the request", oom.request_ledger), ("memory at failure", oom.ledger)):
         lines += [f"  {title}, by layer and category:"] if ledger else []
         for row in ledger[:MAX_OWNERS]:

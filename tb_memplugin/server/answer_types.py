@@ -126,7 +126,8 @@ _OBJECTS: Mapping[str, Fields] = {
     )
     | _only(schema.Timeline, "duration_ns", "not_available", "owners", "ops", "shapes", "lines", "bands", "compiled")
     | _row(run=str, allocations=int, moments=int, time_ns=schema.Integers, event=schema.Integers),
-    "Oom": _row(chunks=_SIZE) | _of(schema.Oom, "identifier", "fixes", "map", "requests"),
+    "Oom": _row(chunks=_SIZE, request=analysis.RequestContents | None)
+    | _of(schema.Oom, "identifier", "fixes", "map", "requests", "request_tensors"),
     "OomsAnswer": _row(run=str, ooms=Object("Oom")),
     "Fixes": _row(run=str, oom=int, fixes=tuple[schema.Fix, ...], note=str | None),
     "DeviceMemory": _only(schema.Snapshot, "step", "phase", "at_failure", *_POOL)

@@ -1,11 +1,13 @@
 """Compiled trainings, which is Keras's default on one GPU: on the CPU they say `jit_compile=True`."""
 
+import math
 import pathlib
 
 import pytest
 from child import recorded
 
 import tb_memplugin
+from tb_memplugin.analysis import request_contents
 
 CODE = """
 import keras, numpy as np, os, tensorflow as tf, tb_memplugin
@@ -58,6 +60,16 @@ def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     largest = max(oom.request_ledger, key=lambda row: row.bytes)
     assert largest.layer in ("net/dense_1", "net/dense_3") and largest.category == "activations"
     assert largest.bytes >= 256 * 64 * 256 * 4
+    # AND by tensor: they have the batch, and are inside the request
+    first, *others = oom.request_tensors
+    assert math.prod(first.shape) * first.count * 4 == first.bytes and 256 * 64 in (first.shape[0], 64 * first.shape[0])
+    assert (
+        first.layer in ("net/dense_1", "net/dense_3")
+        and sum(one.bytes for one in (first, *others)) <= oom.requested_bytes
+    )
+    contents = request_contents(oom)
+    assert contents is not None and contents.tensors[0].bytes >= first.bytes
+    assert f"{contents.tensors[0].text()} of " in contents.sentence and "requested" in contents.sentence
     if not before:  # the failed step's own module says so, to the byte
         assert not any("exact size" in note or "estimate" in note for note in oom.not_available)
         return

@@ -118,7 +118,7 @@ describe("the names on the wire", () => {
     not_available: [],
     request_ledger: [],
     largest_tensors: [],
-    request_tensors: [],
+    request: null,
   };
 
   it("of memory maps", () => {

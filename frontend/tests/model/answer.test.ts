@@ -118,7 +118,7 @@ const OOM: Oom = {
   not_available: [],
   request_ledger: [],
   largest_tensors: [],
-  request_tensors: [],
+  request: null,
 };
 
 const FIX: Fix = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import (
+    ModuleContents,
     OomEvent,
     OwnerMatching,
     StepChunks,
@@ -18,7 +19,7 @@ from tb_memplugin.attribution import (
     post_mortem,
     tensors_of_map,
     unmoved,
-    with_request_ledger,
+    with_module,
     without_gradients,
 )
 from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
@@ -31,7 +32,6 @@ from tb_memplugin.schema import (
     FailedDuring,
     GraphFacts,
     Layer,
-    LedgerRow,
     MemoryMap,
     Oom,
     OpFact,
@@ -41,6 +41,7 @@ from tb_memplugin.schema import (
     TraceFacts,
 )
 
+NO_MODULE = ModuleContents()
 RECENT_STEPS = 3  # traced steps that are kept per device and phase
 
 
@@ -51,12 +52,12 @@ class RecentSteps:
         self._steps: dict[tuple[str, Phase], list[StepChunks]] = {}
         self._facts: dict[str, TraceFacts] = {}
         self._requests: dict[tuple[str, Phase], StepRequests] = {}
-        self._modules: dict[tuple[str, Phase], tuple[Sequence[LedgerRow], int | None]] = {}
+        self._modules: dict[tuple[str, Phase], tuple[ModuleContents, int | None]] = {}
 
-    def add(self, device: str, chunks: StepChunks, facts: TraceFacts, module_ledger: Sequence[LedgerRow] = ()) -> None:
-        """Add a step; `module_ledger` is what the largest chunk of a compiled module holds, empty without one."""
-        if module_ledger:
-            self._modules[device, chunks.phase] = module_ledger, facts.batch.size
+    def add(self, device: str, chunks: StepChunks, facts: TraceFacts, module: ModuleContents = NO_MODULE) -> None:
+        """Add a step; `module` is what the largest chunk of a compiled module holds."""
+        if module.ledger:
+            self._modules[device, chunks.phase] = module, facts.batch.size
         steps = self._steps.get((device, chunks.phase), [])
         self._steps[device, chunks.phase] = [chunks, *steps[: RECENT_STEPS - 1]]
         self._facts[device] = facts
@@ -108,7 +109,7 @@ class RecentSteps:
         layer = next((one for one in layers if one.path == event.layer), None)
         batch = given_batch or observed_batch(steps, event, layer, traced_batch)
         if event.compiled and event.phase is not None:
-            event = with_request_ledger(event, *self._modules.get((event.device, event.phase), ((), None)), batch)
+            event = with_module(event, *self._modules.get((event.device, event.phase), (NO_MODULE, None)), batch)
         if memory_map is None:
             return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map, steps, event)
@@ -144,7 +145,7 @@ class OwnedMap(NamedTuple):
 
     map: MemoryMap
     batch_size: int | None
-    request_ledger: tuple[LedgerRow, ...] = ()
+    inside: ModuleContents = NO_MODULE
     largest_tensors: tuple[TensorGroup, ...] = ()
     requests: StepRequests | None = None
 
@@ -252,7 +253,7 @@ class OomWatch:
         elif requested is None and in_step:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
-        inside = () if owned is None else owned.request_ledger
+        inside, tensors = NO_MODULE if owned is None else owned.inside
         event = OomEvent(
             next(self._numbers) if pending is None else pending.identifier,
             "failed",
@@ -267,6 +268,7 @@ class OomWatch:
             uncertain_bytes=0 if inside else uncertain,
             compiled=request.compiled,
             request_ledger=inside,
+            request_tensors=tensors,
             largest_tensors=() if owned is None else owned.largest_tensors,
             notes=tuple(notes),
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tb_memplugin.allocator import TraceReplay, between_maps, would_fit
-from tb_memplugin.attribution import Ages, AttributedStep, StepChunks, ages_after, peak_event
+from tb_memplugin.attribution import Ages, AttributedStep, ModuleContents, StepChunks, ages_after, peak_event
 from tb_memplugin.importers import Request, read_dump, read_traces
 from tb_memplugin.recorder.base import Due, Faults, Settings, background, uncounted
 from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
@@ -314,7 +314,7 @@ class StepTracer:
             return step
         result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
-            self._recent.add(device, step.chunks, facts, step.module_ledger())
+            self._recent.add(device, step.chunks, facts, step.module_contents())
             memory_map = self._faults.run_step(MAPS, traced.step, self._map, step, step.chunks, traced.interrupted)
             result += [] if memory_map is None else [memory_map]
         if self._kept_timelines.wants(device, traced.phase, step.snapshot.in_use_bytes):
@@ -367,7 +367,8 @@ class StepTracer:
         facts = self._watch.history[device].add_to(traced.facts[device], trace)
         step, about = self._attributed(traced, trace, facts), request.requested_bytes
         owned = step.map(self._ages.get(device, {}), len(trace) - 1)
-        inside = step.module_ledger(about, request.uncertain_bytes) if request.compiled and about else ()
+        compiled = request.compiled and about
+        inside = step.module_contents(about, request.uncertain_bytes) if compiled else ModuleContents()
         if owned is None:
             return traced, None
         batch, requests = (batch_notes.failed or facts.batch).size, None
