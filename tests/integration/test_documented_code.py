@@ -87,6 +87,16 @@ def test_every_block_runs_or_says_why_not() -> None:
     assert {kind for found in kinds.values() for kind in found} == {"python", "sh"}, kinds
 
 
+def test_each_usual_question_has_a_command_and_what_it_prints() -> None:
+    # GIVEN the questions of how_do_i.md, whose blocks run below after the quick start's
+    page = (ROOT / "docs" / "how_do_i.md").read_text(encoding="utf-8")
+    assert CONTINUES.search(page)
+    questions = re.split(r"^## \d\. ", page, flags=re.MULTILINE)[1:]
+    # THEN each is answered in the terminal as well: commands, and a line that they print
+    answers = [re.findall(r"^```sh\n(?:tb-memplugin .*\n)+```\n\n```text\n.+\n", text, re.M) for text in questions]
+    assert [len(found) for found in answers] == [1] * 9
+
+
 def prepare(page: str, directory: pathlib.Path) -> None:
     """Writes the files that a page speaks of as the reader's own."""
     (directory / "mypackage").mkdir()
