@@ -162,7 +162,16 @@ export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   };
 }
 
-const FIX = { batch_size: null, capacity_bytes: null, freeze: null, budget_bytes: null, peak_bytes: null, code: null };
+const FIX = {
+  batch_size: null,
+  capacity_bytes: null,
+  freeze: null,
+  budget_bytes: null,
+  peak_bytes: null,
+  low_bytes: null,
+  high_bytes: null,
+  code: null,
+};
 
 export function oomsOf(plan: Plan): Oom[] {
   return (plan.failures ?? []).map((verdict, index): Oom => {
@@ -213,8 +222,11 @@ export const fixesOf = (plan: Plan, oom: number): Fixes & { run: string; oom: nu
       enough: true,
       batch_size: 16,
       peak_bytes: 410 << 20,
+      low_bytes: 402 << 20,
+      high_bytes: 420 << 20,
     },
     { ...FIX, kind: "precision", change: "Mixed precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
   ],
   note: null,
+  unchanged: { peak_bytes: 530 << 20, low_bytes: 524 << 20, high_bytes: 540 << 20 },
 });

@@ -104,6 +104,7 @@ export const ANSWER_STATUSES = [
   "ok",
   "warning",
   "failed",
+  "fact",
   "unknown",
 ] as const;
 export type AnswerStatus = (typeof ANSWER_STATUSES)[number];
@@ -342,6 +343,8 @@ export const failure = object({
   oom: number,
   step: number,
   reason: text,
+  requested_bytes: maybe(number),
+  in_use_bytes: maybe(number),
 });
 export type Failure = ReturnType<typeof failure>;
 
@@ -355,9 +358,18 @@ export const fix = object({
   freeze: maybe(text),
   budget_bytes: maybe(number),
   peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
   code: maybe(text),
 });
 export type Fix = ReturnType<typeof fix>;
+
+export const simulatedPeak = object({
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+});
+export type SimulatedPeak = ReturnType<typeof simulatedPeak>;
 
 export const group = object({
   category: oneOf(CATEGORIES),
@@ -699,6 +711,7 @@ export const fixes = object({
   oom: number,
   fixes: list(fix),
   note: maybe(text),
+  unchanged: maybe(simulatedPeak),
 });
 export type Fixes = ReturnType<typeof fixes>;
 

@@ -45,7 +45,9 @@ from tb_memplugin.schema import (
 )
 
 AnswerName: TypeAlias = Literal["fits", "growing", "fragmented", "changed"]
-AnswerStatus: TypeAlias = Literal["ok", "warning", "failed", "unknown"]
+AnswerStatus: TypeAlias = Literal["ok", "warning", "failed", "fact", "unknown"]
+"""What to do: nothing; soon something, as it will fail or is wasted; repair it, as it failed or caused the failure. A
+fact asks for nothing."""
 AnswerSource: TypeAlias = Literal["measured", "inferred", "unknown"]
 EvidenceView: TypeAlias = Literal["overview", "fragmentation", "oom", "compare"]
 
@@ -128,7 +130,7 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
         is_unlimited = is_cpu(device) and own is not None and last_known(own.driver_total_bytes) == capacity
         room = "no limit is set" if is_unlimited else f"{format_bytes(headroom)} headroom"
         since = "" if again is None else f" since step {again}"
-        sentence = f"Fits{since}: {_of(peak.bytes, capacity)}, {room}"
+        sentence = f"Fits{since}: {_of(peak.bytes, capacity)} at the peak, {room}"
         status = "warning" if since or headroom < LITTLE_HEADROOM * capacity else "ok"
     evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
     figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
@@ -149,7 +151,7 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     status = _judgement(pool.free_bytes, largest, pool.pool_bytes, capacity)
     figures = known(**values_of(pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=capacity)
     evidence = AnswerEvidence("fragmentation", step=step, phase=phase)
-    sentence = _free(pool.free_bytes, largest) + when
+    sentence = _free(pool.free_bytes, largest, when)
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
 
@@ -185,12 +187,19 @@ def _fragmented_failure(index: int, oom: Oom) -> Answer:
     figures = known(**values_of(oom, "requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes"))
     status: AnswerStatus = "failed" if oom.verdict == "fragmentation" else "unknown"
     if free is None or largest is None:
-        sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
+        sentence = (
+            "No memory map of the failure"
+            if free is None
+            else f"{format_bytes(free)} free at the failure, chunks unknown"
+        )
         return Answer("fragmented", oom.device, sentence, "unknown", "unknown", _at_failure(index, oom), figures)
     if status == "unknown" and oom.pool_bytes is not None:
-        status = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
+        is_wasted = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes) == "warning"
+        status = "warning" if is_wasted else "fact"
     evidence = _at_failure(index, oom)
-    return Answer("fragmented", oom.device, _free(free, largest), status, "measured", evidence, figures)
+    return Answer(
+        "fragmented", oom.device, _free(free, largest, "at the failure"), status, "measured", evidence, figures
+    )
 
 
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
@@ -205,9 +214,9 @@ def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
 
 def _pool_at_peak(run: Run, device: str, phase: Phase) -> tuple[int, Pool, int, int | None, str] | None:
     """The pool at the highest traced peak, or else at the end of the measured step with the highest peak: its step, the
-    largest free chunk, the capacity, and what says so in the sentence."""
+    largest free chunk, the capacity, and the moment."""
     described = [
-        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "")
+        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "at the peak")
         for one in snapshots_of(run, device, phase)
         if (pool := one.pool) is not None and pool.largest_free_bytes is not None
     ]
@@ -220,7 +229,7 @@ def _pool_at_peak(run: Run, device: str, phase: Phase) -> tuple[int, Pool, int, 
     row = int(measured[np.argmax(figures.peak_bytes[measured])])
     largest = int(figures.largest_free_bytes[row])
     pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
-    return int(steps[row]), pool, largest, capacity_of(run, device), " at step end"
+    return int(steps[row]), pool, largest, capacity_of(run, device), "at step end"
 
 
 def _of(size: int, whole: int) -> str:
@@ -230,8 +239,10 @@ def _of(size: int, whole: int) -> str:
     return f"{number} of {other}" if other.endswith(f" {unit}") else f"{one} of {other}"
 
 
-def _free(free: int, largest: int) -> str:
-    return f"{format_bytes(free)} free, largest chunk {format_bytes(largest)}" if free else "Nothing free in the pool"
+def _free(free: int, largest: int, when: str) -> str:
+    if not free:
+        return f"Nothing free in the pool {when}"
+    return f"{format_bytes(free)} free {when}, at most {format_bytes(largest)} in one piece"
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:
@@ -276,8 +287,6 @@ def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
     if growth.cause is not None:
         sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
         details.append(f"Cause: {growth.cause.text}.")
-    if growth.capacity_step is not None:
-        details.append(f"At this rate memory runs out by step {growth.capacity_step}, earlier with fragmentation.")
     if not details:
         details.append(f"From {levels_text(trend, growth.jumps)}.")
     evidence = AnswerEvidence(
@@ -286,12 +295,13 @@ def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
         phase=growth.phase,
         category=next((one for one in CATEGORIES if owner is not None and one == owner.category), None),
         layer=None if owner is None else owner.layer,
-        zoom=(trend.since_step, trend.last_step),
+        zoom=(trend.since_step, growth.seen_until()),
     )
     figures = figures | known(
         **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
         owner_bytes=None if owner is None else owner.bytes,
-        capacity_step=growth.capacity_step,
+        last_step=trend.last_step,
+        **(growth.full._asdict() if growth.full else {}),
         **_cause_figures(growth.cause),
     )
     return Answer("growing", growth.device, sentence, "warning", source, evidence, figures, tuple(details))
@@ -351,12 +361,29 @@ def answers(
         if device == full_device_name(worker, name) and name in own.samples.devices:
             of_worker, own_name = own, name
             break
-    return (
-        fits(run, device, phase),
-        dataclasses.replace(growing(of_worker, own_name, phase), device=device),
-        fragmented(run, device, phase),
-        changed(run, device, phase),
-    )
+    grows = dataclasses.replace(growing(of_worker, own_name, phase), device=device)
+    fit, change = fits(run, device, phase), changed(run, device, phase)
+    if fit.status == "failed":
+        grows, change = _as_cause(fit, grows), _as_cause(fit, change)
+    elif fit.status in ("ok", "warning") and (full := grows.figures.get("capacity_step")) is not None:
+        of = _of(int(fit.figures["peak_bytes"]), int(grows.figures["capacity_bytes"]))
+        details = ("At the rate of the growth, earlier with fragmentation.", *fit.details)
+        figures = {**fit.figures, "capacity_step": full}
+        sentence = f"Full by step {full}: {of} at the peak"
+        fit = dataclasses.replace(fit, sentence=sentence, status="warning", figures=figures, details=details)
+    return fit, grows, fragmented(run, device, phase), change
+
+
+def _as_cause(failure: Answer, answer: Answer) -> Answer:
+    """An answer on added bytes as the cause of a failure, if the request would have had room without them."""
+    of, figures = failure.figures, answer.figures
+    added = figures.get("delta_bytes", figures.get("to_bytes", 0) - figures.get("from_bytes", 0))
+    since = figures.get("step", figures.get("since_step", 0))
+    is_before = added > 0 and (failure.evidence.step is None or since <= failure.evidence.step)
+    if not is_before or not {"requested_bytes", "in_use_bytes", "capacity_bytes"} <= of.keys():
+        return answer
+    had_room = of["in_use_bytes"] - added + of["requested_bytes"] <= of["capacity_bytes"]
+    return dataclasses.replace(answer, status="failed") if had_room else answer
 
 
 def describe_answers(
@@ -380,7 +407,7 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     if measured < 2 or (measured < MIN_JUMP_STEPS and np.ptp(peaks) >= least_change(peaks.min())):
         sentence = f"Too few steps to compare: {measured}"
         return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
-    return Answer("changed", device, f"No changes in {measured:,} steps", "ok", "measured", evidence, figures)
+    return Answer("changed", device, f"No changes in {measured:,} steps", "fact", "measured", evidence, figures)
 
 
 def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
@@ -396,7 +423,8 @@ def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
     )
     figures |= {f"{category}_delta_bytes": delta for category, delta in change.parts}
     figures |= {"earlier_optimizers_bytes": change.former_bytes} if change.former_bytes else {}
-    return Answer("changed", device, change.sentence(), "ok", "measured", evidence, figures, change.details())
+    status: AnswerStatus = "warning" if change.slots_bytes or change.others_bytes else "fact"
+    return Answer("changed", device, change.sentence(), status, "measured", evidence, figures, change.details())
 
 
 WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")

@@ -74,7 +74,7 @@ class Growth:
         whole_bytes: All that was added over the traced steps of the trend if it has two (`traced`), or over its steps.
         held_by, line: If the owner is held tensors, the holder of most of them, and the line that made most of these.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
-        capacity_step: Step by which the peak reaches the device's capacity at this rate; None if far away."""
+        full: Where the peak reaches the device's capacity at this rate; None if far away."""
 
     device: str
     phase: Phase
@@ -87,7 +87,7 @@ class Growth:
     held_by: str | None
     line: str | None
     cause: Cause | None
-    capacity_step: int | None
+    full: "Full | None"
 
     def sentence(self) -> str:
         series = f"peak memory of a {step_name(self.phase)}" if self.at_peak else "memory in use at step end"
@@ -101,9 +101,14 @@ class Growth:
             if owner.rounding_bytes:
                 text += f" and {format_bytes(owner.rounding_bytes)} of rounding"
             text += "".join(f", {part}" for part in self.origin())
-        if self.capacity_step is not None:
-            text += f"; at this rate memory runs out by step {self.capacity_step}, earlier with fragmentation"
+        if self.full is not None:
+            text += f"; at this rate memory runs out by step {self.full.capacity_step}, earlier with fragmentation"
         return with_cause(text, self.cause)
+
+    def seen_until(self) -> int:
+        """The last step of a picture: that at which the device is full, if the growth takes a third of it or more."""
+        since, last = self.trend.since_step, self.trend.last_step
+        return last if self.full is None else min(self.full.capacity_step, last + 2 * (last - since))
 
     def origin(self) -> tuple[str, ...]:
         parts = (self.held_by and f"kept alive by {self.held_by}", self.line and f"made at {self.line}")
@@ -151,7 +156,7 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
         steps = snapshots[-1].step - snapshots[0].step if traced else trend.last_step - trend.since_step
         whole = trend.bytes_per_step * steps
         owner = _owner(run, snapshots if traced else (), trend)
-        full = _capacity_step(trend, figures, rows, at_peak)
+        full = _full(trend, figures, rows, at_peak)
         held_by, line, cause = None, None, None
         if owner is not None and owner[:2] == (None, "held_tensors"):
             held_by, line = _holder_and_line(snapshots)
@@ -188,17 +193,26 @@ def phase_rows(run: Run, column: Integers, phase: Phase) -> npt.NDArray[np.intp]
     return rows if phase == "train" else rows[np.diff(run.samples.step[rows], append=MISSING) != 0]
 
 
-def _capacity_step(trend: Trend, figures: DeviceSamples, rows: npt.NDArray[np.intp], at_peak: bool) -> int | None:
+class Full(NamedTuple):
+    """The step by which the peak reaches the capacity, and its level at the last step of the trend."""
+
+    capacity_step: int
+    last_peak_bytes: int
+    capacity_bytes: int
+
+
+def _full(trend: Trend, figures: DeviceSamples, rows: npt.NDArray[np.intp], at_peak: bool) -> Full | None:
     """The step whose peak reaches the capacity: that of the last steps is at most so far above the trend's level."""
     last, capacities = rows[-LAST_STEPS:], figures.capacity_bytes[figures.capacity_bytes != MISSING]
     peaks = figures.peak_bytes[last]
     above = 0 if at_peak else int((peaks - figures.in_use_bytes[last])[peaks != MISSING].max(initial=0))
-    if not len(capacities) or capacities[-1] <= trend.to_bytes + above:
+    level = trend.to_bytes + above
+    if not len(capacities) or capacities[-1] <= level:
         return None
-    remaining = (float(capacities[-1]) - trend.to_bytes - above) / trend.bytes_per_step
+    remaining = (float(capacities[-1]) - level) / trend.bytes_per_step
     # Extrapolate to at most ten times the observed steps.
     is_near = remaining < 10 * (trend.last_step - trend.since_step)
-    return trend.last_step + int(remaining) if is_near else None
+    return Full(trend.last_step + int(remaining), int(level), int(capacities[-1])) if is_near else None
 
 
 def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | None:

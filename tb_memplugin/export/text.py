@@ -78,7 +78,7 @@ MAX_OWNERS = 12  # listed owners of memory at a failure; the others are summed i
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
 _FRAGMENTATION = " (free bytes outside the largest free chunk)"
-_MARKS = {"ok": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
+_MARKS = {"ok": "", "fact": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -574,7 +574,7 @@ def summarize_run(
     found += [*(f"not read: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
     if device is not None:
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
-        said = [_plain(one) for one in answers(run, device, selection.phase, by_worker)]
+        said = [dataclasses.replace(one, details=()) for one in answers(run, device, selection.phase, by_worker)]
         lines += [*answer_lines(device, said)[1:], "", *_largest_layers(run, device, selection, by_worker or {})]
         largest = largest_layer(run, device, selection.phase or device_phase(run, device))
         found += [f"{one.sentence}." for one in [largest] if one is not None and one.tensors and selection.step is None]
@@ -602,14 +602,6 @@ def failure_of(run: Run, device: str | None) -> Oom | None:
     """The last failure of a device if nothing was recorded after it."""
     ooms = [oom for oom in run.ooms if oom.device == device]
     return ooms[-1] if ooms and answers(run, device)[0].status == "failed" else None
-
-
-def _plain(answer: Answer) -> Answer:
-    sentence, sizes = answer.sentence, [answer.figures.get(name) for name in ("free_bytes", "largest_free_bytes")]
-    if answer.name == "fragmented" and all(sizes):
-        free, largest = (format_bytes(int(size or 0)) for size in sizes)
-        sentence = f"{free} free, at most {largest} in one piece"
-    return dataclasses.replace(answer, sentence=sentence, details=())
 
 
 def _cause(oom: Oom) -> str:

@@ -283,10 +283,12 @@ def _holding(ledger: Sequence[LedgerRow]) -> str:
 
 
 class Advice(NamedTuple):
-    """The fixes, and a sentence on why there are none, or on what their simulation shows differently; None without."""
+    """The fixes, and a sentence on why there are none, or on what their simulation shows differently; None without. The
+    peak of the training as it failed, in a simulation without a limit, if there are fixes."""
 
     fixes: tuple[Fix, ...]
     note: str | None
+    unchanged: Interval | None = None
 
 
 def advice(session: Run, oom: Oom) -> Advice:
@@ -349,7 +351,7 @@ def simulated_fixes(
             f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure.",
         )
     finder = _Finder(predictor.bounded_by(evidence), oom, units)
-    return Advice(tuple(finder.fixes()), _other_request(here.fails_at, oom.op))
+    return Advice(tuple(finder.fixes()), _other_request(here.fails_at, oom.op), Interval.of(here))
 
 
 def _other_request(simulated: FailedRequest | None, failed_op: str | None) -> str | None:
@@ -395,7 +397,8 @@ class _Finder:
         how = "Recorded" if prediction.method == "recorded" else "Simulated"
         peak = prediction.peak_bytes
         sentence = f"{change}{detail}. {how} peak: {format_bytes(peak)} of {format_bytes(capacity)}."
-        return Fix(kind, change, sentence, enough=True, peak_bytes=peak, **advice)
+        peaks = values_of(prediction, *_BYTES)
+        return Fix(kind, change, sentence, enough=True, **peaks, **advice)
 
     def _batch(self, largest: int) -> Fix:
         before = self._failed
@@ -453,7 +456,7 @@ class _Finder:
             f"{change}. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
             f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
         )
-        return Fix("unfragmented", change, sentence, enough=enough, peak_bytes=needed)
+        return Fix("unfragmented", change, sentence, enough=enough, **Interval(needed, needed, needed).as_peak())
 
     def _precision(self) -> Fix | None:
         capacity = self._capacity_bytes
@@ -468,7 +471,7 @@ class _Finder:
             f"{change} (mixed_float16, on a device that supports it). Estimated peak: "
             f"{Interval.of(prediction).span} of {format_bytes(capacity)}."
         )
-        return Fix("precision", change, sentence)
+        return Fix("precision", change, sentence, low_bytes=prediction.low_bytes, high_bytes=prediction.high_bytes)
 
 
 def recomputing_fix(predictor: Predictor, units: Units, batch: int, capacity: int) -> Fix | None:
@@ -482,9 +485,9 @@ def recomputing_fix(predictor: Predictor, units: Units, batch: int, capacity: in
     segments = inside(f"{predictor.layers[0].path}/", found.segments)
     what = recompute_sentence(segments)
     code = code_of(Applied("recompute", segments), "", predictor.layers)
-    change, (_, peak, high) = f"{what[0].upper()}{what[1:]}", found.parts.peak
+    change, peak = f"{what[0].upper()}{what[1:]}", found.parts.peak
     sentence = (
         f"{change} in the backward pass. Simulated peak: "
-        f"{format_bytes(peak)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
+        f"{format_bytes(peak.typical_bytes)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
     )
-    return Fix("recompute", change, sentence, enough=True, budget_bytes=high, peak_bytes=peak, code=code)
+    return Fix("recompute", change, sentence, enough=True, budget_bytes=peak.high_bytes, **peak.as_peak(), code=code)

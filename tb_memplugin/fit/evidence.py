@@ -14,7 +14,16 @@ import numpy as np
 from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
 from tb_memplugin.analysis import growth_of
 from tb_memplugin.fit.conditions import Interval
-from tb_memplugin.fit.simulation import NO_LIMIT, empty_map, event_order, in_use, older_rows, reproduce, rounded_sizes
+from tb_memplugin.fit.simulation import (
+    NO_LIMIT,
+    FailedRequest,
+    empty_map,
+    event_order,
+    in_use,
+    older_rows,
+    reproduce,
+    rounded_sizes,
+)
 from tb_memplugin.schema import PHASES, LayerTable, Oom, Phase, Run, StepRequests, as_json, format_bytes, former_name
 
 _TRAIN: Phase = "train"
@@ -34,6 +43,7 @@ class Failure:
     batch_size: int
     capacity_bytes: int | None
     step: int
+    request: FailedRequest | None = None  # what failed, if all of it is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +69,13 @@ class Evidence:
         within = self.ran[proof].capacity_bytes
         ran = f"Recorded: batch size {proof:,} ran within {format_bytes(within)}."
         return True, [] if proof == batch_size else [ran], within
+
+    def failed_request(self, batch_size: int | None, capacity_bytes: int | None) -> FailedRequest | None:
+        """The request that failed under exactly these conditions; None without one."""
+        failed = [
+            one.request for one in self.failures if (one.batch_size, one.capacity_bytes) == (batch_size, capacity_bytes)
+        ]
+        return failed[-1] if failed else None
 
     def fits(self, batch_size: int | None, capacity_bytes: int | None) -> bool | None:
         return self.about(batch_size, capacity_bytes)[0]
@@ -176,7 +193,7 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
         # It, or a larger one, may have run afterwards, within no larger capacity.
         later = [one for one in typical if one.wall_time > oom.wall_time and (one.capacity_bytes or 0) <= limit]
         if size and oom.step is not None and not any((one.batch_size or 0) >= size for one in later):
-            failed.append(Failure(size, oom.capacity_bytes, oom.step))
+            failed.append(Failure(size, oom.capacity_bytes, oom.step, _request(oom)))
     growth, grown = None, growth_of(run, device, _TRAIN)
     if grown is not None:
         trend = grown.trend
@@ -202,6 +219,13 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
             within = None if None in limits else min(limit for limit in limits if limit)
             ran[size] = Ran(Interval(min(*traced, median), median, max(*all_steps, median)), within)
     return Evidence(ran, failed, growth)
+
+
+def _request(oom: Oom) -> FailedRequest | None:
+    requested, free, largest = oom.requested_bytes, oom.free_bytes, oom.largest_free_bytes
+    if requested is None or free is None or largest is None:
+        return None
+    return FailedRequest(oom.op, oom.layer, requested, oom.step or 0, free, largest)
 
 
 def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:

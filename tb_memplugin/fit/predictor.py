@@ -260,7 +260,7 @@ class Predictor:
         fits, failed = known, None
         if capacity is not None and not known:
             fits = True if known is None and self._simulation_fits(wanted, capacity) else known
-            failed = None if fits else self._failure(wanted, capacity)
+            failed = None if fits else evidence.failed_request(batch, capacity) or self._failure(wanted, capacity)
             fits = fits if failed is None else False
         if fits is None and peak.says_little and not always:
             texts = (TOO_LITTLE, *sentences, *assumptions)

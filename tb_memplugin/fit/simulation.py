@@ -211,13 +211,13 @@ def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class FailedRequest:
-    """A request that fails in a simulation.
+    """A request that fails, in a simulation or in the record.
 
     Attributes:
         op, layer: The op that makes it and its layer, None if unknown.
         requested_bytes: Its size.
-        step: Number of the simulated step, from 0.
-        free_bytes: Bytes of the capacity that are not in use at that moment.
+        step: Number of the simulated step, from 0, or of the recorded one.
+        free_bytes: Bytes of the capacity that are not in use at that moment; of a recorded one, of the pool.
         largest_free_bytes: The largest free chunk at that moment."""
 
     op: str | None

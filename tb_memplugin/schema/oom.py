@@ -40,6 +40,7 @@ class Fix:
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
         budget_bytes: The budget with which `plan` recomputes the same, None for fixes that do not recompute.
         peak_bytes: The peak with the fix, of simulated or recorded steps; None for an estimate.
+        low_bytes, high_bytes: Its range, None if the peak of a fix that is not enough was not simulated.
         code: The lines of Python that apply the fix to a compiled `model`, None for fixes that need none."""
 
     kind: FixKind
@@ -51,6 +52,8 @@ class Fix:
     freeze: str | None = None
     budget_bytes: int | None = None
     peak_bytes: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
     code: str | None = None
 
 

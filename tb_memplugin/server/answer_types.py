@@ -83,7 +83,7 @@ _OBJECTS: Mapping[str, Fields] = {
     "LayerChange": _row(step=int, reason=str, became_trainable=_TEXTS, became_frozen=_TEXTS)
     | _of(analysis.LayerTotals)
     | {f"peak_{when}_{what}": _SIZE for when in ("before", "after") for what in ("bytes", "step")},
-    "Failure": _row(oom=int, step=int, reason=str),
+    "Failure": _row(oom=int, step=int, reason=str, requested_bytes=_SIZE, in_use_bytes=_SIZE),
     "SessionStart": _row(session=str, first_step=_SIZE),
     "OverviewHead": _DEVICE
     | _row(total_rows=int, groups=Object("Group"), snapshots=Object("SnapshotRef"), changes=Object("LayerChange"))
@@ -129,7 +129,9 @@ _OBJECTS: Mapping[str, Fields] = {
     "Oom": _row(chunks=_SIZE, request=analysis.RequestContents | None)
     | _of(schema.Oom, "identifier", "fixes", "map", "requests", "request_tensors"),
     "OomsAnswer": _row(run=str, ooms=Object("Oom")),
-    "Fixes": _row(run=str, oom=int, fixes=tuple[schema.Fix, ...], note=str | None),
+    "SimulatedPeak": _row(peak_bytes=int, low_bytes=int, high_bytes=int),
+    "Fixes": _row(run=str, oom=int, fixes=tuple[schema.Fix, ...], note=str | None)
+    | _row(unchanged=Object("SimulatedPeak", many=False, optional=True)),
     "DeviceMemory": _only(schema.Snapshot, "step", "phase", "at_failure", *_POOL)
     | _row(run=str, device=str, total_bytes=_SIZE, segments=tuple[analysis.MemorySegment, ...], notes=_TEXTS)
     | {f"driver_{name}_bytes": _SIZE for name in ("process", "used", "total")},

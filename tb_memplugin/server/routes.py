@@ -89,7 +89,9 @@ class Handlers(Views, Devices):
         def compute() -> tuple[dict[str, Any], int]:
             tags = self._reader.tags(source, run)
             found = advice(*self._reader.failed_session(source, tags, loaded, loaded.run.ooms[index]))
-            return {"run": run, "oom": index, "fixes": as_json(found.fixes), "note": found.note}, _SHORT_ANSWER_BYTES
+            unchanged = found.unchanged and found.unchanged.as_peak()
+            described = {"fixes": as_json(found.fixes), "note": found.note, "unchanged": unchanged}
+            return {"run": run, "oom": index, **described}, _SHORT_ANSWER_BYTES
 
         return self._once(("fixes", run, index), loaded.version, compute)
 

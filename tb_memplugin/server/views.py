@@ -100,7 +100,7 @@ class Views(Lookup):
             "epochs": as_json(epochs(of_worker)),
             "validations": as_json(validation_passes(of_worker, own_name)),
             "failures": [
-                {"oom": at, "step": oom.step, "reason": oom.reason}
+                {"oom": at, **values_of(oom, "step", "reason", "requested_bytes", "in_use_bytes")}
                 for at, oom in enumerate(ooms)
                 if oom.step is not None and (oom.device, oom.phase) == (stretch.device, stretch.phase)
             ],

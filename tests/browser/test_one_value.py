@@ -107,7 +107,7 @@ class Reader:
 
     def scope(self, dom: dict[str, str], view: str) -> dict[str, Any]:
         fits, fragmented, changed = (self.answers.get(name) for name in ("fits", "fragmented", "changed"))
-        ended = fragmented is not None and fragmented["sentence"].endswith("at step end")
+        ended = fragmented is not None and "at step end" in fragmented["sentence"]
         step, traced = dom["step"], dom["traced"] or dom["step"]
         what_if = re.search(r"measured: peak of step (\d+)", dom["text"])
         breakdown = re.search(r"breakdown from step (\d+)", dom["sideB"])

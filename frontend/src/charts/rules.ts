@@ -134,6 +134,55 @@ export function platePainter(y: number, room: number, label: string, ink: string
   };
 }
 
+export interface Outlined {
+  from: number;
+  to: number;
+  low: number;
+  high: number;
+  label: string;
+}
+
+/** What was asked for but not given, as an outline from `low` to `high` with its label beside it; never too narrow to be seen. */
+export function outlinedPainter({ from, to, low, high, label }: Outlined, { capacity, background }: CapacityInks): Painter {
+  return (context, scale) => {
+    const { ratio, left: first } = scale;
+    const last = first + scale.width;
+    const middle = (scale.x(from) + scale.x(to)) / 2;
+    if (!(middle >= first && middle <= last)) return;
+    const width = Math.max(scale.x(to) - scale.x(from), 12 * ratio);
+    const left = Math.max(Math.min(middle - width / 2, last - width - ratio), first + ratio);
+    const [top, bottom] = [scale.y(high), scale.y(low)];
+    const path = new Path2D();
+    path.rect(left, top, width, bottom - top);
+    context.save();
+    context.globalAlpha = 0.75;
+    context.fillStyle = background;
+    context.fill(path);
+    context.restore();
+    stroke(context, scale, path, { colour: capacity, width: 2 });
+    const style = { label, weight: "500 ", pad: 5, alpha: 0.92, ink: capacity, ground: background };
+    plate(context, ratio, style, (wide) => [
+      left - wide - 4 * ratio >= first ? left - wide - 4 * ratio : left + width + 4 * ratio,
+      Math.max((top + bottom) / 2, scale.top + 12 * ratio),
+    ]);
+  };
+}
+
+/** A dashed line on to where a trend ends, with its label below it. */
+export function trendPainter(from: readonly [number, number], to: readonly [number, number], label: string, inks: CapacityInks): Painter {
+  return (context, scale) => {
+    const { ratio } = scale;
+    const [x, y, toX, toY] = [scale.x(from[0]), scale.y(from[1]), scale.x(to[0]), scale.y(to[1])];
+    stroke(context, scale, lineOf(x, y, toX, toY), { colour: inks.capacity, width: 1.75, dash: [3, 3] });
+    const end = Math.min(toX, scale.left + scale.width);
+    if (end < x) return;
+    const middle = (x + end) / 2;
+    const height = y + ((toY - y) * (middle - x)) / (toX - x || 1);
+    const style = { label, weight: "500 ", pad: 5, alpha: 0.92, ink: inks.capacity, ground: inks.background };
+    plate(context, ratio, style, (wide) => [Math.min(middle + 8 * ratio, scale.left + scale.width - wide), height + 14 * ratio]);
+  };
+}
+
 export interface Span {
   from: number;
   to: number;

@@ -6,7 +6,13 @@ import { at, breakdown, peakRow, type Overview } from "./overview";
 import { AS_RECORDED, type Conditions } from "./what-if";
 import type { Answer, AnswerStatus, Fix, Oom, RunInfo } from "../schema";
 
-export const STATUS_WORDS: Record<AnswerStatus, string> = { ok: "OK", warning: "Warning", failed: "Failed", unknown: "Unknown" };
+export const STATUS_WORDS: Record<AnswerStatus, string> = {
+  ok: "OK",
+  warning: "Warning",
+  failed: "Failed",
+  fact: "Fact",
+  unknown: "Unknown",
+};
 
 /** Labels of figures that other views show too: a quantity has one name. */
 const LABELS: Record<string, string> = {

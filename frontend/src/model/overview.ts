@@ -73,6 +73,23 @@ export const modeLabel = (mode: Mode | null): string => (mode === "xla" ? "XLA" 
 export const failureOf = (overview: Overview, step: number): Failure | null =>
   overview.failures.filter((failure) => failure.step === step).at(-1) ?? null;
 
+/** A failed request on top of what was in use, of one far above the capacity only the lower part; null if either is unknown. */
+export function requestOf(
+  { requested_bytes: bytes, in_use_bytes: low }: Pick<Failure, "requested_bytes" | "in_use_bytes">,
+  capacity: number | null,
+) {
+  if (bytes === null || low === null) return null;
+  return { low, high: Math.min(low + bytes, 1.5 * Math.max(capacity ?? Infinity, low)), label: `${formatBytes(bytes)} requested` };
+}
+
+/** The request that failed at a step, and the capacity then. */
+export function requestAt(overview: Overview, step: number) {
+  const failure = failureOf(overview, step);
+  const capacity = at(overview.capacity_bytes, rowOfStep(overview, step));
+  const request = failure && requestOf(failure, capacity);
+  return request && { ...request, capacity };
+}
+
 /** When a snapshot's breakdown was measured: "at the peak of step 412". */
 export const instantOf = ({ step, at_failure }: Pick<SnapshotRef, "step" | "at_failure">): string =>
   at_failure ? `at the failed allocation of step ${step}` : `at the peak of step ${step}`;

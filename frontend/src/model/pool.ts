@@ -13,6 +13,7 @@ import {
   type POOL_COLUMNS,
   type PoolHead,
   type PoolSource,
+  type SnapshotSummary,
 } from "../schema";
 import { groupLabel } from "./categories";
 import { at } from "./overview";
@@ -66,6 +67,26 @@ export function poolFacts(pool: PoolSteps, row: number) {
 }
 
 export type PoolFacts = ReturnType<typeof poolFacts>;
+
+/** A traced step at its peak, as its answer and its memory map; the others, and failures, as they are. */
+export function atPeak(facts: PoolFacts, traced: SnapshotSummary | undefined): PoolFacts {
+  if (facts.source !== "measured" || traced === undefined || traced.pool_bytes === null) return facts;
+  const { pool_bytes: bytes, in_use_bytes: allocated, largest_free_bytes: largest, fragmentation, rounding_bytes } = traced;
+  return {
+    ...facts,
+    source: "traced",
+    instant: "peak",
+    allocated_bytes: allocated,
+    pool_bytes: bytes,
+    free_bytes: bytes - allocated,
+    free_largest: largest,
+    free_other: minus(bytes, allocated, largest),
+    unreserved: facts.capacity_bytes === null ? null : Math.max(facts.capacity_bytes - bytes, 0),
+    fragmentation,
+    utilisation: bytes > 0 ? allocated / bytes : null,
+    rounding_bytes,
+  };
+}
 
 /** The row of a step, or of the nearest one, in the first of the pools that spans it, else in the last; null without rows. */
 export function poolRowOf(pools: readonly PoolSteps[], step: number): { pool: PoolSteps; row: number } | null {

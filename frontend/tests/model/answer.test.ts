@@ -19,7 +19,7 @@ const FITS: Answer = {
   name: "fits",
   device: "GPU:0",
   question: "Fits?",
-  sentence: "Fits: 1.0 of 2.0 GiB, 1.0 GiB headroom",
+  sentence: "Fits: 1.0 of 2.0 GiB at the peak, 1.0 GiB headroom",
   status: "ok",
   source: "measured",
   evidence: { ...EVIDENCE, view: "overview", step: 7 },
@@ -130,6 +130,8 @@ const FIX: Fix = {
   capacity_bytes: null,
   freeze: null,
   budget_bytes: null,
+  low_bytes: null,
+  high_bytes: null,
   peak_bytes: null,
   code: null,
 };

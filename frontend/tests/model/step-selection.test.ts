@@ -169,7 +169,9 @@ describe("the default step where frozen layers are shown", () => {
   it("is of several that of the highest peak, or the default", () => {
     expect(rowOf(frozen(8, 8, 8, 2, 2, 2))).toBe(2);
     expect(rowOf(frozen(8, 8, 8, 8, 8, 8))).toBe(3);
-    expect(rowOf({ ...frozen(8, 8, 8, 8, 8, 8), failures: [{ oom: 0, step: 50, reason: "" }] })).toBe(5);
+    expect(
+      rowOf({ ...frozen(8, 8, 8, 8, 8, 8), failures: [{ oom: 0, step: 50, reason: "", requested_bytes: null, in_use_bytes: null }] }),
+    ).toBe(5);
   });
 
   it("is the default where nothing was frozen, and the chosen one", () => {

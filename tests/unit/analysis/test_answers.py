@@ -66,14 +66,14 @@ def test_a_healthy_run() -> None:
     run = run_of(FLAT + STEPS % 7, snapshots=(make_snapshot(3), make_snapshot(41, activations=200 * MIB)))
     found = by_name(run)
     assert sentences(run) == [
-        "Fits: 900 MiB of 2.0 GiB, 1.1 GiB headroom",
+        "Fits: 900 MiB of 2.0 GiB at the peak, 1.1 GiB headroom",
         "No growth over 240 steps (under 3.0 MiB)",
-        "308 MiB free, largest chunk 128 MiB",
+        "308 MiB free at the peak, at most 128 MiB in one piece",
         "No changes in 240 steps",
     ]
     nothing = {(answer.sentence, answer.status) for answer in by_name(run, None).values()}
     assert nothing == {("No allocator data recorded", "unknown")}
-    assert {answer.status for answer in found.values()} == {"ok"}
+    assert [answer.status for answer in found.values()] == ["ok", "ok", "ok", "fact"]
     assert {answer.source for answer in found.values()} == {"measured"}
     assert found["fits"].evidence == AnswerEvidence("overview", step=6, phase="train")
     sizes = {"peak_bytes": 900 * MIB + 6, "capacity_bytes": 2048 * MIB, "headroom_bytes": 1148 * MIB - 6}
@@ -112,7 +112,9 @@ def test_headroom_needs_a_capacity_and_a_peak_and_little_of_it_is_a_warning() ->
     assert (at_end.status, at_end.sentence) == ("unknown", "At least 300 MiB of 2.0 GiB: peak unknown")
     # The machine's memory is no limit that was set.
     for device, words in (("CPU:0", "no limit is set"), ("GPU:0", "1.1 GiB headroom")):
-        assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(f" of 2.0 GiB, {words}")
+        assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(
+            f" of 2.0 GiB at the peak, {words}"
+        )
 
 
 def leaking(rate: int = MIB // 4, **parts: object) -> Run:
@@ -161,10 +163,24 @@ def test_a_leak_of_held_tensors_names_their_holder_and_line(held_by: str | None,
 
 def test_a_leak_says_when_memory_runs_out() -> None:
     # GIVEN peaks of 900 MiB that grow by 4 MiB a step from step 40 on, in a capacity of 2 GiB
-    (detail,) = by_name(leaking(4 * MIB))["growing"].details
+    found = by_name(leaking(4 * MIB))
     # THEN step 40 + (2048 - 900) / 4 = 327 is the first that does not fit
-    found = re.fullmatch(r"At this rate memory runs out by step (\d+), earlier with fragmentation\.", detail)
-    assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)
+    said = re.fullmatch(r"Full by step (\d+): 1\.7 of 2\.0 GiB at the peak", found["fits"].sentence)
+    assert said is not None and int(said.group(1)) == pytest.approx(327, abs=3)
+    assert found["fits"].details == ("At the rate of the growth, earlier with fragmentation.",)
+    # AND what still fits is no reason to go on
+    assert (found["fits"].status, found["fits"].figures["capacity_step"]) == ("warning", int(said.group(1)))
+    # AND the line to the capacity begins at the last peak
+    figures = [found["growing"].figures[name] for name in ("last_step", "last_peak_bytes", "capacity_bytes")]
+    assert figures == [239, pytest.approx((900 + 199 * 4) * MIB, rel=0.01), 2048 * MIB]
+
+
+@pytest.mark.parametrize(("requested", "status"), [(900, "failed"), (1200, "warning")])
+def test_a_leak_without_which_the_failed_request_had_room_is_the_cause(requested: int, status: str) -> None:
+    # GIVEN 1,900 MiB of 2 GiB in use, 796 MiB of which leaked
+    failure = dataclasses.replace(make_oom(239), requested_bytes=requested * MIB, in_use_bytes=1900 * MIB)
+    found = by_name(leaking(4 * MIB, ooms=(dataclasses.replace(failure, capacity_bytes=2048 * MIB),)))
+    assert (found["fits"].status, found["growing"].status) == ("failed", status)
 
 
 def test_a_leak_of_unknown_origin_says_how_much_and_a_category_that_grows_little_is_not_named() -> None:
@@ -196,6 +212,21 @@ def test_an_unfreezing_has_its_effect_and_its_comparison() -> None:
     lower = run_of(FLAT + ((STEPS >= 120) & (STEPS < 180)) * 75 * MIB, layer_tables=frozen_again)
     # Of equal effects the latest counts.
     assert by_name(lower)["changed"].sentence == "Step 180: froze backbone, −75.0 MiB"
+
+
+@pytest.mark.parametrize(
+    ("step", "requested", "status"), [(239, 200, "failed"), (239, 250, "fact"), (119, 200, "fact")]
+)
+def test_a_change_without_which_the_failed_request_had_room_is_the_cause(
+    step: int, requested: int, status: str
+) -> None:
+    # GIVEN an unfreezing that adds 75 MiB at step 120, and a failed request with 1,900 MiB of 2 GiB in use
+    tables = (make_table(0, unfrozen=False), make_table(120, unfrozen=True))
+    sizes = {"requested_bytes": requested * MIB, "in_use_bytes": 1900 * MIB, "capacity_bytes": 2048 * MIB}
+    failure = dataclasses.replace(make_oom(step), **sizes)
+    found = by_name(run_of(FLAT + (STEPS >= 120) * 75 * MIB, layer_tables=tables, ooms=(failure,)))
+    # THEN it is the cause if it came before, and without it the request had room
+    assert found["changed"].status == status
 
 
 def test_tables_that_change_nothing_are_no_change_and_many_layers_are_counted() -> None:
@@ -249,7 +280,7 @@ def test_a_failure_by_fragmentation() -> None:
     assert failure.verdict == "fragmentation"
     assert found["fits"].sentence == "OOM at step 239: 8.0 MiB requested"
     assert (found["fits"].status, found["fragmented"].status) == ("failed", "failed")
-    assert found["fragmented"].sentence == "8.0 MiB free, largest chunk 6.0 MiB"
+    assert found["fragmented"].sentence == "8.0 MiB free at the failure, at most 6.0 MiB in one piece"
     # The newest failure of two, and no headroom.
     evidence = AnswerEvidence("oom", step=239, phase="train", oom=1)
     assert found["fits"].evidence == found["fragmented"].evidence == evidence
@@ -270,7 +301,7 @@ def test_a_run_that_went_on_after_a_failure_fits_since_then(restarts: bool) -> N
     run = run_of(peaks, ooms=(failure,), snapshots=snapshots, session_starts=(START, START + 49.75)[: 1 + restarts])
     found = by_name(run)
     # THEN the peak is that of the steps after it: the failed step's own sample, which is later too, does not count
-    assert found["fits"].sentence == "Fits since step 100: 900 MiB of 2.0 GiB, 1.1 GiB headroom"
+    assert found["fits"].sentence == "Fits since step 100: 900 MiB of 2.0 GiB at the peak, 1.1 GiB headroom"
     assert found["fits"].details == ("Before: OOM at step 99: 8.0 MiB requested.",)
     assert found["fits"].status == "warning" and found["fits"].evidence.view == "overview"
     assert found["fragmented"].evidence.step == 141
@@ -296,7 +327,7 @@ def test_a_failure_of_another_device_and_one_about_which_little_is_known() -> No
     run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(59), phase="validation", device="GPU:1"),))
     assert sentences(run)[0].startswith("Fits: ")
     said = ["OOM at step 59 (validation): 8.0 MiB requested", "Too few steps: 0"]
-    said += ["8.0 MiB free, largest chunk 6.0 MiB", "Too few steps to compare: 0"]
+    said += ["8.0 MiB free at the failure, at most 6.0 MiB in one piece", "Too few steps to compare: 0"]
     assert sentences(run, "GPU:1") == said
     unknown = dict.fromkeys(("step", "phase", "requested_bytes", "free_bytes", "largest_free_bytes", "verdict"))
     run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(239), **unknown),))  # type: ignore[arg-type]
@@ -316,7 +347,7 @@ def test_scattered_free_memory_is_a_warning_if_the_pool_cannot_grow(capacity: in
 def test_a_measured_pool_is_that_of_the_step_end() -> None:
     samples = make_samples(range(240), FLAT.tolist(), in_use=[300 * MIB] * 240, pools={100: (512 * MIB, 200 * MIB)})
     fragmented = by_name(make_run(samples))["fragmented"]
-    assert fragmented.sentence == "212 MiB free, largest chunk 200 MiB at step end"
+    assert fragmented.sentence == "212 MiB free at step end, at most 200 MiB in one piece"
     assert fragmented.evidence.step == 100
 
 
@@ -421,7 +452,7 @@ def test_the_four_answers_are_about_the_recorded_phase(phase: Phase) -> None:
     run = in_phase(phase)
     assert (main_phase(run), phases(run)) == (phase, [phase])
     fits, growing, fragmented, changed = answers(run, DEVICE)
-    assert (fits.sentence, fits.evidence.phase) == ("Fits: 900 MiB of 2.0 GiB, 1.1 GiB headroom", phase)
+    assert (fits.sentence, fits.evidence.phase) == ("Fits: 900 MiB of 2.0 GiB at the peak, 1.1 GiB headroom", phase)
     assert (growing.sentence, growing.status) == ("No growth over 240 steps (under 3.0 MiB)", "ok")
     assert growing.evidence.phase == phase
     assert fragmented.status != "unknown" and fragmented.evidence.phase == phase

@@ -202,7 +202,9 @@ def test_the_step_at_which_the_device_is_full() -> None:
     def full(rate: int, above: int) -> int | None:
         ends = FLAT + STEPS * rate
         samples = make_samples(range(2000), (ends + above).tolist(), in_use=ends.tolist())
-        return growth_of(make_run(samples), DEVICE).capacity_step
+        found = growth_of(make_run(samples), DEVICE).full
+        assert found is None or found[1:] == (pytest.approx(ends[-1] + above, rel=0.01), 2048 * MIB)
+        return found and found.capacity_step
 
     # THEN the first step that does not fit is the one whose peak reaches the capacity
     assert full(MIB // 4, 400 * MIB) == pytest.approx((2048 - 300 - 400) * 4, rel=0.02)

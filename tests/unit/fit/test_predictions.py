@@ -16,8 +16,10 @@ from requests_cases import BATCH, CAPACITY, LARGE, LAYERS, Program, make_table, 
 
 import tb_memplugin
 from tb_memplugin.fit import (
+    Advice,
     Conditions,
     Evidence,
+    FailedRequest,
     Failure,
     Interval,
     Predictor,
@@ -498,6 +500,12 @@ def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() ->
     assert answer.assumptions[0] == "Recorded: batch size 12 ran out of memory in step 5, with 256 MiB."
     larger = Conditions(capacity_bytes=2 * CAPACITY)
     assert known.largest_batch_size(Conditions()) == 11
+    # AND under exactly its conditions, what failed is what was recorded, not what a simulation says
+    recorded = FailedRequest("a/MatMul", "m/a", 9 * MIB, 5, 7 * MIB, 6 * MIB)
+    failures = (Failure(12, CAPACITY, 5, recorded),)
+    of = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, failures))
+    assert of.predict(Conditions(batch_size=12)).fails_at == recorded
+    assert of.predict(Conditions(batch_size=4096)).fails_at not in (None, recorded)
     assert known.largest_batch_size(larger) == predictor().largest_batch_size(larger)
 
 
@@ -582,7 +590,7 @@ def test_steps_after_the_failure_do_not_count(run: Run) -> None:
 )
 def test_what_is_missing_is_named(run: Run, changes: dict[str, object], sentence: str) -> None:
     oom: Oom = dataclasses.replace(OOM, **changes)  # type: ignore[arg-type]
-    assert advice(run, oom) == ((), f"No fix could be simulated: {sentence}")
+    assert advice(run, oom) == Advice((), f"No fix could be simulated: {sentence}")
 
 
 def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
@@ -591,7 +599,7 @@ def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
     needed = int(demand_of(until).demand_bytes)
     assert capacity < needed
     failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH, capacity_bytes=capacity)
-    fixes, note = advice(dataclasses.replace(run, requests=()), failed)
+    fixes, note, _ = advice(dataclasses.replace(run, requests=()), failed)
     # THEN no fix follows, and the largest batch size that may fit is the last one whose known requests do
     assert fixes == () and note is not None and note.endswith("print(tb_memplugin.largest_batch_size(model, data))")
     least = {size: peak_in_one_piece(SizedStep(until, sizes_for(until, size).low)) for size in range(1, BATCH + 1)}
@@ -621,7 +629,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
 
 
 def fixes(failed: Oom = OOM) -> dict[str, Fix]:
-    found, reason = simulated_fixes(predictor(), failed)
+    found, reason, _ = simulated_fixes(predictor(), failed)
     assert reason is None and {fix.kind for fix in found} <= set(FIX_KINDS)
     return {fix.kind: fix for fix in found}
 
@@ -674,7 +682,7 @@ def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
 def test_validation_has_fixes_without_training() -> None:
     steps = [dataclasses.replace(one, phase="validation") for one in STEPS]
     of = Predictor(recorded_program(steps, DEVICE, "validation"), TABLE.layers)
-    found, _ = simulated_fixes(of, dataclasses.replace(OOM, phase="validation"))
+    found, *_ = simulated_fixes(of, dataclasses.replace(OOM, phase="validation"))
     assert {fix.kind for fix in found} == {"batch", "limit"}
 
 
@@ -692,7 +700,7 @@ def test_where_even_one_example_is_too_much_that_is_said() -> None:
     ],
 )
 def test_without_a_simulation_that_fails_there_are_no_fixes(steps, changes, sentence) -> None:
-    found, reason = simulated_fixes(predictor(steps), dataclasses.replace(OOM, **changes))
+    found, reason, _ = simulated_fixes(predictor(steps), dataclasses.replace(OOM, **changes))
     assert found == () and reason is not None and sentence in reason
 
 
@@ -705,7 +713,7 @@ def freezing(capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE
     assert not runs_with_frozen(0, capacity, layers)
     steps = [one.requests for one in make_traced(layers=layers).values()]
     failed = dataclasses.replace(OOM, batch_size=BATCH, capacity_bytes=capacity)
-    found, _ = simulated_fixes(predictor(steps, layers=make_table(layers).layers), failed)
+    found, *_ = simulated_fixes(predictor(steps, layers=make_table(layers).layers), failed)
     return next((fix for fix in found if fix.kind == "freezing"), None)
 
 

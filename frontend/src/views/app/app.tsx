@@ -18,11 +18,12 @@ import { Tabs, Toolbar, tabsOf } from "./toolbar";
 import { View } from "./view";
 import { ANSWER_NAMES, type Answer, type AnswerName, type AnswerStatus, type RunInfo } from "../../schema";
 
-/** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, a question mark. */
+/** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, an i, a question mark. */
 const ICONS: Record<AnswerStatus, string> = {
   ok: "M3 8.5 6.5 12 13 4.5",
   warning: "M8 3v6.5M8 12v1",
   failed: "M4 4 12 12M12 4 4 12",
+  fact: "M8 7v5M8 4v.6",
   unknown: "M5.5 6a2.5 2.5 0 1 1 3.8 2.1C8.4 8.7 8 9.2 8 10M8 12.3v.9",
 };
 
@@ -48,9 +49,10 @@ function Tile({ answer, show }: { answer: Answer; show: () => void }) {
       data-tip={tip === "" ? undefined : tip}
       onClick={show}
     >
-      <span class="unseen">{question} </span>
       <Status status={status} />
-      <span class="tile-sentence">{unbroken(sentence)}</span>
+      <span class="tile-sentence">
+        <span class="tile-question">{question}</span> {unbroken(sentence)}
+      </span>
     </button>
   );
 }

@@ -7,6 +7,7 @@ import { unbroken, formatBytes, type Table } from "../../lib/bytes";
 import { WORDS } from "../../model/categories";
 import { failureOf, modeLabel } from "../../model/overview";
 import {
+  atPeak,
   instantText,
   poolFacts,
   poolFinding,
@@ -271,7 +272,7 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
   const snapshot = ofPhase.find(({ step }) => step === shown.pool.step[shown.row]);
   const failure = traced?.at_failure ? selection && failureOf(selection.overview, traced.step) : undefined;
   // Of the selected step, not of each that the pointer passes: below it are more charts.
-  const finding = poolFinding(poolFacts(fixed.pool, fixed.row));
+  const finding = poolFinding(atPeak(poolFacts(fixed.pool, fixed.row), traced));
   return (
     <>
       <div class="body">
@@ -290,7 +291,11 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
           )}
           {finding && <Findings sentences={[finding]} />}
         </div>
-        <PoolPanel {...shown} mode={snapshot && !snapshot.at_failure ? modeLabel(snapshot.mode) : null} />
+        <PoolPanel
+          pool={shown.pool}
+          facts={atPeak(poolFacts(shown.pool, shown.row), snapshot)}
+          mode={snapshot && !snapshot.at_failure ? modeLabel(snapshot.mode) : null}
+        />
       </div>
       {traced && (failure ? <MapView run={run} place={{ oom: failure.oom }} /> : <SnapshotMap run={run} snapshot={traced} />)}
     </>

@@ -196,8 +196,7 @@ function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
   );
 }
 
-export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; mode: string | null }) {
-  const facts = poolFacts(pool, row);
+export function PoolPanel({ pool, facts, mode }: { pool: PoolSteps; facts: PoolFacts; mode: string | null }) {
   const unit: Unit = unitOf(Math.max(maximum(pool.pool_bytes), maximum(pool.peak_bytes)));
   return (
     <Panel

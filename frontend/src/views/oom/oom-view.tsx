@@ -5,9 +5,10 @@ import { useMemo } from "preact/hooks";
 import { unitOf, formatWallTime, unbroken, formatBytes, formatShare, type Unit } from "../../lib/bytes";
 import { verdictSentence, whenSentence } from "../../model/answer";
 import { categoryLabel, WORDS } from "../../model/categories";
+import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners } from "../../model/snapshot";
-import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import { INKS, fillOf, freeFill, plainFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, WordFigure } from "../shared/figures";
@@ -21,6 +22,7 @@ const [WIDTH, LABEL, ROW] = [960, 190, 26];
 
 interface Bar {
   label: string;
+  name?: string;
   bytes: number;
   fill: Fill;
   from: number;
@@ -33,9 +35,15 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
   const plain = (colour: string): Fill => ({ colour, pattern: "plain" });
   const pool: Bar[] = [];
   if (used !== null && free !== null && largest !== null) {
-    pool.push({ label: "in use", bytes: used, fill: plain(ink.used), from: 0 });
-    pool.push({ label: "free: largest chunk", bytes: largest, fill: freeFill("largest", scheme), from: used });
-    pool.push({ label: "free: other chunks", bytes: free - largest, fill: freeFill("other", scheme), from: used + largest });
+    pool.push({ label: "in use", name: "in_use_bytes", bytes: used, fill: plain(ink.used), from: 0 });
+    pool.push({ label: "free: largest chunk", name: "free_largest", bytes: largest, fill: freeFill("largest", scheme), from: used });
+    pool.push({
+      label: "free: other chunks",
+      name: "free_other",
+      bytes: free - largest,
+      fill: freeFill("other", scheme),
+      from: used + largest,
+    });
   }
   if (requested !== null) pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
   const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
@@ -101,46 +109,28 @@ function OomDrawing({ oom, scheme }: { oom: Oom; scheme: Scheme }) {
 
 const LAYERS = 8;
 
-export function Request({ oom }: { oom: Oom }) {
-  const scheme = schemeOf(useStore());
-  const { in_use_bytes: used, largest_free_bytes: largest, free_bytes: free, requested_bytes: requested } = oom;
-  if (used === null || largest === null || free === null || requested === null) return null;
-  const total = Math.max(used + free, requested);
-  const width = (bytes: number) => ({ width: `${(bytes / total) * 100}%` });
-  const rest = free - largest;
-  const parts = [
-    ["in_use_bytes", used, "plain"],
-    ["free_largest", largest, "plain"],
-    ...(rest > 0 ? [["free_other", rest, "diagonal"] as const] : []),
-  ] as const;
-  return (
-    <div class="request" aria-hidden="true">
-      <span class="small">pool</span>
-      <div class="memory-bar">
-        {parts.map(([name, bytes, pattern]) => (
-          <i
-            key={name}
-            class={`fill ${pattern} pool`}
-            style={{ ...width(bytes), "--fill": INKS[scheme][name === "in_use_bytes" ? "used" : "free"] }}
-            data-figure={name}
-            data-bytes={bytes}
-            data-tip={tipOf(bytes, WORDS[name].meaning)}
-          />
-        ))}
-      </div>
-      <span class="small">request</span>
-      <div class="memory-bar bare">
+/** What was in use, by category if each byte has one, and what was free; the request is drawn on top of what was in use. */
+export function requestBar(oom: Oom, scheme: Scheme) {
+  const request = requestOf(oom, oom.capacity_bytes);
+  if (request === null) return null;
+  const { pool, categories } = oomBars(oom, scheme);
+  const sum = categories.reduce((bytes, one) => bytes + one.bytes, 0);
+  const used: Bar = { label: "in use", name: "in_use_bytes", bytes: request.low, fill: plainFill(INKS[scheme].used), from: 0 };
+  const parts = [...(sum === request.low ? [...categories].reverse() : [used]), ...pool.slice(1, -1)].filter(({ bytes }) => bytes > 0);
+  return {
+    ...request,
+    children: (share: (bytes: number) => string) =>
+      parts.map(({ label, name, bytes, fill: { colour, pattern } }) => (
         <i
-          class="fill plain"
-          style={{
-            ...width(requested),
-            "--fill": INKS[scheme].accent,
-            marginLeft: `${(Math.min(used, total - requested) / total) * 100}%`,
-          }}
+          key={label}
+          class={`fill ${pattern}`}
+          style={{ width: share(bytes), "--fill": colour }}
+          data-figure={name}
+          data-bytes={bytes}
+          data-tip={tipOf(bytes, label)}
         />
-      </div>
-    </div>
-  );
+      )),
+  };
 }
 
 const when = "at the failure";
@@ -278,11 +268,10 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
             {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
           </p>
           <h2 class="verdict">{verdictSentence(oom)}</h2>
-          <Request oom={oom} />
           <h3 class="fixes-head">
             Possible fixes <span class="small">peak</span>
           </h3>
-          <PossibleFixes run={run} oom={oom} index={index} />
+          <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom, scheme)} />
           <NoticeList sentences={oom.not_available} />
         </div>
         <FailurePanel oom={oom} />

@@ -5,7 +5,8 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { xValues, type Range } from "../../charts/axis";
 import { bandAt } from "../../charts/layout";
 import { diamondsPainter, stepPainter, type Painter } from "../../charts/paint";
-import { formatBytes, unbroken } from "../../lib/bytes";
+import { outlinedPainter, trendPainter } from "../../charts/rules";
+import { formatBytes, formatCount, unbroken } from "../../lib/bytes";
 import { frozenFindings, growthFindings, isSteady, verdictSentence, whenSentence, type Finding } from "../../model/answer";
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import { at, rowOfStep, type Overview } from "../../model/overview";
@@ -18,7 +19,17 @@ import { StackLegend } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
-import { edgesOf, highest, placesOf, rangeOf, stackedPicture, startOf, useOverviewChart, validationPoints } from "../shared/frame";
+import {
+  edgesOf,
+  failedRequests,
+  highest,
+  placesOf,
+  rangeOf,
+  stackedPicture,
+  startOf,
+  useOverviewChart,
+  validationPoints,
+} from "../shared/frame";
 import type { Picture, Places } from "../shared/frame";
 import { Sentence } from "../shared/states";
 import { StepPanel, panelUnit } from "../shared/step-panel";
@@ -46,6 +57,14 @@ function otherLines(
   };
 }
 
+/** From the last peak of a growing series on to the capacity, as the server says; null if it is far or another series grows. */
+export function trendOf({ device, phase }: Overview, growing: Answer | null) {
+  const { last_step: step, last_peak_bytes: peak, capacity_step: full, capacity_bytes: capacity } = growing?.figures ?? {};
+  if (step === undefined || peak === undefined || full === undefined || capacity === undefined) return null;
+  if (growing?.device !== device || growing.evidence.phase !== phase) return null;
+  return { from: [step, peak], to: [full, capacity], label: `full by step ${formatCount(full)}` } as const;
+}
+
 const union = (ranges: readonly Range[]): Range => [Math.min(...ranges.map(([from]) => from)), Math.max(...ranges.map(([, to]) => to))];
 
 export function overviewPicture(
@@ -56,13 +75,19 @@ export function overviewPicture(
   scheme: Scheme,
   focus: Focus,
   ended = false,
+  growing: Answer | null = null,
 ): Picture {
   const ink = INKS[scheme];
   const alone = placesOf(overview, start, choices);
   const lines = otherLines(others, choices);
-  const range = choices.zoom === null ? union([alone.range, ...lines.ranges]) : alone.range;
+  const trend = choices.axis === "step" ? trendOf(overview, growing) : null;
+  const seen: Range[] = trend === null ? [] : [[alone.range[0], (growing?.evidence.zoom?.[1] ?? 0) + 0.5]];
+  const range = choices.zoom === null ? union([alone.range, ...seen, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
   const validations = validationPoints(overview, places, choices.axis);
+  const requests = failedRequests(overview, places, choices.axis);
+  const inside = requests.filter(({ from, to }) => from < range[1] && to > range[0]);
+  const tops = [...validations.map(({ y }) => y), ...inside.map(({ high }) => high), ...(trend ? [trend.to[1]] : [])];
   return stackedPicture(
     overview,
     places,
@@ -72,10 +97,12 @@ export function overviewPicture(
         ...fillOf(group.category, group.trainable, scheme),
         muted: isMuted(focus, [groupKey(group)], group.category),
       })),
-      peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y)),
+      peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
       over: [
         ...lines.painters,
         ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
+        ...requests.map((request) => outlinedPainter(request, ink)),
+        ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
       ],
       lanes: [diamondsPainter(validations, ink.text, ink.background)],
     },
@@ -179,10 +206,11 @@ export function OverviewView({ overview }: { overview: Overview }) {
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
   const growing = (store.primary.value?.findings.length ?? 0) > 0;
+  const grows = answerTo("growing", useAnswers());
   const start = startOf(store.whole.value.value ?? overview);
   const { spec, places, layout } = useMemo(
-    () => overviewPicture(overview, start, others, choices, scheme, focus, growing),
-    [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing],
+    () => overviewPicture(overview, start, others, choices, scheme, focus, growing, grows),
+    [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing, grows],
   );
   const { chart, shown, selected } = useOverviewChart(overview, places);
   useExport({
@@ -250,7 +278,7 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
           {verdictSentence(oom).split(":")[0]}
         </button>
       </p>
-      <PossibleFixes run={run} oom={oom} index={index} brief />
+      <PossibleFixes run={run} oom={oom} index={index} />
     </section>
   );
 }
@@ -267,14 +295,20 @@ function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
   );
 }
 
-export function Diagnosis({ run }: { run: RunInfo }) {
+function useAnswers() {
   const store = useStore();
-  const device = store.device.value;
+  const [run, device] = [store.primary.value, store.device.value];
+  return useFetched(store.fetched.answers, run === null || device === null ? null : [run, device, store.phase.value]).value;
+}
+
+const answerTo = (question: AnswerName, found: ReturnType<typeof useAnswers>): Answer | null =>
+  found?.answers.find(({ name }) => name === question) ?? null;
+
+export function Diagnosis({ run }: { run: RunInfo }) {
+  const answers = useAnswers();
   // The server knows which failure counts: that of its answer to "Fits?".
-  const answered = useFetched(store.fetched.answers, device === null ? null : [run, device, store.phase.value]).value;
-  const answerTo = (question: AnswerName): Answer | undefined => answered?.answers.find(({ name }) => name === question);
-  const index = answerTo("fits")?.evidence.oom ?? null;
-  if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} largest={answered?.largest_layer ?? null} />;
-  const growing = answerTo("growing");
+  const index = answerTo("fits", answers)?.evidence.oom ?? null;
+  const growing = answerTo("growing", answers);
+  if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} largest={answers?.largest_layer ?? null} />;
   return run.status === "growing" && growing ? <Growth run={run} answer={growing} /> : null;
 }

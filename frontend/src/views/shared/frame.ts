@@ -6,10 +6,10 @@ import { byteRange, cellEdges, endingEdges, xValues, type Range, type XKind } fr
 import { markedSpans, stackLayout, type StackLayout } from "../../charts/layout";
 import { stackPainter, stepPainter, type Painter, type BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Span } from "../../charts/rules";
+import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Outlined, type Span } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { lowerBound, nearestIndex } from "../../lib/search";
-import { effectSentence, effectTitle, effects, isFreezing, at, rowSentence, type Overview } from "../../model/overview";
+import { effectSentence, effectTitle, effects, isFreezing, at, requestOf, rowSentence, type Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import type { ChartMark } from "./chart";
@@ -127,6 +127,13 @@ export const failureMarks = (overview: Overview, places: Places, kind: XKind): C
     sentence: `Step ${step} ran out of memory. ${reason}`,
     oom,
   }));
+
+export const failedRequests = (overview: Overview, places: Places, kind: XKind): Outlined[] =>
+  overview.failures.flatMap((failure) => {
+    const request = requestOf(failure, lastKnown(overview.capacity_bytes));
+    const edge = (step: number): number => markEdge(kind, places, overview, step);
+    return request === null ? [] : [{ ...request, from: edge(failure.step), to: edge(failure.step + 1) }];
+  });
 
 export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
   const changed = effects(overview).map((effect) => {

@@ -3,7 +3,7 @@
 import { type Range, byteTicks, tickSteps, xLabel, type XKind } from "../../charts/axis";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { ruleAcross, cutsPainter } from "../../charts/rules";
+import { capacityPainter, cutsPainter, outlinedPainter, ruleAcross, type Outlined } from "../../charts/rules";
 import { outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
 import { placedBlocks, stackedBlocks, blockPaths, type BlockPath } from "../../charts/timeline-blocks";
 import {
@@ -24,6 +24,7 @@ import {
 } from "../../charts/timeline-layout";
 import { formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel, groupOfOwner } from "../../model/categories";
+import type { requestAt } from "../../model/overview";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { bytesOfLayer, groupSeries, layerSeries, type Timeline, type Series, bandLabel } from "../../model/timeline";
 import { addressPlaces, stackOrder } from "../../model/timeline-order";
@@ -126,6 +127,7 @@ export interface StepLook extends Parts {
   layout: TimelineLayout;
   fills: readonly BandFill[];
   tensors: (TensorBlocks & { fills: BlockFills }) | null;
+  failed: Failed | null;
 }
 
 export interface StepPicture extends StepLook {
@@ -134,8 +136,11 @@ export interface StepPicture extends StepLook {
 
 type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
 
-const edgesOf = (timeline: Timeline, axis: TimelineAxis): Float64Array =>
-  axis === "time" ? timeEdges(timeline.time_ns, timeline.duration_ns) : orderEdges(timeline.moments);
+type Failed = NonNullable<ReturnType<typeof requestAt>>;
+
+/** A failed step ends with its last event, not with the seconds in which the allocator waited for memory. */
+const edgesOf = ({ time_ns, duration_ns, moments }: Timeline, axis: TimelineAxis, failed: Failed | null): Float64Array =>
+  axis === "time" ? timeEdges(time_ns, failed ? 1.03 * (time_ns.at(-1) ?? 0) : duration_ns) : orderEdges(moments);
 
 const headroom = (lanes: number): number => 10 + lanes * (STRETCH_HEIGHT + 3);
 
@@ -173,6 +178,12 @@ function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, 
   ];
 }
 
+/** The failed request above the last moment; at addresses it has no place. */
+const requestAtEnd = ({ failed, tensors, layout: { edges } }: StepLook): Outlined[] =>
+  failed && !tensors?.addresses ? [{ ...failed, from: edges[edges.length - 2] ?? 0, to: edges[edges.length - 1] ?? 0 }] : [];
+
+const capacityOf = (look: StepLook): number[] => requestAtEnd(look).flatMap(() => look.failed?.capacity ?? []);
+
 function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: Painting): Painter[] {
   const { layout } = look;
   const ink = INKS[painting.scheme];
@@ -184,6 +195,8 @@ function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: 
     ...timeline.bands.slice(1).map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),
+    ...requestAtEnd(look).map((request) => outlinedPainter(request, ink)),
+    ...capacityOf(look).map((bytes) => capacityPainter(bytes, `capacity ${formatBytes(bytes)}`, true, ink, "left")),
   ];
 }
 
@@ -194,12 +207,19 @@ export function stepLook(
   scheme: Scheme,
   focus: Focus,
   tensors: TensorBlocks | null = null,
+  failed: Failed | null = null,
 ): StepLook {
   const columns = parts.series.map(({ bytes }) => bytes);
-  const layout = timelineLayout(edgesOf(timeline, choices.timelineAxis), columns);
+  const layout = timelineLayout(edgesOf(timeline, choices.timelineAxis, failed), columns);
   const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer), scheme);
-  if (!tensors) return { ...parts, layout, fills, tensors };
-  return { ...parts, layout, fills, tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme) } };
+  if (!tensors) return { ...parts, layout, fills, tensors, failed };
+  return {
+    ...parts,
+    layout,
+    fills,
+    failed,
+    tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme) },
+  };
 }
 
 export function stepSpec(timeline: Timeline, look: StepLook, range: Range, painting: Painting): PlotSpec {
@@ -213,7 +233,9 @@ export function stepSpec(timeline: Timeline, look: StepLook, range: Range, paint
     xKind: choices.timelineAxis === "time" ? "milliseconds" : "event index",
     range,
     yKind: "bytes",
-    yMax: (look.tensors?.addresses?.height ?? highestIn(look.layout, range)) * 1.14,
+    yMax:
+      (look.tensors?.addresses?.height ??
+        Math.max(highestIn(look.layout, range), ...requestAtEnd(look).map(({ from, high }) => (from < range[1] ? high : 0)))) * 1.14,
     headroom: headroom(lanes.length),
     inks: AXIS_INKS[scheme],
     rowAt: (x) => momentAt(edges, x),

@@ -10,6 +10,7 @@ import { BlockPainter, outlinePath } from "../../charts/timeline-block-paint";
 import { blockAt, countThin } from "../../charts/timeline-blocks";
 import { momentAt } from "../../charts/timeline-layout";
 import { plural, unitOf, formatBytes, formatCount } from "../../lib/bytes";
+import { requestAt } from "../../model/overview";
 import {
   type Timeline,
   timelineFile,
@@ -82,9 +83,11 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
   const parting = partingOf(store.choices.value);
   const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
   const tensors = useMemo(() => (stack === "tensor" ? tensorBlocks(timeline, placement) : null), [timeline, stack, placement]);
+  const overview = store.whole.value.value;
+  const failed = useMemo(() => overview && requestAt(overview, timeline.step), [overview, timeline]);
   return useMemo(
-    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors),
-    [timeline, parts, tensors, timelineAxis, layer, scheme, focus],
+    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors, failed),
+    [timeline, parts, tensors, timelineAxis, layer, scheme, focus, failed],
   );
 }
 

@@ -3,10 +3,11 @@ import { h, render } from "preact";
 import { expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
-import type { PoolSteps } from "../../../src/model/pool";
+import { atPeak, poolFacts, type PoolSteps } from "../../../src/model/pool";
 import { createStore } from "../../../src/state/store";
 import { PoolPanel, showsUnknown } from "../../../src/views/fragmentation/pool-panel";
 import { StoreContext } from "../../../src/views/shared/context";
+import type { SnapshotSummary } from "../../../src/schema";
 
 const one = (value: number): Float64Array => Float64Array.of(value);
 const POOL: PoolSteps = {
@@ -31,13 +32,23 @@ const POOL: PoolSteps = {
   rounding_bytes: one(0),
 };
 
+it("a traced step is shown at its peak, as its answer and its memory map are", () => {
+  const traced = { pool_bytes: 100, in_use_bytes: 80, largest_free_bytes: 15, fragmentation: 0.25, rounding_bytes: 3 } as SnapshotSummary;
+  const ended = { ...poolFacts(POOL, 0), source: "measured", instant: "step end", free_bytes: 50, capacity_bytes: 120 } as const;
+  const facts = atPeak(ended, traced);
+  expect(facts).toMatchObject({ source: "traced", instant: "peak", allocated_bytes: 80, free_bytes: 20, free_largest: 15, free_other: 5 });
+  expect(facts).toMatchObject({ pool_bytes: 100, unreserved: 20, utilisation: 0.8, fragmentation: 0.25, rounding_bytes: 3 });
+  expect(atPeak(ended, undefined)).toBe(ended);
+  expect(atPeak({ ...ended, source: "failed" }, traced).source).toBe("failed");
+});
+
 it.each([
   ["graph", "train · traced (graph) · "],
   [null, "train · "],
 ])("the mode %s of a step is named if it was traced", (mode, text) => {
   const host = document.createElement("div");
   const store = createStore({} as Source);
-  render(h(StoreContext.Provider, { value: store }, h(PoolPanel, { pool: POOL, row: 0, mode })), host);
+  render(h(StoreContext.Provider, { value: store }, h(PoolPanel, { pool: POOL, facts: poolFacts(POOL, 0), mode })), host);
   const said = host.querySelector("header p")?.textContent ?? "";
   expect(said.startsWith(text)).toBe(true);
   expect(said.includes("traced")).toBe(mode !== null);

@@ -6,33 +6,89 @@ import { afterEach, describe, expect, it } from "vitest";
 import type { MemoryMap } from "../../../src/model/memory-map";
 import type { Store } from "../../../src/state/store";
 import { seriesFill } from "../../../src/views/fragmentation/pool-panel";
-import { Request, oomBars } from "../../../src/views/oom/oom-view";
+import { oomBars, requestBar } from "../../../src/views/oom/oom-view";
 import { StoreContext } from "../../../src/views/shared/context";
+import { PossibleFixes } from "../../../src/views/shared/fixes";
 import { mapColours } from "../../../src/views/shared/memory-map/strip";
-import type { Oom } from "../../../src/schema";
+import type { Oom, RunInfo } from "../../../src/schema";
 
-/** Widths in percent of what is drawn, by its figure, and of the request. */
-function widths(changed: Partial<Oom>): Record<string, number> {
-  const oom = { in_use_bytes: 600, free_bytes: 400, largest_free_bytes: 300, requested_bytes: 350, ...changed } as Oom;
-  const store = { dark: { value: false } } as unknown as Store;
-  act(() => render(h(StoreContext.Provider, { value: store }, h(Request, { oom })), document.body));
-  const parts = [...document.querySelectorAll<HTMLElement>(".memory-bar i")];
-  return Object.fromEntries(parts.map((part) => [part.dataset.figure ?? "request", parseFloat(part.style.width)]));
+const SIZES = { in_use_bytes: 600, free_bytes: 400, largest_free_bytes: 300, requested_bytes: 350, capacity_bytes: 1000 };
+const UNCHANGED = { peak_bytes: 1200, low_bytes: 1100, high_bytes: 1300 };
+const FIX = { kind: "batch", change: "Batch size 4", sentence: "", enough: true, peak_bytes: 700, low_bytes: 650, high_bytes: 800 };
+const LIMIT = { ...FIX, kind: "limit", capacity_bytes: 1500, peak_bytes: 1200, low_bytes: 1100, high_bytes: 1300 };
+
+/** Place and width in bytes of what is drawn, by row, and where the capacity is. */
+function drawn(changed: Partial<Oom>, fixes: object[] = [FIX, LIMIT], unchanged: object | null = UNCHANGED) {
+  const oom = { ledger: [], ...SIZES, ...changed } as unknown as Oom;
+  const value = {
+    fixes: fixes.map((fix) => ({ batch_size: null, capacity_bytes: null, freeze: null, code: null, ...fix })),
+    note: null,
+    unchanged,
+  };
+  const fetched = { want: () => undefined, identity: () => "", read: () => ({ value, error: null, loading: false }) };
+  const store = { recordedOnly: true, dark: { value: false }, fetched: { fixes: fetched } } as unknown as Store;
+  const run = { run: "r" } as RunInfo;
+  const view = h(PossibleFixes, { run, oom, index: 0, request: requestBar(oom, "light") });
+  act(() => render(h(StoreContext.Provider, { value: store }, view), document.body));
+  const bars = document.querySelector<HTMLElement>(".bars");
+  const most = 1.02 * Math.max(1300, 1000, 950);
+  const bytes = (text: string | undefined): number => Math.round((parseFloat(text || "0") / 100) * most);
+  const rows = [...document.querySelectorAll(".bars li")].map((row) =>
+    [...row.querySelectorAll<HTMLElement>(".track i")].map((part) => [
+      part.dataset.figure ?? part.className,
+      bytes(part.style.left),
+      bytes(part.style.width),
+    ]),
+  );
+  return { rows, capacity: bytes(bars?.style.getPropertyValue("--capacity")) };
 }
 
 afterEach(() => render(null, document.body));
 
-describe("a request beside the pool", () => {
-  it("is drawn on one scale with what is in use and free", () => {
-    expect(widths({})).toEqual({ in_use_bytes: 60, free_largest: 30, free_other: 10, request: 35 });
-    expect(widths({ requested_bytes: 2000 })).toEqual({ in_use_bytes: 30, free_largest: 15, free_other: 5, request: 100 });
-    expect(widths({ largest_free_bytes: 400 })).toEqual({ in_use_bytes: 60, free_largest: 40, request: 35 });
+describe("a failure and its fixes", () => {
+  it("are drawn on one scale, the request on top of what is in use", () => {
+    const { rows, capacity } = drawn({});
+    expect(capacity).toBe(1000);
+    expect(rows).toEqual([
+      [
+        ["in_use_bytes", 0, 600],
+        ["free_largest", 0, 300],
+        ["free_other", 0, 100],
+        ["asked", 600, 350],
+      ],
+      [
+        ["peak", 0, 1200],
+        ["range", 1100, 200],
+      ],
+      [
+        ["peak", 0, 700],
+        ["range", 650, 150],
+      ],
+      [
+        ["peak", 0, 1200],
+        ["range", 1100, 200],
+        ["limit", 1326, 0],
+      ],
+    ]);
   });
 
-  it("is not drawn if any of the four sizes is unknown", () => {
-    for (const name of ["in_use_bytes", "free_bytes", "largest_free_bytes", "requested_bytes"] as const) {
-      expect(widths({ [name]: null })).toEqual({});
-    }
+  it("shows an estimate as its range, and no failure whose request is unknown", () => {
+    const estimate = { ...FIX, kind: "precision", enough: null, peak_bytes: null };
+    const { rows } = drawn({ requested_bytes: null }, [estimate]);
+    expect(rows).toEqual([
+      [
+        ["peak", 0, 1200],
+        ["range", 1100, 200],
+      ],
+      [["range", 650, 150]],
+    ]);
+    expect(drawn({ in_use_bytes: null }, [], null).rows).toEqual([]);
+  });
+
+  it("names the categories of what is in use if they have all of it", () => {
+    const row = { layer: "a", category: "weights", trainable: true, bytes: 600, rounding_bytes: 0 } as const;
+    expect(drawn({ ledger: [row] }).rows[0]?.[0]).toEqual(["fill plain", 0, 600]);
+    expect(drawn({ ledger: [{ ...row, bytes: 500 }] }).rows[0]?.[0]).toEqual(["in_use_bytes", 0, 600]);
   });
 });
 
