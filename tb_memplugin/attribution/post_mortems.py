@@ -313,10 +313,15 @@ _SAME = (
 
 
 def post_mortem(
-    event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None, needed_bytes: int | None = None
+    event: OomEvent,
+    memory_map: MemoryMap | None,
+    batch_size: int | None = None,
+    needed_bytes: int | None = None,
+    module: Sequence[LedgerRow] = (),
 ) -> Oom:
     """The post-mortem of a failed allocation, given the chunks at the failure with known owners. `needed_bytes` are
-    what the step needs at least at once, even if free memory is in one piece."""
+    what the step needs at least at once, even if free memory is in one piece; `module` is what the chunk of a compiled
+    module holds that may have run."""
     if memory_map is None:
         in_use, pool_bytes, capacity = event.in_use_bytes, None, event.capacity_bytes
     else:
@@ -340,7 +345,7 @@ def post_mortem(
         capacity_bytes=capacity,
         verdict=cause,
         reason=reason,
-        ledger=() if memory_map is None else ledger_of(memory_map),
+        ledger=() if memory_map is None else ledger_of(memory_map, module),
         map=memory_map,
         not_available=_not_available(event, memory_map),
         batch_size=batch_size,

@@ -5,7 +5,7 @@ The rows of a ledger sum to the allocator's figure exactly: bytes without an own
 import dataclasses
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from tb_memplugin.schema import (
     MADE_DENSE,
     AllocationTrace,
     Category,
+    ChunkOwner,
     HeldTensorGroup,
     LedgerRow,
     MemoryMap,
@@ -230,14 +231,19 @@ def _closed(rows: list[LedgerRow], in_use: int, notes: list[str]) -> list[Ledger
     return [*rows, LedgerRow(None, "unattributed", None, left, None)]
 
 
-def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:
-    """The ledger of a map; sums to the map's `in_use_bytes`. Empty if these are unknown."""
+def ledger_of(memory_map: MemoryMap, module: Sequence[LedgerRow] = ()) -> tuple[LedgerRow, ...]:
+    """The ledger of a map; sums to the map's `in_use_bytes`. Empty if these are unknown. A chunk of no layer that is as
+    large as a running compiled module's holds what that does."""
     if memory_map.in_use_bytes is None:
         return ()
-    rows = []
+    rows: list[LedgerRow] = []
+    inside = sum(row.bytes for row in module)
     for row in np.flatnonzero(memory_map.state == IN_USE).tolist():
         owner = memory_map.owners[int(memory_map.owner[row])] if memory_map.owner[row] >= 0 else UNATTRIBUTED
         size, requested = int(memory_map.bytes[row]), int(memory_map.requested_bytes[row])
+        if owner.layer is None and requested == inside > 0:
+            rows += module
+            owner, size, requested = ChunkOwner(None, "workspace", None), size - inside, 0
         rounding = None if requested < 0 else size - requested
         rows.append(LedgerRow(owner.layer, owner.category, owner.trainable, size, rounding))
     missing = memory_map.in_use_bytes - sum(row.bytes for row in rows)

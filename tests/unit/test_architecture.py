@@ -12,7 +12,7 @@ BUDGETS = {
     "schema": 2_525,
     "allocator": 770,
     "importers": 1_760,
-    "attribution": 3_690,
+    "attribution": 3_700,
     "storage": 4_760,
     "analysis": 3_667,
     "fit": 4_124,

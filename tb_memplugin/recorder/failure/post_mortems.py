@@ -32,6 +32,7 @@ from tb_memplugin.schema import (
     FailedDuring,
     GraphFacts,
     Layer,
+    LedgerRow,
     MemoryMap,
     Oom,
     OpFact,
@@ -108,8 +109,9 @@ class RecentSteps:
         steps = self._comparable(event, facts)
         layer = next((one for one in layers if one.path == event.layer), None)
         batch = given_batch or observed_batch(steps, event, layer, traced_batch)
+        module, of_batch = self._modules.get((event.device, event.phase or "train"), (NO_MODULE, None))
         if event.compiled and event.phase is not None:
-            event = with_module(event, *self._modules.get((event.device, event.phase), (NO_MODULE, None)), batch)
+            event = with_module(event, module, of_batch, batch)
         if memory_map is None:
             return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map, steps, event)
@@ -125,7 +127,7 @@ class RecentSteps:
         owned = matching.result()
         tensors = largest_tensors(tensors_of_map(owned, [step.shapes for step in steps], scale))
         event = dataclasses.replace(event, largest_tensors=tensors)
-        return post_mortem(event, owned, batch, self.needed_bytes(event, batch))
+        return post_mortem(event, owned, batch, self.needed_bytes(event, batch), module.ledger)
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""
@@ -141,13 +143,15 @@ MAX_RAISED = 16  # most failures of which it is noted at the session's end wheth
 
 class OwnedMap(NamedTuple):
     """A memory map with owners from the trace of its own step, that step's batch size, what a compiled module's request
-    holds, the largest tensors in the map, and the step's requests, as in `Oom`."""
+    holds, the largest tensors in the map, the step's requests, as in `Oom`, and what a compiled module's chunk in the
+    map holds."""
 
     map: MemoryMap
     batch_size: int | None
     inside: ModuleContents = NO_MODULE
     largest_tensors: tuple[TensorGroup, ...] = ()
     requests: StepRequests | None = None
+    running: tuple[LedgerRow, ...] = ()
 
 
 class Place(NamedTuple):
@@ -276,7 +280,7 @@ class OomWatch:
             oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
         else:
             batch = owned.batch_size or self._watch.batch_size
-            oom = post_mortem(event, owned.map, batch, self.recent.needed_bytes(event, batch))
+            oom = post_mortem(event, owned.map, batch, self.recent.needed_bytes(event, batch), owned.running)
             oom = dataclasses.replace(oom, requests=owned.requests)
         if not in_step:
             oom = dataclasses.replace(oom, batch_size=None)

@@ -375,7 +375,8 @@ class StepTracer:
         if about and not self._recent.has_requests(device, traced.phase):
             of_request = about, request.uncertain_bytes, request.compiled
             requests = self._faults.run_step(REQUESTS, traced.step, step.failed_requests, batch, *of_request)
-        return traced, OwnedMap(owned, batch, inside, step.largest_tensors(len(trace) - 1), requests)
+        tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents().ledger
+        return traced, OwnedMap(owned, batch, inside, tensors, requests, running)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""

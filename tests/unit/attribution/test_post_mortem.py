@@ -17,7 +17,7 @@ from tb_memplugin.attribution import (
     post_mortem,
     tensors_of_map,
 )
-from tb_memplugin.schema import IN_USE, ChunkOwner, Layer, MemoryMap, TensorGroup, TensorShape
+from tb_memplugin.schema import IN_USE, ChunkOwner, Layer, LedgerRow, MemoryMap, TensorGroup, TensorShape
 
 DEATH = OomEvent("1", "failed", DEVICE, START, 5, "train", 9 * MIB, shape="[16,32] float")
 MAP = make_map(5, capacity=16 * MIB)
@@ -33,6 +33,25 @@ def test_memory_at_failure_sums_to_the_bytes_in_use() -> None:
         ("model/backbone", "rounding", 100),
     ]
     assert oom.verdict == "capacity" and (oom.free_bytes, oom.largest_free_bytes) == (8 * MIB, 6 * MIB)
+
+
+def test_the_chunk_of_a_running_module_has_the_owners_of_what_is_in_it() -> None:
+    # GIVEN a failure beside a compiled module's chunk, which has no owner of its own, and another chunk
+    chunks = memory_map([(77, 9 * MIB, 8 * MIB), (1 << 32, MIB, MIB)], [(77, 1 << 40)])
+    module = (
+        LedgerRow("net/first", "activations", True, 6 * MIB, 0),
+        LedgerRow("net/second", "activation_gradients", True, 2 * MIB, 0),
+    )
+    oom = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=module)
+    assert {(row.layer, row.category): row.bytes for row in oom.ledger} == {
+        ("net/first", "activations"): 6 * MIB,
+        ("net/second", "activation_gradients"): 2 * MIB,
+        (None, "rounding"): MIB,
+        (None, "unattributed"): MIB,
+    }
+    # THEN a chunk of another size holds something else
+    smaller = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=module[:1])
+    assert {row.layer for row in smaller.ledger} == {None}
 
 
 def test_an_unknown_or_rounded_request_has_a_verdict_only_if_all_that_it_may_be_have_the_same() -> None:
