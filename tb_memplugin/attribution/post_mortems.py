@@ -335,6 +335,10 @@ def post_mortem(
         reason += f" Even with free memory in one piece, {needed}."
     if pool is None and free is not None:
         cause, reason = _verdict_by_limit(event, free)
+    ledger = () if memory_map is None else ledger_of(memory_map, module)
+    notes = _not_available(event, memory_map)
+    if memory_map is not None and module and ledger != ledger_of(memory_map):
+        notes = (*notes, "What the running compiled module holds is inferred: its buffers at its own peak.")
     return Oom(
         **{name: getattr(event, name) for name in _SAME},
         free_bytes=free if pool is None else pool.free_bytes,
@@ -345,9 +349,9 @@ def post_mortem(
         capacity_bytes=capacity,
         verdict=cause,
         reason=reason,
-        ledger=() if memory_map is None else ledger_of(memory_map, module),
+        ledger=ledger,
         map=memory_map,
-        not_available=_not_available(event, memory_map),
+        not_available=notes,
         batch_size=batch_size,
     )
 

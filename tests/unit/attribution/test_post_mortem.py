@@ -49,9 +49,10 @@ def test_the_chunk_of_a_running_module_has_the_owners_of_what_is_in_it() -> None
         (None, "rounding"): MIB,
         (None, "unattributed"): MIB,
     }
+    assert any("is inferred" in note for note in oom.not_available)
     # THEN a chunk of another size holds something else
     smaller = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=module[:1])
-    assert {row.layer for row in smaller.ledger} == {None}
+    assert {row.layer for row in smaller.ledger} == {None} and smaller.not_available == ()
 
 
 def test_an_unknown_or_rounded_request_has_a_verdict_only_if_all_that_it_may_be_have_the_same() -> None:
