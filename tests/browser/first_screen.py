@@ -66,9 +66,9 @@ def figures(frame: FrameLocator, table: str) -> dict[str, int]:
     return {name: int(value) for name, value in pairs if value != ""}
 
 
-def words_above_the_fold(frame: FrameLocator) -> list[str]:
+def words_above_the_fold(frame: FrameLocator, selector: str = "body") -> list[str]:
     """Each word and figure in the window, fields' values included; texts of canvases, such as the axes', are not."""
-    found: list[str] = frame.locator("body").evaluate(WORDS)
+    found: list[str] = frame.locator(selector).evaluate(WORDS)
     return found
 
 

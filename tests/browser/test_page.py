@@ -106,3 +106,13 @@ def test_empty(page: Page, tmp_path: pathlib.Path) -> None:
         expect(empty).to_contain_text("tb_memplugin.summary.layer_activations(")
         expect(empty).to_contain_text("tb-memplugin import training.log --logdir runs")
         page.goto("about:blank")
+
+
+@pytest.mark.reads
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_view_scrolls_the_document_of_a_phone(page: Page, address: str, view: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    frame = harness.open_tab(page, address, urlencode({"view": view, "run": "frozen", "layer": "vgg/block5_conv1"}))
+    harness.settled(frame)
+    size = frame.locator(":root").evaluate("root => [root.scrollWidth, root.scrollHeight]")
+    assert size == frame.locator(":root").evaluate("() => [innerWidth, innerHeight]")

@@ -191,6 +191,6 @@ def test_largest_layers_keep_their_order_under_the_pointer(page: Page, address: 
         page.mouse.move(chart["x"] + share * chart["width"], chart["y"] + chart["height"] / 2)
         harness.settled(frame)
         assert names.all_inner_texts() == selected
-        shown.append(frame.locator(".owners td[data-bytes]").evaluate_all("all => all.map(one => one.dataset.bytes)"))
-    # THEN the figures are those of the step under the pointer: after the unfreezing they are larger
+        shown.append(frame.locator(".owners tr[data-tip]").evaluate_all("all => all.map(one => one.dataset.tip)"))
+    # THEN the figures are those of the step under the pointer, which the tip names
     assert shown[-1] != shown[0]

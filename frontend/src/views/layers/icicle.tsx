@@ -48,8 +48,8 @@ function CellButton({ cell, height, total, tabStop, open }: CellProps) {
       data-tip={tip}
       onClick={() => open(node)}
     >
-      {width > 28 && <span class="cell-name">{name}</span>}
-      {width > 110 && <span class="small">{formatBytes(bytes)}</span>}
+      {width > 48 && <span class="cell-name">{name} </span>}
+      {width > 130 && <span class="small">{formatBytes(bytes)}</span>}
       <span class="area-parts" aria-hidden="true">
         {parts.map((part, index) => (
           <i
