@@ -629,10 +629,11 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
     table = table_at(with_layers_of(run, by_worker, device).layer_tables, place.step)
     sums: Counter[str | None] = Counter()
     categories: Counter[str] = Counter()
-    for row in (*place.ledger, *(() if isinstance(place, Snapshot) else place.request_ledger)):
+    request = () if isinstance(place, Snapshot) else place.request_ledger
+    for row in (*place.ledger, *request):
         sums[row.layer] += row.bytes
         categories[row.category.replace("_", " ")] += row.bytes if row.layer is None else 0
-    others = f"not tied to a layer, mostly {max(categories, key=categories.__getitem__)}", ""
+    others = f"not tied to a layer, mostly {max(categories, key=categories.__getitem__, default=UNKNOWN)}", ""
     entries = [
         (others if path is None else (shown_name(path), _trained(path, () if table is None else table.layers)), size)
         for path, size in sums.most_common()
@@ -640,7 +641,8 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
     when = "failure" if place is failed or getattr(place, "at_failure", False) else "peak"
     at = "" if place.step is None else f", step {place.step}"
-    return _shares(f"memory at the {when}{at}", entries, sum(sums.values()), most).split("\n")
+    inside = " with the request" if request else ""
+    return _shares(f"memory at the {when}{inside}{at}", entries, sum(sums.values()), most).split("\n")
 
 
 def _trained(path: str, layers: Sequence[Layer]) -> str:

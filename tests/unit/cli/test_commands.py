@@ -143,6 +143,20 @@ def test_a_run_takes_twenty_lines_without_jargon(run, layer, said, command, caps
     assert main(shlex.split(lines[-1])[1:]) in (0, 1) and capsys.readouterr().out
 
 
+def test_a_request_for_many_layers_counts_as_theirs() -> None:
+    # GIVEN a failed request of a compiled step, whose layers are known
+    run = tb_memplugin.load(FIXTURES / "runs")["out_of_memory"]
+    (oom,) = run.ooms
+    asked = dataclasses.replace(oom.ledger[0], layer="encoder/block2_attention", bytes=oom.requested_bytes)
+    failed = dataclasses.replace(run, ooms=(dataclasses.replace(oom, request_ledger=(asked,)),))
+    lines = str(failed).splitlines()
+    assert lines[6].startswith("  memory at the failure with the request, step 12")
+    assert lines[8].split() == ["encoder/block2_attention", "trainable", "120", "22.9", "%"]
+    # AND a failure whose owners are unknown
+    unknown = dataclasses.replace(oom, ledger=(), in_use_bytes=None)
+    assert "No step has" in str(dataclasses.replace(run, ooms=(unknown,), snapshots=()))
+
+
 def test_several_runs_are_a_line_each_and_the_worst_one(capsys) -> None:
     lines = inspect(capsys, FIXTURES / "runs").splitlines()
     statuses = [line.split()[:2] for line in lines[1:4]]
