@@ -161,6 +161,7 @@ export type PoolSource = (typeof POOL_SOURCES)[number];
 export const METHODS = [
   "recorded",
   "replay",
+  "compiled",
   "two_sizes",
   "estimate",
   "unknown",

@@ -16,6 +16,7 @@ from tb_memplugin.export.tables import Values, frame_tables
 from tb_memplugin.export.text import device_table, summarize_run
 from tb_memplugin.fit import (
     MAX_FIXED,
+    Ask,
     Globs,
     Plan,
     Predictor,
@@ -50,9 +51,11 @@ class RecordedRun(Run):
     `print` shows what ``tb-memplugin inspect`` shows, and a notebook a table of its devices.
 
     Attributes:
-        by_worker: Worker name to the run of that worker, with devices under their own names such as ``GPU:0``."""
+        by_worker: Worker name to the run of that worker, with devices under their own names such as ``GPU:0``.
+        ask: Of a run that `tb_memplugin.probe` returns for a compiled model, what asks XLA's compiler; else None."""
 
     by_worker: Mapping[str, Run] = dataclasses.field(default_factory=dict)
+    ask: Ask | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
         return summarize_run(self, by_worker=self.by_worker or None)
@@ -264,7 +267,11 @@ def what_if(
 
 
 def predictor_of(run: Run, device: str | None) -> Predictor:
-    return Predictor.of(*_on_device(run, device))
+    return Predictor.of(*_on_device(run, device), asking(run))
+
+
+def asking(run: Run) -> Ask | None:
+    return run.ask if isinstance(run, RecordedRun) else None
 
 
 def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
@@ -277,4 +284,4 @@ def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_si
     """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors."""
     size = checked_conditions(batch_size).batch_size
     run, device = _on_device(run, device)
-    return plan_for(run, device, capacity_bytes(budget, "budget", capacity_of(run, device)), size)
+    return plan_for(run, device, capacity_bytes(budget, "budget", capacity_of(run, device)), size, asking(run))

@@ -2,10 +2,12 @@
 
 In come a run with the requests of its traced steps, and `Conditions`, checked by `checked_conditions`. A `Predictor`
 simulates them on BFC's rules, and returns a prediction, a `WhatIf` or a curve; `plan_for` and `advice` search for the
-change with which a training fits into a budget or after a failure. The package's `what_if` and `plan`, the command line
-and the server's handlers call it, `largest_batch_size` trains with what it says. Pure."""
+change with which a training fits into a budget or after a failure. Of a compiled step, `Ask` asks the compiler. The
+package's `what_if` and `plan`, the command line and the server's handlers call it, `largest_batch_size` trains with
+what it says. Pure."""
 
 from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, simulated_fixes, with_advice
+from tb_memplugin.fit.asking import Ask, Asked
 from tb_memplugin.fit.cases import Method
 from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, Interval, capacity_bytes, checked_conditions
 from tb_memplugin.fit.evidence import (
@@ -23,4 +25,4 @@ from tb_memplugin.fit.plans import Kind, Plan, PlanOption, TimeSource, describe_
 from tb_memplugin.fit.prediction import FITS, Prediction, WhatIf, describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.fit.predictor import Predictor, device_of
 from tb_memplugin.fit.simulation import FailedRequest, Reproduced, peak_in_one_piece, reproduce
-from tb_memplugin.fit.steps import SizedStep, sizes_for
+from tb_memplugin.fit.steps import SizedStep, sizes_for, temporary_bytes

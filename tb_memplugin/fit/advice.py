@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
+from tb_memplugin.fit.asking import Ask
 from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
@@ -58,10 +59,12 @@ _OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_
 """What a plan has of its option."""
 
 
-def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
+def plan_for(
+    run: Run, device: str, budget: int | None = None, batch_size: int | None = None, ask: Ask | None = None
+) -> Plan:
     """The cheapest change with which a run, with its requests, fits into a budget, by default the allocator's limit,
-    and into its allocator; the batch size is by default the recorded one."""
-    predictor = Predictor.of(run, device)
+    and into its allocator; the batch size is by default the recorded one, `ask` as in `Predictor.of`."""
+    predictor = Predictor.of(run, device, ask)
     recorded = predictor.predict(Conditions(batch_size=batch_size), always=True)
     limit = recorded.capacity_bytes or 0
     budget = budget or limit
@@ -96,7 +99,8 @@ class _Planner:
         self._predictor, self._layers = predictor, predictor.layers
         self._device, self._budget = device, budget
         self._capacity = same.capacity_bytes
-        self._units: Units = units_of(run, predictor.steps[-1], self._layers)
+        self._units: Units = units_of(run, predictor.steps[-1], self._layers, predictor.answers is not None)
+        self._is_compiled = predictor.steps[-1].mode == "xla"
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         self._optimizer = "Optimizer" if table is None else str(table.optimizer)
         self._root = f"{self._layers[0].path}/" if self._layers else ""
@@ -127,7 +131,7 @@ class _Planner:
             recorded_peak_bytes=self._same.peak_bytes,
             demand_bytes=peaks.demand_bytes,
             time_source=self._units.time_source,
-            code=code_of(least, self._optimizer, self._layers) if least.fits else "",
+            code=code_of(least, self._optimizer, self._layers, self._is_compiled) if least.fits else "",
             options=tuple(options),
             curve=self._curve(),
             ledger=peaks.ledger,
@@ -235,7 +239,9 @@ class _Planner:
             accumulation=change.parts,
             **(peak.as_peak() if is_known else dict.fromkeys(_BYTES)),
             fits=fits,
-            extra_time=found.extra_time if found is not None and change.kind == "recompute" else same_time,
+            extra_time=found.extra_time
+            if found and change.kind == "recompute" and not self._is_compiled
+            else same_time,
             frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
             reason=None if is_known else " ".join([TOO_LITTLE, *self._predictor.assumptions(wanted)]),
         )
@@ -253,6 +259,7 @@ class _Planner:
     def _curve(self) -> tuple[PlanPoint, ...]:
         """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
         search, same = self._search(Conditions(self._same.batch_size)), self._same
+        search = None if self._is_compiled else search  # each point would ask the compiler
         same_peak = same.peak_bytes or 0
         found = [] if search is None else search.curve(CURVE_POINTS)
         points = [

@@ -2,14 +2,15 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from tb_memplugin.fit.changes import Change, Changed, change_of
 from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.fit.recomputation import recomputed
 from tb_memplugin.fit.simulation import Simulated, at_peaks, peak_in_one_piece, recorded_peak
-from tb_memplugin.fit.steps import SizedStep, sized_for
+from tb_memplugin.fit.steps import NOT_ASKED, SizedStep, sized_for
 from tb_memplugin.schema import ChunkOwner, Layer, LedgerRow, StepRequests, format_bytes, is_gpu, owned
 
 COMPILED_MARGIN = 0.08
@@ -29,7 +30,7 @@ ALWAYS_COPIED_BYTES = 32 << 20
 TensorFlow needs it to use them in place (glibc's largest threshold)."""
 WITHOUT_FIRST_STEP = "The run's first step was not traced: its long-lived chunks are simulated without it."
 
-Method: TypeAlias = Literal["recorded", "replay", "two_sizes", "estimate", "unknown"]
+Method: TypeAlias = Literal["recorded", "replay", "compiled", "two_sizes", "estimate", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +45,18 @@ class Case:
 
 
 def make_case(
-    first: Sequence[StepRequests], steps: Sequence[StepRequests], conditions: Conditions, layers: Sequence[Layer]
+    first: Sequence[StepRequests],
+    steps: Sequence[StepRequests],
+    conditions: Conditions,
+    layers: Sequence[Layer],
+    asked: Mapping[int, int] = NOT_ASKED,
 ) -> Case:
     """The recorded steps whose batch size is closest to the requested one, after the first step, as conditions change
-    them."""
+    them. `asked` are the bytes of a compiled step's temporaries by batch size, where the compiler was asked."""
     batch = conditions.batch_size
     frozen, thawed = conditions.matching(layers)
-    sized = sized_for(first, steps, batch)
+    sized = sized_for(first, steps, batch, asked)
+    is_asked = batch in asked
     scratch = unknown = between = 0
     measured = by_shapes = False
     for _, sizes in sized[len(first) :]:
@@ -59,12 +65,16 @@ def make_case(
         between, measured = max(between, sizes.between_bytes), measured or sizes.measured
     change = change_of(conditions, layers, frozen, thawed, steps[-1])
     changed = change.applied(sized, batch or 0)
-    if change.recompute:
+    if change.recompute and not is_asked:
         changed = _recomputed(changed, change)
-    method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
+    method: Method = "compiled" if is_asked else "two_sizes" if measured else "replay"
+    method = "estimate" if change.is_estimate else method
     sentences = []
-    if steps[-1].mode == "xla" and (by_shapes or (measured and is_gpu(steps[-1].device))):
+    is_derived = by_shapes or bool(asked) or (measured and is_gpu(steps[-1].device))
+    if steps[-1].mode == "xla" and is_derived and not is_asked:
         margin = SHAPES_MARGIN if by_shapes else COMPILED_MARGIN
+        # The nearer a batch size that the compiler was asked about, the less its answer can differ.
+        margin *= min((1.0, *(abs(math.log2(size / (batch or size))) for size in asked)))
         changed = dataclasses.replace(changed, transient=_compiled(changed, margin))
         known = "The bytes of the compiled step follow from the shapes of its buffers. " if by_shapes else ""
         sentences.append(

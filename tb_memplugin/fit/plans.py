@@ -175,9 +175,9 @@ class Applied(NamedTuple):
     accumulation: int = 1
 
 
-def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer]) -> str:
+def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer], is_xla: bool = False) -> str:
     """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the recorded class, the
-    first layer the model itself."""
+    first layer the model itself. The segments of a step that XLA did not compile are for such steps only."""
     kinds, compiling = option.kind.split("_and_"), bool(option.segments or option.frozen or option.accumulation > 1)
     lines, imports = [], [("import tb_memplugin", bool(option.segments))]
     if "precision" in kinds:
@@ -196,8 +196,9 @@ def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer
         parts = f', "gradient_accumulation_steps": {option.accumulation}' if option.accumulation > 1 else ""
         lines.append(f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})")
     if compiling or "optimizer" in kinds:
-        compiled = ", without jit_compile: compiled steps have other peaks" if option.segments else ""
-        lines.append(f"model.compile(optimizer, loss)  # add metrics and others as before{compiled}")
+        is_plain = option.segments and not is_xla
+        plain, why = (", jit_compile=False", ": compiled steps have other peaks") if is_plain else ("", "")
+        lines.append(f"model.compile(optimizer, loss{plain})  # add metrics and others as before{why}")
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
     imports.append(("import keras", any("keras." in line for line in lines)))

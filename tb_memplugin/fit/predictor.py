@@ -13,7 +13,7 @@ import dataclasses
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,8 +22,9 @@ import numpy as np
 from tb_memplugin.allocator import PoolRules, rules_of
 from tb_memplugin.analysis import device_facts, phases, retracing_of
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.fit.asking import COMPILED, Answers, Ask
 from tb_memplugin.fit.cases import Case, Method, PeakParts, make_case, recorded_parts, simulated_parts
-from tb_memplugin.fit.changes import Changed
+from tb_memplugin.fit.changes import Changed, Segments
 from tb_memplugin.fit.conditions import (
     MAX_BATCH_SIZE,
     PRECISIONS,
@@ -56,7 +57,7 @@ from tb_memplugin.fit.simulation import (
     start_map,
     trainings,
 )
-from tb_memplugin.fit.steps import SizedStep
+from tb_memplugin.fit.steps import NOT_ASKED, SizedStep
 from tb_memplugin.schema import Layer, Phase, Run, StepRequests, recorded_precision, values_of
 
 LASTING_STEPS = 24
@@ -142,6 +143,7 @@ class Predictor:
         evidence: Evidence = NOTHING,
         device: str = "",
         default_batch: int | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.steps, self.layers = tuple(steps), tuple(layers)
         self._evidence = evidence
@@ -152,10 +154,12 @@ class Predictor:
         self._absent = absent
         self._known: dict[Hashable, Any] = {}
         self._tried = _tried_with(self.steps, self.layers) if steps else {}
+        self.answers = None if ask is None else Answers(ask)
 
     @classmethod
-    def of(cls, run: Run, device: str) -> "Predictor":
-        """For a run that has its requests; without a batch size, a run that failed is asked about what failed."""
+    def of(cls, run: Run, device: str, ask: Ask | None = None) -> "Predictor":
+        """For a run that has its requests; without a batch size, a run that failed is asked about what failed. `ask`
+        asks the compiler of its model, if the run has a model in this process."""
         steps = program_of(run, device)
         table = layer_table_of(run, steps)
         return cls(
@@ -166,6 +170,7 @@ class Predictor:
             recorded_evidence(run, device, steps),
             device,
             last_failed_batch(run, device, steps),
+            ask if steps and steps[-1].mode == "xla" else None,
         )
 
     def bounded_by(self, evidence: Evidence) -> "Predictor":
@@ -216,7 +221,28 @@ class Predictor:
         """Whether the sizes for other batch sizes follow from the recorded steps."""
         latest = self._steps[-1]
         known = latest.mode != "xla" or len(self.batch_sizes) > 1 or latest.module_moments
-        return bool(self.batch_size and known)
+        return bool(self.batch_size and (known or self._asked()))
+
+    def ask(self, conditions: Conditions) -> bool:
+        """Ask the compiler about a batch size and segments that the run does not have, where that is possible; returns
+        whether there is a new answer, which tells more about other batch sizes, too."""
+        batch, segments = conditions.batch_size, conditions.recompute
+        is_recorded = batch in self._evidence.ran and not segments
+        if not batch or self.answers is None or self._unusable is not None or batch > MAX_BATCH_SIZE or is_recorded:
+            return False
+        is_new = self.answers.ask(batch, segments)
+        if is_new:
+            self._known.clear()
+            self._tried = {}
+        return is_new
+
+    def _asked(self, segments: Segments = ()) -> Mapping[int, int]:
+        """Batch size to bytes of the compiled step's temporaries, as far as the compiler was asked."""
+        return NOT_ASKED if self.answers is None else self.answers.sizes(segments)
+
+    def _said(self, conditions: Conditions) -> tuple[str, ...]:
+        said = self.answers and self.answers.sentence(conditions.batch_size, conditions.recompute)
+        return (said,) if said else ()
 
     @cached_property
     def _exploratory(self) -> frozenset[int]:
@@ -244,10 +270,11 @@ class Predictor:
         evidence = self._evidence_for(wanted)
         known, sentences, proven = evidence.about(batch, capacity)
         is_recorded = bool(known) and batch in evidence.ran
+        self.ask(wanted)
         reason = None if is_recorded else self.reason_against(wanted)
         if reason is not None:
             reproduced = self.reproduced if self._steps else Reproduced(0, 0)
-            texts = (reason, *sentences)
+            texts = (reason, *sentences, *self._said(wanted))
             return Prediction(batch, capacity, None, None, None, known, None, "unknown", reproduced, texts, ())
         found, method, assumptions = self._answered(wanted)
         if method == "recorded" and not is_recorded:  # its peak is measured, but the simulation says whether it fits
@@ -263,7 +290,7 @@ class Predictor:
             failed = None if fits else evidence.failed_request(batch, capacity) or self._failure(wanted, capacity)
             fits = fits if failed is None else False
         if fits is None and peak.says_little and not always:
-            texts = (TOO_LITTLE, *sentences, *assumptions)
+            texts = (TOO_LITTLE, *sentences, *self._said(wanted), *assumptions)
             return Prediction(batch, capacity, None, None, None, None, None, "unknown", self.reproduced, texts, ())
         return Prediction(
             batch_size=batch,
@@ -275,7 +302,7 @@ class Predictor:
             fails_at=failed,
             method=method,
             reproduced=self.reproduced,
-            assumptions=(*sentences, *assumptions),
+            assumptions=(*sentences, *self._said(wanted), *assumptions),
             ledger=found.ledger,
             demand_bytes=found.demand_bytes,
         )
@@ -395,8 +422,9 @@ class Predictor:
         def found() -> int:
             evidence = self._evidence_for(conditions)
             end = min(below, evidence.smallest_failed(limit) or below)
+            planned = [size for size in self._asked() if size < end and self.passes(size, limit, conditions)]
             return largest(
-                min(evidence.largest(limit), end - 1),
+                min(max(evidence.largest(limit), *planned, 0), end - 1),
                 end,
                 possible=lambda size: self.peak_in_one_piece(size, conditions) <= limit,
                 passes=lambda size: self.passes(size, limit, conditions),
@@ -524,6 +552,9 @@ class Predictor:
                 "Unknown: recurrent layers may copy their weights to half precision in every time step. Record a few "
                 f"steps in {conditions.precision}."
             )
+        if conditions.recompute and self._steps[-1].mode == "xla":
+            is_asked = conditions.batch_size in self._asked(conditions.recompute)
+            return None if is_asked else f"Unknown: {COMPILED}"
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None
         if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
@@ -537,7 +568,7 @@ class Predictor:
 
     def _case(self, conditions: Conditions) -> Case:
         wanted = dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size)
-        return make_case(self._first, self._steps, wanted, self.layers)
+        return make_case(self._first, self._steps, wanted, self.layers, self._asked(wanted.recompute))
 
 
 _tried: "weakref.WeakKeyDictionary[StepRequests, dict[Hashable, dict[Hashable, bool]]]" = weakref.WeakKeyDictionary()

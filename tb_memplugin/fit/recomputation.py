@@ -41,6 +41,11 @@ class Part:
         return np.concatenate([self.held, self.ahead])
 
 
+_NO_ROWS = np.zeros(0, np.int64)
+NO_PART = Part(_NO_ROWS, 0, 0, 0, _NO_ROWS, None, _NO_ROWS, _NO_ROWS)
+"""Of layers in a compiled step, whose chunks hold those of all layers together."""
+
+
 class Parts:
     def __init__(self, requests: StepRequests) -> None:
         self.requests = requests

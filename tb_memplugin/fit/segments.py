@@ -15,12 +15,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.fit.asking import COMPILED
 from tb_memplugin.fit.cases import PeakParts
 from tb_memplugin.fit.changes import Segments
 from tb_memplugin.fit.conditions import Conditions
 from tb_memplugin.fit.plans import TimeSource
 from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.recomputation import Part, Parts
+from tb_memplugin.fit.recomputation import NO_PART, Part, Parts
 from tb_memplugin.fit.simulation import in_use, peak_in_one_piece, rounded_sizes
 from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, example_bytes
@@ -28,11 +29,6 @@ from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, exam
 FORWARD_SHARE = 1 / 3
 """Share of a step's time that the forward pass is taken to have where no time was recorded: a backward pass does about
 twice the work."""
-
-COMPILED = (
-    "XLA compiled the recorded step, and XLA's memory for recomputed layers cannot be simulated, so no segments are "
-    "planned: record a step with jit_compile=False for a plan with recomputation."
-)
 
 RECOMPUTED = "The recorded step recomputes layers already. Record it without recomputation for a plan."
 MOST_TRIES = 5
@@ -212,20 +208,22 @@ class Units:
     step_seconds: float = 1.0
     time_source: TimeSource = "estimated"
     sentences: tuple[str, ...] = ()
+    saved: tuple[int, ...] = ()  # of a compiled step: bytes that each unit saves, as its chunks hold them together
 
     def __len__(self) -> int:
         return len(self.found)
 
 
-def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer]) -> str | None:
-    """Why no segments can be planned from a recorded step, and what to record instead; None if they can."""
-    if requests.mode == "xla":
+def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer], asks: bool = False) -> str | None:
+    """Why no segments can be planned from a recorded step, and what to record instead; None if they can. Of a compiled
+    step, that takes who `asks` its compiler."""
+    if requests.mode == "xla" and not asks:
         return COMPILED
     return RECOMPUTED if any(layer.recomputed is not None for layer in layers) else None
 
 
-def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units:
-    unsuitable = unsuitable_recording(requests, layers)
+def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer], asks: bool = False) -> Units:
+    unsuitable = unsuitable_recording(requests, layers, asks)
     if unsuitable is not None:
         return Units(sentences=(unsuitable,))
     numbered = sorted((layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0)
@@ -239,6 +237,8 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
         units.append(Unit(number, number, paths, size))
     if not units:
         return Units(sentences=("Recomputation is unknown: the model's layer graph was not recorded.",))
+    if requests.mode == "xla":
+        return _compiled_units(run, requests, units)
     found = tuple(requesting_units(requests, units))
     if not found:
         return Units(sentences=("No layer between two cut points saves anything that could be recomputed.",))
@@ -253,6 +253,43 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
     sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
     return Units(found, shares, 1.0, "estimated", (sentence,))
+
+
+def _compiled_units(run: Run, requests: StepRequests, units: Sequence[Unit]) -> Units:
+    """By what the buffers of the compiled step save for each layer."""
+    key = (requests.step, requests.phase, requests.device)
+    rows = next((one.saved_for_backward for one in run.snapshots if (one.step, one.phase, one.device) == key), ())
+    waiting: Unit | None = None
+    found: list[tuple[Unit, Part]] = []
+    saved: list[int] = []
+    for unit in units:
+        if waiting is not None and waiting.last + 1 == unit.first:
+            unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
+        inside = [row for row in rows if any(f"{row.layer}/".startswith(f"{path}/") for path in unit.layers)]
+        waiting = unit
+        if inside and unit.output_bytes is not None:
+            found.append((unit, NO_PART))
+            saved.append(sum(row.bytes for row in inside))
+            waiting = None
+    shares = tuple(FORWARD_SHARE * one / max(1, sum(saved)) for one in saved)
+    sentence = "XLA's compiler was asked about each choice of segments. Their time is unknown: time some steps."
+    return Units(tuple(found), shares, sentences=(sentence,), saved=tuple(saved))
+
+
+def compiled_costs(step: SizedStep, units: Units, ratio: float) -> UnitCosts:
+    """The costs of a compiled step's units, which choose what its compiler is asked about: as if their bytes were saved
+    one after the other, and freed in the backward pass in the other order.
+
+    `ratio` is the batch size as a multiple of the recorded one."""
+    held = np.asarray(units.saved, np.float64) * ratio
+    kept = np.asarray([unit.output_bytes or 0 for unit, _ in units.found], np.float64) * ratio
+    peak = peak_in_one_piece(step)
+    through = (peak - held.sum() + np.cumsum(held)).astype(np.int64)
+    whole = held.astype(np.int64)
+    first = [unit.first for unit, _ in units.found]
+    joins = [row > 0 and units.found[row - 1][0].last + 1 == own for row, own in enumerate(first)]
+    seconds = np.asarray(units.seconds, np.float64)
+    return UnitCosts(through, through, whole, kept.astype(np.int64), whole, seconds, np.asarray(joins, bool), peak)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +307,11 @@ class SegmentSearch:
     def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
         self._predictor, self._units, self._conditions = predictor, units, conditions
         step = predictor.sized_step(conditions)
-        self._costs = unit_costs(step, units.found, units.seconds)
+        if units.saved:
+            ratio = (conditions.batch_size or 1) / (predictor.batch_size or 1)
+            self._costs = compiled_costs(step, units, ratio)
+        else:
+            self._costs = unit_costs(step, units.found, units.seconds)
         self._found: dict[Spans, Recomputing | None] = {}
         self.smallest_bytes = self._costs.smallest()
         self.demand_bytes = peak_in_one_piece(step)
@@ -314,6 +355,7 @@ class SegmentSearch:
             )
             conditions = self._with(segments)
             predicted = None
+            self._predictor.ask(conditions)
             if self._predictor.reason_against(conditions) is None:
                 seconds = float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
                 parts = self._predictor.peaks(conditions)

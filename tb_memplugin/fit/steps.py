@@ -1,15 +1,16 @@
 """Recorded steps with the size of each chunk under other conditions: the input of a simulation. Pure.
 
 What is known to be proportional to the batch, or independent of it, is scaled exactly. The scratch space of a GPU's
-kernels is typically in proportion, within a range. A compiled module's one chunk follows from two recorded batch sizes,
-or else from the shapes of the buffers in it. Other sizes without either lie between the recorded size and the one in
-proportion."""
+kernels is typically in proportion, within a range. A compiled module's one chunk is as XLA's compiler plans it, where
+it was asked; else it follows from two recorded batch sizes, or from the shapes of the buffers in it. Other sizes
+without either lie between the recorded size and the one in proportion."""
 
 import collections
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
 
 Rows: TypeAlias = npt.NDArray[np.bool_]
+NOT_ASKED: Mapping[int, int] = MappingProxyType({})
 SCRATCH_RANGE = (0.5, 1.5)
 """Least and most scratch space of a kernel as shares of the one in proportion to the batch. Fitted on convolutions of
 ResNet50, MobileNetV2, VGG16 and U-Net with 16 to 128 images on an H200 (tests/gpu/predictions.py): weighted by bytes, a
@@ -53,20 +55,30 @@ class BatchSizes:
 
 
 def sized_for(
-    first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None
+    first: Sequence[StepRequests],
+    steps: Sequence[StepRequests],
+    batch: int | None,
+    asked: Mapping[int, int] = NOT_ASKED,
 ) -> list[tuple[StepRequests, BatchSizes]]:
-    """The first step and those of the recorded batch size that is closest to another one, with their sizes for it."""
+    """The first step and those of the recorded batch size that is closest to another one, with their sizes for it.
+
+    `asked` are the bytes of the compiled step's temporaries by batch size, where the compiler was asked."""
     chosen, known = steps, [one for one in steps if one.batch_size]
     if batch and known:
         nearest = min({one.batch_size or 1 for one in known}, key=lambda size: abs(math.log(size / batch)))
         chosen = [one for one in known if one.batch_size == nearest]
-    return [(one, sizes_for(one, batch, steps)) for one in (*first, *chosen)]
+    return [(one, sizes_for(one, batch, steps, asked)) for one in (*first, *chosen)]
 
 
-def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[StepRequests] = ()) -> BatchSizes:
+def sizes_for(
+    requests: StepRequests,
+    batch_size: int | None,
+    others: Sequence[StepRequests] = (),
+    asked: Mapping[int, int] = NOT_ASKED,
+) -> BatchSizes:
     """The sizes of a recorded step for a batch size, the recorded ones if one is unknown; `others` are steps of the
-    same program with other batch sizes."""
-    if not batch_size or not requests.batch_size or batch_size == requests.batch_size:
+    same program with other batch sizes, `asked` as in `sized_for`."""
+    if not batch_size or not requests.batch_size or (batch_size == requests.batch_size and batch_size not in asked):
         return BatchSizes(requests.requested, requests.requested, requests.requested)
     ratio = batch_size / requests.batch_size
     recorded = requests.requested.astype(np.float64)
@@ -82,6 +94,11 @@ def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[S
     for row, factor in modules:
         lower[row] = upper[row] = recorded[row] * factor
     left = left[~np.isin(left, [row for row, _ in modules])]
+    temporaries = _temporaries(requests) if asked else None
+    if temporaries is not None:
+        known = {requests.batch_size: int(requests.requested[temporaries]), **asked}
+        lower[temporaries] = upper[temporaries] = _between(batch_size, known)
+        left = left[left != temporaries]
     lower[left], upper[left] = recorded[left] * min(1.0, ratio), recorded[left] * max(1.0, ratio)
     square = np.flatnonzero(power == SQUARE_POWER)
     lower[square], upper[square] = recorded[square] * min(ratio, ratio**2), recorded[square] * max(ratio, ratio**2)
@@ -109,6 +126,26 @@ def _module_factor(requests: StepRequests, row: int, ratio: float) -> float | No
     moments = [one for one in requests.module_moments if one.chunk == row]
     before = max((one.fixed_bytes + one.batch_bytes for one in moments), default=0)
     return max(one.fixed_bytes + one.batch_bytes * ratio for one in moments) / before if before else None
+
+
+def _between(batch_size: int, sizes: Mapping[int, int]) -> float:
+    """The bytes for a batch size on the line through those of the two nearest known ones."""
+    first, *others = sorted(sizes, key=lambda size: abs(math.log(size / batch_size)))
+    slope = (sizes[others[0]] - sizes[first]) / (others[0] - first) if others else sizes[first] / first
+    return max(0.0, sizes[first] + slope * (batch_size - first))
+
+
+def temporary_bytes(requests: StepRequests) -> int:
+    """The bytes of a compiled step's temporaries; 0 for other steps."""
+    row = _temporaries(requests) if requests.mode == "xla" else None
+    return 0 if row is None else int(requests.requested[row])
+
+
+def _temporaries(requests: StepRequests) -> int | None:
+    """The row of the compiled module's temporaries: the largest chunk whose size only a compiler knows."""
+    rows = [one.chunk for one in requests.module_moments]
+    rows = rows or np.flatnonzero((requests.batch_power == UNKNOWN_POWER) & (requests.birth >= 0)).tolist()
+    return max(rows, key=lambda row: int(requests.requested[row]), default=None)
 
 
 def _slopes(

@@ -4,6 +4,7 @@ predicts from them and trains with the largest batch to verify that."""
 import contextlib
 import dataclasses
 import gc
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import tensorflow as tf
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs
-from tb_memplugin.fit import Conditions, Predictor, WhatIf, checked_conditions
+from tb_memplugin.fit import Asked, Conditions, Predictor, WhatIf, checked_conditions, temporary_bytes
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.devices import Device, MemoryMaps, choose_devices
@@ -24,6 +25,7 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import memory_request
 from tb_memplugin.recorder.loop import MemoryCallback
 from tb_memplugin.schema import clean, format_bytes, html_text
+from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.saved_state import restored, saved_variables
 
 _KINDS = (
@@ -154,15 +156,16 @@ class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         first, self._batch = self._batch, None
-        self._values = []
         if first is not None and self.model.jit_compile:
             self.model._symbolic_build(data_batch=first)  # Keras does so itself under other backends than TensorFlow's
             self._values = [variable.read_value() for variable in saved_variables(self.model)]
 
-    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._values = []
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._values = []  # before the next traced step begins
 
 
+MOST_DIFFERENT = 0.02  # share by which the compiler may plan another step's temporaries than were recorded
+MOST_COPIES = 4  # of the weights that a step makes: two slots, gradients and their sums
 TRACED_STEPS = 3  # traced steps of each batch size, after one that compiles: ops run in another order in each
 
 
@@ -191,7 +194,8 @@ def probe(
         log_dir: Directory that keeps the run; by default a temporary one, which is removed.
 
     Returns:
-        The recorded run, for `tb_memplugin.what_if`.
+        The recorded run, for `tb_memplugin.what_if`. If XLA compiles the model, that asks XLA's compiler about each
+        batch size, as long as the model exists and is not changed.
 
     Raises:
         RecordingError: An argument is invalid, the model is not compiled or has no weights, the allocator cannot be
@@ -246,11 +250,17 @@ def record(
             private = PrivateDirectory("probe")
             stack.callback(private.remove)
             directory = private.path
+        ask, planned, guarded = None, Asked(None, ""), True
+        if model.jit_compile:
+            ask = CompiledSteps(model, examples.batch(1), device.name)
+            # Variables that move make room that the training does not have.
+            planned = ask(max(sizes))
+            guarded = not is_roomy(model, device, planned.temporary_bytes)
         callback = MemoryCallback(directory, trace_steps=traced, devices=[device.name])
         try:
             for size in sizes:
                 progress.part(f"steps with batch size {size:,}")
-                train(model, examples, size, each, callback)
+                train(model, examples, size, each, callback, guarded)
         except OutOfMemoryError as error:
             advice = f"Pass smaller batch_sizes than {tuple(sizes)}, or free memory first. The model is as before."
             raise RecordingError(f"Memory ran out in the probe's steps with batch size {size}. {advice}") from error
@@ -259,13 +269,36 @@ def record(
         run = Runs(directory)["."]
         if all(one.first for one in run.requests):
             raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
-        return run
+        if ask is not None:
+            recorded = [temporary_bytes(one) for one in run.requests if one.batch_size == max(sizes)]
+            ask.refusal = refusal(planned, max(recorded, default=0), max(sizes))
+        return dataclasses.replace(run, ask=ask)
 
 
-def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) -> None:
-    """Train steps with batches of a size. Raises `OutOfMemoryError`."""
+def refusal(planned: Asked, recorded_bytes: int, size: int) -> str | None:
+    """Why the compiler's answers are not those of the real step, as a sentence; None if they are."""
+    if planned.temporary_bytes is None:
+        return planned.sentence
+    if abs(planned.temporary_bytes - recorded_bytes) <= MOST_DIFFERENT * recorded_bytes:
+        return None
+    both = f"{format_bytes(planned.temporary_bytes)} at batch size {size:,}, of {format_bytes(recorded_bytes)} recorded"
+    return f"XLA is not asked: it plans {both}, so the trained step is another one."
+
+
+def is_roomy(model: Any, device: Device, temporary_bytes: int | None) -> bool:
+    """Whether a device has twice the room that a step with so many temporaries can need beside the model's weights."""
+    if temporary_bytes is None or device.capacity_bytes is None:
+        return False
+    weights = sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.variables)
+    free = device.capacity_bytes - allocator.memory_info(device.name)[0]
+    return bool(2 * (temporary_bytes + MOST_COPIES * weights) <= free)
+
+
+def train(model: Any, examples: Examples, size: int, steps: int, callback: Any, guarded: bool = True) -> None:
+    """Train steps with batches of a size; `guarded` keeps variables whole if memory runs out. Raises
+    `OutOfMemoryError`."""
     batches, executions = examples.batches(size), steps * model.steps_per_execution
-    callbacks = [callback, SharedValues(examples.batch(1))]
+    callbacks = [callback, SharedValues(examples.batch(1))] if guarded else [callback]
     try:
         model.fit(batches, steps_per_epoch=executions, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
         return
@@ -296,6 +329,7 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
 
 
 MOST_TRIES = 3  # most batch sizes that are verified
+MOST_ASKED = 3  # most batch sizes that XLA's compiler is asked about before one of them is verified
 STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
 VERIFIED_STEPS = 2  # the first one makes the optimizer's slots, the second one is a typical one
 
@@ -371,18 +405,22 @@ def largest_batch_size(
         with restored(model):
             run = record(model, examples, sizes, device, None, progress)
         progress.part("prediction")
-        predictor = Predictor.of(run, device.name)
+        predictor = Predictor.of(run, device.name, run.ask)
         sentences: list[str] = []
         usable, refuted = limit, sys.maxsize
         for _ in range(MOST_TRIES):
-            size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
+            for _ in range(MOST_ASKED):
+                size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
+                if not predictor.ask(Conditions(size)):
+                    break
             predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
             prediction = predicted.prediction
             if size is None:
                 sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(limit)}.",)
                 return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
             needed = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(limit)}"
-            sentences.append(f"Batch size {size:,} is predicted to need {needed}.")
+            how = ", as XLA's compiler plans it" if prediction.method == "compiled" else ""
+            sentences.append(f"Batch size {size:,} is predicted to need {needed}{how}.")
             if own is not None and limit > own and (prediction.high_bytes or own) >= own:
                 sentences.append(f"Not verified: {device.name} has only {format_bytes(own)}.")
                 return BatchSizeAnswer(size, predicted, None, None, tuple(sentences))

@@ -25,8 +25,7 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
 
     It computes the layers of each segment again in the backward pass, from the weights and random seeds of the first
     pass: batch-norm statistics are updated once, and dropout masks repeat. Compile and train it like `model`; both
-    share all layers and weights, and each loads weights that the other saved. Keras's own XLA compilation
-    (`jit_compile`) stays off unless it is requested.
+    share all layers and weights, and each loads weights that the other saved.
 
     Args:
         model: A built Keras model: sequential, functional, with nested models, or subclassed. In a subclassed model
@@ -266,12 +265,7 @@ def _subclassed(model: Any, segments: Segments) -> Any:
 
 def _new(base: Any, mixins: Sequence[type], attributes: dict[str, Any]) -> Any:
     """An uninitialized instance of a subclass that Keras saves as the class that it extends."""
-
-    @functools.wraps(base.compile)
-    def compile(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return base.compile(self, *arguments, **{"jit_compile": False, **keywords})
-
-    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "compile": compile}
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__}
     kind: Any = type(base.__name__, (*mixins, base), {**attributes, **names})
     return kind.__new__(kind)
 

@@ -70,11 +70,13 @@ def saved_random_state() -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def restored(model: Any) -> Iterator[None]:
+def restored(model: Any, trains: bool = True) -> Iterator[None]:
     """Restore a compiled model, its optimizer and the process's random generators at the end of the block, also what
-    training made: the slots of an optimizer that was not built, metrics, step functions and the history."""
+    training made: the slots of an optimizer that was not built, metrics, step functions and the history. With `trains`
+    false, for a block that changes no variable, those that were there stay where they are in memory."""
     restore_random_state = saved_random_state()
-    values = [(variable, np.array(variable.numpy())) for variable in saved_variables(model)]
+    before = saved_variables(model)
+    values = [(variable, np.array(variable.numpy())) for variable in before] if trains else []
     objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
     objects += [getattr(one, "_tracker", None) for one in objects]
     saved = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
@@ -83,7 +85,7 @@ def restored(model: Any) -> Iterator[None]:
             setattr(model, name, None)  # the model's own ones must not be traced for other batches
         yield
     finally:
-        known = {id(variable) for variable, _ in values}
+        known = {id(variable) for variable in before}
         for variable in saved_variables(model):
             if id(variable) not in known:
                 # Nothing uses it any more, but TensorFlow keeps graphs with custom gradients, and with them their

@@ -4,8 +4,12 @@ for three times the batch, and for a third of it, with the peaks that these trai
 Each training is a process of its own that records its run. Compiling takes a minute or two for each of the larger
 models; trainings run several at a time.
 
-usage: python tests/gpu/real_size.py [--runs DIR] [--jobs 6] [--only NAME …]
+With `--ask`, XLA is asked about both batch sizes after a probe, in a process for each model, one after the other, and
+the answers are compared with the trainings' peaks.
+
+usage: python tests/gpu/real_size.py [--runs DIR] [--jobs 6] [--only NAME …] [--ask]
        python tests/gpu/real_size.py train NAME BATCH DIR
+       python tests/gpu/real_size.py ask NAME
 """
 
 import argparse
@@ -137,11 +141,35 @@ def train(name: str, batch: int, directory: str) -> None:
     answer({"compiled": bool(model.jit_compile), "peak": int(statistics.median(peaks[SETTLED:]))})
 
 
+def ask(name: str) -> None:
+    """Asks XLA about both batch sizes of a model, with as much data as the trainings have on the device."""
+    limit(CAPACITY_MIB)
+    import time
+
+    import tb_memplugin
+
+    model, inputs, targets = made(name)
+    sizes = (SMALLER[name], 3 * SMALLER[name])
+    count = 3 * SMALLER[name] * STEPS
+    x, y = inputs(count), targets(count)
+    start = time.perf_counter()
+    run = tb_memplugin.probe(model, (x, y))
+    found = {"compiled": bool(model.jit_compile), "probe_s": round(time.perf_counter() - start, 1), "sizes": []}
+    data = sum(one.nbytes for one in ([*x.values(), y] if isinstance(x, dict) else [x, y]))
+    for size in sizes:
+        start = time.perf_counter()
+        asked = tb_memplugin.what_if(run, batch_size=size).prediction
+        seconds = round(time.perf_counter() - start, 1)
+        found["sizes"].append([size, asked.method, asked.peak_bytes, seconds, asked.assumptions[:1]])
+    answer({**found, "data": data})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default=tempfile.mkdtemp())
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--only", nargs="*", choices=SMALLER, default=list(SMALLER))
+    parser.add_argument("--ask", action="store_true")
     options = parser.parse_args()
     root = pathlib.Path(options.runs)
 
@@ -154,6 +182,28 @@ def main() -> None:
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         found = dict(zip(pairs, pool.map(lambda pair: trained(*pair), pairs), strict=True))
     print(table(root, {pair: one for pair, one in found.items() if one}))
+    if options.ask:
+        print(asked_table(options.only, found))
+
+
+def asked_table(names: list[str], measured: dict[tuple[str, int], Any]) -> str:
+    """What XLA answered, and the data set that a training keeps on the device, beside the measured peaks."""
+    lines = [
+        "| model | batch | method | asked + data MB | measured MB | error | seconds |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    for name in names:
+        found, fault = alone(__file__, "ask", name)
+        print(f"<!-- asked {name}: {found or fault} -->", flush=True)
+        for size, method, peak, seconds, _ in (found or {}).get("sizes", []):
+            real = (measured.get((name, size)) or {}).get("peak")
+            if peak is None or real is None:
+                lines.append(f"| {name} | {size} | {method} | | | | {seconds} |")
+                continue
+            whole = peak + found["data"]
+            figures = f"{whole / 1e6:,.0f} | {real / 1e6:,.0f} | {100 * (whole / real - 1):+.1f} %"
+            lines.append(f"| {name} | {size} | {method} | {figures} | {seconds} |")
+    return "\n".join(lines)
 
 
 def table(root: pathlib.Path, measured: dict[tuple[str, int], dict[str, Any]]) -> str:
@@ -187,5 +237,7 @@ def table(root: pathlib.Path, measured: dict[tuple[str, int], dict[str, Any]]) -
 if __name__ == "__main__":
     if sys.argv[1:2] == ["train"]:
         train(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    elif sys.argv[1:2] == ["ask"]:
+        ask(sys.argv[2])
     else:
         main()

@@ -15,10 +15,10 @@ BUDGETS = {
     "attribution": 3_700,
     "storage": 4_760,
     "analysis": 3_667,
-    "fit": 4_124,
-    "export": 1_820,
+    "fit": 4_340,
+    "export": 1_830,
     "recorder": 10_235,
-    "training": 1_190,
+    "training": 1_340,
     "server": 1_715,
     "cli": 2_155,
 }

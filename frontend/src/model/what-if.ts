@@ -8,6 +8,7 @@ import type { CurvePoint, FailedRequest, Method, PlainRow, Plan, PlanOption, Wha
 export const METHOD_WORDS: Record<Method, string> = {
   recorded: "measured in this run",
   replay: "all sizes are exact",
+  compiled: "asked XLA's compiler",
   two_sizes: "some sizes follow from two recorded batch sizes",
   estimate: "some sizes are known as a range only",
   unknown: "no prediction",

@@ -242,6 +242,24 @@ def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell()
     assert asked(on_gpu, 2).changed.transient == (-860, 0, 860)  # of the recorded 10,240 bytes and the weight's 512
 
 
+def test_what_the_compiler_plans_is_exact_at_its_batch_size_and_near_it_almost() -> None:
+    # GIVEN a compiled step of which two batch sizes were recorded, and what its compiler plans for a third one
+    steps = [compiled([(None, 10_000, U), (None, 64, 1)], 4), compiled([(None, 18_000, U), (None, 128, 1)], 8)]
+    case = make_case((), steps, Conditions(64), (), {64: 90_000})
+    # THEN the module's chunk is exact there, the batch follows it, and the range has no margin
+    assert case.method == "compiled" and case.changed.transient == (0, 0, 0) and case.sentences[:-1] == ()
+    for sized in (case.changed.low, case.changed.high):
+        assert [step.sizes.tolist() for step in sized] == [[400, 90_000, 1_024]]
+    # AND near it the size is on the line to the nearest recorded one, within a narrower range than without
+    near, far = (make_case((), steps, Conditions(size), (), {64: 90_000}) for size in (60, 32))
+    slope = (90_000 - 18_000) / (64 - 8)
+    assert [one.changed.high[0].sizes[1] for one in (near, far)] == [round(90_000 - slope * less) for less in (4, 32)]
+    assert near.method == far.method == "estimate"
+    assert 0 < near.changed.transient.high_bytes < far.changed.transient.high_bytes / 5
+    # AND another optimizer is still an estimate
+    assert make_case((), steps, Conditions(64, optimizer="sgd"), (), {64: 90_000}).method == "estimate"
+
+
 @pytest.mark.parametrize("of_unknown", [100, 10_000])
 def test_only_sizes_that_the_batch_leaves_open_are_called_unknown(of_unknown: int) -> None:
     # GIVEN a step of 40,000 bytes that are proportional to the batch, and a few or many of which that is unknown

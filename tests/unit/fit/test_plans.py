@@ -232,7 +232,9 @@ def test_the_lines_make_the_changes_of_the_option(chosen: PlanOption, expected: 
 def test_segments_are_pairs_of_their_ends_and_the_plan_is_not_for_compiled_steps() -> None:
     text = code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS)
     assert '[\n    ("a", "a"),\n    ("b", "d"),\n]' in text
-    assert "without jit_compile: compiled steps have other peaks" in text
+    assert "model.compile(optimizer, loss, jit_compile=False)" in text and "compiled steps have other peaks" in text
+    # AND steps that XLA compiled stay compiled
+    assert "jit_compile" not in code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS, is_xla=True)
     assert "jit_compile" not in code_of(option("accumulate", accumulation=4), "Adam", LAYERS)
 
 

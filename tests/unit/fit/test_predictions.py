@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from requests_cases import BATCH, CAPACITY, LARGE, LAYERS, Program, make_table, 
 import tb_memplugin
 from tb_memplugin.fit import (
     Advice,
+    Asked,
     Conditions,
     Evidence,
     FailedRequest,
@@ -733,3 +735,31 @@ def test_where_freezing_all_but_the_last_layer_is_not_enough_it_is_no_fix() -> N
     assert not runs_with_frozen(1, 60 * MIB, layers) and freezing(60 * MIB, layers) is None
     # AND the only trainable layer is never frozen
     assert freezing(60 * MIB, layers[1:]) is None
+
+
+def test_the_compiler_is_asked_once_about_each_batch_size_that_did_not_run() -> None:
+    # GIVEN a run of a compiled model that can be asked
+    steps = [dataclasses.replace(one, mode="xla") for one in STEPS]
+    questions: list[tuple[int, Any]] = []
+    temporaries = max(int(one.requested[one.batch_power != 0].sum()) for one in steps if not one.first)
+
+    def ask(batch_size: int, segments: Any) -> Asked:
+        questions.append((batch_size, segments))
+        found = None if batch_size > 64 else temporaries * batch_size
+        return Asked(found, f"Asked for {batch_size}.")
+
+    evidence = Evidence({BATCH: Ran(Interval(1, 2, 3), 1 << 40)})
+    of = Predictor(recorded_program(steps, DEVICE), TABLE.layers, evidence=evidence, ask=ask)
+    # WHEN one that ran is predicted, others twice, and one that the compiler fails for
+    for size in (BATCH, 16, 16, 32, 128):
+        prediction = of.predict(Conditions(batch_size=size))
+        # THEN it is asked about the others once, and says so
+        assert (f"Asked for {size}." in prediction.assumptions) is (size != BATCH)
+    assert questions == [(16, ()), (32, ()), (128, ())]
+    # AND recomputed segments are asked about, three choices at most, and unknown before
+    for at in range(5):
+        wanted = Conditions(batch_size=16, recompute=((f"net/{at}",),))
+        assert "tb_memplugin.plan(model, data" in (of.reason_against(wanted) or "")
+        assert of.ask(wanted) is (at < 3)
+        assert (of.reason_against(wanted) is None) is (at < 3)
+    assert len(questions) == 6

@@ -145,8 +145,8 @@ NOT_RECORDED = r"The probe's steps could not be recorded\. The disk is full\."
     ],
 )
 def test_a_run_without_a_typical_step_or_enough_memory_says_why(monkeypatch, requests, fails, said) -> None:
-    def train(model: Any, examples: Any, size: int, steps: int, callback: Any) -> None:
-        assert steps == 4 and pathlib.Path(made.call_args.args[0]).is_dir()
+    def train(model: Any, examples: Any, size: int, steps: int, callback: Any, guarded: bool) -> None:
+        assert guarded and steps == 4 and pathlib.Path(made.call_args.args[0]).is_dir()
         if size == fails:
             raise OutOfMemoryError("OOM")
 
@@ -219,6 +219,8 @@ class Predictor:
     def __init__(self, base: int, each: int, known: bool = True, high: bool = True, largest: int | None = None) -> None:
         self.base, self.each, self.known, self.high, self.largest = base, each, known, high, largest
         self.capacities: list[int | None] = []
+        self.asked: list[int | None] = []
+        self.answers = 0  # how many of the questions to XLA's compiler tell something new
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
         assert conditions.capacity_bytes is not None
@@ -226,12 +228,17 @@ class Predictor:
         size = self.largest or (conditions.capacity_bytes - self.base) // self.each
         return size if size > 0 else None
 
+    def ask(self, conditions: Conditions) -> bool:
+        self.asked.append(conditions.batch_size)
+        return len(self.asked) <= self.answers
+
     def what_if(self, conditions: Conditions) -> Any:
         size = conditions.batch_size
         peak = None if size is None else self.base + size * self.each
         high = None if peak is None or not self.high else peak * 11 // 10
         assumptions = () if self.known else ("How the peak grows is unknown.",)
         prediction = SimpleNamespace(peak_bytes=peak, high_bytes=high, assumptions=assumptions)
+        prediction.method = "compiled" if self.answers else "estimate"
         return SimpleNamespace(prediction=prediction, conditions=conditions)
 
 
@@ -259,8 +266,8 @@ def search(
     monkeypatch.setattr(probing, "train", train)
     monkeypatch.setattr(probing, "restored", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(probing, "checked_devices", lambda model: [Device("GPU:0", own, None)])
-    monkeypatch.setattr(probing, "record", lambda *arguments: None)
-    monkeypatch.setattr(probing.Predictor, "of", lambda run, device: predictor)
+    monkeypatch.setattr(probing, "record", lambda *arguments: SimpleNamespace(ask=None))
+    monkeypatch.setattr(probing.Predictor, "of", lambda run, device, ask: predictor)
     # The peak is reset before each step and read at the end: it is that of the last one.
     monkeypatch.setattr(probing.allocator, "reset_peak", lambda device: measured.clear())
     monkeypatch.setattr(probing.allocator, "memory_info", lambda device: (0, *measured))
@@ -276,6 +283,15 @@ def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) 
     )
     assert tried == [1024]
     assert answer.predicted.conditions == Conditions(batch_size=1024, capacity_bytes=1024 * MIB)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 3, 9])
+def test_the_compiler_is_asked_until_it_tells_nothing_new_three_times_at_most(monkeypatch, answers: int) -> None:
+    predictor = Predictor(0, MIB)
+    predictor.answers = answers
+    answer, tried = search(monkeypatch, predictor, lambda size: size * MIB, 100 * MIB)
+    assert predictor.asked == [100] * min(answers + 1, 3) and tried == [100]
+    assert answer.sentences[0].endswith(", as XLA's compiler plans it.") is (answers > 0)
 
 
 @pytest.mark.parametrize(

@@ -255,12 +255,12 @@ def test_one_name_is_one_cut() -> None:
     assert recomputed_calls(tb_memplugin.remat(make_model(), "drop")) == [["first", "norm", "drop"]]
 
 
-def test_xla_is_off_unless_requested() -> None:
-    model = tb_memplugin.remat(make_model(), ["drop"])
-    model.compile("sgd", "mse")
-    assert model.jit_compile is False
-    model.compile("sgd", "mse", jit_compile=True)
-    assert model.jit_compile is True
+def test_xla_compiles_it_as_it_does_other_models() -> None:
+    plain, model = make_model(), tb_memplugin.remat(make_model(), ["drop"])
+    for arguments in ({}, {"jit_compile": True}, {"jit_compile": False}):
+        for one in (plain, model):
+            one.compile("sgd", "mse", **arguments)
+        assert model.jit_compile is plain.jit_compile and model._jit_compile == plain._jit_compile
 
 
 def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> None:

@@ -1,0 +1,55 @@
+"""What XLA's compiler plans for steps that never ran: the questions, and the answers so far. Pure.
+
+Who asks gives a function; a recorded run that is read from files has none."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tb_memplugin.fit.changes import Segments
+
+MOST_RECOMPUTED = 3
+"""Choices of segments that are asked about for one plan: each compiles a model, which takes up to minutes."""
+COMPILED = (
+    "XLA compiled the recorded step, and what it needs for recomputed layers follows from no recording. Ask with "
+    "tb_memplugin.plan(model, data, budget=...)."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The bytes of a compiled step's temporaries, as the compiler plans them; None if it gave no answer. The sentence
+    says how long the question took, or why there is no answer."""
+
+    temporary_bytes: int | None
+    sentence: str
+
+
+Ask: TypeAlias = Callable[[int, Segments], Asked]
+"""Asks about a batch size with segments of layers recomputed; takes as long as compiling the step does."""
+
+
+class Answers:
+    """The answers so far to questions about one compiled step."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._found: dict[tuple[int, Segments], Asked] = {}
+
+    def ask(self, batch_size: int, segments: Segments) -> bool:
+        """Ask what was not asked before; returns whether there is a new answer."""
+        key = (batch_size, segments)
+        is_too_much = bool(segments) and sum(bool(of) for _, of in self._found) >= MOST_RECOMPUTED
+        if key in self._found or is_too_much:
+            return False
+        self._found[key] = self._ask(*key)
+        return self._found[key].temporary_bytes is not None
+
+    def sentence(self, batch_size: int | None, segments: Segments) -> str | None:
+        found = self._found.get((batch_size or 0, segments))
+        return None if found is None else found.sentence
+
+    def sizes(self, segments: Segments) -> Mapping[int, int]:
+        """Batch size to bytes of temporaries, with these segments recomputed."""
+        known = {size: one.temporary_bytes for (size, of), one in self._found.items() if of == segments}
+        return {size: found for size, found in known.items() if found is not None}

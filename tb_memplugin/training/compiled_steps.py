@@ -1,0 +1,102 @@
+"""Asks XLA's compiler what a compiled model's training step needs, for batch sizes that were never trained."""
+
+import time
+import types
+import warnings
+import weakref
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tb_memplugin.fit import Asked
+from tb_memplugin.importers import read_module
+from tb_memplugin.progress import Progress
+from tb_memplugin.training.remat_model import remat
+from tb_memplugin.training.saved_state import restored
+
+_STAGE = "optimized_hlo_proto_serialized"
+_MOST_CHARACTERS = 200  # of an error's text
+
+
+class CompiledSteps:
+    """Asks about the training step of a model as it was compiled when this was made.
+
+    A question traces and compiles the step and runs nothing; afterwards the model is restored bit for bit. Interrupts
+    are raised when the compiler returns. Does not keep the model alive; a model that was changed is not asked.
+
+    Args:
+        model: The compiled Keras model.
+        example: A batch of one example, as arrays.
+        device: Name of the device that it is trained on, such as ``GPU:0``."""
+
+    def __init__(self, model: Any, example: Any, device: str) -> None:
+        self._model, self._program = weakref.ref(model), _program(model)
+        self._example, self._device = example, device
+        self._answers: dict[tuple[int, tuple[tuple[str, ...], ...]], Asked] = {}
+        self.refusal: str | None = None  # why nothing is asked, as a sentence
+
+    def __call__(self, batch_size: int, segments: tuple[tuple[str, ...], ...] = ()) -> Asked:
+        """Ask about a batch size, with segments recomputed: tuples of paths of layers, the model's name first."""
+        model = self._model()
+        if self.refusal is not None:
+            return Asked(None, self.refusal)
+        if model is None or _program(model) != self._program:
+            what = "does not exist any more" if model is None else "was changed after the probe"
+            return Asked(None, f"XLA was not asked: the model {what}.")
+        if (batch_size, segments) not in self._answers:
+            self._answers[batch_size, segments] = self._answer(model, batch_size, segments)
+        return self._answers[batch_size, segments]
+
+    def _answer(self, model: Any, batch_size: int, segments: tuple[tuple[str, ...], ...]) -> Asked:
+        which = f"batch size {batch_size:,}" + (f" with {len(segments)} segments recomputed" if segments else "")
+        start = time.perf_counter()
+        try:
+            # The compiler lets no other thread of Python run, so the line appears before it begins.
+            with Progress("tb_memplugin", delay=0.0) as progress, restored(model, trains=False):
+                progress.part(f"asking XLA at {which}")
+                asked = self._recomputed(model, segments) if segments else model
+                found = self._temporary_bytes(asked, batch_size)
+        except Exception as error:  # whatever a user's step, or the compiler, raises
+            text = " ".join(str(error).split())[:_MOST_CHARACTERS]
+            return Asked(None, f"XLA was asked for {which} and failed with {type(error).__name__}: {text}")
+        return Asked(
+            found, f"XLA planned the step for {which} in {time.perf_counter() - start:.1f} s, without running it."
+        )
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a run that is pickled has no model to ask
+
+    def _temporary_bytes(self, model: Any, batch_size: int) -> int:
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            raise NotImplementedError("the model is trained on several devices")
+        model._symbolic_build(data_batch=self._example)
+
+        def one_step_on_data(*flat: Any) -> Any:
+            return model.train_step(tf.nest.pack_sequence_as(self._example, flat))
+
+        specs = [tf.TensorSpec((batch_size, *one.shape[1:]), one.dtype) for one in tf.nest.flatten(self._example)]
+        step = tf.function(one_step_on_data, jit_compile=True, autograph=False)
+        ask = step.experimental_get_compiler_ir(*specs)
+        with tf.device(self._device):
+            module = read_module(ask(stage=_STAGE))
+        if module is None:
+            raise NotImplementedError("the compiler returned no buffer assignment")
+        return max((one.bytes for one in module.allocations if not one.output), default=0)
+
+    def _recomputed(self, model: Any, segments: tuple[tuple[str, ...], ...]) -> Any:
+        """A model that shares everything with the given one, compiled like it, and recomputes segments."""
+        root = f"{model.name}/"
+        inside = tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on layers that run once
+            found = remat(model, types.SimpleNamespace(segments=inside))
+        compiled = {**model._compile_config.config, "optimizer": model.optimizer, "jit_compile": True}
+        keras.Model.compile(found, **compiled)
+        return found
+
+
+def _program(model: Any) -> tuple[Any, ...]:
+    """What a step depends on besides its data: which objects, and whether it is compiled at all."""
+    parts = (model.optimizer, getattr(model, "_compile_loss", None), *model.trainable_variables)
+    return (*map(id, parts), model.jit_compile, model.run_eagerly)
