@@ -283,7 +283,8 @@ def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
         category = owner.category.replace("_", " ")
         sentence += "" if growth.cause is not None else f": {category}"
         name = category.capitalize() + (f" of {owner.layer}" if owner.layer and not growth.origin() else "")
-        details = [", ".join((f"{name} +{format_bytes(owner.bytes)}{owner.span()}", *growth.origin())) + "."]
+        since = "" if owner.steps is None else f" since step {owner.steps[0]}"
+        details = [", ".join((f"{name} +{format_bytes(owner.bytes)}{since}", *growth.origin())) + "."]
     if growth.cause is not None:
         sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
         details.append(f"Cause: {growth.cause.text}.")
@@ -369,7 +370,7 @@ def answers(
         of = _of(int(fit.figures["peak_bytes"]), int(grows.figures["capacity_bytes"]))
         details = ("At the rate of the growth, earlier with fragmentation.", *fit.details)
         figures = {**fit.figures, "capacity_step": full}
-        sentence = f"Full by step {full}: {of} at the peak"
+        sentence = f"Full by step {full}: {of}"
         fit = dataclasses.replace(fit, sentence=sentence, status="warning", figures=figures, details=details)
     return fit, grows, fragmented(run, device, phase), change
 

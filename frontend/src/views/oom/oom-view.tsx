@@ -267,10 +267,8 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
           <p class="small">
             {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
           </p>
-          <h2 class="verdict">{verdictSentence(oom)}</h2>
-          <h3 class="fixes-head">
-            Possible fixes <span class="small">peak</span>
-          </h3>
+          {/* The answers above have the figures. */}
+          <h2 class="verdict">{verdictSentence(oom).split(":")[0]}</h2>
           <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom, scheme)} />
           <NoticeList sentences={oom.not_available} />
         </div>

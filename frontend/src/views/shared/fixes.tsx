@@ -50,7 +50,8 @@ function PeakBar({ peak, share }: { peak: PeakRange; share: (bytes: number) => s
   );
 }
 
-const figureOf = (peak: PeakRange): string => (peak.peak_bytes === null ? rangeText(peak) : formatBytes(peak.peak_bytes));
+const figureOf = (peak: PeakRange): string =>
+  peak.peak_bytes === null ? rangeText(peak).replace(" to ", " – ") : formatBytes(peak.peak_bytes);
 
 /** The failure, the training as it was, and each fix, as bars on one scale with the capacity across them. */
 function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; request: Outlined | null }) {
@@ -60,10 +61,15 @@ function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; reque
   const most = Math.max(request?.high ?? 0, capacity ?? 0, ...ends) * 1.02;
   const share = (bytes: number): string => `${((bytes / most) * 100).toFixed(3)}%`;
   return (
-    <ul class="fixes bars" data-testid="fixes" style={{ "--capacity": capacity === null ? "-1px" : share(capacity) }}>
+    <ul
+      class="fixes bars"
+      aria-label="Possible fixes, with their peaks"
+      data-testid="fixes"
+      style={{ "--capacity": capacity === null ? "-1px" : share(capacity) }}
+    >
       {request && (
         <li>
-          <span>at the failure</span>
+          <span>failure</span>
           <span class="track">
             {request.children(share)}
             <i class="asked" style={{ left: share(request.low), width: share(request.high - request.low) }} />

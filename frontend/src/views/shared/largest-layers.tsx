@@ -173,14 +173,13 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
   const { groups, more } = heldTensors(held);
   const hasLines = groups.some(({ line }) => line !== null);
   const exact = useExact();
+  const shown = useStore().shownStep.value?.step;
   const unit = unitOf(groups[0]?.bytes ?? 0);
   const size = useFigureText(unit);
   return (
     <details class="held-fold">
       <summary>
-        <h3>
-          Tensors by holder <span class="small">step {step}</span>
-        </h3>
+        <h3>Tensors by holder {step !== shown && <span class="small">step {step}</span>}</h3>
       </summary>
       <FigureTable testid="held-tensors" kind="held">
         <thead>

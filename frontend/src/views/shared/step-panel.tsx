@@ -140,7 +140,8 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
       <WordFigure {...ended} word="in_use_bytes" label="in use at step end" bytes={at(overview.in_use_bytes, row)} />
       <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
       <Headroom step={at(overview.step, row)} bytes={headroom} unit={unit} />
-      {MORE.filter((name) => overview[name].some((value) => !Number.isNaN(value))).map((name) => (
+      {/* Without a driver, the device's memory is the machine's. */}
+      {MORE.filter((name) => [name, MORE[1]].every((column) => overview[column].some((value) => !Number.isNaN(value)))).map((name) => (
         <WordFigure key={name} {...common} word={name} bytes={at(overview[name], row)} />
       ))}
     </tbody>
