@@ -9,6 +9,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -37,6 +38,8 @@ NOT_RUN = {
 """Number of blocks by page that do not run."""
 DRAWN = {"mermaid"}
 """Kinds of blocks without code."""
+READS = {"docs/command_line.md", "docs/export.md", "docs/keras_on_a_gpu.md", "docs/what_if.md"}
+"""Pages that continue the quick start, but only read the run that it has recorded: that is recorded once for all."""
 TYPED = {"docs/tutorial.md", "docs/fitting_tutorial.md"}
 """Pages whose blocks test_tutorial.py runs: they save files and fail on purpose."""
 NEEDS = {"to_pandas": "pandas", "--to tables": "pyarrow"}
@@ -116,15 +119,36 @@ RUN = [
 ]
 
 
-@pytest.mark.parametrize("page", RUN)
-def test_the_code_of_a_page_runs_as_it_stands(page: str, tmp_path: pathlib.Path) -> None:
-    code = blocks(page)
-    if CONTINUES.search((ROOT / page).read_text(encoding="utf-8")):
-        code = [*blocks("README.md"), *code]
-    if page == "README.md":  # what a stranger looks at next: the run has breakdowns
-        code.append(["python", "print(len(tb_memplugin.load('runs')['exp1'].snapshots) > 1)", "True\n"])
-    prepare(page, tmp_path)
-    (tmp_path / "blocks.json").write_text(json.dumps(code), encoding="utf-8")
+def run_blocks(code: list[list[str]], directory: pathlib.Path) -> None:
+    """Runs blocks in a fresh process and compares their output."""
+    (directory / "blocks.json").write_text(json.dumps(code), encoding="utf-8")
     command, environment = [sys.executable, str(RUNNER), "blocks.json"], shell_environment(ROOT)
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+@pytest.fixture(scope="session")
+def quick_start(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory in which the README's blocks have run."""
+    directory = tmp_path_factory.mktemp("quick_start")
+    # What a stranger looks at next: the run has breakdowns.
+    look = ["python", "print(len(tb_memplugin.load('runs')['exp1'].snapshots) > 1)", "True\n"]
+    run_blocks([*blocks("README.md"), look], directory)
+    return directory
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_code_of_a_page_runs_as_it_stands(
+    page: str, tmp_path: pathlib.Path, request: pytest.FixtureRequest
+) -> None:
+    if page == "README.md":
+        assert (request.getfixturevalue("quick_start") / "runs" / "exp1").is_dir()
+        return
+    code = blocks(page)
+    prepare(page, tmp_path)
+    if page in READS:
+        shutil.copytree(request.getfixturevalue("quick_start") / "runs", tmp_path / "runs")
+        code = [["python", "import tb_memplugin\n", ""], *code]
+    elif CONTINUES.search((ROOT / page).read_text(encoding="utf-8")):
+        code = [*blocks("README.md"), *code]
+    run_blocks(code, tmp_path)
