@@ -234,6 +234,7 @@ function FailurePanel({ oom }: { oom: Oom }) {
           <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} unit={unit} when={when} />
         </tbody>
       </FigureTable>
+      {oom.request && <p data-testid="oom-request-tensors">{oom.request.sentence}</p>}
       {oom.request_ledger.length > 0 && (
         <ByLayer
           summary="Inside the request, by layer"
