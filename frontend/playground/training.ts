@@ -196,6 +196,7 @@ function changesOf(plan: Plan): LayerChange[] {
       trainable_layers: 2,
       became_trainable: became,
       became_frozen: [],
+      stayed_slots_bytes: 0,
       ...(step === 0 ? UNKNOWN : peaksAround(plan, step)),
     };
   };

@@ -434,6 +434,7 @@ export const layerChange = object({
   reason: text,
   became_trainable: list(text),
   became_frozen: list(text),
+  stayed_slots_bytes: number,
   frozen_weight_bytes: number,
   trainable_weight_bytes: number,
   statistics_bytes: number,

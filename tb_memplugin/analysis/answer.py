@@ -422,7 +422,7 @@ def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
         peak_before_bytes=None if before is None else before.peak_bytes,
         peak_after_bytes=None if after is None else after.peak_bytes,
     )
-    figures |= {f"{category}_delta_bytes": delta for category, delta in change.parts}
+    figures |= {f"{category}_delta_bytes": change.own_bytes(category, delta) for category, delta in change.parts}
     figures |= {"earlier_optimizers_bytes": change.former_bytes} if change.former_bytes else {}
     status: AnswerStatus = "warning" if change.slots_bytes or change.others_bytes else "fact"
     return Answer("changed", device, change.sentence(), status, "measured", evidence, figures, change.details())

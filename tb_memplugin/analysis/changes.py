@@ -8,7 +8,7 @@ the steps near the change stand in, and nothing is said about categories."""
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -114,6 +114,8 @@ class LayerChange:
     peak_before_step: int | None = None
     peak_after_bytes: int | None = None
     peak_after_step: int | None = None
+    stayed_slots_bytes: int = 0
+    """Growth of the slots of earlier optimizers, which stay beside those of `totals`; 0 if small or not traced."""
 
 
 def _became(before: Mapping[str, bool], table: LayerTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -128,11 +130,12 @@ def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
     if len(tables) < 2:
         return [LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one)) for one in tables]
     steps, figures = step_rows(run, device, phase)
-    traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
-    peaks: dict[int, tuple[int | None, ...]] = {}
-    for _, first, last, before, after in _table_effects(tables, steps, figures.peak_bytes, traced):
+    traced = {snapshot.step: snapshot for snapshot in comparable_steps(run, device, phase)}
+    peaks: dict[int, tuple[Any, ...]] = {}
+    for _, first, last, before, after in _table_effects(tables, steps, figures.peak_bytes, list(traced)):
         sides = [(None, None) if one is None else (one.peak_bytes, one.step) for one in (before, after)]
-        peaks |= dict.fromkeys(range(first, last + 1), (*sides[0], *sides[1]))
+        change = _explained(StepChange(tables[first].step, None, (), True, before, after), traced)
+        peaks |= dict.fromkeys(range(first, last + 1), (*sides[0], *sides[1], change.slots_bytes))
     flags: list[dict[str, bool]] = [{}, *map(trainable_layers, tables)]
     return [
         LayerChange(one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ()))
@@ -211,21 +214,32 @@ class StepChange:
         found = []
         if self.parts:
             unit = unit_for(delta for _, delta in self.parts)
-            named = (
-                f"{category.replace('_', ' ')} {'+' if delta >= 0 else '−'}{format_figure(abs(delta), unit)}"
-                for category, delta in self.parts
-            )
+            named = (self._part(category, delta, unit) for category, delta in self.parts)
             found.append(f"Mainly {', '.join(named)} {unit}.")
         if self.slots_bytes or self.others_bytes:
             what = "New model: variables of the earlier one"
             if not self.others_bytes:
                 what = "Compiled again: slots of the earlier optimizer"
-            found.append(f"{what} stay, {signed_bytes(self.others_bytes + self.slots_bytes)}.")
+            if self.others_bytes or not any(self._stays_apart(*part) for part in self.parts):
+                found.append(f"{what} stay, {signed_bytes(self.others_bytes + self.slots_bytes)}.")
             found.append(
                 f"Earlier optimizers and models take {format_bytes(self.former_bytes)} in all. "
                 "`tb_memplugin.release_unused()` between two trainings frees them."
             )
         return tuple(found)
+
+    def _stays_apart(self, category: Category, delta: int) -> bool:
+        """Whether the change of a category is said without what stays of the earlier optimizer."""
+        return category == "optimizer_state" and 0 < self.slots_bytes <= delta and not self.others_bytes
+
+    def own_bytes(self, category: Category, delta: int) -> int:
+        """The change of a category, one of the `parts`, without the slots that stay of the earlier optimizer."""
+        return delta - self.slots_bytes if self._stays_apart(category, delta) else delta
+
+    def _part(self, category: Category, delta: int, unit: str) -> str:
+        own = self.own_bytes(category, delta)
+        kept = f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)" if own < delta else ""
+        return f"{category.replace('_', ' ')} {'+' if own >= 0 else '−'}{format_figure(abs(own), unit)}{kept}"
 
 
 def signed_bytes(delta: int) -> str:

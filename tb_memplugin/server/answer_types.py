@@ -80,7 +80,7 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS),
     "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
     "SnapshotRef": _only(schema.Snapshot, "step", "phase", "mode", "batch_size", "at_failure") | _row(first_step=int),
-    "LayerChange": _row(step=int, reason=str, became_trainable=_TEXTS, became_frozen=_TEXTS)
+    "LayerChange": _row(step=int, reason=str, became_trainable=_TEXTS, became_frozen=_TEXTS, stayed_slots_bytes=int)
     | _of(analysis.LayerTotals)
     | {f"peak_{when}_{what}": _SIZE for when in ("before", "after") for what in ("bytes", "step")},
     "Failure": _row(oom=int, step=int, reason=str, requested_bytes=_SIZE, in_use_bytes=_SIZE),

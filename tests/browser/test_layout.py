@@ -32,6 +32,30 @@ def test_selecting_a_run_moves_no_row_of_the_list(page: Page, address: str) -> N
         assert frame.locator(".run").evaluate_all(rows) == before
 
 
+VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "host", "oom", "what-if", "compare")
+
+
+@pytest.mark.reads
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_no_view_scrolls_the_document(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    scrolled = []
+    for view in VIEWS:
+        frame = harness.open_tab(page, address, urlencode({"run": "died_fragmentation", "view": view}))
+        document = frame.locator("html").evaluate("e => [e.scrollWidth - innerWidth, e.scrollHeight - innerHeight]")
+        assert frame.locator("main").bounding_box(), view
+        scrolled += [(view, *document)] if max(document) > 0 else []
+    assert scrolled == []
+
+
+@pytest.mark.reads
+def test_a_link_to_a_run_that_is_not_there_says_so(page: Page, address: str) -> None:
+    for choices in ({"run": "deleted"}, {"run": "frozen", "view": "compare", "with": "deleted"}):
+        frame = harness.open_tab(page, address, urlencode(choices))
+        expect(frame.get_by_text("No run deleted in this log directory")).to_be_visible()
+        expect(frame.locator("canvas")).to_have_count(0)
+
+
 LONG = "resnet50_frozen_backbone_batch_64_mixed_precision_second_attempt_of_three"
 
 

@@ -139,6 +139,7 @@ export function effects(overview: Overview) {
       /** Frozen weights change by as much the other way. */
       trainable_weight_delta: last.trainable_weight_bytes - before.trainable_weight_bytes,
       optimizer_delta: last.optimizer_bytes - before.optimizer_bytes,
+      stayed: first.stayed_slots_bytes,
       peak_before: first.peak_before_bytes,
       peak_after: first.peak_after_bytes,
       step_before: first.peak_before_step,
@@ -172,7 +173,8 @@ export function effectSentence(effect: ChangeEffect): string {
   const parts: string[] = [];
   if (moved > 0) parts.push(`${formatBytes(moved)} of weights became trainable`);
   if (moved < 0) parts.push(`${formatBytes(-moved)} of weights became frozen`);
-  if (effect.optimizer_delta !== 0) parts.push(`optimizer state ${formatDelta(effect.optimizer_delta)}`);
+  const stayed = effect.stayed > 0 ? `, and ${formatBytes(effect.stayed)} of the earlier optimizer stayed` : "";
+  if (effect.optimizer_delta !== 0 || stayed) parts.push(`optimizer state ${formatDelta(effect.optimizer_delta)}${stayed}`);
   if (before !== null && after !== null) {
     parts.push(`measured peak ${formatBytes(before)} → ${formatBytes(after)} (${formatDelta(after - before)})`);
   }

@@ -2,7 +2,7 @@
 
 import { lowerBound } from "../lib/search";
 import { at, peakRow, rowOfStep, snapshotAt, type Overview } from "./overview";
-import type { SnapshotRef } from "../schema";
+import type { Answer, SnapshotRef } from "../schema";
 
 /** The traced row with the highest measured peak, the earliest of several; without one, the row of the highest peak; -1 without rows. */
 export function defaultRow(overview: Overview): number {
@@ -35,6 +35,21 @@ export function counterpartRow(stepOfA: number | null, b: Overview, sameRun: boo
   return other >= 0 ? other : defaultRow(b);
 }
 
+/**
+ * The two steps of a run to compare while none is chosen, the earlier one first: those of "What changed?", or else the default one and its
+ * counterpart. Null without steps.
+ */
+export function comparedSteps(whole: Overview, answers: readonly Answer[] | null): readonly [number, number] | null {
+  const evidence = answers?.find(({ name }) => name === "changed")?.evidence;
+  let [a, b] = evidence?.view === "compare" ? [evidence.step, evidence.other_step] : [null, null];
+  if (a === null || b === null) {
+    a = at(whole.step, standardRow(whole));
+    b = at(whole.step, counterpartRow(a, whole, true));
+  }
+  if (a === null || b === null) return null;
+  return [Math.min(a, b), Math.max(a, b)];
+}
+
 const holds = ({ step, rows }: Overview, wanted: number): boolean =>
   rows > 0 && (step[0] as number) <= wanted && wanted <= (step[rows - 1] as number);
 
@@ -64,12 +79,12 @@ function frozenRow(whole: Overview): number {
 
 /**
  * The row of the chosen step, or of the nearest one; of the default step if none is chosen, which is a frozen one if `ofFrozen`. `whole` is the overview of the whole run,
- * `shown` that of the zoom. Null without rows.
+ * `shown` that of the zoom, `preferred` a step to show by default. Null without rows.
  */
-export function selectStep(whole: Overview, shown: Overview, chosen: number | null, ofFrozen = false) {
+export function selectStep(whole: Overview, shown: Overview, chosen: number | null, ofFrozen = false, preferred: number | null = null) {
   const standard = ofFrozen ? frozenRow(whole) : standardRow(whole);
   if (standard < 0) return null;
-  const defaultStep = whole.step[standard] as number;
+  const defaultStep = preferred ?? (whole.step[standard] as number);
   const wanted = chosen ?? defaultStep;
   const overview = holds(shown, wanted) ? shown : whole;
   const row = rowOfStep(overview, wanted);

@@ -89,8 +89,11 @@ function candidates(all: readonly RunInfo[], { filter, runs, primary }: Choices)
   return all.filter(({ run }) => matching.test(run) && (runs === null || runs.includes(run) || run === primary));
 }
 
-/** The run shown as a stack: the chosen one, else the one shown before, else the worst. */
+export const isMissing = (all: readonly RunInfo[], name: string | null): boolean => name !== null && !all.some(({ run }) => run === name);
+
+/** The run shown as a stack: the chosen one, else the one shown before, else the worst; null if the chosen one is not there. */
 export function primaryRun(all: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
+  if (isMissing(all, choices.primary)) return null;
   const runs = candidates(all, choices);
   const named = (name: string | null): RunInfo | undefined => runs.find((run) => run.run === name);
   const worst = [...runs].sort((a, b) => a.rank - b.rank);
@@ -102,13 +105,14 @@ export function selectedRuns(all: readonly RunInfo[], choices: Choices, primary:
   return candidates(all, choices);
 }
 
-/** The run compared with: the chosen one, else another checked one, else the same run, to compare two of its steps. */
+/** The run compared with: the chosen one, else another checked one, else the same run, to compare two of its steps; null as above. */
 export function otherRun(
   runs: readonly RunInfo[],
   selected: readonly RunInfo[],
   primary: RunInfo | null,
   choices: Choices,
 ): RunInfo | null {
+  if (isMissing(runs, choices.other)) return null;
   const named = runs.find(({ run }) => run === choices.other);
   return named ?? selected.find((run) => run !== primary && run.devices.length > 0) ?? primary;
 }

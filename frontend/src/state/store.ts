@@ -5,14 +5,14 @@ import { computed, signal, effect, type ReadonlySignal, type Signal } from "@pre
 import type { Source } from "../api/source";
 import { later, touch } from "../lib/activity";
 import type { Overview } from "../model/overview";
-import { selectStep, type StepSelection } from "../model/step-selection";
+import { comparedSteps, selectStep, type StepSelection } from "../model/step-selection";
 import { chosenTimeline } from "../model/timeline";
 import { sameStep, type Choices, DEFAULTS, changedTo, decode, encode } from "./address";
 import type { Loaded } from "./resource";
 import { createColumns, createOverviews, createRecords, createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
 import { supports, VIEWS } from "./views";
-import type { TimelineRef } from "../schema";
+import type { Answer, TimelineRef } from "../schema";
 
 const KEY = "p.tb_memplugin.at";
 
@@ -103,13 +103,23 @@ interface Overviews {
   overview: ReadonlySignal<Loaded<Overview>>;
 }
 
-type TimelineList = ReadonlySignal<Loaded<TimelineRef[]>>;
+interface Lists {
+  timelineList: ReadonlySignal<Loaded<TimelineRef[]>>;
+  answers: ReadonlySignal<Loaded<Answer[]>>;
+}
 
-export function createStep({ whole, overview }: Overviews, timelineList: TimelineList, shown: Shown, choices: ChoicesSignal) {
+export function createStep({ whole, overview }: Overviews, { timelineList, answers }: Lists, shown: Shown, choices: ChoicesSignal) {
+  /** Those that Compare shows of one run while none is chosen. */
+  const defaultPair = computed((): readonly [number, number] | null => {
+    const [all, { step, otherStep }] = [whole.value.value, choices.value];
+    const isOpen = shown.view.value === "compare" && step === null && otherStep === null;
+    return isOpen && all && shown.other.value === shown.primary.value ? comparedSteps(all, answers.value.value) : null;
+  });
   /** Null until the overview of the whole run has arrived, and without steps. */
   const shownStep = computed((): StepSelection | null => {
     const all = whole.value.value;
-    return all && selectStep(all, overview.value.value ?? all, choices.value.step, choices.value.view === "frozen");
+    const { step, view } = choices.value;
+    return all && selectStep(all, overview.value.value ?? all, step, view === "frozen", defaultPair.value?.[0]);
   });
   /** The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the nearest one. */
   const shownTimeline = computed((): TimelineRef | null => {
@@ -120,7 +130,7 @@ export function createStep({ whole, overview }: Overviews, timelineList: Timelin
   });
   /** The overview of the zoom, once that of the whole run has arrived as well, which decides on the selected step. */
   const shownOverview = computed((): Loaded<Overview> => (whole.value.value ? overview.value : { ...overview.value, ...whole.value }));
-  return { shownStep, shownTimeline, shownOverview };
+  return { defaultPair, shownStep, shownTimeline, shownOverview };
 }
 
 const sameInside = (a: Choices, b: Choices): boolean =>
@@ -155,7 +165,7 @@ export function createStore(source: Source) {
   const overviews = createOverviews(fetched, shown, choices);
   const recordedOnly = source.recordedOnly ?? false;
   const records = createRecords(fetched, shown, choices, recordedOnly);
-  const steps = createStep(overviews, records.timelineList, shown, choices);
+  const steps = createStep(overviews, records, shown, choices);
   clearInside(steps.shownTimeline, shown, choices);
   // A link to a step's timeline names the step: the default changes as the training goes on.
   const impliedStep = computed(() => (supports(choices.value.view, "moment") ? (steps.shownStep.value?.step ?? null) : null));

@@ -124,6 +124,7 @@ describe("the cost of frozen and trainable layers", () => {
     peak_before_step: null,
     peak_after_bytes: null,
     peak_after_step: null,
+    stayed_slots_bytes: 0,
   });
   const costs = (changes: LayerChange[], parts: SidePart[]): string[] =>
     costSentences({ step: Float64Array.of(9), changes } as unknown as Overview, parts, 0);

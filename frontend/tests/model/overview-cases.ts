@@ -25,6 +25,7 @@ export const change = (step: number, changed: Partial<LayerChange>): LayerChange
   peak_before_step: null,
   peak_after_bytes: null,
   peak_after_step: null,
+  stayed_slots_bytes: 0,
   ...changed,
 });
 

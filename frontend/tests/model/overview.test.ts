@@ -86,6 +86,11 @@ describe("changes of the layer table", () => {
     );
   });
 
+  it("say what stays of the earlier optimizer beside what the new one adds", () => {
+    const [stays] = effects({ ...OVERVIEW, changes: [change(10, {}), { ...unfrozen, stayed_slots_bytes: 20 * MIB }] });
+    expect(stays && effectSentence(stays)).toContain("optimizer state +48.0 MiB, and 20.0 MiB of the earlier optimizer stayed;");
+  });
+
   it("count the layers that changed", () => {
     const title = (changed: Partial<LayerChange>): string =>
       effectTitle({ ...effect, changes: [change(1, changed)] } as typeof effect & object);

@@ -1,8 +1,10 @@
 import { describe, expect, it } from "vitest";
 
+import type { Answer } from "../../src/schema";
 import type { Overview } from "../../src/model/overview";
 import {
   batchSizeAt,
+  comparedSteps,
   counterpartRow,
   defaultRow,
   peakWord,
@@ -58,6 +60,29 @@ describe("what step A is compared with", () => {
   it("is the default where no other step was traced", () => {
     const alone = { ...traced, traced: column(0, 0, 0, 0, 1, 0) } as unknown as Overview;
     expect(counterpartRow(40, alone, true)).toBe(4);
+  });
+});
+
+describe("the two steps of a run that are compared while none is chosen", () => {
+  const changed = (view: string, step: number | null, other: number | null) =>
+    [{ name: "changed", evidence: { view, step, other_step: other } }] as unknown as Answer[];
+  /** The highest traced peak is at 40, after the change at 30. */
+  const whole = { ...WHOLE, traced: column(0, 1, 1, 0, 1, 1), changes: [{ step: 0 }, { step: 30 }] } as unknown as Overview;
+
+  it("are those of the change that the card tells, earlier first", () => {
+    expect(comparedSteps(whole, changed("compare", 11, 31))).toEqual([11, 31]);
+    expect(comparedSteps(whole, changed("compare", 31, 11))).toEqual([11, 31]);
+  });
+
+  it("are else the default step and its counterpart, earlier first", () => {
+    expect(comparedSteps(whole, changed("overview", 31, null))).toEqual([20, 40]);
+    expect(comparedSteps(whole, null)).toEqual([20, 40]);
+    expect(comparedSteps({ ...whole, rows: 0, step: column(), snapshots: [] } as Overview, null)).toBeNull();
+  });
+
+  it("are selected", () => {
+    expect(selectStep(whole, whole, null, false, 20)).toMatchObject({ step: 20, defaultStep: 20, chosen: null });
+    expect(selectStep(whole, whole, 50, false, 20)).toMatchObject({ step: 50, chosen: 50 });
   });
 });
 

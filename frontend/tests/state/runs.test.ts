@@ -56,6 +56,12 @@ describe("selection", () => {
     expect(primaryRun([], DEFAULTS, "old")).toBeNull();
   });
 
+  it("shows no other run in place of one that a link names and that is not there", () => {
+    const runs = [run("old", 1), run("new", 2)];
+    expect(primaryRun(runs, { ...DEFAULTS, primary: "deleted" }, "old")).toBeNull();
+    expect(otherRun(runs, runs, runs[0] ?? null, { ...DEFAULTS, other: "deleted" })).toBeNull();
+  });
+
   it("prefers accelerators and training", () => {
     const both = run("both", 1, ["CPU:0", "GPU:0"]);
     expect(shownDevice(both, DEFAULTS)).toBe("GPU:0");

@@ -173,12 +173,17 @@ def test_details_name_the_main_parts_persistent_ones_first_and_what_stays() -> N
         ("Mainly optimizer state +113, activations +131 MiB.",),
         ("Mainly activations +390 MiB.",),
         (
-            "Mainly optimizer state +113 MiB.",
-            "Compiled again: slots of the earlier optimizer stay, +55.0 MiB.",
+            "Mainly optimizer state +58.0 (and 55.0 of the earlier optimizer stayed) MiB.",
             "Earlier optimizers and models take 55.0 MiB in all. "
             "`tb_memplugin.release_unused()` between two trainings frees them.",
         ),
     ]
+
+
+def test_a_change_of_the_layer_table_has_what_stays_of_the_earlier_optimizer() -> None:
+    changes = layer_changes(run_of(BOTH, TABLES), DEVICE, "train")
+    assert [one.stayed_slots_bytes for one in changes] == [0, *[55 * MIB] * (len(changes) - 1)]
+    assert {one.stayed_slots_bytes for one in layer_changes(run_of(UNFROZEN, TABLES), DEVICE, "train")} == {0}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import type { FunctionComponent } from "preact";
 
 import type { Overview } from "../../model/overview";
+import { isMissing } from "../../state/runs";
 import type { ViewName } from "../../state/views";
 import { ActivationsView } from "../activations/activations-view";
 import { CompareView } from "../compare/compare-view";
@@ -160,10 +161,18 @@ export function View() {
   const store = useStore();
   const run = store.primary.value;
   const view = store.view.value;
+  const { primary, other, filter } = store.choices.value;
+  const missing = [primary, view === "compare" ? other : null].find((name) => isMissing(store.runs.value, name)) ?? null;
+  if (missing !== null)
+    return (
+      <Nothing title={`No run ${missing} in this log directory`}>
+        <p>It may have been renamed or deleted. Choose a run in the list.</p>
+      </Nothing>
+    );
   if (!run)
     return (
       <Nothing title="No run is shown">
-        <p>{store.choices.value.filter === "" ? "Check a run in the list to plot it." : "Check a run in the list, or clear the filter."}</p>
+        <p>{filter === "" ? "Check a run in the list to plot it." : "Check a run in the list, or clear the filter."}</p>
       </Nothing>
     );
   if (run.status === "reading") return <Skeleton />;

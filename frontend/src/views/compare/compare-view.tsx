@@ -208,14 +208,15 @@ function Curves({ pair }: { pair: Pair }) {
 function usePair({ a, b, run, other }: CompareProps): Pair {
   const store = useStore();
   const scheme = schemeOf(store);
-  const { step, otherStep } = store.choices.value;
+  const { step, otherStep: chosenStep } = store.choices.value;
+  const otherStep = chosenStep ?? store.defaultPair.value?.[1] ?? null;
   const { overview, row } = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
   const ofA = { overview, row };
   const counterpart = counterpartRow(at(overview.step, row), b, run.run === other.run);
   const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
   return [
     { letter: "A", run, ...ofA, colour: colour(run.run), step },
-    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, counterpart), colour: colour(other.run), step: otherStep },
+    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, counterpart), colour: colour(other.run), step: chosenStep },
   ];
 }
 
@@ -237,6 +238,8 @@ export function CompareView(props: CompareProps) {
     [a.overview, b.overview, a.row, b.row],
   );
   const [ofA, ofB] = [useLayers(a), useLayers(b)];
+  // Time runs forward: of an earlier B nothing "became" frozen.
+  const isForward = a.run === b.run && (stepOfSide(a) ?? 0) <= (stepOfSide(b) ?? 0);
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
   const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, letter, colour });
   const drawn = { deltas, from: named(a), to: named(b), focus, scheme: schemeOf(useStore()) };
@@ -251,7 +254,7 @@ export function CompareView(props: CompareProps) {
       <div class="body">
         <div class="picture">
           <h2 class="verdict" data-testid="difference">
-            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), a.run === b.run))}
+            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), isForward))}
           </h2>
           <Causes pair={pair} />
           <Waterfall {...drawn} />
