@@ -50,7 +50,7 @@ def test_no_view_scrolls_the_document(page: Page, address: str, width: int) -> N
 
 @pytest.mark.reads
 def test_a_link_to_a_run_that_is_not_there_says_so(page: Page, address: str) -> None:
-    for choices in ({"run": "deleted"}, {"run": "frozen", "view": "compare", "with": "deleted"}):
+    for choices in ({"run": "deleted"}, {"run": "frozen", "view": "compare", "other": "deleted"}):
         frame = harness.open_tab(page, address, urlencode(choices))
         expect(frame.get_by_text("No run deleted in this log directory")).to_be_visible()
         expect(frame.locator("canvas")).to_have_count(0)

@@ -10,7 +10,7 @@ import { AS_RECORDED, type Conditions } from "../model/what-if";
 import { limiter, nearer, NOTHING, Resource, Shelf, type Loaded } from "./resource";
 import { phaseBeside, type ChoicesSignal, type Shown } from "./runs";
 import type { Need } from "./views";
-import type { Answer, Phase, RunInfo, SessionStart } from "../schema";
+import type { AnswersAnswer, Phase, RunInfo, SessionStart } from "../schema";
 
 const AT_ONCE = 4;
 
@@ -218,7 +218,7 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
       const one = ofDevice();
       return one && ref && [...one, ref];
     },
-    answers: computed((): Loaded<Answer[]> => {
+    answers: computed((): Loaded<AnswersAnswer> => {
       const one = ofDevice();
       return readOrNothing(fetched.answers, one && [...one, shown.phase.value]);
     }),

@@ -12,7 +12,7 @@ import type { Loaded } from "./resource";
 import { createColumns, createOverviews, createRecords, createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
 import { supports, VIEWS } from "./views";
-import type { Answer, TimelineRef } from "../schema";
+import type { AnswersAnswer, TimelineRef } from "../schema";
 
 const KEY = "p.tb_memplugin.at";
 
@@ -105,7 +105,7 @@ interface Overviews {
 
 interface Lists {
   timelineList: ReadonlySignal<Loaded<TimelineRef[]>>;
-  answers: ReadonlySignal<Loaded<Answer[]>>;
+  answers: ReadonlySignal<Loaded<AnswersAnswer>>;
 }
 
 export function createStep({ whole, overview }: Overviews, { timelineList, answers }: Lists, shown: Shown, choices: ChoicesSignal) {
@@ -113,7 +113,7 @@ export function createStep({ whole, overview }: Overviews, { timelineList, answe
   const defaultPair = computed((): readonly [number, number] | null => {
     const [all, { step, otherStep }] = [whole.value.value, choices.value];
     const isOpen = shown.view.value === "compare" && step === null && otherStep === null;
-    return isOpen && all && shown.other.value === shown.primary.value ? comparedSteps(all, answers.value.value) : null;
+    return isOpen && all && shown.other.value === shown.primary.value ? comparedSteps(all, answers.value.value?.answers ?? null) : null;
   });
   /** Null until the overview of the whole run has arrived, and without steps. */
   const shownStep = computed((): StepSelection | null => {
