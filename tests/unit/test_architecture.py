@@ -14,7 +14,7 @@ BUDGETS = {
     "importers": 1_760,
     "attribution": 3_700,
     "storage": 4_760,
-    "analysis": 3_668,
+    "analysis": 3_685,
     "fit": 4_340,
     "export": 1_830,
     "recorder": 10_235,
