@@ -63,10 +63,9 @@ def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     # AND by tensor: they have the batch, and are inside the request
     first, *others = oom.request_tensors
     assert math.prod(first.shape) * first.count * 4 == first.bytes and 256 * 64 in (first.shape[0], 64 * first.shape[0])
-    assert (
-        first.layer in ("net/dense_1", "net/dense_3")
-        and sum(one.bytes for one in (first, *others)) <= oom.requested_bytes
-    )
+    assert first.layer in ("net/dense_1", "net/dense_3")
+    exact = 1.1 if before else 1.0  # those of another batch are an estimate
+    assert sum(one.bytes for one in (first, *others)) <= exact * oom.requested_bytes
     contents = request_contents(oom)
     assert contents is not None and contents.tensors[0].bytes >= first.bytes
     assert f"{contents.tensors[0].text()} of " in contents.sentence and "requested" in contents.sentence
