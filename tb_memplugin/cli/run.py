@@ -12,6 +12,7 @@ import os
 import pkgutil
 import runpy
 import shlex
+import subprocess
 import sys
 import threading
 import time
@@ -94,6 +95,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         print(f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     recording = None if is_off() else _recording(options)
+    watcher = None if recording is None or options.no_summary else _watcher(options, recording.run)
     process = os.getpid()
     ended: BaseException | None = None
     try:
@@ -117,6 +119,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
             pass
         except Exception as error:
             print(f"tb-memplugin: no summary: {type(error).__name__}: {error}", file=sys.stderr)
+        if watcher is not None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                watcher.communicate(b"ended\n", timeout=1)
     if ended is None:
         sys.exit(0)
     if not isinstance(ended, SystemExit):
@@ -134,6 +139,24 @@ def _recording(options: argparse.Namespace) -> "AutomaticRecording":
     recording = AutomaticRecording(options.logdir, name, settings)
     Wrapping(recording).install()
     return recording
+
+
+_WATCHER = """\
+read -r ended || [ ! -d "$1" ] || echo "
+The program was killed, or ended by os._exit. What was recorded: tb-memplugin inspect $1" >&2
+"""
+
+
+def _watcher(options: argparse.Namespace, run: str) -> "subprocess.Popen[bytes] | None":
+    """A shell that says where the run is if this process ends without a word, as when it is killed."""
+    directory = f"{options.logdir.rstrip('/')}/{run}"
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHER, "sh", directory], stdin=pipe, stdout=none, start_new_session=True
+        )
+    except OSError:
+        return None
 
 
 def _name(text: str) -> str:

@@ -57,7 +57,8 @@ class AutomaticRecording:
         self.unseen = 0  # calls of ``GradientTape.gradient`` that belong to no recorded step
         self.ready_lists = 0  # calls that the program gave a `CallbackList`, to which nothing is added
         self.failure_run: str | None = None  # opened for a failure before the first call of what trains
-        self._run = run
+        self.run = run
+        self.records_itself = False  # whether the program has a recorder of its own
         self._arguments = dict(arguments or {})
         self._process = os.getpid()
         self._callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -71,13 +72,16 @@ class AutomaticRecording:
         """Write what was recorded, and wait for it. In a forked child, do nothing."""
         self.see_failures(False)
         for recorder in self._recorders.values() if os.getpid() == self._process else ():
+            recorder._recording.told = True  # there is a summary
             recorder.close()
 
     def notes(self) -> Iterator[str]:
         from tb_memplugin.schema import counted
 
-        further = f"The calls of all further ones are the steps of run {self._run}-more."
+        further = f"The calls of all further ones are the steps of run {self.run}-more."
         log = "the log of Python's logger tb_memplugin at level DEBUG says why."
+        if self.records_itself and not self.names:
+            yield "The program records itself, into a run of its own: nothing was added."
         yield from (f"The first {MAX_RUNS} models have a run each. {further}",) if self._more is not None else ()
         yield from (f"Something could not be recorded: {log}",) if self._failed else ()
         if self.ready_lists:
@@ -111,7 +115,9 @@ class AutomaticRecording:
         """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
         from tb_memplugin.recorder.loop import is_recording
 
-        return os.getpid() == self._process and not is_recording([self._directory_of(name) for name in self.names])
+        own = is_recording([self._directory_of(name) for name in self.names])
+        self.records_itself = self.records_itself or own
+        return os.getpid() == self._process and not own
 
     def failed(self) -> None:
         """Log the exception that is being handled: something is not recorded, and the program goes on."""
@@ -141,7 +147,7 @@ class AutomaticRecording:
             if name is not None:
                 loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count(first_step))
             elif self._more is None:
-                name = f"{self._run}-more"
+                name = f"{self.run}-more"
                 self.names.append(name)
                 # A call of `fit` is a step, and too long to be traced.
                 loop = self._more = Loop(self._record_into(name, trace_steps=()), itertools.count())
@@ -185,7 +191,7 @@ class AutomaticRecording:
             return name
         if len(self.names) >= MAX_RUNS:
             return None
-        name = self._run if not self.names else f"{self._run}-{len(self.names) + 1}"
+        name = self.run if not self.names else f"{self.run}-{len(self.names) + 1}"
         self.names.append(name)
         return name
 
@@ -231,6 +237,7 @@ def _add(
         return arguments, named, False
     callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     ours = _any_of_ours(callbacks)
+    recording.records_itself = recording.records_itself or ours
     callback = None if ours else recording.callback_for(model)
     if callback is None:
         return arguments, named, not ours

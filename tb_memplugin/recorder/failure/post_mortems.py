@@ -182,6 +182,7 @@ class OomWatch:
         self._thread = threading.get_ident()  # the training's
         self._lock = threading.Lock()
         self._raised: list[tuple[Oom, RaisedError]] = []  # post-mortems without their maps
+        self.fatal: Oom | None = None  # the failure that ended the program, once the session ends
 
     def look_back(self, since: float) -> None:
         self._idle_since = min(self._idle_since, since)
@@ -299,6 +300,8 @@ class OomWatch:
             error = one.error()
             if not any(error is other or _quotes(other, one.message) for other in uncaught):
                 self._write(dataclasses.replace(oom, status="survived"), False)
+            else:
+                self.fatal = oom
 
     def _of_untraced_step(
         self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None

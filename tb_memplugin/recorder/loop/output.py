@@ -265,6 +265,11 @@ class Output:
     def wake(self) -> None:
         self._resting = False
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The highest peak so far of any device."""
+        return None if self._writer is None else self._writer.peak_bytes
+
     def _close_if_resting(self) -> None:
         if self._resting and self._writer is not None:
             self._faults.clean_up(FILES, self._writer.close)

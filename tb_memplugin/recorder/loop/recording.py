@@ -1,11 +1,14 @@
 """`Recording`: samples the steps of one run, traces some of them and has the results written."""
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import logging
 import math
 import os
+import shlex
+import sys
 import threading
 import time
 import weakref
@@ -24,6 +27,7 @@ from tb_memplugin.recorder.base import (
     changes,
     end_foreign_calls,
     is_batch_size,
+    is_private,
     is_step,
     remove_abandoned,
     submit,
@@ -60,6 +64,7 @@ from tb_memplugin.schema import (
     StepRequests,
     Timeline,
     TraceFacts,
+    format_bytes,
     is_gpu,
 )
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings
@@ -104,6 +109,7 @@ class Recording:
     one is made: memory may run out after the training. One that still exists when the process ends is closed then."""
 
     closed = False
+    told = False  # whether `tell` has nothing more to say
     _started = False  # whether the parts are there that `start` makes
 
     @uncounted
@@ -196,6 +202,25 @@ class Recording:
             self.close_without_waiting()
             if self._started and not wait():
                 self.faults.warn(_INCOMPLETE)
+            self.tell()
+
+    def tell(self) -> None:
+        """Say once, on standard error, where the run is and what it shows, unless the package's warnings are off."""
+        told, self.told = self.told, True
+        peak, fatal = (self._output.peak_bytes, self.oom.fatal) if self._started else (None, None)
+        run = self.settings.log_dir
+        if told or is_private(run) or (peak is None and fatal is None) or not logger.isEnabledFor(logging.WARNING):
+            return
+        run = run if self.settings.remote else os.path.relpath(run)
+        run = self.settings.log_dir if run.startswith("..") else run
+        if fatal is None:
+            see = f"tensorboard --logdir {shlex.quote(os.path.dirname(run) or '.')}"
+            line = f"Memory recorded in {run}: peak {format_bytes(peak)}. {see}"
+        else:
+            where = " ".join(filter(None, ["Out of memory", fatal.place]))
+            line = f"{where}: {fatal.reason.rstrip('.')}. tb-memplugin inspect {shlex.quote(run)}"
+        with contextlib.suppress(Exception):
+            print(line, file=sys.stderr, flush=True)
 
     def close_without_waiting(self) -> None:
         self.end_step()
@@ -595,6 +620,8 @@ def _close_all() -> None:
     if not wait():  # once for all, also for recordings that were dropped
         for recording in unclosed:
             recording.faults.warn(_INCOMPLETE)
+    for recording in unclosed:
+        recording.tell()
     reason = (
         "the memory recorder waits for up to %d s until TensorFlow gives up a request to the file system of a run: "
         "the process would be aborted otherwise"

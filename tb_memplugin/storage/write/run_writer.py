@@ -300,6 +300,11 @@ class RunWriter:
         self._unflushed = True
         self._file_bytes += len(record) + 16
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The highest peak of any device in the samples so far; None if unknown."""
+        return max((one for one in self._peaks.values() if one > 0), default=None)
+
     def _new_peaks(self, samples: Samples) -> list[int]:
         rows = set()
         for device, figures in samples.devices.items():

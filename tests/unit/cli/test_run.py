@@ -12,6 +12,7 @@ from reading_cases import write_small_run
 
 from tb_memplugin.cli import main
 from tb_memplugin.cli.run import NOTHING, ending
+from tb_memplugin.recorder.automatic import AutomaticRecording
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -147,3 +148,25 @@ def test_runs_are_printed_with_the_line_that_shows_them(tmp_path: pathlib.Path) 
 def test_without_runs_it_says_why(tmp_path: pathlib.Path) -> None:
     assert ending(str(tmp_path), "runs", [], []) == f"\n{NOTHING}"
     assert ending(str(tmp_path), "runs", [], ["A note."]) == "\nA note."
+
+
+@pytest.mark.parametrize(("signal", "recorded"), [(9, True), (15, True), (9, False)])
+def test_a_killed_program_gets_one_line_with_its_run(tmp_path: pathlib.Path, signal: int, recorded: bool) -> None:
+    made = "os.makedirs('logs/mine')" if recorded else "pass"
+    (tmp_path / "dies.py").write_text(f"import os, time\n{made}\nos.kill(os.getpid(), {signal})\ntime.sleep(60)\n")
+    options = ["--logdir", "logs", "--run", "mine", "dies.py"]
+    code, _, told = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", *options])
+    assert code == -signal
+    assert told.split("\n")[1:] == (
+        ["The program was killed, or ended by os._exit. What was recorded: tb-memplugin inspect logs/mine", ""]
+        if recorded
+        else []
+    )
+
+
+def test_a_program_with_a_recorder_of_its_own_is_not_told_that_it_called_nothing() -> None:
+    recording = AutomaticRecording("runs", "exp1")
+    recording.records_itself = True
+    (note,) = recording.notes()
+    assert note in ending("runs", "runs", [], [note]) and NOTHING not in ending("runs", "runs", [], [note])
+    assert list(AutomaticRecording("runs", "exp1").notes()) == []
