@@ -157,7 +157,7 @@ import keras, numpy as np, tensorflow as tf, tb_memplugin
 layers, rng = keras.layers, np.random.default_rng(0)
 keras.utils.set_random_seed(1)
 tensor = inputs = keras.Input((32, 32, 3))
-for _ in range(6):
+for _ in range(8):
     tensor = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(16, 3, padding="same")(tensor)))
 model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(tensor)), name="net")
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -180,8 +180,8 @@ answer({"fits": plan.fits, "code": plan.code, "recorded": plan.recorded_peak_byt
 
 @pytest.mark.long
 def test_a_plan_for_a_compiled_model_stays_compiled_and_within_its_budget() -> None:
-    # GIVEN a model that XLA compiles, whose step for a batch of 64 needs about 100 MB, and a budget of 65 % of that
-    budget = 65_000_000
+    # GIVEN a model that XLA compiles, whose step for a batch of 64 needs about 138 MB, and a budget of 60 % of that
+    budget = 83_000_000
     found = run_child(FOLLOWED, str(budget), environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "4096"})
     # THEN XLA's answers choose segments, whose time is unknown, and the code stays compiled
     assert found["fits"] and found["recorded"] > 1.2 * budget and found["time"] is None and not found["built"]

@@ -82,7 +82,7 @@ def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, 
         ]
         assert [tuple(one) for one in run] == [(*step, recorded_mode) for step in steps]
     assert probed["whole"] == [True, True]
-    assert mode != "xla" or probed["methods"] == ["two_sizes", "two_sizes"]
+    assert mode != "xla" or probed["methods"] == ["compiled", "compiled"]
 
 
 COMPILED = """
@@ -114,14 +114,14 @@ else:
 
 
 @pytest.mark.long
-def test_a_compiled_step_is_predicted_from_two_small_batch_sizes() -> None:
+def test_a_compiled_step_is_predicted_for_larger_batch_sizes() -> None:
     # GIVEN a probe of a compiled model, and trainings with two and four times its larger batch
     environment = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
     probed = run_child(MODEL + COMPILED, "xla", "probe", environment=environment)
     measured = run_child(MODEL + COMPILED, "xla", "none", environment=environment)
     # THEN the prediction is within 3 %
     for (predicted, method), peak in zip(probed["predicted"].values(), measured, strict=True):
-        assert method == "two_sizes"
+        assert method == "compiled"  # XLA is asked
         assert predicted == pytest.approx(peak, rel=0.03)
     # AND the probe's slots, two for each weight, are gone. (What was requested counts: a weight may have moved into a
     # chunk of nearly twice its size.)
