@@ -31,7 +31,7 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(tmp_path, capsys) -> No
     assert main(["inspect", logdir, "--run", "job_7", "--format", "json"]) == 0
     (described,) = json.loads(capsys.readouterr().out)["runs"]["job_7"]["oom"]
     assert (described["free_bytes"], described["largest_free_bytes"]) == (7 << 10, 4 << 10)
-    assert main(["inspect", logdir, "--run", "job_7"]) == 0
+    assert main(["inspect", logdir, "--run", "job_7", "--verbose"]) == 0
     assert "verdict: fragmentation" in capsys.readouterr().out
 
 

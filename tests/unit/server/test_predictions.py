@@ -204,6 +204,8 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
     monkeypatch.setattr("tb_memplugin.server.routes.advice", lambda *parts: calls.append(parts) or real(*parts))
     handlers, source = Handlers(Reader()), FileSource(logdir)
     expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
+    failed = ask(handlers, source, run="failed")
+    expected["unchanged"] = {name: failed[name] for name in ("peak_bytes", "low_bytes", "high_bytes")}
     for _ in range(2):
         assert ask(handlers, source, "fixes", run="failed", oom="0") == expected
     assert len(calls) == 1
