@@ -305,7 +305,8 @@ def advice(session: Run, oom: Oom) -> Advice:
     steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
     if not any(not one.first for one in steps):
         if oom.requests is None:
-            return Advice((), "No fix could be simulated: no whole step was traced before.")
+            measure = f" {_MEASURE}" if oom.phase == "train" else ""
+            return Advice((), f"No fix could be simulated: no whole step was traced before.{measure}")
         steps = (oom.requests,)
     if not oom.batch_size:
         return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")

@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 from harness import MIB, alone, answer, limit, on_next_card
 from real_size import SETTLED, SMALLER, STEPS, made
 
-FAILING = {"BERT-base": 9000, "ViT-B": 10_500, "ResNet50": 5200, "U-Net": 5000}
+FAILING = {"BERT-base": 9000, "ViT-B": 10_500, "ResNet50": 5200, "U-Net": 7000}
 """Model to the capacity in MiB, which the smaller batch fits into and the three times larger one does not."""
 PLANNED = {"BERT-base": 32, "GPT-2": 16, "ViT-B": 64, "ResNet50": 64, "EfficientNetB0": 64, "U-Net": 32}
 """Model to the batch size that is planned for."""
@@ -76,7 +76,7 @@ def train(
         return
     if graph or segments or accumulation > 1:
         if segments:
-            model = tb_memplugin.remat(model, segments)
+            model = tb_memplugin.remat(model, [(one[0], one[-1]) for one in segments])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         steps = accumulation if accumulation > 1 else None
         options = {"jit_compile": False} if graph else {}

@@ -580,10 +580,13 @@ def test_steps_after_the_failure_do_not_count(run: Run) -> None:
     assert advice(measured(run, 5.0, slice(18, None)), OOM) == advice(run, OOM)
 
 
+MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"wall_time": OOM.wall_time - 100}, "no whole step was traced before."),
+        ({"wall_time": OOM.wall_time - 100}, f"no whole step was traced before. {MEASURE}"),
         ({"phase": None}, "no whole step was traced before."),
         ({"phase": "validation"}, "no whole step was traced before."),
         ({"batch_size": None}, "the batch size of the failed step is unknown."),
