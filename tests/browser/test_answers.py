@@ -16,13 +16,13 @@ UNKNOWN = "No allocator data recorded"
 
 
 def shown(frame: FrameLocator) -> list[dict[str, Any]]:
-    """The tiles: name, status, figures and sentence, with their boxes."""
+    """The tiles: name, status, figures and the sentence behind the question, with their boxes."""
     tiles: list[dict[str, Any]] = frame.locator("[data-testid='answers'] > button").evaluate_all(
         """tiles => tiles.map(tile => {
             const { top, bottom, left, right } = tile.getBoundingClientRect();
-            const sentence = tile.querySelector(".tile-sentence");
+            const sentence = tile.querySelector(".tile-sentence"), question = tile.querySelector(".tile-question");
             return { name: tile.dataset.answer, status: tile.dataset.status, figures: JSON.parse(tile.dataset.figures),
-                sentence: sentence.textContent.replaceAll("\\u00a0", " "), top, bottom, left, right,
+                sentence: sentence.textContent.slice(question.textContent.length + 1).replaceAll("\\u00a0", " "), top, bottom, left, right,
                 lines: Math.round(sentence.clientHeight / parseFloat(getComputedStyle(sentence).lineHeight)),
                 cut: tile.scrollHeight > tile.clientHeight || tile.scrollWidth > tile.clientWidth,
                 words: tile.querySelector(".tile-status").textContent };
@@ -72,13 +72,13 @@ def test_nothing_is_cut_at_any_width(page: Page, address: str, run: str) -> None
 @pytest.mark.reads
 @pytest.mark.parametrize("font", ["", "DejaVu Sans"])
 @pytest.mark.parametrize("run", ["frozen", "growing", "died_capacity", "all_trainable", "many_chunks"])
-def test_each_is_one_line(page: Page, address: str, run: str, font: str) -> None:
+def test_each_is_at_most_two_lines(page: Page, address: str, run: str, font: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": run}))
     frame.locator("body").evaluate("(body, font) => { body.style.fontFamily = font; }", font)
     harness.settled(frame)
     tiles = shown(frame)
     frame.locator("body").evaluate("body => { body.style.fontFamily = ''; }")
-    assert [tile["lines"] for tile in tiles] == [1] * 4, [tile["sentence"] for tile in tiles]
+    assert max(tile["lines"] for tile in tiles) <= 2, [tile["sentence"] for tile in tiles]
 
 
 def test_their_place_is_kept_while_they_load(page: Page, address: str) -> None:

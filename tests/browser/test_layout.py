@@ -162,9 +162,9 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
     for label, text, sentence in (
         ("unfreeze", "conv9", "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv"),
         ("freeze", "*conv*, x", "freeze: no layer with weights has a path like 'x'"),
-        ("capacity", "300", "a capacity is a size with its unit, such as 24GiB"),
+        ("capacity", "300", "300: name a unit, for example 300MiB or 12GiB"),
         ("batch size", "0", "batch_size"),
-        ("budget", "300", "a budget is a size with its unit, such as 24GiB"),
+        ("budget", "300", "300: name a unit, for example 300MiB or 12GiB"),
     ):
         field = frame.get_by_label(label, exact=True)
         field.fill(text)

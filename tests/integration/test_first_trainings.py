@@ -68,6 +68,9 @@ def test_a_recorded_training_prints_what_it_prints_unrecorded(tmp_path: pathlib.
     recorded = printed()
     (run,) = load(tmp_path / "runs").values()
     assert run.snapshots
-    # THEN its log is that of the same training without recording, with the profiler's lines of that start alone
-    assert recorded == printed("plain")
+    # THEN its log is that of the same training without recording, with the profiler's lines of that start alone, and
+    # one line on the run
+    (line,) = (recorded - printed("plain")).elements()
+    assert re.fullmatch(r"Memory recorded in runs/exp1: peak [\d.]+ KiB\. tensorboard --logdir runs", line)
+    assert not printed("plain") - recorded
     assert any("Profiler session started" in line for line in recorded)

@@ -42,9 +42,8 @@ function CellButton({ cell, height, total, tabStop, open }: CellProps) {
       tabIndex={tabStop ? 0 : -1}
       style={{ left: `${x}px`, top: `${level * height}px`, width: `${width}px`, height: `${height}px`, "--fill": fills[0]?.colour }}
       data-node={key}
-      {...(key === "" && { "data-figure": "in_use_bytes" })}
+      {...(key === "" && { "data-figure": "in_use_bytes", "data-bytes": bytes })}
       data-layer={node.layer?.path ?? ""}
-      data-bytes={bytes}
       data-tip={tip}
       onClick={() => open(node)}
     >

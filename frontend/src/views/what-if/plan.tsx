@@ -62,7 +62,7 @@ function Options({ plan }: { plan: Plan }) {
       <h3>
         Simulated changes <span class="small">to the recorded training, for {formatBytes(plan.budget_bytes)}</span>
       </h3>
-      <div class="plan-scroll" tabIndex={0} role="region" aria-label="Simulated changes">
+      <div class="plan-scroll" tabIndex={0} role="region" aria-label="Table of simulated changes">
         <table class="layers plan-options" data-testid="plan-options">
           <thead>
             <tr>
