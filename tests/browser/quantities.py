@@ -126,8 +126,8 @@ RULES = (
     Rule("blocking-chunks", r"joined:(?P<n>\d+)", "{run}: free chunk without a chunk of owner {n} {mapat}"),
     # A failure.
     Rule("oom-figures|oom-categories", ASKED, FAILURE, "{poolword}"),
-    Rule("oom", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
-    Rule("oom-categories", CATEGORY, "{run}: {c} at the failure", "{c}"),
+    Rule("oom|fixes", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
+    Rule("oom-categories|fixes", CATEGORY, "{run}: {c} at the failure", "{c}"),
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
     # Compare: A and B, their differences.
     Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
@@ -273,7 +273,7 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
         elif place == "peak-bars" and record.get("bar"):
             figure = f"{record['bar']}:{figure}"
         yield place, figure, _number(record["bytes"]), label
-    elif re.match(r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]):
+    elif place not in ("icicle", "fixes") and re.match(r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]):
         # An exact size that is explained, but has no name.
         yield place, "", None, label
 

@@ -50,7 +50,13 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
     oom.ledger.filter((row) => row.category === category).reduce((sum, { bytes }) => sum + bytes, 0);
   const categories = [...CATEGORIES]
     .reverse()
-    .map((category) => ({ label: categoryLabel(category), bytes: bytesOf(category), fill: fillOf(category, null, scheme), from: 0 }));
+    .map((category) => ({
+      label: categoryLabel(category),
+      name: category,
+      bytes: bytesOf(category),
+      fill: fillOf(category, null, scheme),
+      from: 0,
+    }));
   return { pool, categories: categories.filter(({ bytes }) => bytes > 0) };
 }
 
