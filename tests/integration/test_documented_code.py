@@ -27,7 +27,7 @@ NOT_RUN = {
     "README.md": 2,
     "docs/ci.md": 1,
     "docs/command_line.md": 3,
-    "docs/development/gpu.md": 9,
+    "docs/development/gpu.md": 10,
     "docs/development/testing.md": 2,
     "docs/export.md": 7,
     "docs/fitting.md": 1,
