@@ -273,7 +273,9 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
         elif place == "peak-bars" and record.get("bar"):
             figure = f"{record['bar']}:{figure}"
         yield place, figure, _number(record["bytes"]), label
-    elif place not in ("icicle", "fixes") and re.match(r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]):
+    elif place not in ("icicle", "fixes") and re.match(
+        r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]
+    ):
         # An exact size that is explained, but has no name.
         yield place, "", None, label
 

@@ -22,7 +22,8 @@ def shown(frame: FrameLocator) -> list[dict[str, Any]]:
             const { top, bottom, left, right } = tile.getBoundingClientRect();
             const sentence = tile.querySelector(".tile-sentence"), question = tile.querySelector(".tile-question");
             return { name: tile.dataset.answer, status: tile.dataset.status, figures: JSON.parse(tile.dataset.figures),
-                sentence: sentence.textContent.slice(question.textContent.length + 1).replaceAll("\\u00a0", " "), top, bottom, left, right,
+                sentence: sentence.textContent.slice(question.textContent.length + 1)
+                    .replaceAll("\\u00a0", " "), top, bottom, left, right,
                 lines: Math.round(sentence.clientHeight / parseFloat(getComputedStyle(sentence).lineHeight)),
                 cut: tile.scrollHeight > tile.clientHeight || tile.scrollWidth > tile.clientWidth,
                 words: tile.querySelector(".tile-status").textContent };

@@ -56,7 +56,8 @@ def press(page: Page, frame: FrameLocator, name: str) -> None:
         key = frame.locator("body").evaluate(
             """(body, name) => { const e = document.activeElement;
                 const called = (e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent).trim();
-                if (called.startsWith(name) || (e.closest(".findings, [data-testid='answers']") !== null && called.includes(name))) return null;
+                const inside = e.closest(".findings, [data-testid='answers']") !== null;
+                if (called.startsWith(name) || (inside && called.includes(name))) return null;
                 const tabs = [...(e.closest(".tabs")?.querySelectorAll("button") ?? [])];
                 return tabs.some(tab => tab.textContent.startsWith(name)) ? "ArrowRight" : "Tab"; }""",
             name,
