@@ -129,8 +129,8 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
         own = run.samples.devices.get(device)
         is_unlimited = is_cpu(device) and own is not None and last_known(own.driver_total_bytes) == capacity
         room = "no limit is set" if is_unlimited else f"{format_bytes(headroom)} headroom"
-        since = "" if again is None else f" since step {again}"
-        sentence = f"Fits{since}: {_of(peak.bytes, capacity)} at the peak, {room}"
+        since = "" if again is None else f"Since step {again}: "
+        sentence = f"{since}{_of(peak.bytes, capacity)} at peak, {room}"
         status = "warning" if since or headroom < LITTLE_HEADROOM * capacity else "ok"
     evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
     figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
@@ -216,7 +216,7 @@ def _pool_at_peak(run: Run, device: str, phase: Phase) -> tuple[int, Pool, int, 
     """The pool at the highest traced peak, or else at the end of the measured step with the highest peak: its step, the
     largest free chunk, the capacity, and the moment."""
     described = [
-        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "at the peak")
+        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "at peak")
         for one in snapshots_of(run, device, phase)
         if (pool := one.pool) is not None and pool.largest_free_bytes is not None
     ]
@@ -242,7 +242,7 @@ def _of(size: int, whole: int) -> str:
 def _free(free: int, largest: int, when: str) -> str:
     if not free:
         return f"Nothing free in the pool {when}"
-    return f"{format_bytes(free)} free {when}, at most {format_bytes(largest)} in one piece"
+    return f"{format_bytes(free)} free {when}, largest {format_bytes(largest)}"
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:

@@ -75,7 +75,7 @@ DEVICE = "device-memory|Device memory"
 ASKED = "(?P<p>requested_bytes|in_use_bytes|free_bytes|largest_free_bytes|pool_bytes)"
 
 RULES = (
-    # The panel of a step: Overview, Frozen vs trainable.
+    # The panel of a step: Overview, Frozen.
     Rule("breakdown", GROUP, AT_PEAK, "{c}"),
     Rule(STEPS, "peak_bytes", PEAK, "measured peak"),
     Rule(STEPS, "in_use_bytes", "{run}: bytes in use at the end of step {step}", "in use at step end"),

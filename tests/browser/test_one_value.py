@@ -26,7 +26,7 @@ RUNS = {  # the step at which all views are read, and how many quantities must b
 STEPS, LEAST_SHARED = ({run: pair[at] for run, pair in RUNS.items()} for at in (0, 1))
 OF_EVERY_TRACED_STEP = ("frozen", "all_trainable")
 """Runs of which the views of every traced step are read as well."""
-TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
+TABS = ("Overview", "Layers", "Frozen", "Step", "Fragmentation", "OOM", "What if", "Compare")
 OF_A_STEP = {**{tab.split()[0].lower(): tab for tab in TABS[:5]}, "layer": "layer"}
 """These views, with the names of their tabs."""
 OTHER = {"frozen": "all_trainable", "out_of_memory": "finished"}
@@ -119,7 +119,7 @@ class Reader:
             "layer": self.layer if view == "layer" else "",
             "tensor": dom["tensor"],
             "instant": "end" if "at step end" in dom["head"] else "peak",
-            "mapat": "at the failure" if view == "Out of memory" else f"at the peak of step {traced}",
+            "mapat": "at the failure" if view == "OOM" else f"at the peak of step {traced}",
             "headroom": "headroom" if fits is None or fits["status"] != "failed" else f"headroom at step {step}",
             "whatif": what_if[1] if what_if else "",
             "runA": self.run,
@@ -161,7 +161,7 @@ def read_page(reader: Reader, page: Page, address: str) -> None:
         frame.locator(f"[data-answer='{answer}']").click()
         harness.idle(frame)
         view = reader.answers[answer]["evidence"]["view"]
-        reader.read(frame, {"oom": "Out of memory"}.get(view, view.capitalize()))
+        reader.read(frame, {"oom": "OOM"}.get(view, view.capitalize()))
 
 
 def read_traced_steps(reader: Reader, page: Page, address: str, inspected: dict[str, Any]) -> None:
@@ -227,7 +227,7 @@ def test_a_recorded_failure_has_one_breakdown_in_every_view(page: Page) -> None:
                 for layer in (reader.layer, "encoder/block2_wide") if view == "layer" else (reader.layer,):
                     reader.layer = layer
                     reader.read(harness.open_tab(page, address, reader.place(view=view, layer=layer, step=step)), tab)
-        reader.read(harness.open_tab(page, address, reader.place(view="oom")), "Out of memory")
+        reader.read(harness.open_tab(page, address, reader.place(view="oom")), "OOM")
         page.goto("about:blank")
     seen = [*reader.seen, *json_sightings("out_of_memory", run)]
     seen += [*text_sightings("out_of_memory", inspect(RECORDED, "--run", "out_of_memory", "--step", str(failed)))]

@@ -46,7 +46,7 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:
     assert "train.py:42" in diagnosis and "Not enough free memory" in diagnosis
     requested, largest = format_bytes(failed.requested_bytes), format_bytes(failed.largest_free_bytes)
     assert f"{requested} requested" in text_of(frame, "[data-answer='fits']")
-    assert f"at most {largest} in one piece" in text_of(frame, "[data-answer='fragmented']")
+    assert f"largest {largest}" in text_of(frame, "[data-answer='fragmented']")
     # What to do: a batch size with which the program itself runs, and not far from the first with which it does not.
     advised = re.search(r"Batch size (\d+)", diagnosis)
     assert advised is not None

@@ -21,8 +21,6 @@ PLACES: dict[str, dict[str, str]] = {
     "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
 }
 MOST = 150
-NOT_YET = {"the page as it opens": 160, "fragmentation": 158, "oom": 160, "compare": 163}
-"""Views that have more, and the most that they have."""
 LOOKED_UP = {"layers": ".layer-scroll tbody"}
 """Rows of a table that fills the rest of the window below a picture: they are looked up, not read."""
 
@@ -45,7 +43,7 @@ def test_few_words_and_figures_stand_above_the_fold(page: Page, few_runs: str, n
     found = words_above_the_fold(frame)
     rows = words_above_the_fold(frame, LOOKED_UP[name]) if name in LOOKED_UP else []
     print(f"{name}: {len(found)} words and figures above the fold at 1440 x 900, {len(rows)} of them in a table's rows")
-    assert 30 < len(found) - len(rows) <= NOT_YET.get(name, MOST), " ".join(found)
+    assert 30 < len(found) - len(rows) <= MOST, " ".join(found)
 
 
 def test_words_are_counted_where_they_are_seen(page: Page) -> None:

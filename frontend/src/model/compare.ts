@@ -119,12 +119,13 @@ function weightsOf(deltas: readonly GroupDelta[]) {
   };
 }
 
-function weightsSentence({ from, to, moved }: Weights, sameRun: boolean): string {
-  if (moved === 0) return "";
-  const head = from === to ? "Equal weights" : `Weights ${formatDelta(to - from)}`;
+/** What follows on the difference of the peaks. */
+function weightsSentence({ from, to, moved }: Weights, sameRun: boolean, who: string): string {
+  if (moved === 0) return ".";
+  const total = from === to ? "" : ` Weights ${formatDelta(to - from)}.`;
   const state = moved > 0 ? "frozen" : "trainable";
   const bytes = formatBytes(Math.abs(moved));
-  return ` ${head}, ${sameRun ? `${bytes} became ${state}` : `${bytes} more ${state} in B`}.`;
+  return sameRun ? `.${total} ${bytes} of weights became ${state}.` : `,${who} with ${bytes} more ${state} weights.${total}`;
 }
 
 /** "B needs 180 MiB more than A."; `a` and `b` are the measured peaks. */
@@ -134,5 +135,5 @@ export function differenceSentence(deltas: readonly GroupDelta[], a: number | nu
   const isSame = weights.from === weights.to && deltas.every(({ group, delta }) => delta === 0 || group.category === "weights");
   if (a === b && isSame && weights.moved === 0) return "A and B use the same memory. Choose another run or step above.";
   const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${b > a ? "more" : "less"} than A`;
-  return `${head}.${weightsSentence(weights, sameRun)}`;
+  return `${head}${weightsSentence(weights, sameRun, a === b ? " B" : "")}`;
 }

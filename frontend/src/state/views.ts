@@ -60,14 +60,14 @@ const TABLE = {
     instead: ["oom", "activations"],
   },
   layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview", "timelines"] },
-  frozen: { title: "Frozen vs trainable", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "totals"] },
+  frozen: { title: "Frozen", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "totals"] },
   step: { title: "Step", selects: ["phase", "attempt", "step", "moment", "search"], needs: ["overview", "snapshots", "timelines"] },
   fragmentation: {
     title: "Fragmentation",
     selects: ["phase", "attempt", "step", "axis"],
     needs: ["overview", "pool", "snapshots", "maps"],
   },
-  host: { title: "Host memory", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "host memory"] },
+  host: { title: "Host", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "host memory"] },
   devices: {
     title: "Devices",
     selects: ["phase", "step", "search"],
@@ -76,7 +76,7 @@ const TABLE = {
     offered: (primary) => (primary?.devices.length ?? 0) > 1,
   },
   oom: {
-    title: "Out of memory",
+    title: "OOM",
     selects: ["failure"],
     needs: ["failures"],
     withoutDevice: true,

@@ -19,7 +19,7 @@ const FITS: Answer = {
   name: "fits",
   device: "GPU:0",
   question: "Fits?",
-  sentence: "Fits: 1.0 of 2.0 GiB at the peak, 1.0 GiB headroom",
+  sentence: "1.0 of 2.0 GiB at peak, 1.0 GiB headroom",
   status: "ok",
   source: "measured",
   evidence: { ...EVIDENCE, view: "overview", step: 7 },

@@ -96,16 +96,16 @@ describe("the difference as a sentence", () => {
     differenceSentence(deltas, a === null ? null : a * MIB, b === null ? null : b * MIB, sameRun);
   const unfrozen = [delta("weights", false, 56, 29), delta("weights", true, 1, 28), delta("optimizer_state", null, 1, 55)];
 
-  it("says that weights are equal where only their training changed", () => {
+  it("says which weights became trainable where their bytes are the same", () => {
     expect(sentence([...unfrozen, delta("activations", null, 3, 2)], 80, 133)).toBe(
-      "B needs 53.0 MiB more than A. Equal weights, 27.0 MiB became trainable.",
+      "B needs 53.0 MiB more than A. 27.0 MiB of weights became trainable.",
     );
-    expect(sentence(unfrozen.slice(0, 2), 80, 80, false)).toBe("A and B have the same peak. Equal weights, 27.0 MiB more trainable in B.");
+    expect(sentence(unfrozen.slice(0, 2), 80, 80, false)).toBe("A and B have the same peak, B with 27.0 MiB more trainable weights.");
   });
 
   it("gives the net change of weights of which some became frozen", () => {
     expect(sentence([delta("weights", false, 0, 30), delta("weights", true, 40, 12)], 100, 102)).toBe(
-      "B needs 2.0 MiB more than A. Weights +2.0 MiB, 28.0 MiB became frozen.",
+      "B needs 2.0 MiB more than A. Weights +2.0 MiB. 28.0 MiB of weights became frozen.",
     );
     expect(sentence([delta("weights", true, 40, 12), delta("inputs", null, 4, 5)], 100, 73)).toBe("B needs 27.0 MiB less than A.");
   });

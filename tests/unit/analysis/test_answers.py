@@ -66,9 +66,9 @@ def test_a_healthy_run() -> None:
     run = run_of(FLAT + STEPS % 7, snapshots=(make_snapshot(3), make_snapshot(41, activations=200 * MIB)))
     found = by_name(run)
     assert sentences(run) == [
-        "Fits: 900 MiB of 2.0 GiB at the peak, 1.1 GiB headroom",
+        "900 MiB of 2.0 GiB at peak, 1.1 GiB headroom",
         "No growth over 240 steps (under 3.0 MiB)",
-        "308 MiB free at the peak, at most 128 MiB in one piece",
+        "308 MiB free at peak, largest 128 MiB",
         "No changes in 240 steps",
     ]
     nothing = {(answer.sentence, answer.status) for answer in by_name(run, None).values()}
@@ -112,9 +112,7 @@ def test_headroom_needs_a_capacity_and_a_peak_and_little_of_it_is_a_warning() ->
     assert (at_end.status, at_end.sentence) == ("unknown", "At least 300 MiB of 2.0 GiB: peak unknown")
     # The machine's memory is no limit that was set.
     for device, words in (("CPU:0", "no limit is set"), ("GPU:0", "1.1 GiB headroom")):
-        assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(
-            f" of 2.0 GiB at the peak, {words}"
-        )
+        assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(f" of 2.0 GiB at peak, {words}")
 
 
 def leaking(rate: int = MIB // 4, **parts: object) -> Run:
@@ -280,7 +278,7 @@ def test_a_failure_by_fragmentation() -> None:
     assert failure.verdict == "fragmentation"
     assert found["fits"].sentence == "OOM at step 239: 8.0 MiB requested"
     assert (found["fits"].status, found["fragmented"].status) == ("failed", "failed")
-    assert found["fragmented"].sentence == "8.0 MiB free at the failure, at most 6.0 MiB in one piece"
+    assert found["fragmented"].sentence == "8.0 MiB free at the failure, largest 6.0 MiB"
     # The newest failure of two, and no headroom.
     evidence = AnswerEvidence("oom", step=239, phase="train", oom=1)
     assert found["fits"].evidence == found["fragmented"].evidence == evidence
@@ -301,7 +299,7 @@ def test_a_run_that_went_on_after_a_failure_fits_since_then(restarts: bool) -> N
     run = run_of(peaks, ooms=(failure,), snapshots=snapshots, session_starts=(START, START + 49.75)[: 1 + restarts])
     found = by_name(run)
     # THEN the peak is that of the steps after it: the failed step's own sample, which is later too, does not count
-    assert found["fits"].sentence == "Fits since step 100: 900 MiB of 2.0 GiB at the peak, 1.1 GiB headroom"
+    assert found["fits"].sentence == "Since step 100: 900 MiB of 2.0 GiB at peak, 1.1 GiB headroom"
     assert found["fits"].details == ("Before: OOM at step 99: 8.0 MiB requested.",)
     assert found["fits"].status == "warning" and found["fits"].evidence.view == "overview"
     assert found["fragmented"].evidence.step == 141
@@ -325,9 +323,9 @@ def test_only_steps_that_show_that_the_training_went_on_count(step, phase, statu
 
 def test_a_failure_of_another_device_and_one_about_which_little_is_known() -> None:
     run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(59), phase="validation", device="GPU:1"),))
-    assert sentences(run)[0].startswith("Fits: ")
+    assert sentences(run)[0].endswith("headroom")
     said = ["OOM at step 59 (validation): 8.0 MiB requested", "Too few steps: 0"]
-    said += ["8.0 MiB free at the failure, at most 6.0 MiB in one piece", "Too few steps to compare: 0"]
+    said += ["8.0 MiB free at the failure, largest 6.0 MiB", "Too few steps to compare: 0"]
     assert sentences(run, "GPU:1") == said
     unknown = dict.fromkeys(("step", "phase", "requested_bytes", "free_bytes", "largest_free_bytes", "verdict"))
     run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(239), **unknown),))  # type: ignore[arg-type]
@@ -347,7 +345,7 @@ def test_scattered_free_memory_is_a_warning_if_the_pool_cannot_grow(capacity: in
 def test_a_measured_pool_is_that_of_the_step_end() -> None:
     samples = make_samples(range(240), FLAT.tolist(), in_use=[300 * MIB] * 240, pools={100: (512 * MIB, 200 * MIB)})
     fragmented = by_name(make_run(samples))["fragmented"]
-    assert fragmented.sentence == "212 MiB free at step end, at most 200 MiB in one piece"
+    assert fragmented.sentence == "212 MiB free at step end, largest 200 MiB"
     assert fragmented.evidence.step == 100
 
 
@@ -452,7 +450,7 @@ def test_the_four_answers_are_about_the_recorded_phase(phase: Phase) -> None:
     run = in_phase(phase)
     assert (main_phase(run), phases(run)) == (phase, [phase])
     fits, growing, fragmented, changed = answers(run, DEVICE)
-    assert (fits.sentence, fits.evidence.phase) == ("Fits: 900 MiB of 2.0 GiB at the peak, 1.1 GiB headroom", phase)
+    assert (fits.sentence, fits.evidence.phase) == ("900 MiB of 2.0 GiB at peak, 1.1 GiB headroom", phase)
     assert (growing.sentence, growing.status) == ("No growth over 240 steps (under 3.0 MiB)", "ok")
     assert growing.evidence.phase == phase
     assert fragmented.status != "unknown" and fragmented.evidence.phase == phase

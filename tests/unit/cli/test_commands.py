@@ -92,9 +92,9 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
     assert inspect(capsys, logdir, "--run", "frozen", "--verbose").splitlines()[1:8] == [
         "",
         "CPU:0:",
-        "  Fits?          Fits: 700 MiB of 2.0 GiB at the peak, 1.3 GiB headroom",
+        "  Fits?          700 MiB of 2.0 GiB at peak, 1.3 GiB headroom",
         "  Growing?       No growth over 60 steps (under 2.0 MiB)",
-        "  Fragmented?    408 MiB free at the peak, at most 128 MiB in one piece",
+        "  Fragmented?    408 MiB free at peak, largest 128 MiB",
         "  What changed?  Step 30: unfroze backbone, +500 MiB",
         "                 Mainly activations +500 MiB.",
     ]

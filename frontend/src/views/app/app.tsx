@@ -238,7 +238,7 @@ export function RunList() {
           >
             {RUN_SORTS.map((one) => (
               <option key={one} value={one}>
-                by {one}
+                {one}
               </option>
             ))}
           </select>

@@ -79,7 +79,7 @@ it("arrow keys go from tab to tab, and the list of tabs is one stop of the Tab k
     document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
     return document.activeElement?.textContent;
   });
-  expect(seen).toEqual(["Frozen vs trainable", "Layers", "Overview", tabs.at(-1)?.textContent, "Overview", tabs.at(-1)?.textContent]);
+  expect(seen).toEqual(["Frozen", "Layers", "Overview", tabs.at(-1)?.textContent, "Overview", tabs.at(-1)?.textContent]);
   // Moving opens nothing.
   expect(store.choices.value.view).toBe("layers");
   render(null, host);

@@ -87,7 +87,7 @@ describe("a failure and its fixes", () => {
 
   it("names the categories of what is in use if they have all of it", () => {
     const row = { layer: "a", category: "weights", trainable: true, bytes: 600, rounding_bytes: 0 } as const;
-    expect(drawn({ ledger: [row] }).rows[0]?.[0]).toEqual(["fill plain", 0, 600]);
+    expect(drawn({ ledger: [row] }).rows[0]?.[0]).toEqual(["weights", 0, 600]);
     expect(drawn({ ledger: [{ ...row, bytes: 500 }] }).rows[0]?.[0]).toEqual(["in_use_bytes", 0, 600]);
   });
 });
