@@ -33,10 +33,11 @@ class LayerRun(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """When a forward pass ended, and when the backward pass began after it; in picoseconds."""
+    """When a forward pass ended, and when the backward pass after it began and ended; in picoseconds."""
 
     end_ps: int
     begin_ps: int
+    done_ps: int
 
 
 class GraphExecution:
@@ -125,6 +126,15 @@ class GraphExecution:
             return window.facts.interrupted
         return self._turns[place].begin_ps < window.time[window.death[chunk]]
 
+    def is_result(self, chunk: int) -> bool:
+        """Whether a chunk that `waits_for_backward` is freed after that pass on a thread that runs no ops, as the loss
+        that a step returns is: if no backward op reads it, it is a result of the step."""
+        window, death = self._window, self._window.death[chunk]
+        if window.outlives(chunk) or window.reader[death] >= 0:
+            return False
+        place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
+        return self._turns[place].done_ps < window.time[death]
+
     def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order. The host does not see executions on an accelerator: there, the ops'
         allocations stand for them. `allocating` ones are enough to find the ends of forward passes."""
@@ -194,11 +204,13 @@ def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
             last, overlapped = run.end_ps if last is None else max(last, run.end_ps), False
         elif run.pass_name == "backward" and last is not None:
             if last <= run.begin_ps:
-                turns.append(Turn(last, run.begin_ps))
+                turns.append(Turn(last, run.begin_ps, run.end_ps))
                 last, overlapped = None, False
             elif not overlapped:
-                turns.append(Turn(run.begin_ps, run.begin_ps))
+                turns.append(Turn(run.begin_ps, run.begin_ps, run.end_ps))
                 overlapped = True
+        if run.pass_name == "backward" and turns:
+            turns[-1] = turns[-1]._replace(done_ps=max(turns[-1].done_ps, run.end_ps))
     return turns
 
 
@@ -249,7 +261,10 @@ class EagerExecution(GraphExecution):
         return self._facts[row]
 
     def _find_turns(self) -> list[Turn]:
-        return [Turn(start, start) for start, _ in self._backward]
+        return [Turn(start, start, end) for start, end in self._backward]
+
+    def is_result(self, chunk: int) -> bool:
+        return False  # what the program's variables keep may be read by the tape as well
 
     def marks(self, saved_bytes: Callable[[int], int]) -> list["Marks"]:
         backward, update = self._backward, self._spans(UPDATE)

@@ -352,7 +352,7 @@ class Classifier:
         """Whether a chunk of a forward op is saved for the backward pass: it is still there when that has begun, as a
         backward op reads it or TensorFlow frees it late. What outlives the window counts if a backward op reads it."""
         if self.execution.waits_for_backward(chunk):
-            return True
+            return not self.execution.is_result(chunk) or self._is_read_by_backward(self.window.op_name(chunk), fact)
         if self.window.is_temporary(chunk):
             return False
         if fact.read_late is not None:

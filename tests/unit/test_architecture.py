@@ -12,7 +12,7 @@ BUDGETS = {
     "schema": 2_525,
     "allocator": 770,
     "importers": 1_760,
-    "attribution": 3_700,
+    "attribution": 3_720,
     "storage": 4_770,
     "analysis": 3_685,
     "fit": 4_340,

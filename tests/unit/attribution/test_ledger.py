@@ -147,6 +147,18 @@ def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> Non
     assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096, "m/b": 8192}
 
 
+@pytest.mark.parametrize("freed_by_python", [True, False])
+def test_what_a_step_returns_is_not_saved_if_its_op_ran_before_the_backward_pass(freed_by_python: bool) -> None:
+    step = Recorder().runs("a +1000:4096")
+    step.run("b", [(0x9000, 8192)])
+    step.runs("da +20000:16384 -1000, dw +30000:1000 -20000 -30000")
+    step.event(-1, 0x9000, 8192)
+    trace = dataclasses.replace(step.trace(), threads=("executor", "python"))
+    trace.thread[-1] = int(freed_by_python)
+    saved = {row.layer: row.bytes for row in ledger_of(trace, FACTS).saved_for_backward}
+    assert saved == {"m/a": 4096} | ({} if freed_by_python else {"m/b": 8192})
+
+
 def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
