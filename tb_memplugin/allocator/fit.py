@@ -1,12 +1,11 @@
 """Whether a request fits into a memory map by the rules of `rules`, and which chunks split its free memory. Pure."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tb_memplugin.allocator.rules import ROUNDING, bin_bytes, chunk_after_split, rounded_bytes
+from tb_memplugin.allocator.rules import ROUNDING, bin_bytes, rounded_bytes
 from tb_memplugin.schema import FREE, IN_USE, UNKNOWN_STATE, Integers, MemoryMap, Pool, Verdict, format_bytes, is_gpu
 
 
@@ -22,77 +21,22 @@ def pool_at(memory_map: MemoryMap) -> Pool | None:
     return Pool(memory_map.pool_bytes, memory_map.in_use_bytes, int(free_sizes(memory_map).max(initial=0)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Fit:
-    """Whether a request would succeed.
+def would_fit(memory_map: MemoryMap, requested: int) -> bool | None:
+    """Whether a request of that many bytes would succeed at the instant of the map; None if unknown.
 
-    Attributes:
-        fits: None if unknown.
-        requested_bytes, rounded_bytes: The request, and the request as the allocator rounds it.
-        bin_bytes: Bin in which the search begins.
-        chunk_bytes: The free chunk that the request takes, None without one.
-        allocated_bytes: Bytes of that chunk that the request gets, None if unknown.
-        reason: The reason, as a sentence."""
-
-    fits: bool | None
-    requested_bytes: int
-    rounded_bytes: int
-    bin_bytes: int
-    chunk_bytes: int | None
-    allocated_bytes: int | None
-    reason: str
-
-
-def would_fit(memory_map: MemoryMap, requested: int) -> Fit:
-    """Whether a request of that many bytes would succeed at the instant of the map.
-
-    The page makes the same sentences; ``tests/golden/fits.json`` holds cases for both."""
+    The page says the same and why; ``tests/golden/fits.json`` holds cases for both."""
     rounded = rounded_bytes(requested)
-    sizes = free_sizes(memory_map)
-    large = sizes[sizes >= rounded]
-    fits: bool | None = True
-    chunk = given = None
-    if len(large):
-        chunk = int(large.min())
-        given = chunk_after_split(chunk, rounded)
-        split = "the allocator does not split it, because the chunk is smaller than twice the request"
-        if chunk == rounded:
-            split = "an exact fit"
-        elif given < chunk:
-            split = f"the allocator splits it and {format_bytes(chunk - given)} stay free"
-        reason = f"A free chunk of {format_bytes(chunk)} serves the request: {split}."
-    else:
-        fits, reason = _growth(memory_map, rounded, sizes)
-    if rounded != requested:
-        reason = f"{reason} (The allocator rounds the request up to {rounded:,} bytes.)"
-    return Fit(fits, requested, rounded, bin_bytes(rounded), chunk, given, reason)
-
-
-def _growth(memory_map: MemoryMap, rounded: int, sizes: Integers) -> tuple[bool | None, str]:
-    """Whether a rounded request fits and why, if none of the free chunks is large enough."""
-    free = format_bytes(int(sizes.sum()))
-    chunks = f"the largest free chunk is {format_bytes(int(sizes.max(initial=0)))} of {free} free in the pool"
     unreserved = unreserved_bytes(memory_map)
-    if unreserved is not None and unreserved >= rounded:
-        return True, (
-            f"No free chunk is large enough ({chunks}), but the pool can grow by {format_bytes(unreserved)} if the "
-            "device has that much memory."
-        )
+    if int(free_sizes(memory_map).max(initial=0)) >= rounded or (unreserved is not None and unreserved >= rounded):
+        return True
     returnable = 0
     if is_gpu(memory_map.device):  # on a CPU, free regions are never returned
         free_regions = np.setdiff1d(memory_map.region, memory_map.region[memory_map.state != FREE])
         returnable = int(memory_map.region_bytes[free_regions[free_regions >= 0]].sum())
     if unreserved is not None and returnable and returnable + unreserved >= rounded:
-        return True, (
-            f"No free chunk is large enough ({chunks}), but the allocator can release unused regions "
-            f"({format_bytes(returnable)}) and reserve a larger one."
-        )
-    if not memory_map.complete and _unknown_free(memory_map) >= rounded:
-        return None, f"Unknown: {chunks}, but the state of some chunks is unknown."
-    if unreserved is None:
-        return None, f"No free chunk is large enough: {chunks}. Whether the pool can grow is unknown."
-    grow = f"the pool can grow by only {format_bytes(unreserved)}" if unreserved else "the pool is at its limit"
-    return False, f"No free chunk is large enough: {chunks}, and {grow}."
+        return True
+    is_unknown = unreserved is None or (not memory_map.complete and _unknown_free(memory_map) >= rounded)
+    return None if is_unknown else False
 
 
 def unreserved_bytes(memory_map: MemoryMap) -> int | None:

@@ -105,7 +105,7 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
         "same_chunks": dump is not None
         and all(np.array_equal(getattr(oom.map, name), getattr(dump, name)) for name in columns),
         "fixes": [[fix.kind, fix.enough, fix.sentence] for fix in oom.fixes],
-        "would_fit": {} if oom.map is None else {size: would_fit(oom.map, size * MIB).fits for size in (1, 32, 512)},
+        "would_fit": {} if oom.map is None else {size: would_fit(oom.map, size * MIB) for size in (1, 32, 512)},
         "maps": [[one.step, len(one), *(int((one.state == of).sum()) for of in (IN_USE, FREE))] for one in run.maps],
         "device_memory": None
         if bar is None

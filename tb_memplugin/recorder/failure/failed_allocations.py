@@ -176,13 +176,13 @@ class FailureMaps:
         step may have several maps: some from before the request and some from after it, when the step's chunks are
         free already. The newest one in which the request does not fit is taken, or the fullest for an unknown size."""
         written = self.read(final_dump(dumps), device) if dumps else None
-        if written is not None and (requested is None or would_fit(written, requested).fits is False):
+        if written is not None and (requested is None or would_fit(written, requested) is False):
             return written
         capacity, kept = self._capacities.get(device), reversed(self._kept.get(device, ()))
         maps = [read_dump(data, wall_time, capacity) for wall_time, data in kept]
         if requested is None:
             return max(maps, key=lambda one: one.in_use_bytes or 0, default=None)
-        return next((one for one in maps if would_fit(one, requested).fits is False), written)
+        return next((one for one in maps if would_fit(one, requested) is False), written)
 
     def read(self, dump: DumpFile, device: str) -> MemoryMap | None:
         """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty or was deleted."""

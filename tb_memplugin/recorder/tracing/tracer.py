@@ -402,7 +402,7 @@ def _map_at_peak(
     if whole.start_map is None or whole.missed or not request.requested_bytes:
         return None
     at_peak = TraceReplay(whole, peak_event(whole)).map
-    return None if would_fit(at_peak, request.requested_bytes).fits else at_peak
+    return None if would_fit(at_peak, request.requested_bytes) else at_peak
 
 
 def _facts_at_failure(traced: TracedStep, device: str, request: Request, now: TraceFacts) -> Mapping[str, TraceFacts]:
