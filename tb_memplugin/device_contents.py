@@ -3,10 +3,9 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from tb_memplugin.schema import Category, clean, counted, format_bytes, format_table, html_table, html_text
+from tb_memplugin.schema import Category, clean, counted, first_of, format_bytes, format_table, html_table, html_text
 
 LAYERS = 10  # largest layers that are printed
-NAMES = 3  # most models that are named
 _KINDS = {None: "", True: "trainable ", False: "frozen "}
 
 
@@ -88,11 +87,10 @@ class MemorySummary:
         return "".join([*self._parts(html_text, html_table), *(html_text(f"Note: {note}") for note in self.notes)])
 
     def _parts(self, text: Callable[[str], str], table: Callable[..., str]) -> Iterator[str]:
-        named = ", ".join(map(clean, self.models[:NAMES])) or "(none found)"
-        more = f" and {len(self.models) - NAMES} more" if len(self.models) > NAMES else ""
+        named = first_of([*map(clean, self.models)]) or "(none found)"
         noun = "model" if len(self.models) <= 1 else counted(len(self.models), "model") + ":"
         when = "" if self.step is None else f", after training step {self.step}"
-        yield text(f"Memory of {noun} {named}{more}{when}")
+        yield text(f"Memory of {noun} {named}{when}")
         for device in self.devices:
             yield text(_head(device))
             names = [_KINDS[one.trainable] + one.category.replace("_", " ") for one in device.categories]

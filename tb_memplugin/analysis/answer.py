@@ -187,19 +187,14 @@ def _fragmented_failure(index: int, oom: Oom) -> Answer:
     figures = known(**values_of(oom, "requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes"))
     status: AnswerStatus = "failed" if oom.verdict == "fragmentation" else "unknown"
     if free is None or largest is None:
-        sentence = (
-            "No memory map of the failure"
-            if free is None
-            else f"{format_bytes(free)} free at the failure, chunks unknown"
-        )
+        known_part = None if free is None else f"{format_bytes(free)} free at the failure, chunks unknown"
+        sentence = known_part or "No memory map of the failure"
         return Answer("fragmented", oom.device, sentence, "unknown", "unknown", _at_failure(index, oom), figures)
     if status == "unknown" and oom.pool_bytes is not None:
         is_wasted = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes) == "warning"
         status = "warning" if is_wasted else "fact"
-    evidence = _at_failure(index, oom)
-    return Answer(
-        "fragmented", oom.device, _free(free, largest, "at the failure"), status, "measured", evidence, figures
-    )
+    sentence, evidence = _free(free, largest, "at the failure"), _at_failure(index, oom)
+    return Answer("fragmented", oom.device, sentence, status, "measured", evidence, figures)
 
 
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:

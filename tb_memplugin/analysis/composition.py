@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tb_memplugin.schema import (
     CATEGORIES,
+    MAX_BYTES,
     MISSING,
     PERSISTENT,
     PHASES,
@@ -177,9 +178,6 @@ def _stretches(values: Integers) -> list[tuple[int, int]]:
     return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-MOST_BYTES = 2**53 - 1  # limit of sums (8 PiB): the largest integer that JavaScript represents exactly
-
-
 @dataclasses.dataclass(frozen=True)
 class LayerTotals:
     """Sums over a layer table; layers without weights count neither as frozen nor as trainable. `statistics_bytes` are
@@ -209,7 +207,7 @@ def layer_totals(table: LayerTable) -> LayerTotals:
         "other_optimizer_bytes": table.other_optimizer_bytes,
     }
     # Fields of a hostile table are in range, but their sums may not be.
-    limited = {name: min(max(0, size), MOST_BYTES) for name, size in sums.items()}
+    limited = {name: min(max(0, size), MAX_BYTES) for name, size in sums.items()}
     return LayerTotals(**limited, frozen_layers=sum(not on for on in flags), trainable_layers=sum(flags))
 
 

@@ -24,6 +24,7 @@ from tb_memplugin.schema import (
     StepRequests,
     Timeline,
     counted,
+    first_of,
     format_bytes,
     former_name,
     full_device_name,
@@ -34,7 +35,6 @@ from tb_memplugin.schema import (
 LEAST_SHARE = 0.01  # of the bytes in use for a finding on what is no longer used
 LARGE_SHARE = 0.1  # of the bytes in use for a finding on what is used, but could take less
 MIN_DATA_SET_BYTES = 16 << 20  # on the device, a smaller data set costs little and is fast
-MAX_NAMES = 3  # most names in a finding: the largest ones, or the first layers
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
@@ -71,7 +71,7 @@ def _former(run: Run, device: str) -> Iterator[str]:
         return
     yield (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer uses: "
-        f"{_listed(_largest(sums))}. "
+        f"{first_of(_largest(sums))}. "
         "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
         "between two trainings, frees them."
     )
@@ -100,7 +100,7 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
             yield text.format(
                 size=_of_peak(total, snapshot),
                 batches=format_bytes(inputs - total),
-                names=", ".join(_places(groups)),
+                names=_places(groups),
                 on_gpu=_ON_GPU if is_gpu(device) else "",
             )
 
@@ -124,12 +124,12 @@ def _kind(group: HeldTensorGroup) -> str:
     return "constants" if (group.held_by or "").startswith("constant ") else ""
 
 
-def _places(groups: Sequence[HeldTensorGroup]) -> list[str]:
+def _places(groups: Sequence[HeldTensorGroup]) -> str:
     sums: collections.Counter[str] = collections.Counter()
     for group in groups:
         name = (group.held_by or "").removesuffix(MADE_DENSE)
         sums[name if group.line is None else f"{name} at {group.line}"] += group.bytes
-    return [*_largest(sums)[:MAX_NAMES], *([f"{len(sums) - MAX_NAMES} more"] if len(sums) > MAX_NAMES else [])]
+    return first_of(_largest(sums))
 
 
 def _last_breakdown(run: Run, device: str) -> Snapshot | None:
@@ -167,12 +167,12 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     layers = counted(len(outermost), "layer")
     if kept:
         first = (
-            f"{layers} should run again in the backward pass ({_listed(outermost)}), but XLA merged both runs: "
+            f"{layers} should run again in the backward pass ({first_of(outermost)}), but XLA merged both runs: "
             f"{format_bytes(kept)} of their activations are kept until then. Compile the model with jit_compile=False."
         )
     else:
         runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
-        first = f"{runs} ({_listed(outermost)}). {_saving(run, requests, paths)}"
+        first = f"{runs} ({first_of(outermost)}). {_saving(run, requests, paths)}"
     yield " ".join([first, *_differences(resampled)])
 
 
@@ -246,14 +246,9 @@ def _differences(resampled: Sequence[Layer]) -> list[str]:
     drawing = [layer.path for layer in resampled if any(part in layer.type for part in _DRAWING)]
     sentences = []
     if norms:
-        sentences.append(f"Each step updates the moving statistics of {_listed(norms)} twice.")
+        sentences.append(f"Each step updates the moving statistics of {first_of(norms)} twice.")
     if drawing:
-        sentences.append(f"The second run of {_listed(drawing)} draws other random numbers, so gradients are wrong.")
+        sentences.append(f"The second run of {first_of(drawing)} draws other random numbers, so gradients are wrong.")
     if sentences:
         sentences.append("`tb_memplugin.remat` recomputes layers without that.")
     return sentences
-
-
-def _listed(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
-    return f"{', '.join(paths[:MAX_NAMES])}{more}"

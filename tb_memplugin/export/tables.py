@@ -11,15 +11,10 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 from tb_memplugin.analysis import capacity_of, device_names, highest_peak
 from tb_memplugin.errors import NotFoundError, RequestError
@@ -365,7 +360,8 @@ def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
     written = unchanged = failed = 0
     state = directory / STATE
     with state.open("a", encoding="utf-8") as lines:
-        _lock(lines, directory)
+        if not recordings.lock(lines.fileno()):
+            raise RequestError(f"another export writes to {directory}; wait until it has ended")
         known = _read_state(state)
         if state.stat().st_size and not state.read_bytes().endswith(b"\n"):
             lines.write("\n")  # a killed call left half a line
@@ -429,16 +425,6 @@ def _write_file(path: pathlib.Path, content: Any) -> None:
     unfinished = path.parent / f".{_digest(path.name)}.unfinished"
     pyarrow.parquet.write_table(content, unfinished, compression="zstd")
     unfinished.replace(path)
-
-
-def _lock(file: IO[str], directory: pathlib.Path) -> None:
-    """Hold the state until it is closed; `RequestError` if another export holds it."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RequestError(f"another export writes to {directory}; wait until it has ended") from error
 
 
 def _file_name(name: str) -> str:

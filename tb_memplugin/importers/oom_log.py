@@ -10,14 +10,12 @@ from collections.abc import Iterable
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
 from tb_memplugin.importers.xplane import device_name
-from tb_memplugin.schema import DTYPE_BYTES, MemoryMap, format_bytes
+from tb_memplugin.schema import DTYPE_BYTES, MAX_BYTES, MemoryMap, format_bytes
 
 MAX_LOG_BYTES = 1 << 30
 MAX_LINE_CHARACTERS = 20_000
 """Of a longer line only the beginning is read; TensorFlow's lines are much shorter."""
 MAX_PROTO_LINES = 200
-MAX_REQUEST_BYTES = 2**53 - 1
-"""A larger request is unknown: it cannot be right, and no run can store it."""
 
 _TYPE_BYTES = {**DTYPE_BYTES, "float": 4, "double": 8, "half": 2}
 """TensorFlow's name of an element type (DataTypeString) to the bytes of an element."""
@@ -163,7 +161,7 @@ def _tensor_bytes(shape: str, element: str | int) -> int | None:
         return None
     for dimension in shape.strip("[]").split(","):
         size *= log_integer(dimension) if dimension else 1
-        if size > MAX_REQUEST_BYTES:
+        if size > MAX_BYTES:  # it cannot be right, and no run can store it
             return None
     return size
 

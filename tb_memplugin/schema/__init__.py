@@ -75,7 +75,6 @@ from tb_memplugin.schema.layers import (
     unused,
 )
 from tb_memplugin.schema.oom import (
-    FIX_KINDS,
     FailedDuring,
     Fix,
     FixKind,
@@ -147,6 +146,7 @@ from tb_memplugin.schema.text import (
     common_path,
     counted,
     did_you_mean,
+    first_of,
     format_bytes,
     format_figure,
     format_table,

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,6 @@ Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
 FailedDuring: TypeAlias = Literal["step", "between_steps", "building"]
 FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "unfragmented", "limit", "precision"]
-FIX_KINDS: tuple[FixKind, ...] = get_args(FixKind)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -313,7 +313,6 @@ def with_layers_of(run: Run, by_worker: Mapping[str, Run], device: str | None) -
 
 
 RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
-RUN_STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
 
 
 @dataclasses.dataclass(frozen=True)

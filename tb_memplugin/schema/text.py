@@ -126,10 +126,14 @@ def unknown_name(kind: str, name: str, known: Collection[str], offer: str = "ava
     return f"{kind} {name[:MAX_CHARACTERS]!r}{listed} {some(list(known))}"
 
 
-def some(names: Sequence[Any]) -> str:
+def first_of(names: Sequence[str], most: int = 3) -> str:
     """The first names, and the number of further ones."""
-    shown = ", ".join(f"{name!s:.{MAX_CHARACTERS}}" for name in names[:LISTED])
-    return (shown + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")) or "none"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def some(names: Sequence[Any]) -> str:
+    return first_of([f"{name!s:.{MAX_CHARACTERS}}" for name in names], LISTED) or "none"
 
 
 def html_text(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.recorder.watch.notes import call_notes
-from tb_memplugin.schema import Layer, LayerTable, is_cpu
+from tb_memplugin.schema import DTYPE_BYTES, Layer, LayerTable, first_of, is_cpu
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call; empty if unknown."""
@@ -130,13 +130,7 @@ def replicas(variable: Any) -> list[Any]:
 def variable_bytes(variable: Any) -> int:
     import keras
 
-    return int(math.prod(variable.shape)) * item_bytes(keras.backend.standardize_dtype(variable.dtype))
-
-
-def item_bytes(dtype: str) -> int:
-    import numpy as np
-
-    return int({"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(dtype) or np.dtype(dtype).itemsize)
+    return int(math.prod(variable.shape)) * DTYPE_BYTES.get(keras.backend.standardize_dtype(variable.dtype), 0)
 
 
 def tensor_size(tensor: Any) -> int:
@@ -301,8 +295,8 @@ def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_s
             ((batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape, dtype)
             for shape, dtype in outputs.get(layer.path, ())
         ]
-        is_known = filled and not any(-1 in shape for shape, _ in filled)
-        total = sum(math.prod(shape) * item_bytes(dtype) for shape, dtype in filled) if is_known else None
+        is_known = filled and not any(-1 in shape or dtype not in DTYPE_BYTES for shape, dtype in filled)
+        total = sum(math.prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in filled) if is_known else None
         layers.append(dataclasses.replace(layer, output_bytes=total))
     return dataclasses.replace(table, layers=tuple(layers))
 
@@ -338,8 +332,7 @@ def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: s
     parts = []
     for paths, change in changes:
         names = [path.rsplit("/", 1)[-1] for path in paths]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        parts += [f"{', '.join(names[:3])}{more} {change}"] if names else []
+        parts += [f"{first_of(names)} {change}"] if names else []
     if parts:
         return "; ".join(parts)
     if sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):

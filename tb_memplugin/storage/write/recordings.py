@@ -21,7 +21,7 @@ EVENT_FILE_BEGIN = "events.out.tfevents."
 def hold(path: str) -> int | None:
     """Lock an event file until the returned descriptor is closed; None if it cannot be locked."""
     descriptor = _open(path)
-    if descriptor is None or _lock(descriptor, fcntl.LOCK_EX):
+    if descriptor is None or lock(descriptor):
         return descriptor
     os.close(descriptor)
     return None
@@ -50,7 +50,7 @@ def is_live(path: str) -> bool:
     if descriptor is None:
         return False
     try:
-        return not _lock(descriptor, fcntl.LOCK_SH)
+        return not lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
 
@@ -65,9 +65,11 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _lock(descriptor: int, kind: int) -> bool:
+def lock(descriptor: int, shared: bool = False) -> bool:
+    """Lock an open file; False if another process has locked it. True where locks do not exist."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        if fcntl is not None:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

@@ -17,14 +17,7 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
     """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0. Raises RecordingError."""
     if not isinstance(fields, Mapping) or "device" not in fields or "in_use_bytes" not in fields:
         raise RecordingError(f"an allocator snapshot needs device and in_use_bytes. Received: {fields!r:.200}")
-    known = set(Snapshot.__dataclass_fields__) - {
-        "step",
-        "wall_time",
-        "replay",
-        "held_tensors",
-        "at_failure",
-        "largest_tensors",
-    }
+    known = set(Snapshot.__dataclass_fields__) - _OF_RECORDER
     unknown = sorted(set(map(str, fields)) - known)
     if unknown:
         raise RecordingError(

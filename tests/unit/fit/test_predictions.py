@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -39,9 +39,9 @@ from tb_memplugin.fit import (
 )
 from tb_memplugin.fit.predictor import largest
 from tb_memplugin.schema import (
-    FIX_KINDS,
     UNKNOWN_POWER,
     Fix,
+    FixKind,
     Layer,
     Oom,
     Run,
@@ -635,7 +635,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
 
 def fixes(failed: Oom = OOM) -> dict[str, Fix]:
     found, reason, _ = simulated_fixes(predictor(), failed)
-    assert reason is None and {fix.kind for fix in found} <= set(FIX_KINDS)
+    assert reason is None and {fix.kind for fix in found} <= set(get_args(FixKind))
     return {fix.kind: fix for fix in found}
 
 
