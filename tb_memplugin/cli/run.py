@@ -11,7 +11,6 @@ import io
 import os
 import pkgutil
 import runpy
-import shlex
 import subprocess
 import sys
 import threading
@@ -34,7 +33,7 @@ NOTHING = (
 _DESCRIPTION = (
     "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, of train_on_batch, and "
     "of custom loops that call a tf.function which takes gradients and updates variables. The program needs no change. "
-    "At its end, what `tb-memplugin inspect` says of its runs is printed on standard error."
+    "At its end, the summary of `tb-memplugin inspect` is printed on standard error."
 )
 _EPILOG = """\
 examples:
@@ -183,20 +182,18 @@ def _steps(text: str) -> list[int]:
 
 
 def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) -> str:
-    """The runs as ``tb-memplugin inspect`` prints them, notes on what was not recorded, and how to see more.
+    """What was not recorded, then the runs and the next commands, as ``tb-memplugin inspect`` prints them.
 
     `given` is the directory as the user wrote it."""
-    from tb_memplugin.export import Runs, format_run
+    from tb_memplugin.cli.runs import summary
+    from tb_memplugin.export import Runs
 
     if not names:
         return "\n" + "\n\n".join(notes or [NOTHING])
     loaded = Runs(logdir)
-    parts = [
-        format_run(loaded[name], by_worker=loaded.by_worker(name)) if name in loaded else f"{name}: nothing was written"
-        for name in names
-    ]
-    see = f"See it in TensorBoard, tab Memory:\ntensorboard --logdir {shlex.quote(given)}"
-    return "\n" + "\n\n".join([*parts, *notes, see])
+    written = {name: loaded[name] for name in names if name in loaded}
+    parts = [*(f"{name}: nothing was written" for name in names if name not in written), *notes]
+    return "\n" + "\n\n".join([*parts, *([summary(loaded, written, given)] if written else [])])
 
 
 def run_file(path: str, arguments: Sequence[str]) -> None:

@@ -64,18 +64,23 @@ def _inspect(options: argparse.Namespace) -> int:
     loaded = existing_runs(options.logdir, all_attempts=options.all_attempts)
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
-    workers = {name: loaded.by_worker(name) for name in runs}
     if options.format == "json":
-        objects = {name: describe_run(run, selection, workers[name]) for name, run in runs.items()}
+        objects = {name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
         print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
     elif options.verbose:
-        print("\n\n".join(format_run(run, selection, workers[name]) for name, run in runs.items()))
+        print("\n\n".join(format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()))
     else:
-        table, first = runs_table(runs, workers)
-        after = next_commands(runs[first], options.logdir, first if len(loaded) > 1 else None)
-        parts = [table] * (len(runs) > 1) + [summarize_run(runs[first], selection, workers[first], after)]
-        print("\n\n".join(parts))
+        print(summary(loaded, runs, options.logdir, selection))
     return 0
+
+
+def summary(loaded: Runs, runs: Mapping[str, Run], logdir: str, selection: Selection | None = None) -> str:
+    """The run to look at first in few lines, below a line for each if there are several of them."""
+    workers = {name: loaded.by_worker(name) for name in runs}
+    table, first = runs_table(runs, workers)
+    after = next_commands(runs[first], logdir, first if len(loaded) > 1 else None)
+    text = summarize_run(runs[first], selection or Selection(), workers[first], after)
+    return f"{table}\n\n{text}" if len(runs) > 1 else text
 
 
 def next_commands(run: Run, logdir: str, name: str | None) -> list[str]:

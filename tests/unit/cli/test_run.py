@@ -136,13 +136,18 @@ def test_wrong_options_are_refused_in_one_line(arguments, said, capsys) -> None:
     assert printed.startswith("tb-memplugin run: ") and printed.count("\n") == 1
 
 
-def test_runs_are_printed_with_the_line_that_shows_them(tmp_path: pathlib.Path) -> None:
+def test_runs_are_summed_up_with_the_commands_that_show_more(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "my runs" / "one")
     write_small_run(tmp_path / "my runs" / "another")
     text = ending(str(tmp_path / "my runs"), "my runs", ["one", "missing"], ["A note."])
-    assert "\none: 60 steps (0 to 59)" in text and "another" not in text
-    assert "\nmissing: nothing was written\n\nA note.\n" in text
-    assert text.endswith("\ntensorboard --logdir 'my runs'")
+    assert text.startswith("\nmissing: nothing was written\n\nA note.\n\none: 60 steps (0 to 59)")
+    commands = ["tensorboard --logdir 'my runs'", "tb-memplugin inspect 'my runs' --run one --verbose"]
+    assert text.splitlines()[-2:] == commands and "another" not in text
+    # AND it is as short as the summary of `inspect`; of several runs there is a line each, and one summary
+    assert len(text.splitlines()) <= 4 + 20
+    several = ending(str(tmp_path / "my runs"), "my runs", ["one", "another"], [])
+    rows = [line.split()[0] for line in several.splitlines()[1:4]]
+    assert rows == ["run", "one", "another"] and len(several.splitlines()) <= 5 + 20
 
 
 def test_without_runs_it_says_why(tmp_path: pathlib.Path) -> None:
