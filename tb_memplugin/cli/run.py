@@ -28,7 +28,7 @@ USAGE_ERROR = 2
 DEFAULT_LOGDIR = "runs"
 NOTHING = (
     "Nothing was recorded: the program called no `fit`, `evaluate`, `predict` or `train_on_batch` of a Keras model, "
-    "and no `tf.function` twice that takes gradients and updates variables."
+    "and no `tf.function` that takes gradients and updates variables."
 )
 _DESCRIPTION = (
     "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, of train_on_batch, and "

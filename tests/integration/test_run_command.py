@@ -103,7 +103,7 @@ def test_a_loop_of_a_program_that_imports_keras_before_tensorflow_is_recorded(tm
     (tmp_path / "train.py").write_text(MODEL + LOOP, encoding="utf-8")
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "by hand"]
     subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, timeout=240, check=True)
-    assert len(load(tmp_path / "runs")["it"].samples) == 5
+    assert len(load(tmp_path / "runs")["it"].samples) == 6
 
 
 def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -> None:
@@ -135,23 +135,67 @@ def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "first", "steps"),
-    [
-        ("function", 1, 5),
-        pytest.param("by hand", 1, 5, marks=pytest.mark.long),
-        pytest.param("batch", 0, 6, marks=pytest.mark.long),
-    ],
+    "kind",
+    ["function", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("by hand", "batch"))],
 )
-def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, first: int, steps: int, tmp_path: pathlib.Path) -> None:
+def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, tmp_path: pathlib.Path) -> None:
     done = record(tmp_path, MODEL + LOOP, kind)
     assert done.returncode == 0, done.stderr
     run = load(tmp_path / "runs")["it"]
-    assert run.samples.step.tolist() == list(range(first, first + steps))
+    assert run.samples.step.tolist() == list(range(6))
     assert run.snapshots and runs(tmp_path) == ["it"]
     if kind != "by hand":
         # At the peak, in the backward pass, the first layer's result may have been freed.
         layers = {row.layer for row in run.snapshots[0].saved_for_backward}
         assert "sequential/dense" in layers and run.layer_tables
+
+
+ONCE = """
+import sys, keras, tensorflow as tf
+keras.utils.set_random_seed(3)
+L = keras.layers
+model = keras.Sequential([keras.Input((64,)), L.Dense(512, "relu"), L.Dropout(0.3), L.Dense(512, "relu"), L.Dense(3)])
+optimizer = keras.optimizers.Adam()
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(x, training=True) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return loss
+
+@tf.function
+def evaluate(x): return tf.reduce_mean(model(x) ** 2)
+
+x = tf.random.normal((int(sys.argv[1]), 64))
+print(float(evaluate(x[:8])).hex())
+print(float(step(x)).hex())
+print(float(evaluate(x[:8])).hex(), float(tf.random.normal(())).hex())
+"""
+
+
+@pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.long), True])
+def test_the_only_call_of_a_loop_is_recorded_and_its_numbers_stay_the_same(fails: bool, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train.py").write_text(ONCE, encoding="utf-8")
+    # Without oneDNN, whose kernels end a program that is short of memory with SIGSEGV.
+    environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "85", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    batch = "9000" if fails else "256"
+    recorded, plain = (
+        subprocess.run(
+            [sys.executable, *one, "train.py", batch],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
+        )
+        for one in (["-m", "tb_memplugin", "run", "--run", "it"], [])
+    )  # fmt: skip
+    assert recorded.returncode == plain.returncode == fails, recorded.stderr
+    assert recorded.stdout == plain.stdout and recorded.stdout.count("\n") == (1 if fails else 3)
+    (run,) = load(tmp_path / "runs").values()  # the evaluations are no steps and have no run
+    assert (run.samples.step.tolist(), run.samples.phase.tolist()) == ([0], [0]) and run.layer_tables
+    assert [(oom.step, oom.phase) for oom in run.ooms] == [(0, "train")] * fails
+    if fails:
+        (oom,) = run.ooms
+        assert oom.requested_bytes == 4 * 512 * 9000 and (oom.layer or "").startswith("sequential/")
+        assert plain.stderr[plain.stderr.index("Traceback") :].split("errors_impl")[0] in recorded.stderr
 
 
 def test_steps_that_cannot_be_seen_are_said_and_not_guessed(tmp_path: pathlib.Path) -> None:

@@ -2,8 +2,8 @@
 imports it (`AfterImport`): methods of Keras models, and custom loops, whose steps are the calls of a `tf.function` that
 takes gradients and changes variables. `AutomaticRecording` has the runs.
 
-Whether a function does so is known once its first call has traced it. That call is step 0 and not recorded; it is
-observed, so that the steps after it know which layer makes which operation."""
+Whether a function does so is known once its first call has traced it and before that call runs what was traced: there
+step 0 begins. The tracing is observed, so that the steps know which layer makes which operation."""
 
 import contextlib
 import functools
@@ -66,7 +66,7 @@ class AutomaticRecording:
         self._recorders: dict[str, Any] = {}
         self._more: Loop | None = None  # whose steps are the calls of all models beyond `MAX_RUNS`
         self._sees_failures = self._failed = False
-        self._local = threading.local()
+        self._local = threading.local()  # depth of `inside`, and the function of which this is the first call
 
     def close(self) -> None:
         """Write what was recorded, and wait for it. In a forked child, do nothing."""
@@ -139,13 +139,13 @@ class AutomaticRecording:
         return callback
 
     @uncounted
-    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> Loop:
+    def loop_for(self, owner: Any, model: Any) -> Loop:
         """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond `MAX_RUNS`."""
         loop = self._loops.get(owner)
         if loop is None:
             name = self._next_run()
             if name is not None:
-                loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count(first_step))
+                loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count())
             elif self._more is None:
                 name = f"{self.run}-more"
                 self.names.append(name)
@@ -266,62 +266,74 @@ def _function_call(recording: AutomaticRecording, original: Any) -> Any:
         loop = first = None
         try:
             if recording.records():
-                loop, first = (recording.loop_for(self, None), None) if known else (None, _FirstCall())
+                if known:
+                    loop = recording.loop_for(self, None)
+                else:
+                    first = _FirstCall(recording, self, trains)
         except Exception:
             recording.failed()
-        with recording.inside(loop):
-            failed = True
-            try:
-                result = original(self, *arguments, **named)
-                failed = False
-                return result
-            finally:
-                if first is not None:
-                    is_step = _ended(recording, self, first, failed)
-                    if not failed:
-                        trains[self] = is_step
+        with recording.inside(loop), first or contextlib.nullcontext():
+            return original(self, *arguments, **named)
 
     return call
 
 
-def _ended(recording: AutomaticRecording, function: Any, first: "_FirstCall", failed: bool) -> bool:
-    """Look at what the first call traced; whether the function is a training step."""
-    try:
-        if not first.trains():
-            return False
-        if not failed or recording.failure_run is not None:
-            recording.loop_for(function, first.model(), first_step=1)
-        return True
-    except Exception:
-        recording.failed()
-        return False
+def _function_traced(recording: AutomaticRecording, original: Any) -> Any:
+    """Wrap the first tracing of a function, which its first call runs then."""
+
+    @functools.wraps(original)
+    def initialize(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = original(self, *arguments, **named)
+        first = getattr(recording._local, "first_call", None)
+        if first is not None and first.function is self:
+            first.traced()
+        return result
+
+    return initialize
 
 
 class _FirstCall:
-    """The call that traces a function: observes it from construction to `trains`."""
+    """The call that traces a function: observes it, notes in `trains` whether the function takes gradients and changes
+    variables, and if so, makes what runs after the tracing a step."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, recording: AutomaticRecording, function: Any, trains: "weakref.WeakKeyDictionary[Any, bool]"
+    ) -> None:
         from tb_memplugin.recorder.watch import call_notes, hooks
 
-        self._hooks, self._notes = hooks, call_notes
+        self.function, self._trains = function, trains
+        self._recording, self._hooks, self._notes = recording, hooks, call_notes
+        self._step = contextlib.ExitStack()
         hooks.acquire()
         self._before = {id(graph): len(notes.spans) for graph, notes in list(call_notes.graphs.items())}
-        self._traced: list[tuple[Any, list[Any]]] = []
 
-    def trains(self) -> bool:
-        """End the observation; whether the function takes gradients and changes variables."""
+    def __enter__(self) -> None:
+        self._recording._local.first_call = self
+
+    def __exit__(self, *error: Any) -> None:
+        self._recording._local.first_call = None
         self._hooks.release()
-        for graph, notes in list(self._notes.graphs.items()):
-            spans = notes.spans[self._before.get(id(graph), 0) :]
-            if spans:
-                self._traced.append((graph, spans))
-        kinds = {span.kind for _, spans in self._traced for span in spans}
-        types = (op.type for graph, _ in self._traced for op in graph.get_operations())
-        return "update" in kinds or ("backward" in kinds and any(one.startswith(_UPDATES) for one in types))
+        if error[0] is None:
+            self._trains.setdefault(self.function, False)  # also if it was traced before
+        self._step.__exit__(*error)
 
-    def model(self) -> Any:
+    def traced(self) -> None:
+        """Begin the step if the function trains."""
+        try:
+            graphs = list(self._notes.graphs.items())
+            traced = [(graph, notes.spans[self._before.get(id(graph), 0) :]) for graph, notes in graphs]
+            spans = [span for _, new in traced for span in new]
+            kinds = {span.kind for span in spans}
+            types = (op.type for graph, new in traced if new for op in graph.get_operations())
+            if "update" in kinds or ("backward" in kinds and any(one.startswith(_UPDATES) for one in types)):
+                self._step.enter_context(self._recording.loop_for(self.function, self._model(spans)).step())
+                self._trains[self.function] = True
+        except Exception:
+            self._recording.failed()
+
+    def _model(self, spans: list[Any]) -> Any:
         """The layer with most weights that no other layer called; None without layers."""
-        layers = [span.layer() for _, spans in self._traced for span in spans if span.layer is not None]
+        layers = [span.layer() for span in spans if span.layer is not None]
         outermost = [layer for layer in layers if layer is not None and layer in self._notes.outermost_layers]
         return max(outermost, key=_weights, default=None)
 
@@ -371,6 +383,7 @@ class Wrapping:
 
         self._recording.see_failures()
         self._wrap(Function, "__call__", _function_call)
+        self._wrap(Function, "_initialize", _function_traced)
         self._wrap(tensorflow.GradientTape, "gradient", _tape_gradient)
 
     def _wrap(self, kind: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]) -> None:

@@ -71,21 +71,24 @@ def test_a_failing_import_fails_as_before_and_a_failing_job_does_not_fail_it(fol
 class Loop:
     """A loop that counts its steps."""
 
-    def __init__(self, model: Any, first_step: int) -> None:
-        self.model, self.first_step = model, first_step
-        self.steps = 0
+    def __init__(self, model: Any) -> None:
+        self.model, self.steps = model, 0
+        self.errors: list[type] = []
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
         self.steps += 1
-        yield
+        try:
+            yield
+        except BaseException as error:
+            self.errors.append(type(error))
+            raise
 
 
 class Recording(AutomaticRecording):
     """With loops that record nothing, and texts in place of callbacks."""
 
     on = True
-    full = False
 
     def __init__(self) -> None:
         super().__init__("runs", "name")
@@ -97,10 +100,8 @@ class Recording(AutomaticRecording):
     def callback_for(self, model: Any) -> Any:
         return f"callback of {id(model)}"
 
-    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> Any:
-        if self.full:
-            return None
-        return self.loops.setdefault(id(owner), Loop(model, first_step))
+    def loop_for(self, owner: Any, model: Any) -> Any:
+        return self.loops.setdefault(id(owner), Loop(model))
 
 
 @pytest.fixture
@@ -141,13 +142,15 @@ X = tf.ones((4, 3))
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_a_function_that_trains_is_a_loop_from_its_second_call_on(recording: Recording, by_hand: bool) -> None:
+def test_a_function_that_trains_is_a_loop_from_its_first_call_on(recording: Recording, by_hand: bool) -> None:
     model = make_model()
     step = training_step(model, None if by_hand else keras.optimizers.SGD(0.01))
-    losses = [float(step(X)) for _ in range(3)]
-    assert losses[0] > losses[1] > losses[2] > 0
+    losses = [float(step(X))]
     (loop,) = recording.loops.values()
-    assert (loop.steps, loop.first_step, loop.model) == (2, 1, model)
+    assert (loop.steps, loop.model) == (1, model)
+    losses += [float(step(X)) for _ in range(2)]
+    assert losses[0] > losses[1] > losses[2] > 0
+    assert loop.steps == 3 and list(recording.loops.values()) == [loop]
     assert not recording.is_inside and list(recording.notes()) == []
     # AND calls are observed only while a function is unknown
     users = hooks._users
@@ -181,7 +184,7 @@ def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recor
         assert float(gradients()) == pytest.approx(2 * float(weight))
         counts()
     # THEN the loop, which has no layers, has no model
-    assert [(loop.model, loop.steps) for loop in recording.loops.values()] == [(None, 1)]
+    assert [(loop.model, loop.steps) for loop in recording.loops.values()] == [(None, 2)]
 
 
 def test_functions_inside_a_function_or_a_recorded_call_are_left_alone(recording: Recording) -> None:
@@ -195,34 +198,52 @@ def test_functions_inside_a_function_or_a_recorded_call_are_left_alone(recording
     outer(X)
     outer(X)
     (loop,) = recording.loops.values()
-    assert (loop.steps, loop.model) == (1, model)
+    assert (loop.steps, loop.model) == (2, model)
     with recording.inside():
         training_step(make_model())(X)
     assert len(recording.loops) == 1
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_what_is_not_recorded_runs_as_before(recording: Recording, full: bool) -> None:
-    # GIVEN too many models, or a recorder of the program's own
-    recording.on, recording.full = full, full
+def test_what_is_not_recorded_runs_as_before(recording: Recording) -> None:
+    # GIVEN a recorder of the program's own
+    recording.on = False
     step = training_step(make_model())
     losses = [float(step(X)) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2] and recording.loops == {} and list(recording.notes()) == []
 
 
-@pytest.mark.parametrize("opened", [False, True])
-def test_a_first_call_that_fails_is_a_loop_only_if_a_run_was_opened_for_it(recording: Recording, opened: bool) -> None:
+def test_the_step_begins_when_the_function_has_been_traced_and_before_it_runs(recording: Recording) -> None:
+    model, seen = make_model(), []
+
+    def look(x: Any) -> Any:
+        return tf.py_function(lambda: seen.append([loop.steps for loop in recording.loops.values()]), [], [])
+
+    def traced(x: Any) -> Any:
+        seen.append(len(recording.loops))
+        return model(x)
+
+    training_step(model, forward=traced, check=look)(X)
+    assert seen == [0, [1]]
+
+
+def test_a_first_call_that_fails_is_a_step_unless_it_fails_while_it_is_traced(recording: Recording) -> None:
     model = make_model()
+    users = hooks._users
     step = training_step(model, check=lambda x: tf.debugging.assert_less(x, 0.5))
-    recording.failure_run = "name" if opened else None
-    with pytest.raises(tf.errors.InvalidArgumentError):
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         step(X)
-    loops = [(loop.model, loop.first_step, loop.steps) for loop in recording.loops.values()]
-    assert loops == [(model, 1, 0)] * opened
-    # AND one that trains nothing is none
+    (loop,) = recording.loops.values()
+    assert (loop.model, loop.steps, loop.errors) == (model, 1, [raised.type])
+    # AND a further call is one as well
+    step(X / 4)
+    assert loop.steps == 2
+    # AND one that trains nothing, or is not traced to its end, is none
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.function(lambda: tf.debugging.assert_less(X, 0.5))()
-    assert len(recording.loops) == opened and not recording.is_inside
+    with pytest.raises(Exception, match="division by zero"):
+        training_step(model, check=lambda x: [1 / 0])(X)
+    assert list(recording.loops.values()) == [loop] and hooks._users == users
+    assert not recording.is_inside
 
 
 def test_a_fault_of_ours_is_logged_and_changes_nothing(recording, monkeypatch, caplog) -> None:
