@@ -75,7 +75,7 @@ def _of_snapshot(snapshot: Mapping[str, Any]) -> Iterator[tuple[str, Value | Non
             sums[f"weights of layer {layer}"] += size
             sums[f"weights of layer {ALL}"] += size
     for row in snapshot["saved_for_backward"]:
-        for whose in (row["layer"], ALL):
+        for whose in (row["layer"] or "", ALL):
             for name in ("saved memory", "persistent + saved"):
                 sums[f"{name} of layer {whose} at step {step}"] += row["bytes"]
     yield from sums.items()

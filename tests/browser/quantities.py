@@ -185,6 +185,8 @@ SAID_FACTS = "layer|category|operation|Python line|shape|size|lifetime|address|l
 """Facts on a tensor that are no sizes, or the formula of one."""
 SAID_FIGURES = {"method", "reproduced", "recorded", "demand_bytes", "recorded_peak_bytes", "extra_time"}
 """Parts of a prediction that are no single figure."""
+NAMED_FIGURE = r".*: [+−-]?[\d,.]*\d(?: B| [KMG]?i?B per step)?"
+"""A line of an answer's tooltip that is a figure."""
 ALL = "(all)"
 
 
@@ -237,7 +239,8 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
     place, label = record["place"], record["label"]
     figure = record.get("figure", "")
     if "figures" in record:
-        lines = record.get("tip", "").split("\n")
+        # Sentences come before the figures, and where these are from after them.
+        lines = [line for line in record.get("tip", "").split("\n") if re.fullmatch(NAMED_FIGURE, line)]
         failed = record["status"] == "failed" or "requested_bytes" in record["figures"]
         prefix = "failed" if failed and record["answer"] in ("fits", "fragmented") else record["answer"]
         for line, (name, value) in zip(lines, json.loads(record["figures"]).items(), strict=False):
