@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -10,15 +9,7 @@ import numpy as np
 
 from tb_memplugin.schema.chunks import MemoryMap, StepRequests
 from tb_memplugin.schema.fields import PHASES, Floats, Integers, Most, Name, NotStored, Phase, Size, Step, fields_of
-from tb_memplugin.schema.snapshot import (
-    MAX_TENSOR_GROUPS,
-    LedgerRow,
-    SavedRow,
-    Snapshot,
-    TensorGroup,
-    pool_of,
-    rounding_total,
-)
+from tb_memplugin.schema.snapshot import MAX_TENSOR_GROUPS, LedgerRow, Snapshot, TensorGroup, failed_snapshot
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
@@ -188,21 +179,7 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
     for oom in sorted(ooms, key=lambda oom: oom.wall_time):
         if not oom.ledger or None in (oom.step, oom.phase, oom.in_use_bytes):
             continue
-        pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
-        saved: Counter[str | None] = Counter()
-        for row in oom.ledger:
-            if row.category == "activations":
-                saved[row.layer] += row.bytes
-        common: dict[str, Any] = {
-            field.name: getattr(oom, field.name) for field in fields_of(Snapshot) if hasattr(oom, field.name)
-        }
-        failed[oom.step, oom.phase, oom.device] = Snapshot(
-            **common,
-            mode=None,
-            fragmentation=None if pool is None else pool.fragmentation,
-            rounding_bytes=rounding_total(oom.ledger),
-            saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
-            at_failure=True,
-        )
+        names = (field.name for field in fields_of(Snapshot) if hasattr(oom, field.name))
+        failed[oom.step, oom.phase, oom.device] = failed_snapshot(**{name: getattr(oom, name) for name in names})
     traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
     return (*traced, *failed.values())
