@@ -79,7 +79,6 @@ def dense(inputs, outputs):
     return (inputs + 1) * outputs
 
 
-DEEP = DEPTH * dense(NARROW, NARROW) + dense(NARROW, CLASSES)
 LARGE = dense(WIDE, WIDE) + dense(WIDE, CLASSES)
 # Values that the backward pass reads: the inputs and the result of each layer, with 32 or 16 bits ...
 SAVED = BATCH * TOKENS * NARROW * (1 + DEPTH)

@@ -434,6 +434,10 @@ export const layerChange = object({
   reason: text,
   became_trainable: list(text),
   became_frozen: list(text),
+  peak_before_bytes: maybe(number),
+  peak_before_step: maybe(number),
+  peak_after_bytes: maybe(number),
+  peak_after_step: maybe(number),
   stayed_slots_bytes: number,
   frozen_weight_bytes: number,
   trainable_weight_bytes: number,
@@ -443,10 +447,6 @@ export const layerChange = object({
   other_optimizer_bytes: number,
   frozen_layers: number,
   trainable_layers: number,
-  peak_before_bytes: maybe(number),
-  peak_before_step: maybe(number),
-  peak_after_bytes: maybe(number),
-  peak_after_step: maybe(number),
 });
 export type LayerChange = ReturnType<typeof layerChange>;
 
@@ -873,6 +873,8 @@ export const timelineHead = object({
   events: number,
   duration_ns: number,
   not_available: list(text),
+  allocations: number,
+  moments: number,
   owners: list(chunkOwner),
   ops: list(text),
   shapes: list(tensorShape),
@@ -880,8 +882,6 @@ export const timelineHead = object({
   bands: list(band),
   compiled: list(compiledSpan),
   run: text,
-  allocations: number,
-  moments: number,
   time_ns: numbers,
   event: numbers,
 });

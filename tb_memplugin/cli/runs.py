@@ -95,9 +95,7 @@ def next_commands(run: Run, logdir: str, name: str | None) -> list[str]:
 
 
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
-    if options.run is not None and options.run not in runs:
-        raise NotFoundError(unknown_name("no run", options.run, runs))
-    selected = {name: runs[name] for name in runs if options.run in (None, name)}
+    selected = dict(runs) if options.run is None else {options.run: runs[options.run]}
     if options.device is not None:
         devices = {name: [facts.device for facts in device_facts(run)] for name, run in selected.items()}
         selected = {name: run for name, run in selected.items() if options.device in devices[name]}
@@ -229,8 +227,6 @@ def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
     if options.run is None and len(runs) > 1:
         raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")
     name = options.run or next(iter(runs))
-    if name not in runs:
-        raise NotFoundError(unknown_name("no run", name, runs))
     return name, runs[name]
 
 

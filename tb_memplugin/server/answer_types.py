@@ -71,6 +71,12 @@ _TEXTS: TypeAlias = tuple[str, ...]
 _SIZE: TypeAlias = int | None
 _DEVICE = {"run": str, "device": str, "phase": schema.Phase}
 _POOL = ("in_use_bytes", "pool_bytes", "capacity_bytes")
+_MAP = _only(schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+_TIMELINE = (
+    _only(schema.Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events")
+    | _only(schema.Timeline, "duration_ns", "not_available")
+    | _row(allocations=int, moments=int)
+)
 _OBJECTS: Mapping[str, Fields] = {
     "Group": _only(schema.GroupBytes, "category", "trainable"),
     # Runs and their steps.
@@ -80,9 +86,7 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS),
     "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
     "SnapshotRef": _only(schema.Snapshot, "step", "phase", "mode", "batch_size", "at_failure") | _row(first_step=int),
-    "LayerChange": _row(step=int, reason=str, became_trainable=_TEXTS, became_frozen=_TEXTS, stayed_slots_bytes=int)
-    | _of(analysis.LayerTotals)
-    | {f"peak_{when}_{what}": _SIZE for when in ("before", "after") for what in ("bytes", "step")},
+    "LayerChange": _of(analysis.LayerChange, "totals") | _of(analysis.LayerTotals),
     "Failure": _row(oom=int, step=int, reason=str, requested_bytes=_SIZE, in_use_bytes=_SIZE),
     "SessionStart": _row(session=str, first_step=_SIZE),
     "OverviewHead": _DEVICE
@@ -103,8 +107,7 @@ _OBJECTS: Mapping[str, Fields] = {
     "SnapshotSummary": _of(schema.Snapshot, *schema.LISTS),
     "SnapshotsAnswer": _row(run=str, snapshots=Object("SnapshotSummary")),
     "Snapshot": _row(run=str) | _of(schema.Snapshot),
-    "MapRef": _only(schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
-    | _row(chunks=int, regions=tuple[int, ...]),
+    "MapRef": _MAP | _row(chunks=int, regions=tuple[int, ...]),
     "MapsAnswer": _row(run=str, maps=Object("MapRef")),
     "Region": _row(address=int, bytes=int),
     "Bin": _row(bin_bytes=int, chunks=int, free_bytes=int),
@@ -112,20 +115,14 @@ _OBJECTS: Mapping[str, Fields] = {
     "MapSummary": _row(free_bytes=int, largest_free_bytes=int, unreserved_bytes=_SIZE, rounding_bytes=int)
     | _row(owned_bytes=int, owner_unknown_bytes=int, unknown_bytes=int)
     | _row(bins=Object("Bin"), blocking_chunks=Object("BlockingChunks")),
-    "MapHead": _only(schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+    "MapHead": _MAP
     | _row(run=str, chunks=int, states=_TEXTS, sources=_TEXTS, owners=tuple[schema.ChunkOwner, ...])
     | _row(regions=Object("Region"), summary=Object("MapSummary", many=False)),
-    "TimelineRef": _only(
-        schema.Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events"
-    )
-    | _only(schema.Timeline, "duration_ns", "not_available")
-    | _row(allocations=int, moments=int),
+    "TimelineRef": _TIMELINE,
     "TimelinesAnswer": _row(run=str, timelines=Object("TimelineRef")),
-    "TimelineHead": _only(
-        schema.Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events"
-    )
-    | _only(schema.Timeline, "duration_ns", "not_available", "owners", "ops", "shapes", "lines", "bands", "compiled")
-    | _row(run=str, allocations=int, moments=int, time_ns=schema.Integers, event=schema.Integers),
+    "TimelineHead": _TIMELINE
+    | _only(schema.Timeline, "owners", "ops", "shapes", "lines", "bands", "compiled")
+    | _row(run=str, time_ns=schema.Integers, event=schema.Integers),
     "Oom": _row(chunks=_SIZE, request=analysis.RequestContents | None)
     | _of(schema.Oom, "identifier", "fixes", "map", "requests", "request_tensors"),
     "OomsAnswer": _row(run=str, ooms=Object("Oom")),

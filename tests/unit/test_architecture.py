@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
-    "schema": 2_520,
+    "schema": 2_515,
     "allocator": 715,
     "importers": 1_750,
     "attribution": 3_720,

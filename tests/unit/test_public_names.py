@@ -57,11 +57,23 @@ def test_an_unknown_name_says_what_there_is() -> None:
         tb_memplugin.MemoryCalback  # noqa: B018
 
 
-def test_importing_the_package_and_reading_imports_neither_tensorflow_nor_what_exports_need(tmp_path: object) -> None:
-    code = (
-        "import sys, tb_memplugin; tb_memplugin.load(sys.argv[1]); tb_memplugin.export_parquet;"
-        "import tb_memplugin.cli.commands, tb_memplugin.plugin;"
-        "print([name for name in ('tensorflow', 'keras', 'pyarrow', 'duckdb', 'apache_beam') if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        (
+            "import tb_memplugin; tb_memplugin.load(sys.argv[1]); tb_memplugin.export_parquet;"
+            "import tb_memplugin.cli.commands, tb_memplugin.plugin",
+            ("tensorflow", "keras", "pyarrow", "duckdb", "apache_beam"),
+        ),
+        ("import tb_memplugin.cli", ("tensorboard.program", "tensorflow", "numpy")),
+        (
+            "from tb_memplugin.plugin import MemoryPlugin; MemoryPlugin(None).get_plugin_apps()",
+            ("tb_memplugin.server.routes",),
+        ),
+    ],
+    ids=["what exports need to read", "the page's server for commands", "the server before a request"],
+)
+def test_what_is_not_needed_is_not_imported(code: str, names: tuple[str, ...], tmp_path: object) -> None:
+    code = f"import sys; {code}; print([name for name in {names!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

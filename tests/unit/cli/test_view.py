@@ -3,8 +3,6 @@
 import pathlib
 import re
 import socket
-import subprocess
-import sys
 import types
 import webbrowser
 import zipfile
@@ -74,10 +72,3 @@ def test_the_document_starts_the_built_page_without_a_script_inside() -> None:
     assert re.findall(r"<script[^>]*>(.*?)</script>", files["index.html"]) == [""]
     module = re.findall(r'from "\./data/plugin/tb_memplugin/(.+?)"', files["start.js"])
     assert set(module) <= StaticFiles().names and module == ["index.js"]
-
-
-def test_the_command_line_imports_the_server_of_the_page_only_to_view() -> None:
-    names = ("tensorboard.program", "tensorflow", "numpy")
-    code = f"import sys, tb_memplugin.cli; print([name for name in {names!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -52,7 +52,6 @@ MESSAGE = (
 )
 COMPILED = "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]"
 EAGER = "OOM when allocating tensor with shape[1024] and type float on GPU:0 by allocator GPU_0_bfc"
-AUTOTUNING = 'Autotuning failed for HLO: %conv, metadata={op_name="model/head/MatMul"}\nNo valid config found!'
 FACTS = TraceFacts(graphs=graph(model__head__MatMul=OpFact("model/head", "backward", line="train.py:7")))
 """The op's name is that of `MESSAGE`."""
 
