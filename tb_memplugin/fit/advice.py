@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from tb_memplugin.fit.asking import Ask
+from tb_memplugin.fit.asking import MOST_ASKED, Ask
 from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
@@ -20,7 +20,7 @@ from tb_memplugin.fit.evidence import (
 )
 from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of, format_time
 from tb_memplugin.fit.prediction import by_category
-from tb_memplugin.fit.predictor import SPARE, Predictor, bisected
+from tb_memplugin.fit.predictor import SPARE, Predictor, bisected, largest
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
 from tb_memplugin.fit.simulation import NO_LIMIT, FailedRequest, peak_in_one_piece
 from tb_memplugin.fit.steps import SizedStep, sizes_for
@@ -159,17 +159,14 @@ class _Planner:
                 for count in range(2, MOST_PARTS + 1)
                 if batch % count == 0
             ]
-            sizes = [batch >> halvings for halvings in range(1, batch.bit_length())]
-            smaller = [
-                _Change("batch_size", f"batch size {size} instead of {batch}", Conditions(size)) for size in sizes
-            ]
             has_slots = any(layer.optimizer_bytes for layer in self._layers)
             sgd = [_Change("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))][:has_slots]
             found.append(self._first(parts))
             fits = any(one is not None and one.fits for one in found)
             if not fits:
                 found.append(self._first([one for one in parts if one.parts in SEARCHED_PARTS], recompute=True))
-            changing = [self._first(smaller), self._first(sgd)]
+            fits = any(one is not None and one.fits for one in found)
+            changing = [self._smaller(batch, asks=not fits), self._first(sgd)]
             if recorded_precision(self._layers) in (None, "float32"):
                 half = Conditions(batch, precision="mixed_float16")
                 changing.append(
@@ -178,7 +175,7 @@ class _Planner:
             changing.append(self._freezing(batch))
             found += changing
             if not fits and not any(one is not None and one.fits for one in changing):
-                found += [self._first(sgd, recompute=True), self._first(smaller, recompute=True)]
+                found += [self._first(sgd, recompute=True), self._smaller(batch, recompute=True)]
         return filter(None, found)
 
     def _first(self, changes: Sequence[_Change], recompute: bool = False) -> PlanOption | None:
@@ -196,6 +193,31 @@ class _Planner:
             if change is changes[-1] or self._fits(_with(change.conditions, found)):
                 return self._described(change, found)
         return None
+
+    def _smaller(self, batch: int, recompute: bool = False, asks: bool = False) -> PlanOption | None:
+        """The largest smaller batch that fits, by the rule of `largest`; else one example, if it can be simulated. With
+        `asks`, a compiler that can be asked plans the size that is found, which may show another one."""
+
+        def changed(size: int) -> list[_Change]:
+            return [_Change("batch_size", f"batch size {size} instead of {batch}", Conditions(size))]
+
+        def possible(size: int) -> bool:
+            search = self._search(Conditions(size)) if recompute else None
+            needed = search.smallest_bytes if search else self._predictor.peak_in_one_piece(size)
+            return needed <= self._budget
+
+        def passes(size: int) -> bool:
+            option = self._first(changed(size), recompute)
+            return option is not None and option.fits
+
+        if batch < 2 or (recompute and not len(self._units)):
+            return None
+        size = largest(0, batch, possible, passes)
+        for _ in range(MOST_ASKED if asks else 0):
+            if not size or not self._predictor.ask(Conditions(size)):
+                break
+            size = largest(0, batch, possible, passes)
+        return self._first(changed(max(1, size)), recompute)
 
     def _freezing(self, batch: int) -> PlanOption | None:
         """Freezing as few layers as needed, from the model's first on; all but the last if that is not enough."""

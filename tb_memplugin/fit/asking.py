@@ -10,6 +10,8 @@ from tb_memplugin.fit.changes import Segments
 
 MOST_RECOMPUTED = 3
 """Choices of segments that are asked about for one plan: each compiles a model, which takes up to minutes."""
+MOST_ASKED = 3
+"""Batch sizes that are asked about to find the largest one that fits."""
 COMPILED = (
     "XLA compiled the recorded step, and what it needs for recomputed layers follows from no recording. Ask with "
     "tb_memplugin.plan(model, data, budget=...)."

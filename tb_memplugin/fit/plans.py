@@ -177,7 +177,7 @@ class Applied(NamedTuple):
 
 def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer], is_xla: bool = False) -> str:
     """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the recorded class, the
-    first layer the model itself. The segments of a step that XLA did not compile are for such steps only."""
+    first layer the model itself. XLA compiles the step if it compiled the recorded one: others have other peaks."""
     kinds, compiling = option.kind.split("_and_"), bool(option.segments or option.frozen or option.accumulation > 1)
     lines, imports = [], [("import tb_memplugin", bool(option.segments))]
     if "precision" in kinds:
@@ -196,9 +196,7 @@ def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer
         parts = f', "gradient_accumulation_steps": {option.accumulation}' if option.accumulation > 1 else ""
         lines.append(f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})")
     if compiling or "optimizer" in kinds:
-        is_plain = option.segments and not is_xla
-        plain, why = (", jit_compile=False", ": compiled steps have other peaks") if is_plain else ("", "")
-        lines.append(f"model.compile(optimizer, loss{plain})  # add metrics and others as before{why}")
+        lines.append(f"model.compile(optimizer, loss, jit_compile={is_xla})  # add metrics and others as before")
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
     imports.append(("import keras", any("keras." in line for line in lines)))

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs
-from tb_memplugin.fit import Asked, Conditions, Predictor, WhatIf, checked_conditions, temporary_bytes
+from tb_memplugin.fit import MOST_ASKED, Asked, Conditions, Predictor, WhatIf, checked_conditions, temporary_bytes
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.devices import Device, MemoryMaps, choose_devices
@@ -329,7 +329,6 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
 
 
 MOST_TRIES = 3  # most batch sizes that are verified
-MOST_ASKED = 3  # most batch sizes that XLA's compiler is asked about before one of them is verified
 STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
 VERIFIED_STEPS = 2  # the first one makes the optimizer's slots, the second one is a typical one
 

@@ -15,10 +15,10 @@ BUDGETS = {
     "attribution": 3_720,
     "storage": 4_760,
     "analysis": 3_675,
-    "fit": 4_340,
+    "fit": 4_450,
     "export": 1_800,
     "recorder": 10_280,
-    "training": 1_340,
+    "training": 1_430,
     "server": 1_715,
     "cli": 2_165,
 }

@@ -135,6 +135,20 @@ def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak(transformer:
     assert sum(row.bytes for row in whole.ledger) == pytest.approx(whole.peak_bytes, rel=0.1)
 
 
+def test_a_smaller_batch_is_the_largest_that_fits(stored: Run) -> None:
+    predictor = Predictor.of(stored, "CPU:0")
+    # GIVEN the allocator's limit as the budget THEN it is the one that `what_if` and `largest_batch_size` find
+    largest = predictor.largest_batch_size(Conditions())
+    assert largest and 16 < largest < 4000 and largest & (largest - 1)
+    plan = tb_memplugin.plan(stored, budget=predictor.capacity_bytes or 0, batch_size=4000)
+    assert next(one.batch_size for one in plan.options if one.kind == "batch_size") == largest
+    # AND with less, one example more would be over it
+    budget = int(0.7 * (predictor.predict(Conditions()).peak_bytes or 0))
+    option = next(one for one in tb_memplugin.plan(stored, budget=budget).options if one.kind == "batch_size")
+    assert option.fits and option.batch_size and option.high_bytes <= budget
+    assert predictor.predict(Conditions(option.batch_size + 1)).high_bytes > budget
+
+
 def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     plan = tb_memplugin.plan(run, budget="1MiB")
     (option,) = (one for one in plan.options if one.kind == "freeze")
@@ -229,13 +243,16 @@ def test_the_lines_make_the_changes_of_the_option(chosen: PlanOption, expected: 
     assert (called - {"optimizer.get_config", "type"}) | (assigned & {"batch_size"}) == expected
 
 
-def test_segments_are_pairs_of_their_ends_and_the_plan_is_not_for_compiled_steps() -> None:
+def test_segments_are_pairs_of_their_ends() -> None:
     text = code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS)
     assert '[\n    ("a", "a"),\n    ("b", "d"),\n]' in text
-    assert "model.compile(optimizer, loss, jit_compile=False)" in text and "compiled steps have other peaks" in text
-    # AND steps that XLA compiled stay compiled
-    assert "jit_compile" not in code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS, is_xla=True)
-    assert "jit_compile" not in code_of(option("accumulate", accumulation=4), "Adam", LAYERS)
+
+
+@pytest.mark.parametrize("is_xla", [True, False])
+@pytest.mark.parametrize("kind", ["recompute", "accumulate", "optimizer", "freeze", "recompute_and_batch_size"])
+def test_each_change_is_compiled_as_the_recorded_step_was(kind: Kind, is_xla: bool) -> None:
+    chosen = option(kind, segments=SEGMENTS, accumulation=2, frozen=("a",))
+    assert f"model.compile(optimizer, loss, jit_compile={is_xla})" in code_of(chosen, "Adam", LAYERS, is_xla)
 
 
 def test_what_changes_besides_memory_is_said() -> None:
