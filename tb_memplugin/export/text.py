@@ -75,7 +75,6 @@ MAX_WORKERS = 20  # most rows of workers: those that stopped early, then the fir
 MAX_LINES = 12  # printed spans and sentences of the pool: the last ones
 SUMMARY_LINES, SUMMARY_LAYERS = 20, 5  # most lines of a summary, and layers in it
 MAX_OWNERS = 12  # listed owners of memory at a failure; the others are summed in one line
-_WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
 _FRAGMENTATION = " (free bytes outside the largest free chunk)"
 _MARKS = {"ok": "", "fact": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
@@ -252,20 +251,17 @@ def _snapshot_text(snapshot: Snapshot) -> str:
         addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
         lines.append(f"  replay: {addresses}, {replay.chunks:,} of {replay.of_chunks:,} chunks")
     categories = [
-        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), of_category)
-        for (category, trainable), of_category in reversed(group_sums(snapshot.ledger).items())  # from the stack's top
+        ((category_name(*group),), of_group)
+        for group, of_group in reversed(group_sums(snapshot.ledger).items())  # from the stack's top
     ]
-    owners: dict[tuple[str, str], int] = {}
+    owners: Counter[tuple[str, str]] = Counter()
     for row in snapshot.ledger:
-        key = (
-            shown_name(row.layer) if row.layer is not None else "not tied to a layer",
-            row.category.replace("_", " "),
-        )
-        owners[key] = owners.get(key, 0) + row.bytes
+        layer = shown_name(row.layer) if row.layer is not None else "not tied to a layer"
+        owners[layer, row.category.replace("_", " ")] += row.bytes
     parts = [
         "\n".join(lines),
         _shares("by category", categories, size),
-        _shares("by layer and category", sorted(owners.items(), key=lambda entry: -entry[1]), size),
+        _shares("by layer and category", owners.most_common(), size),
         _held_tensors(snapshot.held_tensors),
         *(f"  {clean(sentence)}" for sentence in snapshot.not_available),
     ]
@@ -456,7 +452,8 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
 
 
 def category_name(category: str, trainable: bool | None) -> str:
-    return category.replace("_", " ") + {True: ", trainable", False: ", frozen", None: ""}[trainable]
+    unknown = ", frozen or trainable" if category == "weights" else ""
+    return category.replace("_", " ") + {True: ", trainable", False: ", frozen", None: unknown}[trainable]
 
 
 def _together(compared: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ BUDGETS = {
     "storage": 4_760,
     "analysis": 3_675,
     "fit": 4_450,
-    "export": 1_800,
+    "export": 1_797,
     "recorder": 10_280,
     "training": 1_430,
     "server": 1_715,

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import MIB, make_run, make_samples
 
 from tb_memplugin.analysis import QUESTIONS, Answer, AnswerEvidence, describe_devices
-from tb_memplugin.export.text import answer_lines, device_lines
+from tb_memplugin.export.text import answer_lines, category_name, device_lines
 
 
 def lines_of(*peaks: tuple[str, int]) -> str:
@@ -42,3 +42,9 @@ def test_details_stand_below_their_answer() -> None:
     assert lines[:3] == ["CPU:0:", "  What changed?  Unfroze 8", "                 One."]
     assert all(line.startswith(17 * " ") and len(line) <= 120 for line in lines[3:-1]) and len(lines) == 6
     assert lines[-1] == f"  {QUESTIONS['fits']:<13}  Unfroze 8 (failed)"
+
+
+def test_weights_of_which_it_is_unknown_whether_they_are_trained_are_named_as_on_the_page() -> None:
+    names = [category_name("weights", trainable) for trainable in (False, True, None)]
+    assert names == ["weights, frozen", "weights, trainable", "weights, frozen or trainable"]
+    assert category_name("optimizer_state", None) == "optimizer state"
