@@ -13,7 +13,7 @@ BUDGETS = {
     "allocator": 715,
     "importers": 1_750,
     "attribution": 3_720,
-    "storage": 4_760,
+    "storage": 4_755,
     "analysis": 3_675,
     "fit": 4_450,
     "export": 1_797,
