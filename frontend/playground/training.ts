@@ -217,7 +217,7 @@ function rowsOf(plan: Plan, first: number, last: number, points: number): number
 export function overviewOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
   const traced = tracedSteps(plan);
-  const snapshots = traced.map((step): schema.SnapshotRef => ({ ...summaryAt(plan, step), first_step: step }));
+  const snapshots = traced.map((step): schema.SnapshotRef => ({ ...summaryAt(plan, step), first_step: step, earlier_slots_bytes: 0 }));
   const bytes = steps.map((step) => bytesAt(plan, step));
   const peaks = bytes.map(sum);
   const unknown = steps.map(() => NaN);

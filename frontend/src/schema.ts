@@ -511,6 +511,7 @@ export const snapshotRef = object({
   batch_size: maybe(number),
   at_failure: flag,
   first_step: number,
+  earlier_slots_bytes: number,
 });
 export type SnapshotRef = ReturnType<typeof snapshotRef>;
 

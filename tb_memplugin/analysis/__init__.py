@@ -19,7 +19,7 @@ from tb_memplugin.analysis.answer import (
     worst,
 )
 from tb_memplugin.analysis.causes import CauseKind, retracing_of
-from tb_memplugin.analysis.changes import LayerChange, comparable_steps, layer_changes, step_changes
+from tb_memplugin.analysis.changes import LayerChange, comparable_steps, former_bytes, layer_changes, step_changes
 from tb_memplugin.analysis.composition import (
     Epoch,
     LayerTotals,

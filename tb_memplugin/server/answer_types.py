@@ -85,7 +85,8 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(phases=tuple[schema.Phase, ...], devices=tuple[analysis.DeviceFacts, ...], most_loaded=str | None, ooms=int)
     | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS),
     "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
-    "SnapshotRef": _only(schema.Snapshot, "step", "phase", "mode", "batch_size", "at_failure") | _row(first_step=int),
+    "SnapshotRef": _only(schema.Snapshot, "step", "phase", "mode", "batch_size", "at_failure")
+    | _row(first_step=int, earlier_slots_bytes=int),
     "LayerChange": _of(analysis.LayerChange, "totals") | _of(analysis.LayerTotals),
     "Failure": _row(oom=int, step=int, reason=str, requested_bytes=_SIZE, in_use_bytes=_SIZE),
     "SessionStart": _row(session=str, first_step=_SIZE),

@@ -17,6 +17,7 @@ from tb_memplugin.analysis import (
     device_names,
     epochs,
     first_described,
+    former_bytes,
     host_steps,
     host_summary,
     largest_layer,
@@ -93,7 +94,8 @@ class Views(Lookup):
             "total_rows": view.total_rows,
             "groups": _groups(view.groups),
             "snapshots": [
-                {**values_of(one, "step", "phase", "mode", "batch_size", "at_failure"), "first_step": first_step}
+                values_of(one, "step", "phase", "mode", "batch_size", "at_failure")
+                | {"first_step": first_step, "earlier_slots_bytes": former_bytes(one)[0]}
                 for one, first_step in zip(view.snapshots, first_steps, strict=True)
             ],
             "changes": self._changes_of(loaded, of_worker, own_name, stretch),

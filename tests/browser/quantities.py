@@ -41,6 +41,7 @@ CATEGORY = (
     r"(?P<c>weights|optimizer_state|other_state|held_tensors|inputs|activations|activation_gradients"
     r"|weight_gradients|workspace|rounding|unattributed)"
 )
+SLOTS = "(?P<c>optimizer_state):(?P<o>current|earlier)"
 GROUP = CATEGORY + r"(?::(?P<t>frozen|trainable|true|false))?"
 
 
@@ -131,11 +132,13 @@ RULES = (
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
     # Compare: A and B, their differences.
     Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
+    Rule("versus", f"(?P<side>[AB]):{SLOTS}", "{siderun}: slots, {o}, at the peak of step {sidestep}", "{c}, {o}"),
     Rule("versus", "(?P<side>[AB]):peak_bytes", SIDE_PEAK, "measured peak"),
     Rule("deltas", "(?P<side>[AB]):layer", "{siderun}: layer {layer} at the peak of step {sidetraced}"),
     Rule("deltas", "delta", "{run}: difference of layer {layer} to {b}"),
     Rule("waterfall", "peak:(?P<side>[AB])", SIDE_PEAK),
     Rule("waterfall", "others", "{run}: differences below 1 % to {b}"),
+    Rule("waterfall", SLOTS, "{run}: difference of slots, {o}, to {b}"),
     Rule("waterfall", GROUP, "{run}: difference of {c} to {b}"),
     # What if: measured and predicted.
     Rule("predicted", f"(?P<side>measured):{GROUP}", "{run}: {c} at the peak of step {whatif}", "{c}"),

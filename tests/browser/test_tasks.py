@@ -72,6 +72,13 @@ def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(page: Page
     causes = text_of(frame, "[data-testid='causes']")
     assert "Mainly optimizer state +57.0 (and 56.0 of the earlier optimizer stayed), activations +131 MiB." in causes
     assert "tb_memplugin.release_unused()" in causes
+    # AND the table and the waterfall have the same two parts
+    for table in ("versus", "waterfall"):
+        for part, grown in (("current", 57), ("earlier", 56)):
+            row = frame.get_by_test_id(table).locator(f"[data-figure='optimizer_state:{part}']")
+            size = row.evaluate("one => Number(one.dataset.bytes ?? one.dataset.to - one.dataset.from)")
+            assert size == grown << 20, (table, part)
+            assert table != "versus" or row.inner_text().split()[-1] == f"+{grown}.0"
     difference = frame.get_by_test_id("difference").inner_text().replace("\u00a0", " ")
     assert f"B needs {cost} more than A" in difference
 

@@ -1,7 +1,7 @@
 /** Two steps, of one run or of two, side by side: by category and by layer. */
 
 import { isMinor, formatBytes, formatDelta } from "../lib/bytes";
-import { groupKey, stackOrder } from "./categories";
+import { categoryMeaning, groupKey, groupLabel, stackOrder } from "./categories";
 import type { LayerFigures } from "./layers";
 import type { Part } from "./overview";
 import { CATEGORIES, type Category, type Group } from "../schema";
@@ -25,13 +25,31 @@ export function groupSums(sides: readonly (readonly Pick<Part, "group" | "bytes"
 
 export interface GroupDelta {
   group: Group;
+  /** Of optimizers that the program uses or no longer uses, where a side has slots of such. */
+  part?: "current" | "earlier";
   from: number;
   to: number;
   delta: number;
 }
 
-export const groupDeltas = (from: readonly Part[], to: readonly Part[]): GroupDelta[] =>
-  groupSums([from, to]).map(({ group, bytes: [before = 0, after = 0] }) => ({ group, from: before, to: after, delta: after - before }));
+const EARLIER_MEANING = "slots of optimizers that the program no longer uses";
+
+export const deltaKey = ({ group, part }: GroupDelta): string => (part ? `${groupKey(group)}:${part}` : groupKey(group));
+export const deltaLabel = ({ group, part }: GroupDelta): string => (part ? `${groupLabel(group)}, ${part}` : groupLabel(group));
+export const deltaMeaning = ({ group, part }: GroupDelta): string =>
+  part === "earlier" ? EARLIER_MEANING : categoryMeaning(group.category);
+
+/** In stack order; `earlier` are the bytes of each side's slots of earlier optimizers, which are a row of their own. */
+export const groupDeltas = (from: readonly Part[], to: readonly Part[], earlier: readonly [number, number] = [0, 0]): GroupDelta[] =>
+  groupSums([from, to]).flatMap(({ group, bytes: [before = 0, after = 0] }): GroupDelta[] => {
+    const row = (a: number, b: number) => ({ group, from: a, to: b, delta: b - a });
+    if (group.category !== "optimizer_state" || Math.max(...earlier) === 0) return [row(before, after)];
+    const stayed = [Math.min(earlier[0], before), Math.min(earlier[1], after)] as const;
+    return [
+      { ...row(before - stayed[0], after - stayed[1]), part: "current" },
+      { ...row(...stayed), part: "earlier" },
+    ];
+  });
 
 /** The differences that matter, in stack order, and the sum of the others: none if it would be of a single one. */
 export function foldDeltas(deltas: readonly GroupDelta[]): {

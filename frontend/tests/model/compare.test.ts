@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 
-import { foldDeltas, groupDeltas, layerDeltas, matchCounts, differenceSentence, type GroupDelta } from "../../src/model/compare";
+import {
+  deltaKey,
+  deltaLabel,
+  foldDeltas,
+  groupDeltas,
+  layerDeltas,
+  matchCounts,
+  differenceSentence,
+  type GroupDelta,
+} from "../../src/model/compare";
 import type { LayerFigures } from "../../src/model/layers";
 import { CATEGORIES, type Category } from "../../src/schema";
 
@@ -59,6 +68,20 @@ describe("two steps", () => {
       ["weights", true, 5, 0, -5],
       ["inputs", null, 0, 0, 0],
       ["activations", null, 10, 4, -6],
+    ]);
+  });
+
+  it("have the slots of earlier optimizers in a row of their own", () => {
+    const slots = (bytes: number) => [{ group: { category: "optimizer_state" as const, trainable: null }, bytes, share: null }];
+    const rows = groupDeltas(slots(55), slots(168), [0, 55]);
+    expect(rows.map((one) => [deltaKey(one), deltaLabel(one), one.from, one.to, one.delta])).toEqual([
+      ["optimizer_state:current", "optimizer state, current", 55, 113, 58],
+      ["optimizer_state:earlier", "optimizer state, earlier", 0, 55, 55],
+    ]);
+    // AND of an inferred step no more than its whole optimizer state
+    expect(groupDeltas(slots(40), slots(168), [55, 55]).map(({ from, to }) => [from, to])).toEqual([
+      [0, 113],
+      [40, 55],
     ]);
   });
 

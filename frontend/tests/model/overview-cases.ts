@@ -41,7 +41,7 @@ export const OVERVIEW: Overview = {
     { category: "activations", trainable: null },
     { category: "unattributed", trainable: null },
   ],
-  snapshots: [{ step: 20, phase: "train", mode: "xla", batch_size: 32, at_failure: false, first_step: 0 }],
+  snapshots: [{ step: 20, phase: "train", mode: "xla", batch_size: 32, at_failure: false, first_step: 0, earlier_slots_bytes: 0 }],
   changes: [change(10, {})],
   epochs: [],
   validations: [],

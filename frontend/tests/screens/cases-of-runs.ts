@@ -107,6 +107,7 @@ const COMPARE: Case[] = [
   ["compare: keys", "samples", PAIR, { acts: [press(".plot", "ArrowRight", "Shift+ArrowRight")] }],
   ["compare: step of B entered", "samples", PAIR, { acts: [enter("[aria-label^='Step of B']", "60")] }],
   ["compare: different models", "recorded", "view=compare&run=finished&other=out_of_memory"],
+  ["compare: earlier optimizer", "tasks", "view=compare&run=unfrozen&other=unfrozen&step=25&other_step=33"],
   ["compare: tasks", "tasks", "view=compare&run=failed&other=unfrozen"],
   [
     "compare: download",

@@ -1,8 +1,8 @@
 /** A and B side by side: by category, and by layer with the largest change first. */
 
 import { signedFigure, unitOf, plural, formatExact, type Unit } from "../../lib/bytes";
-import { categoryLabel, categoryMeaning, groupKey, WORDS } from "../../model/categories";
-import { matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
+import { categoryLabel, WORDS } from "../../model/categories";
+import { deltaKey, deltaLabel, deltaMeaning, matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { useStore, useCategoryRow } from "../shared/context";
 import { useFigureText, FigureTable, Heads, Panel, FoldedRows, SizeCell, VersusRow } from "../shared/figures";
@@ -103,9 +103,19 @@ interface RowProps {
 function CategoryDelta({ one, unit, events, hidden }: RowProps) {
   const signed = useSigned(unit);
   const { group, from, to, delta } = one;
-  const tip = versusTip(from, to, categoryMeaning(group.category), "at the measured peak of each step");
+  const tip = versusTip(from, to, deltaMeaning(one), "at the measured peak of each step");
   return (
-    <VersusRow group={group} from={from} to={to} unit={unit} tip={tip} events={events} hidden={hidden}>
+    <VersusRow
+      group={group}
+      name={deltaKey(one)}
+      label={deltaLabel(one)}
+      from={from}
+      to={to}
+      unit={unit}
+      tip={tip}
+      events={events}
+      hidden={hidden}
+    >
       <td class="number">{signed(delta)}</td>
     </VersusRow>
   );
@@ -153,7 +163,7 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
               )
             }
             rows={[...shown, ...small].map((one) => {
-              const key = groupKey(one.group);
+              const key = deltaKey(one);
               const events = ofCategory(key, one.group.category);
               const row = (hidden: boolean) => <CategoryDelta key={key} one={one} unit={unit} events={events} hidden={hidden} />;
               return { key, quiet: !shown.includes(one), chosen: events.chosen, row };

@@ -11,7 +11,7 @@ import { lowerBound } from "../../lib/search";
 import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
 import type { LayerFigures } from "../../model/layers";
-import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
+import { at, breakdown, provenance, rowSentence, snapshotAt, type Overview } from "../../model/overview";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { runColour, INKS, type Scheme } from "../../theme/palette";
@@ -46,6 +46,7 @@ interface ComparedSide {
 type Pair = readonly [ComparedSide, ComparedSide];
 
 const stepOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
+const earlierSlots = ({ overview, row }: ComparedSide): number => snapshotAt(overview, row)?.earlier_slots_bytes ?? 0;
 const peakOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.peak_bytes, row);
 
 /** The choices that set a side's run. The toolbar selects the step of A. */
@@ -234,7 +235,7 @@ export function CompareView(props: CompareProps) {
   const [a, b] = pair;
   const { focus, hover } = useFocus();
   const deltas = useMemo(
-    () => groupDeltas(breakdown(a.overview, a.row), breakdown(b.overview, b.row)),
+    () => groupDeltas(breakdown(a.overview, a.row), breakdown(b.overview, b.row), [earlierSlots(a), earlierSlots(b)]),
     [a.overview, b.overview, a.row, b.row],
   );
   const [ofA, ofB] = [useLayers(a), useLayers(b)];

@@ -3,8 +3,8 @@
 import { LETTER, labelLines, shortened, waterfallLayout, type WaterfallLayout } from "../../charts/layout";
 import { FONT } from "../../charts/rules";
 import { formatBytes, formatDelta, plural } from "../../lib/bytes";
-import { categoryMeaning, groupKey, groupLabel, WORDS } from "../../model/categories";
-import { foldDeltas, type GroupDelta } from "../../model/compare";
+import { WORDS } from "../../model/categories";
+import { deltaKey, deltaLabel, deltaMeaning, foldDeltas, type GroupDelta } from "../../model/compare";
 import { INKS, fillOf, plainFill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/export";
@@ -64,13 +64,13 @@ function drawnBars({ deltas, from, to, beside = false, focus, scheme }: Waterfal
     }
     return {
       ...where,
-      name: one ? groupKey(one.group) : index === -1 ? "peak:A" : "peak:B",
+      name: one ? deltaKey(one) : index === -1 ? "peak:A" : "peak:B",
       bytes: one ? one.delta : end,
-      label: one ? groupLabel(one.group) : beside ? side.letter : side.name,
+      label: one ? deltaLabel(one) : beside ? side.letter : side.name,
       fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : plainFill(side.colour),
-      muted: one !== undefined && isMuted(focus, [groupKey(one.group)], one.group.category),
+      muted: one !== undefined && isMuted(focus, [deltaKey(one)], one.group.category),
       figure: one ? (beside ? arrow(one.delta) : arrowed(one.delta)) : formatBytes(end),
-      tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
+      tip: one ? tipOf(one.delta, `B − A: ${deltaMeaning(one)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
     };
   });
 }

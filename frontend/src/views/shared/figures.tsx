@@ -145,6 +145,8 @@ export function SizeCell({ bytes, unit, tip, none = "–" }: { bytes: number | n
 
 interface VersusRowProps {
   group: Group;
+  name?: string;
+  label?: string;
   from: number | null;
   to: number;
   unit: Unit;
@@ -154,12 +156,23 @@ interface VersusRowProps {
   children?: ComponentChildren;
 }
 
-export function VersusRow({ group, from, to, unit, tip, events, hidden, children }: VersusRowProps) {
+export function VersusRow({
+  group,
+  name = groupKey(group),
+  label = groupLabel(group),
+  from,
+  to,
+  unit,
+  tip,
+  events,
+  hidden,
+  children,
+}: VersusRowProps) {
   const scheme = schemeOf(useStore());
   return (
     <tr
       hidden={hidden}
-      data-figure={groupKey(group)}
+      data-figure={name}
       data-from={from ?? ""}
       data-to={to}
       data-tip={tip}
@@ -168,7 +181,7 @@ export function VersusRow({ group, from, to, unit, tip, events, hidden, children
     >
       <th scope="row">
         <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
-        <span class="label">{groupLabel(group)}</span>
+        <span class="label">{label}</span>
       </th>
       <SizeCell bytes={from} unit={unit} />
       <SizeCell bytes={to} unit={unit} />
