@@ -1,4 +1,4 @@
-"""Pictures of the Memory tab on a log directory: every view, light and dark, wide and narrow.
+"""Pictures of the Memory tab on a log directory: every view, light and dark.
 
 usage: python tests/browser/screenshots.py LOGDIR OUTDIR [--run RUN] [--matrix]
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 from page_views import OF_STEPS
 
-SIZES: dict[str, ViewportSize] = {"wide": {"width": 1440, "height": 900}, "narrow": {"width": 820, "height": 1180}}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
 MATRIX = {900: 800, 1180: 800, 1440: 900, 1920: 1080, 2560: 1440}
 """Heights of the windows by their widths, in CSS pixels."""
 FONTS = ("fallback", "roboto")
@@ -69,17 +69,15 @@ def take(frame: FrameLocator, path: pathlib.Path) -> None:
     print(path)
 
 
-def take_sizes(browser: Browser, address: str, arguments: argparse.Namespace) -> None:
+def take_documented(browser: Browser, address: str, arguments: argparse.Namespace) -> None:
     """The pictures of the documentation."""
-    for (size, viewport), dark in itertools.product(SIZES.items(), (False, True)):
-        context = browser.new_context(viewport=viewport, device_scale_factor=arguments.scale)
-        page = context.new_page()
-        for view, place in places(address, arguments.run).items():
-            if view in arguments.views:
-                page.goto("about:blank")
-                frame = harness.open_tab(page, address, place, dark)
-                take(frame, arguments.outdir / f"{view}-{'dark' if dark else 'light'}-{size}.png")
-        context.close()
+    context = browser.new_context(viewport=WIDE, device_scale_factor=arguments.scale)
+    page, shown = context.new_page(), places(address, arguments.run)
+    for view, dark in itertools.product(arguments.views, (False, True)):
+        page.goto("about:blank")
+        frame = harness.open_tab(page, address, shown[view], dark)
+        take(frame, arguments.outdir / f"{view}-{'dark' if dark else 'light'}-wide.png")
+    context.close()
 
 
 def take_matrix(browser: Browser, address: str, arguments: argparse.Namespace) -> None:
@@ -116,7 +114,7 @@ def main() -> None:
     arguments.outdir.mkdir(parents=True, exist_ok=True)
     with harness.tensorboard(arguments.logdir) as address, sync_playwright() as playwright:
         browser = harness.launch(playwright)
-        (take_matrix if arguments.matrix else take_sizes)(browser, address, arguments)
+        (take_matrix if arguments.matrix else take_documented)(browser, address, arguments)
         browser.close()
 
 
