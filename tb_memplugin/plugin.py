@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 ROUTES = (
     *("runs", "answers", "overview", "pool", "host_memory", "snapshots", "snapshot"),
     *("ledger_totals", "layers", "activations"),
-    *("timelines", "timeline"),
-    *("devices", "maps", "map", "oom", "fixes", "device_memory", "what_if", "plan", "demand"),
+    *("timelines", "timeline", "what_if", "curve", "batch_limit", "plan"),
+    *("devices", "maps", "map", "oom", "fixes", "device_memory", "demand"),
     *("index.js", "static/*"),
 )
 

@@ -217,6 +217,19 @@ export const band = object({
 });
 export type Band = ReturnType<typeof band>;
 
+export const batchLimit = object({
+  run: text,
+  device: text,
+  capacity_bytes: maybe(number),
+  largest_batch_size: maybe(number),
+  may_fit_batch_size: maybe(number),
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  reason: maybe(text),
+});
+export type BatchLimit = ReturnType<typeof batchLimit>;
+
 export const bin = object({
   bin_bytes: number,
   chunks: number,
@@ -914,6 +927,13 @@ export const mapHead = object({
 });
 export type MapHead = ReturnType<typeof mapHead>;
 
+export const curve = object({
+  run: text,
+  device: text,
+  curve: list(curvePoint),
+});
+export type Curve = ReturnType<typeof curve>;
+
 export const runsAnswer = object({
   plugin_version: text,
   runs: list(runInfo),
@@ -1005,7 +1025,6 @@ export const whatIf = object({
   assumptions: list(text),
   recorded: recordedSteps,
   ledger: list(plainRow),
-  curve: list(curvePoint),
   measured: maybe(measuredStep),
 });
 export type WhatIf = ReturnType<typeof whatIf>;

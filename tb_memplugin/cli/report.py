@@ -425,7 +425,9 @@ Part: TypeAlias = Callable[[_Collected, Mapping[str, Any]], Iterable[str]]
 PARTS: tuple[Part, ...] = (
     *(_each("answers", devices=True, phases=True), _each("devices", phases=True)),
     *(_overviews, _layers, _lists, _snapshots, _failures),
-    _each("what_if", "plan", "demand", devices=True),  # other conditions and budgets need the server; the page says so
+    _each(
+        "what_if", "curve", "plan", "demand", devices=True
+    ),  # other conditions and budgets need the server; the page says so
     lambda collected, info: _of_steps(collected, info, "timeline", "timelines", MAX_TIMELINES, TIMELINES),
     lambda collected, info: _of_steps(collected, info, "map", "memory maps", MAX_MAPS, MAPS),
     _activations,

@@ -24,5 +24,5 @@ from tb_memplugin.fit.evidence import (
 from tb_memplugin.fit.plans import Kind, Plan, PlanOption, TimeSource, describe_plan
 from tb_memplugin.fit.prediction import FITS, Prediction, WhatIf, describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.fit.predictor import Predictor, device_of
-from tb_memplugin.fit.simulation import FailedRequest, Reproduced, peak_in_one_piece, reproduce
+from tb_memplugin.fit.simulation import FailedRequest, Reproduced, between_steps, peak_in_one_piece, reproduce
 from tb_memplugin.fit.steps import SizedStep, sizes_for, temporary_bytes

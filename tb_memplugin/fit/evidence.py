@@ -199,8 +199,8 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
         trend = grown.trend
         owner = "" if grown.owner is None else f" ({', '.join((grown.owner[1].replace('_', ' '), *grown.origin()))})"
         growth = (
-            f"Unknown: memory grows by {format_bytes(round(trend.bytes_per_step))} in each step{owner}, from "
-            f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so far. Fix the leak first."
+            f"Unknown: memory grows by {format_bytes(round(trend.bytes_per_step))} in each step. It rose from "
+            f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so far{owner}. Fix the leak first."
         )
     if not typical:
         return Evidence(failures=failed, growth=growth)

@@ -222,10 +222,10 @@ def _possible(prediction: Prediction) -> str:
     capacity, high = prediction.capacity_bytes, prediction.high_bytes
     span = Interval.of(prediction).span
     if capacity is None:
-        return f"the capacity is unknown; predicted peak {span}"
+        return f"the capacity is unknown. Predicted peak: {span}"
     in_pieces = high is not None and high <= capacity
-    why = ", because free memory may be in pieces" if in_pieces else ""
-    return f"{format_bytes(capacity)} may not be enough; predicted peak {span}{why}"
+    why = "; free memory may be in pieces" if in_pieces else ""
+    return f"{format_bytes(capacity)} may not be enough. Predicted peak: {span}{why}"
 
 
 def _needed(prediction: Prediction) -> str:
@@ -242,9 +242,8 @@ def _needed(prediction: Prediction) -> str:
     if not failed.is_in_pieces:
         return f"{needed}. {requested}, {format_bytes(failed.free_bytes)} free"
     if peak is not None and capacity is not None and peak <= capacity:
-        needed = f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but"
-        return f"{needed} no free chunk holds the {requested}"
-    return f"{needed}, and no free chunk holds the {requested}"
+        needed = f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough in one piece"
+    return f"{needed}. No free chunk holds the {requested}"
 
 
 def measured_snapshot(run: Run, device: str, steps: Sequence[int], batch_size: int | None) -> Snapshot | None:

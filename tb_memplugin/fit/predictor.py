@@ -8,12 +8,13 @@ A prediction passes the modules in this order: `evidence` says what the run show
 simulated, with the sizes of `steps` and the lifetimes of `changes` and `recomputation`, `simulation` runs them, and
 `cases` makes the peak and its breakdown."""
 
+import collections
 import copy
 import dataclasses
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -91,6 +92,10 @@ NO_BATCH_SIZE = (
     "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of `MemoryRecorder`, its "
     "`step`, or `MemoryCallback`."
 )
+OTHER_SIZES_UNKNOWN = (
+    "Unknown: the step is compiled, and only one batch size was recorded. Record a second one, for example with "
+    "tb_memplugin.probe."
+)
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
 """Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest one."""
 CURVE_EVENTS = 40_000
@@ -153,6 +158,7 @@ class Predictor:
         self._steps = [one for one in steps if not one.first]
         self._absent = absent
         self._known: dict[Hashable, Any] = {}
+        self._failures = collections.Counter[int]()  # by order: those that failed most are tried first
         self._tried = _tried_with(self.steps, self.layers) if steps else {}
         self.answers = None if ask is None else Answers(ask)
 
@@ -357,7 +363,7 @@ class Predictor:
         """The request at which every simulation fails first, even with the least bytes; None if one passes."""
         changed = self._case(conditions).changed
         left = capacity - changed.transient.low_bytes
-        outcomes = self._trainings(changed, changed.low, left, VARIANTS, LASTING_STEPS)
+        outcomes = self._trainings(changed, changed.low, left, range(VARIANTS), LASTING_STEPS)
         failures = [outcome.failed for outcome in itertools.takewhile(lambda one: one.failed is not None, outcomes)]
         return failures[0] if len(failures) == VARIANTS else None
 
@@ -384,18 +390,21 @@ class Predictor:
         def computed() -> bool:
             changed = self._case(conditions).changed
             left = capacity - changed.transient.high_bytes
-            return all(
-                one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
-                for one in self._trainings(changed, changed.high, left, variants, count)
-            )
+            orders = sorted(range(variants), key=self._failures.__getitem__, reverse=True)
+            outcomes = self._trainings(changed, changed.high, left, orders, count)
+            for order, one in zip(orders, outcomes, strict=True):
+                if one.failed is not None or max(peak.bytes for peak in settled(one)) * (1 + SPARE) > left:
+                    self._failures[order] += 1
+                    return False
+            return True
 
         same = dataclasses.replace(conditions, capacity_bytes=None)
         return _once(self._tried, (same, capacity, variants, count), computed)
 
     def _trainings(
-        self, changed: Changed, steps: Sequence[SizedStep], capacity: int, variants: int, count: int
+        self, changed: Changed, steps: Sequence[SizedStep], capacity: int, orders: Iterable[int], count: int
     ) -> Iterator[Outcome]:
-        return trainings(steps, self._allocator, changed.extra, self._exploratory, capacity, variants, count)
+        return trainings(steps, self._allocator, changed.extra, self._exploratory, capacity, orders, count)
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
@@ -478,23 +487,47 @@ class Predictor:
             enough=enough,
         )
 
-    def curve(self, answer: WhatIf) -> list[dict[str, Any]]:
+    def curve(self, conditions: Conditions) -> list[dict[str, Any]]:
         """Predictions over batch sizes, as JSON objects: from an eighth of the recorded one to beyond the largest that
         fits, fewer if a step has more events. Each is as an answer of its own gives it."""
+        refuse_unmatched(conditions, self.layers)
         recorded = self.batch_size
         if recorded is None:
             return []
-        asked, largest = answer.prediction.batch_size or 0, answer.largest_batch_size
+        asked, largest = self._default_batch or 0, self.largest_batch_size(conditions)
         low, high = max(1, recorded // 8), max(recorded * 4, round((largest or 0) * 1.25), asked)
         spread = self.curve_sizes(low, min(MAX_BATCH_SIZE, high))
         sizes = sorted({recorded, *spread, *(size for size in (asked, largest) if size)})
-        found = [self.predict(dataclasses.replace(answer.conditions, batch_size=size)) for size in sizes]
+        found = [self.predict(dataclasses.replace(conditions, batch_size=size)) for size in sizes]
         names = ("batch_size", "peak_bytes", "low_bytes", "high_bytes", "fits")
         return [
             {**values_of(one, *names), "fails_at": describe_failure(one.fails_at)}
             for one in found
             if one.peak_bytes is not None
         ]
+
+    def batch_limit(self, conditions: Conditions) -> dict[str, Any]:
+        """The largest batch size that fits into a capacity, its peak, and the largest one that may fit, as a JSON
+        object; `RequestError` as for `what_if`."""
+        refuse_unmatched(conditions, self.layers)
+        conditions = dataclasses.replace(conditions, batch_size=None)
+        capacity, largest = conditions.capacity_bytes or self.capacity_bytes, self.largest_batch_size(conditions)
+        found = self.predict(dataclasses.replace(conditions, batch_size=largest or None), always=True)
+        unknown = self.reason_against(conditions) or (OTHER_SIZES_UNKNOWN if largest is None else None)
+        most, evidence, names = largest, self._evidence_for(conditions), ("peak_bytes", "low_bytes", "high_bytes")
+
+        def may_fit(size: int, limit: int) -> bool:
+            known = evidence.fits(size, limit)
+            wanted = dataclasses.replace(conditions, batch_size=size)
+            return known or (known is None and self._failure(wanted, limit) is None)
+
+        if largest is not None and capacity is not None:
+            failing = largest + 1
+            while failing <= MAX_BATCH_SIZE and may_fit(failing, capacity):
+                failing = min(2 * failing, MAX_BATCH_SIZE + 1)
+            most = bisected(largest, failing, lambda size: may_fit(size, capacity))
+        sizes = {"capacity_bytes": capacity, "largest_batch_size": largest, "may_fit_batch_size": most}
+        return {**sizes, **(values_of(found, *names) if largest else dict.fromkeys(names)), "reason": unknown}
 
     def curve_sizes(self, low: int, high: int) -> list[int]:
         events = self._steps[-1].events if self._steps else 0
@@ -559,12 +592,7 @@ class Predictor:
             return None
         if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
             return f"Unknown: a batch size is 1 to {MAX_BATCH_SIZE:,}. Received: {conditions.batch_size:,}."
-        if not self.knows_other_batch_sizes:
-            return (
-                "Unknown: the step is compiled, and only one batch size was recorded. Record a second one, for example "
-                "with tb_memplugin.probe."
-            )
-        return None
+        return None if self.knows_other_batch_sizes else OTHER_SIZES_UNKNOWN
 
     def _case(self, conditions: Conditions) -> Case:
         wanted = dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size)

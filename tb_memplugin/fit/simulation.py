@@ -9,7 +9,8 @@ import copy
 import dataclasses
 import operator
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,8 @@ def in_use(requests: StepRequests, sizes: Integers) -> Integers:
 
 # --- one training --------------------------------------------------------------------------------------------------
 
+between_steps = ContextVar[Callable[[], object]]("between_steps", default=lambda: None)
+"""Called between simulated steps, where another simulation may have its turn."""
 _orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int]]]" = weakref.WeakKeyDictionary()
 
 
@@ -326,6 +329,7 @@ class History:
         for index in order:
             if self._failed is not None:
                 break
+            between_steps.get()()
             turn = len(self._peaks)
             row = self._run_step(index, seed and 1000 * seed + turn, distance)
             if row is not None:
@@ -414,11 +418,11 @@ def trainings(
     extra: Sequence[int],
     may_fail: frozenset[int],
     capacity: int | None = None,
-    variants: int = VARIANTS,
+    orders: Iterable[int] = range(VARIANTS),
     count: int = SIMULATED_STEPS,
     same_start: bool = False,
 ) -> Iterator[Outcome]:
-    """Simulate trainings of `count` steps after the first, each in other orders.
+    """Simulate a training of `count` steps after the first in each of some orders, 0 being the recorded one.
 
     The orders are those of typical steps if there is no capacity to pass within, and else differ more. With
     `same_start` the first step runs in the recorded order, which decides what free chunks later steps find."""
@@ -430,7 +434,7 @@ def trainings(
     first = int(steps[0].requests.first)
     start = History(steps, rules, extra, may_fail)
     later = len(steps) - first
-    for seed in range(variants):
+    for seed in orders:
         history = start.copy()
         history.run(range(first), 0 if same_start else seed, distance)
         yield history.run([first + (turn + seed) % later for turn in range(count)], seed, distance)

@@ -31,7 +31,7 @@ def questions(handlers: Any, source: Any, runs: Sequence[Mapping[str, Any]]) -> 
     for run in sorted(settled, key=lambda run: int(run["rank"]))[:MOST_RUNS]:
         name, device = run["run"], run["most_loaded"]
         slow: list[tuple[Any, ...]] = [(handlers.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]]
-        slow += [(handlers.what_if, device, {}), (handlers.plan, device, None)]
+        slow += [(handlers.what_if, device, {}), (handlers.curve, device, {}), (handlers.plan, device, None)]
         about = name, run["sessions"], run["ooms"], run["steps"]
         found += [((*about, number), partial(ask, source, name, *of)) for number, (ask, *of) in enumerate(slow)]
     return found

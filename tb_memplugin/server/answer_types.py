@@ -168,8 +168,10 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(capacity_bytes=_SIZE, peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, fits=bool | None, sentence=str)
     | _row(fails_at=fit.FailedRequest | None, enough_capacity_bytes=_SIZE, largest_batch_size=_SIZE, method=fit.Method)
     | _row(reproduced=fit.Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False))
-    | _row(ledger=Object("PlainRow"), curve=Object("CurvePoint"))
-    | _row(measured=Object("MeasuredStep", many=False, optional=True)),
+    | _row(ledger=Object("PlainRow"), measured=Object("MeasuredStep", many=False, optional=True)),
+    "Curve": _row(run=str, device=str, curve=Object("CurvePoint")),
+    "BatchLimit": _row(run=str, device=str, capacity_bytes=_SIZE, largest_batch_size=_SIZE, may_fit_batch_size=_SIZE)
+    | _row(peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, reason=str | None),
     "Demand": _row(sentences=_TEXTS) | _of(fit.Demand),
     "DemandAnswer": _row(run=str, device=str, demand=Object("Demand", many=False, optional=True)),
     "Plan": _of(fit.Plan) | _row(run=str, ledger=Object("PlainRow")),

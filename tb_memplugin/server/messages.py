@@ -152,7 +152,8 @@ PHASE, POINTS = Parameter(("phase",), _phase), _integer("points", MIN_POINTS, MA
 STEPS = Parameter(("first_step", "last_step"), _step_limits)
 STRETCH = Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
 PLACE = Parameter(("device", "step", "phase", "oom"), _place)
-CONDITIONS = Parameter(("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), dict)
+ANY_BATCH_SIZE = Parameter(("capacity", "freeze", "unfreeze", "optimizer", "precision"), dict)
+CONDITIONS = Parameter(("batch_size", *ANY_BATCH_SIZE.names), dict)
 
 
 class Route(NamedTuple):

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorboard import errors as tensorboard_errors
 from werkzeug.exceptions import HTTPException
@@ -32,6 +32,7 @@ from tb_memplugin.server import messages as of
 from tb_memplugin.server.ahead import Ahead, questions
 from tb_memplugin.server.messages import Route, Sources, StaticFiles, route
 from tb_memplugin.server.run_list import RunFacts, RunList
+from tb_memplugin.server.turns import Turns
 from tb_memplugin.server.views import Views
 from tb_memplugin.server.workers import Devices
 from tb_memplugin.storage import BASIC, REQUESTS, TIMELINES, LoadedRun, Reader, given_back
@@ -40,6 +41,8 @@ from tb_memplugin.version import __version__
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 """Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""
+_Sized: TypeAlias = tuple[dict[str, Any], int]  # an answer, and its estimated bytes in memory
+_Predict: TypeAlias = Callable[[Predictor, Conditions, LoadedRun], dict[str, Any]]
 
 
 class Handlers(Views, Devices):
@@ -48,9 +51,9 @@ class Handlers(Views, Devices):
 
     The last ones simulate, which takes some seconds, and also raise RequestError for malformed conditions or budgets.
     Their answers are computed one at a time, each only once, so that they slow down the other routes no more than one
-    does. A cached answer does not wait."""
+    does. A cached answer does not wait, and a verdict of `what_if` not for longer than a simulated step."""
 
-    _computing = threading.Lock()
+    _turns = Turns()
 
     def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
         super().__init__(reader)
@@ -60,7 +63,17 @@ class Handlers(Views, Devices):
         facts = self._runs.facts(source, self._reader.catalog(source))
         return {"plugin_version": __version__, "runs": with_ranks(facts, time.time())}
 
-    def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
+    def what_if(self, *asked: Any) -> dict[str, Any]:
+        return self._predicted("what_if", _what_if, *asked, first=True)
+
+    def curve(self, *asked: Any) -> dict[str, Any]:
+        return self._predicted("curve", lambda of, conditions, _: {"curve": of.curve(conditions)}, *asked)
+
+    def batch_limit(self, *asked: Any) -> dict[str, Any]:
+        return self._predicted("batch_limit", lambda of, conditions, _: of.batch_limit(conditions), *asked)
+
+    def _predicted(self, name: str, answer: _Predict, *of_device: Any, first: bool = False) -> dict[str, Any]:
+        source, run, device, values = of_device
         conditions = checked_conditions(
             of.BATCH_SIZE.read(values),
             values.get("capacity"),
@@ -68,9 +81,19 @@ class Handlers(Views, Devices):
         )
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
         chosen = device_of(loaded.run, device)
-        return self._once(
-            ("what_if", run, chosen, conditions), loaded.version, lambda: self._what_if(loaded, chosen, conditions)
-        )
+
+        def compute() -> _Sized:
+            predictor = self._reader.cache.computed(
+                ("predictor", run, chosen),
+                loaded.version,
+                lambda: (Predictor.of(with_layers_of(loaded.run, loaded.by_worker, chosen), chosen), loaded.nbytes),
+            )
+            described = {"run": run, "device": chosen, **answer(predictor, conditions, loaded)}
+            return described, _ROW_BYTES * (
+                20 + sum(2 * len(one) for one in described.values() if isinstance(one, list))
+            )
+
+        return self._once((name, run, chosen, conditions), loaded.version, compute, first)
 
     def plan(
         self, source: Source, run: str, device: str | None, budget: str | None, batch_size: int | None = None
@@ -86,7 +109,7 @@ class Handlers(Views, Devices):
         if index >= len(loaded.run.ooms):
             raise NotFoundError(f"run {run} has no failed allocation {index}; it has {len(loaded.run.ooms)} of them")
 
-        def compute() -> tuple[dict[str, Any], int]:
+        def compute() -> _Sized:
             tags = self._reader.tags(source, run)
             found = advice(*self._reader.failed_session(source, tags, loaded, loaded.run.ooms[index]))
             unchanged = found.unchanged and found.unchanged.as_peak()
@@ -99,39 +122,32 @@ class Handlers(Views, Devices):
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
         chosen = device_of(loaded.run, device)
 
-        def compute() -> tuple[dict[str, Any], int]:
+        def compute() -> _Sized:
             demand = describe_demand(peak_demand(loaded.run, chosen))
             return {"run": run, "device": chosen, "demand": demand}, _SHORT_ANSWER_BYTES
 
         return self._once(("demand", run, chosen), loaded.version, compute)
 
     def _once(
-        self, key: Hashable, version: Hashable, compute: Callable[[], tuple[dict[str, Any], int]]
+        self, key: Hashable, version: Hashable, compute: Callable[[], _Sized], first: bool = False
     ) -> dict[str, Any]:
-        """An answer at a version of its run; `compute` returns it and its estimated bytes in memory."""
+        """An answer at a version of its run; `compute` returns it and its estimated bytes in memory. For `first` see
+        `Turns`."""
         cache = self._reader.cache
         known: dict[str, Any] | None = cache.get(key, version)
         if known is not None:
             return known
-        with self._computing:  # another thread may have computed it meanwhile
+        with self._turns.turn(first):  # another thread may have computed it meanwhile
             return cache.computed(key, version, compute)
 
-    def _what_if(self, loaded: LoadedRun, device: str, conditions: Conditions) -> tuple[dict[str, Any], int]:
-        predictor = self._reader.cache.computed(
-            ("predictor", loaded.run.name, device),
-            loaded.version,
-            lambda: (Predictor.of(with_layers_of(loaded.run, loaded.by_worker, device), device), loaded.nbytes),
-        )
-        answer = predictor.what_if(conditions)
-        curve = predictor.curve(answer)
-        seen = measured_snapshot(loaded.run, device, answer.recorded_steps, answer.prediction.batch_size)
-        measured = describe_measured(seen)
-        rows = 20 + len(answer.prediction.ledger) + len(curve) + (len(measured["ledger"]) if measured else 0)
-        described = {**describe_what_if(answer), "curve": curve, "measured": measured}
-        return {"run": loaded.run.name, **described}, _ROW_BYTES * rows
+
+def _what_if(predictor: Predictor, conditions: Conditions, loaded: LoadedRun) -> dict[str, Any]:
+    answer = predictor.what_if(conditions)
+    seen = measured_snapshot(loaded.run, answer.device, answer.recorded_steps, answer.prediction.batch_size)
+    return {**describe_what_if(answer), "measured": describe_measured(seen)}
 
 
-def _plan(loaded: LoadedRun, device: str, budget: int | None, batch_size: int | None) -> tuple[dict[str, Any], int]:
+def _plan(loaded: LoadedRun, device: str, budget: int | None, batch_size: int | None) -> _Sized:
     plan = plan_for(with_layers_of(loaded.run, loaded.by_worker, device), device, budget, batch_size)
     rows = 20 + len(plan.ledger) + sum(len(part) for option in plan.options for part in option.segments)
     return {"run": loaded.run.name, **describe_plan(plan)}, _ROW_BYTES * rows
@@ -166,6 +182,8 @@ DATA_ROUTES: Mapping[str, Route] = {
     "demand": route("DemandAnswer", Handlers.demand, of.RUN, of.ANY_DEVICE),
     "plan": route("Plan", Handlers.plan, of.RUN, of.ANY_DEVICE, of.BUDGET, of.BATCH_SIZE),
     "what_if": route("WhatIf", Handlers.what_if, of.RUN, of.ANY_DEVICE, of.CONDITIONS),
+    "curve": route("Curve", Handlers.curve, of.RUN, of.ANY_DEVICE, of.ANY_BATCH_SIZE),
+    "batch_limit": route("BatchLimit", Handlers.batch_limit, of.RUN, of.ANY_DEVICE, of.ANY_BATCH_SIZE),
 }
 
 

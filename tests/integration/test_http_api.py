@@ -59,6 +59,8 @@ REQUESTS = {
     "fixes": "fixes?run=frozen&oom=0",
     "device_memory": f"device_memory?run=frozen&device={DEVICE}",
     "what_if": "what_if?run=requests&batch_size=64",
+    "curve": "curve?run=requests",
+    "batch_limit": "batch_limit?run=requests&capacity=8GiB",
     "plan": "plan?run=requests&budget=20MiB",
     "demand": "demand?run=requests",
 }
@@ -216,6 +218,9 @@ BAD = {
     " run=requests&batch_size=4&batch_size=4 run=requests&capacity= run=requests&capacity=-1"
     f" run=requests&freeze=nothing run=requests&freeze={'*a' * 480} run=requests&unfreeze=*,nothing"
     " run=requests&optimizer=none run=requests&precision=float8",
+    "curve": "- run=requests&device= run=requests&batch_size=4 run=requests&freeze=nothing run=requests&capacity=-1",
+    "batch_limit": "- run=requests&device= run=requests&batch_size=4 run=requests&freeze=nothing"
+    " run=requests&capacity= run=requests&optimizer=none",
     "demand": "- run=requests&device= run=requests&step=3",
     "plan": "- run=requests&device= run=requests&budget= run=requests&budget=much run=requests&budget=2PiB"
     " run=requests&step=3",

@@ -76,7 +76,7 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
     assert routes == {
         *("runs", "answers", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
         *("timelines", "timeline", "maps", "map", "oom", "fixes", "device_memory", "what_if", "devices", "host_memory"),
-        *("plan", "demand"),
+        *("curve", "plan", "demand"),
     }
     predicted = [answer["parameters"] for answer in report["answers"] if answer["route"] == "what_if"]
     assert {"run": "requests", "device": "CPU:0"} in predicted and all(len(place) == 2 for place in predicted)

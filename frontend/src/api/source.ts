@@ -65,7 +65,7 @@ export class Refused extends Error {
 }
 
 /** Routes that simulate: a report holds their answers for the recorded conditions and the capacity. */
-export const SIMULATED = ["what_if", "plan"];
+export const SIMULATED = ["what_if", "curve", "plan"];
 
 /** Those that are null are not asked about. */
 export type Parameters = Record<string, string | number | null>;
@@ -135,6 +135,10 @@ export function routesOver(ask: Ask) {
       json("device_memory", { run, device, step }, signal, schema.deviceMemory),
     whatIf: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
       json("what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.whatIf),
+    curve: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
+      json("curve", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.curve),
+    batchLimit: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
+      json("batch_limit", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.batchLimit),
     demand: (run: string, device: string, signal: AbortSignal) => json("demand", { run, device }, signal, schema.demandAnswer),
     /** `budget`: a size such as 8GiB; empty for the capacity. */
     plan: (run: string, device: string, budget: string, batchSize: string, signal: AbortSignal) =>

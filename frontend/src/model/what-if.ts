@@ -32,6 +32,15 @@ const peakText = (range: PeakRange): string => `${formatBytes(range.peak_bytes ?
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
 
+/** A sentence to read at a glance, and the others. */
+export function headlineOf(text: string): [string, string] {
+  const end = text.indexOf(". ");
+  return end < 0 ? [text.replace(/\.$/, ""), ""] : [text.slice(0, end), text.slice(end + 2)];
+}
+
+/** Memory of common cards, for which the largest batch size is simulated on demand. */
+export const CARDS = ["8GiB", "16GiB", "24GiB", "40GiB", "80GiB"] as const;
+
 export interface ConditionHints {
   batchSize: string;
   capacity: string;
@@ -101,6 +110,14 @@ export function pointText({ batch_size, fits, fails_at, ...range }: CurvePoint):
   if (fits) return `${text}, fits`;
   const where = fails_at === null ? "" : `: fails at ${formatBytes(fails_at.requested_bytes)} for ${requester(fails_at)}`;
   return `${text}, does not fit${where}`;
+}
+
+/** The curve with the point of the answer, which it may not have. */
+export function curveWith(curve: readonly CurvePoint[], answer: WhatIf): CurvePoint[] {
+  const { batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at } = answer;
+  if (batch_size === null || peak_bytes === null || low_bytes === null || high_bytes === null) return [...curve];
+  const others = curve.filter((point) => point.batch_size !== batch_size);
+  return [...others, { batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at }].sort((a, b) => a.batch_size - b.batch_size);
 }
 
 export function pointOf(curve: readonly CurvePoint[], batchSize: number | null): number | null {

@@ -30,8 +30,8 @@ export interface StepRef {
 }
 
 /** Makes resources whose answers share a shelf and wait in one queue; a question is told apart by the run's name and its other parts. */
-function maker(shelf: Shelf) {
-  const queue = limiter(AT_ONCE);
+function maker(shelf: Shelf, atOnce = AT_ONCE) {
+  const queue = limiter(atOnce);
   return <Args extends [RunInfo, ...unknown[]], T>(
     version: (run: RunInfo) => string,
     load: (abort: AbortSignal, ...args: Args) => Promise<T>,
@@ -99,11 +99,24 @@ function ofSimulations(source: Source, of: Maker) {
   };
 }
 
+/** Longer ones, that no other waits for. */
+function ofBatchSizes(source: Source, of: Maker) {
+  return {
+    curves: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) => source.curve(run, device, asked, abort)),
+    batchLimits: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) => source.batchLimit(run, device, asked, abort)),
+  };
+}
+
 export function createResources(source: Source, limitBytes = LIMIT_BYTES) {
   const shelf = new Shelf(limitBytes);
   const quick = maker(shelf);
   // The others do not wait for simulations.
-  const resources = { ...ofWholeRuns(source, quick), ...ofSteps(source, quick), ...ofSimulations(source, maker(shelf)) };
+  const resources = {
+    ...ofWholeRuns(source, quick),
+    ...ofSteps(source, quick),
+    ...ofSimulations(source, maker(shelf)),
+    ...ofBatchSizes(source, maker(shelf, 1)),
+  };
   const all = Object.values(resources);
   return {
     ...resources,
@@ -209,9 +222,13 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
     const { budget, capacity, batch_size } = conditions();
     return one && [...one, budget || capacity, batch_size];
   };
+  const ofAnyBatchSize = (): [RunInfo, string, Conditions] | null => {
+    const one = ofDevice();
+    return one && [...one, { ...conditions(), budget: "", batch_size: "" }];
+  };
   const whatIf = fetchedWhile(fetched.whatIfs, needed("what if"), ofConditions);
-  // The plan waits for the verdict.
-  const needsPlan = (): boolean => shown.needs("what if") && (whatIf.value.value ?? whatIf.value.error) !== null;
+  // The curve and the plan wait for the verdict.
+  const afterVerdict = (): boolean => shown.needs("what if") && (whatIf.value.value ?? whatIf.value.error) !== null;
   const needsTotals = (): boolean => shown.needs("totals") || shown.needs("totals of the layer");
   return {
     stepOf: (ref: StepRef | null): [RunInfo, string, StepRef] | null => {
@@ -229,7 +246,8 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
     ooms: fetchedWhile(fetched.ooms, needed("failures"), failures),
     ledgerTotals: fetchedWhile(fetched.ledgerTotals, needsTotals, totals),
     whatIf,
-    plan: fetchedWhile(fetched.plans, needsPlan, ofBudget),
+    curve: fetchedWhile(fetched.curves, afterVerdict, ofAnyBatchSize),
+    plan: fetchedWhile(fetched.plans, afterVerdict, ofBudget),
   };
 }
 

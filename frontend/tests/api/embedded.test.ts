@@ -101,7 +101,6 @@ describe("a saved report", () => {
       assumptions: ["Unknown."],
       recorded: { batch_sizes: [], steps: [], peak_bytes: null },
       ledger: [],
-      curve: [],
       measured: null,
     };
     const source = embeddedSource(reportOf([answer("what_if", { run: "a", device: "CPU:0" }, recorded)]));

@@ -6,6 +6,8 @@ import {
   assumptionsOf,
   categoriesOf,
   conditionHints,
+  curveWith,
+  headlineOf,
   ledgerTable,
   pointOf,
   pointText,
@@ -51,10 +53,6 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
     { layer: "a", category: "activations", trainable: true, bytes: 100 * MIB },
     { layer: "b", category: "activations", trainable: null, bytes: 16 * MIB },
   ],
-  curve: [
-    { batch_size: 2, peak_bytes: 100 * MIB, low_bytes: 96 * MIB, high_bytes: 104 * MIB, fits: true, fails_at: null },
-    { batch_size: 4, peak_bytes: 165 * MIB, low_bytes: 158 * MIB, high_bytes: 172 * MIB, fits: true, fails_at: null },
-  ],
   measured: {
     step: 3,
     in_use_bytes: 150 * MIB,
@@ -67,7 +65,40 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   ...changed,
 });
 
+const curve: CurvePoint[] = [
+  { batch_size: 2, peak_bytes: 100 * MIB, low_bytes: 96 * MIB, high_bytes: 104 * MIB, fits: true, fails_at: null },
+  { batch_size: 8, peak_bytes: 300 * MIB, low_bytes: 290 * MIB, high_bytes: 310 * MIB, fits: true, fails_at: null },
+];
+
+describe("the curve", () => {
+  it("has the point of the answer in its place, once, if its peak is known", () => {
+    const known = curveWith(curve, answerOf());
+    expect(known.map(({ batch_size }) => batch_size)).toEqual([2, 4, 8]);
+    expect(known[1]).toEqual({
+      batch_size: 4,
+      peak_bytes: 165 * MIB,
+      low_bytes: 158 * MIB,
+      high_bytes: 172 * MIB,
+      fits: true,
+      fails_at: null,
+    });
+    expect(curveWith(known, answerOf())).toEqual(known);
+    expect(curveWith(curve, answerOf({ peak_bytes: null }))).toEqual(curve);
+  });
+});
+
 describe("the verdict", () => {
+  it("has its first sentence as the headline", () => {
+    expect(headlineOf("Does not fit: 1.5 GiB needed, 1.0 GiB available. 96.0 MiB requested. At 2.0 GiB it fits")).toEqual([
+      "Does not fit: 1.5 GiB needed, 1.0 GiB available",
+      "96.0 MiB requested. At 2.0 GiB it fits",
+    ]);
+    expect([headlineOf("Fits: 1.5 GiB of 2.0 GiB"), headlineOf("Unknown: no steps.")]).toEqual([
+      ["Fits: 1.5 GiB of 2.0 GiB", ""],
+      ["Unknown: no steps", ""],
+    ]);
+  });
+
   it("is one of three", () => {
     expect([true, false, null].map((fits) => verdictOf(answerOf({ fits })))).toEqual(["fits", "fails", "unknown"]);
   });
@@ -106,7 +137,7 @@ describe("its figures", () => {
     expect(replayText(answerOf())).toBe("14,518 of 14,518 addresses");
     expect(recordedText(answerOf())).toBe("batch size 8, 4, median peak 164 MiB");
     expect(recordedText(answerOf({ recorded: { batch_sizes: [], steps: [], peak_bytes: null } }))).toBe("batch size unknown");
-    const of = (changed: Partial<CurvePoint>): string => pointText({ ...(answerOf().curve[0] as CurvePoint), ...changed });
+    const of = (changed: Partial<CurvePoint>): string => pointText({ ...(curve[0] as CurvePoint), ...changed });
     const figures = "batch size 2: 100 MiB (96.0 MiB to 104 MiB)";
     const failed = { op: "net/conv1/Relu", layer: "net/conv1", requested_bytes: 61 * MIB, free_bytes: 0, largest_free_bytes: 0 };
     expect([of({ fits: null }), of({ fits: true })]).toEqual([`${figures}, unknown whether it fits`, `${figures}, fits`]);
@@ -114,7 +145,7 @@ describe("its figures", () => {
     expect(of({ fits: false, fails_at: failed })).toBe(`${figures}, does not fit: fails at 61.0 MiB for Relu in net/conv1`);
     expect(of({ fits: false, fails_at: { ...failed, op: null } })).toContain("for net/conv1");
     expect(of({ fits: false, fails_at: { ...failed, op: null, layer: null } })).toContain("for an unknown operation");
-    expect([pointOf(answerOf().curve, 4), pointOf(answerOf().curve, 5), pointOf(answerOf().curve, null)]).toEqual([1, null, null]);
+    expect([pointOf(curve, 8), pointOf(curve, 5), pointOf(curve, null)]).toEqual([1, null, null]);
   });
 
   it("are by category, weights by trainability as well", () => {

@@ -208,7 +208,7 @@ def test_a_notebook_shows_the_text_with_a_table_of_the_categories(run: Run) -> N
 FITS = Prediction(4, 512 * MIB, 484 * MIB, 470 * MIB, 500 * MIB, True, None, "replay", Reproduced(9, 9), ())
 IN_PIECES = FailedRequest("net/conv1/Relu", "net/conv1", 61 * MIB, 3, 90 * MIB, 40 * MIB)
 SHORT = dataclasses.replace(IN_PIECES, free_bytes=60 * MIB)
-FAILED, RANGE = "batch size 4 failed", "predicted peak 470 MiB to 500 MiB"
+FAILED, RANGE = "batch size 4 failed", "Predicted peak: 470 MiB to 500 MiB"
 
 
 def said(enough: Enough | None = None, **values: object) -> str:
@@ -222,12 +222,12 @@ def said(enough: Enough | None = None, **values: object) -> str:
         ({"capacity_bytes": None}, "Fits: 484 MiB"),
         (
             {"fits": False, "fails_at": IN_PIECES, "enough": Enough(700 * MIB, 650 * MIB)},
-            "Does not fit: 484 MiB of 512 MiB would be enough, but no free chunk holds the 61.0 MiB requested by Relu, "
-            "layer net/conv1. At 700 MiB it fits: 650 MiB with free memory in pieces, and a reserve",
+            "Does not fit: 484 MiB of 512 MiB would be enough in one piece. No free chunk holds the 61.0 MiB requested "
+            "by Relu, layer net/conv1. At 700 MiB it fits: 650 MiB with free memory in pieces, and a reserve",
         ),
         (
             {"fits": False, "fails_at": IN_PIECES, "capacity_bytes": 400 * MIB},
-            "Does not fit: 484 MiB needed, 400 MiB available, and no free chunk holds the 61.0 MiB requested by Relu, "
+            "Does not fit: 484 MiB needed, 400 MiB available. No free chunk holds the 61.0 MiB requested by Relu, "
             "layer net/conv1",
         ),
         (
@@ -238,10 +238,10 @@ def said(enough: Enough | None = None, **values: object) -> str:
         # A recorded failure that the simulation does not show.
         ({"fits": False, "capacity_bytes": 400 * MIB}, "Does not fit: 484 MiB needed, 400 MiB available"),
         ({"fits": False, "assumptions": (f"Recorded: {FAILED}.",)}, f"Does not fit: Recorded: {FAILED}"),
-        ({"fits": None, "capacity_bytes": 490 * MIB}, f"Unknown: 490 MiB may not be enough; {RANGE}"),
+        ({"fits": None, "capacity_bytes": 490 * MIB}, f"Unknown: 490 MiB may not be enough. {RANGE}"),
         # Why it may not be, if the peak is below.
-        ({"fits": None}, f"Unknown: 512 MiB may not be enough; {RANGE}, because free memory may be in pieces"),
-        ({"fits": None, "capacity_bytes": None}, f"Unknown: the capacity is unknown; {RANGE}"),
+        ({"fits": None}, f"Unknown: 512 MiB may not be enough. {RANGE}; free memory may be in pieces"),
+        ({"fits": None, "capacity_bytes": None}, f"Unknown: the capacity is unknown. {RANGE}"),
         ({"peak_bytes": None, "assumptions": ("Unknown: no steps.",)}, "Unknown: no steps."),
         ({"peak_bytes": None}, "Unknown: there is no prediction."),
     ],

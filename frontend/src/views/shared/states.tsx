@@ -87,6 +87,12 @@ function useSlow(waiting: boolean): boolean {
 
 export const Skeleton = () => <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />;
 
+export const Progress = ({ children }: { children: ComponentChildren }) => (
+  <p class="progress small" role="status">
+    {children}
+  </p>
+);
+
 export function Fault({ sentence }: { sentence: string }) {
   const store = useStore();
   return (

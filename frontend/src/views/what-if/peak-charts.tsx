@@ -164,15 +164,21 @@ export const PeakBars = (props: BarsProps) => (
 const LEAST_TIME = 0.1;
 const TIME_STEPS = [0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1, 2, 5];
 const MOST_TICKS = 6;
+/** Room for one of them. */
+const TICK_WIDTH = 48;
+
+/** At most `most` ticks after the first one. */
+export function timeTicks(time: number, most: number): number[] {
+  const step = TIME_STEPS.find((one) => time / one <= most) ?? time;
+  return Array.from({ length: Math.floor(time / step) + 1 }, (_, index) => index * step);
+}
 
 /** Every change, the right end of the time axis as a share of the recorded step, and the axes. */
 export function dotsLayout(plan: Plan) {
   const dots = planDots(plan);
   const time = Math.max(LEAST_TIME, ...dots.map(({ time: one }) => (one ?? 0) * 1.1));
-  const step = TIME_STEPS.find((one) => time / one <= MOST_TICKS) ?? time;
-  const ticks = Array.from({ length: Math.floor(time / step) + 1 }, (_, index) => index * step);
   const { max, capacityInside } = byteRange(Math.max(1, ...dots.map(({ high_bytes }) => high_bytes)), plan.budget_bytes || null);
-  return { dots, time, ticks, top: max, budgetInside: capacityInside };
+  return { dots, time, top: max, budgetInside: capacityInside };
 }
 
 /** Places at least `gap` apart, in the same order and as near as possible to the wanted ones, which ascend. */
@@ -237,6 +243,7 @@ function Dot({ dot, x, y, ink, choose }: DotProps) {
 
 interface AxesProps {
   layout: ReturnType<typeof dotsLayout>;
+  ticks: readonly number[];
   /** Ends of the times, of the lane of unknown ones, and of the picture. */
   end: number;
   lane: number;
@@ -247,7 +254,7 @@ interface AxesProps {
   ink: Ink;
 }
 
-function DotAxes({ layout: { top: most, ticks }, end, lane, right, height, x, y, ink }: AxesProps) {
+function DotAxes({ layout: { top: most }, ticks, end, lane, right, height, x, y, ink }: AxesProps) {
   const { left, top, bottom } = DOTS;
   const middle = (from: number, to: number) => ({ x: (from + to) / 2, y: height - bottom + 36, "text-anchor": "middle" as const });
   return (
@@ -300,7 +307,10 @@ export function PlanDotsDrawing({ plan, scheme, choose, width, height }: DotsPro
   ];
   return (
     <Picture {...{ width, height, ink, said }} role={choose ? "group" : "img"}>
-      <DotAxes {...{ layout, end, lane, right, height, x, y, ink }} />
+      <DotAxes
+        ticks={timeTicks(layout.time, Math.min(MOST_TICKS, (end - left) / TICK_WIDTH))}
+        {...{ layout, end, lane, right, height, x, y, ink }}
+      />
       <Limit name="budget" bytes={plan.budget_bytes} inside={layout.budgetInside} {...{ left, right, top, y, ink }} />
       {shown.map(({ dot, at }) => (
         <Dot key={dot.sentence} dot={dot} x={at} y={y} ink={ink} choose={choose} />

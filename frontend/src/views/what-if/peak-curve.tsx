@@ -8,20 +8,24 @@ import type { Undo, PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { later } from "../../lib/activity";
 import { unbroken, formatBytes, formatCount } from "../../lib/bytes";
-import { pointOf, pointText } from "../../model/what-if";
+import { curveWith, pointOf, pointText } from "../../model/what-if";
 import { INKS, type Scheme } from "../../theme/palette";
 import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { AXIS_INKS } from "../shared/frame";
+import { Fault, Progress } from "../shared/states";
 import type { CurvePoint, WhatIf } from "../../schema";
 
 const COLOUR: Record<Scheme, string> = { light: "#2453b8", dark: "#7ba2f5" };
 const BAND = 0.22;
 
-const curveColour = (scheme: Scheme): string => COLOUR[scheme];
+export const curveColour = (scheme: Scheme): string => COLOUR[scheme];
 
-export const wholeRange = ({ curve }: WhatIf): Range => [0, Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02];
+/** What is drawn: an answer, and the curve with its point. */
+export type Drawn = WhatIf & { curve: readonly CurvePoint[] };
+
+export const wholeRange = ({ curve }: Drawn): Range => [0, Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02];
 
 export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf): { x: number; y: number } | null {
   const x = batch_sizes.at(-1);
@@ -41,7 +45,7 @@ export function zoomedRange(from: number, to: number, whole: Range): Range | nul
   return most - least >= 1 ? [least, most] : null;
 }
 
-export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpec {
+export function curveSpec(answer: Drawn, range: Range, scheme: Scheme): PlotSpec {
   const { curve, capacity_bytes: capacity, largest_batch_size: largest } = answer;
   const ink = INKS[scheme];
   const x = Float64Array.from(curve, ({ batch_size }) => batch_size);
@@ -77,7 +81,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
 
 const PAUSE_MS = 700;
 
-function useZoom(answer: WhatIf) {
+function useZoom(answer: Drawn) {
   const [zoom, setZoom] = useState<Range | null>(null);
   const whole = useMemo(() => wholeRange(answer), [answer]);
   // Another answer may end before the zoom begins.
@@ -89,7 +93,7 @@ function useZoom(answer: WhatIf) {
   return { range, whole, onZoom, onReset: () => setZoom(null) };
 }
 
-function Legend({ answer }: { answer: WhatIf }) {
+function Legend({ answer }: { answer: Drawn }) {
   const store = useStore();
   const colour = curveColour(schemeOf(store));
   const measured = measuredPoint(answer);
@@ -150,7 +154,7 @@ function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
   );
 }
 
-export function PeakCurve({ answer }: { answer: WhatIf }) {
+function Curve({ answer }: { answer: Drawn }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { curve } = answer;
@@ -158,7 +162,6 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   const { range, whole, onZoom, onReset } = useZoom(answer);
   const spec = useMemo(() => curveSpec(answer, range, scheme), [answer, range, scheme]);
   const marks = useMemo(() => largestMark(answer), [answer]);
-  if (curve.length < 2) return null;
   const choose = (batchSize: number | undefined): Undo | null => {
     if (batchSize === undefined || store.recordedOnly) return null;
     return store.chooseWithUndo({ conditions: { ...store.choices.peek().conditions, batch_size: String(batchSize) } });
@@ -169,8 +172,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   const point = curve[inside(cursor) ?? -1];
   const describe = (row: number): string => (curve[row] ? pointText(curve[row]) : "");
   return (
-    <section aria-label="Peak over batch size">
-      <h3>Peak over batch size</h3>
+    <>
       {!store.recordedOnly && <BatchSlider curve={curve} row={inside(cursor) ?? pin ?? 0} move={setCursor} apply={choose} />}
       <p class="curve-point" data-testid="curve-point">
         {point && unbroken(pointText(point))}
@@ -192,6 +194,19 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onHover={store.fetched.hold}
       />
       <Legend answer={answer} />
+    </>
+  );
+}
+
+/** As high while it is simulated. */
+export function PeakCurve({ answer }: { answer: WhatIf }) {
+  const { value, error } = useStore().curve.value;
+  const drawn = useMemo(() => value && { ...answer, curve: curveWith(value.curve, answer) }, [answer, value]);
+  if (drawn && drawn.curve.length < 2) return null;
+  return (
+    <section class="peak-curve" aria-label="Peak over batch size" aria-busy={!drawn && error === null}>
+      <h3>Peak over batch size</h3>
+      {drawn ? <Curve answer={drawn} /> : error === null ? <Progress>Simulating batch sizes …</Progress> : <Fault sentence={error} />}
     </section>
   );
 }

@@ -1,10 +1,10 @@
 /** The cheapest change with which a run fits into a budget: its verdict, all simulated changes, its code and its layers. */
 
 import { formatBytes, plural, unbroken } from "../../lib/bytes";
-import { chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
+import { chosenOption, headlineOf, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
 import { schemeOf, useStore } from "../shared/context";
 import { Fact, Heads } from "../shared/figures";
-import { Code, NoticeList } from "../shared/states";
+import { Code, NoticeList, Sentence } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
 import { PlanDots } from "./peak-charts";
@@ -12,11 +12,17 @@ import type { Plan, PlanOption } from "../../schema";
 
 export function PlanHead({ plan }: { plan: Plan }) {
   const { peak_bytes: peak, recorded_peak_bytes: recorded, extra_time: time, segments } = plan;
+  const [headline, reason] = headlineOf(planSentence(plan));
   return (
     <>
       <h2 class="verdict" data-testid="plan-verdict" data-verdict={verdictOf(plan)} aria-live="polite">
-        {unbroken(planSentence(plan))}
+        {unbroken(headline)}
       </h2>
+      {reason !== "" && (
+        <p class="reason">
+          <Sentence of={reason} />
+        </p>
+      )}
       {peak !== null && chosenOption(plan)?.kind !== "none" && (
         <dl class="prediction">
           <Fact

@@ -13,10 +13,12 @@ import {
   assumptionsOf,
   categoriesOf,
   conditionHints,
+  headlineOf,
   largestText,
   ledgerTable,
   optionsTable,
   peaksOf,
+  planSentence,
   rangeText,
   recordedText,
   replayText,
@@ -28,8 +30,9 @@ import { fillOf } from "../../theme/palette";
 import { useStore, schemeOf, useFocus, useCategoryRow } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Fact, FigureTable, FoldedRows, Panel, SizeCell, VersusRow, useFigureText } from "../shared/figures";
-import { Fault, Nothing, Skeleton, Known, NoticeList } from "../shared/states";
+import { Fault, Nothing, Skeleton, Known, NoticeList, Sentence } from "../shared/states";
 import { tipOf } from "../shared/tips";
+import { BatchLimits } from "./batch-limits";
 import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
 import { PeakBars, PeakBarsDrawing, PlanDotsDrawing } from "./peak-charts";
 import { PeakCurve } from "./peak-curve";
@@ -163,7 +166,40 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
 
 const SAVED = { width: 560, height: 420 };
 
-function Answer({ answer, plan, planFault }: { answer: WhatIf; plan: Plan | null; planFault: string | null }) {
+interface HeadProps {
+  answer: WhatIf;
+  plan: Plan | null;
+  planFault: string | null;
+}
+
+function AnswerHead({ answer, plan, planFault }: HeadProps) {
+  const [headline, reason] = headlineOf(answer.sentence);
+  return (
+    <div class="answer-head">
+      <div class="verdicts">
+        <div>
+          <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
+            {unbroken(headline)}
+          </h2>
+          {reason !== "" && (
+            <p class="reason">
+              <Sentence of={reason} />
+            </p>
+          )}
+          <Facts answer={answer} />
+          {answer.peak_bytes === null && <Assumptions answer={answer} />}
+        </div>
+        <div class="plan-head">
+          {planFault !== null && <Fault sentence={planFault} />}
+          {plan && planSentence(plan) !== answer.sentence && <PlanHead plan={plan} />}
+        </div>
+      </div>
+      <Method answer={answer} plan={plan} />
+    </div>
+  );
+}
+
+function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) {
   const scheme = schemeOf(useStore());
   const { focus, hover } = useFocus();
   const peaks = useMemo(() => peaksOf(answer, plan), [answer, plan]);
@@ -192,27 +228,13 @@ function Answer({ answer, plan, planFault }: { answer: WhatIf; plan: Plan | null
   });
   return (
     <div class="answer">
-      <div class="answer-head">
-        <div class="verdicts">
-          <div>
-            <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
-              {unbroken(answer.sentence)}
-            </h2>
-            <Facts answer={answer} />
-            {!isKnown && <Assumptions answer={answer} />}
-          </div>
-          <div class="plan-head">
-            {planFault !== null && <Fault sentence={planFault} />}
-            {plan && <PlanHead plan={plan} />}
-          </div>
-        </div>
-        <Method answer={answer} plan={plan} />
-      </div>
+      <AnswerHead {...{ answer, plan, planFault }} />
       {isKnown && (
         <div class="body">
           <div class="picture what-if-pictures">
             <PeakBars {...drawn} />
             <PeakCurve answer={answer} />
+            <BatchLimits run={run} device={answer.device} />
           </div>
           <Categories {...{ peaks, categories, hover }} measuredStep={answer.measured?.step ?? null} />
           {plan && plan.fits !== null && <PlanParts plan={plan} />}
@@ -258,7 +280,7 @@ export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
       <ConditionsForm hints={conditionHints(answer, applied)} faults={[...faultOf(whatIf), ...planFaults]} />
       {fault && !isOfField(fault) && <Fault sentence={fault.sentence} />}
       {fault && answer && <p class="last-answer small">Last answer: {unbroken(askedText(answer))}</p>}
-      {answer && <Answer answer={answer} plan={plan} planFault={planFaults.find((one) => !isOfField(one))?.sentence ?? null} />}
+      {answer && <Answer run={run} answer={answer} plan={plan} planFault={planFaults.find((one) => !isOfField(one))?.sentence ?? null} />}
       {!answer && !fault && <Skeleton />}
     </div>
   );

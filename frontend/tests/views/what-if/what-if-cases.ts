@@ -13,6 +13,8 @@ const point = (batchSize: number, mib: number): CurvePoint => ({
   fails_at: null,
 });
 
+export const curve = [point(2, 60), point(4, 110), point(8, 200), point(16, 390), point(20, 480)];
+
 export const answer: WhatIf = {
   run: "a",
   device: "CPU:0",
@@ -35,6 +37,5 @@ export const answer: WhatIf = {
     { layer: "a", category: "activations", trainable: true, bytes: 180 * MIB },
     { layer: "a", category: "weights", trainable: true, bytes: 22 * MIB },
   ],
-  curve: [point(2, 60), point(4, 110), point(8, 200), point(16, 390), point(20, 480)],
   measured: { step: 1, in_use_bytes: 110 * MIB, ledger: [{ layer: "a", category: "activations", trainable: true, bytes: 110 * MIB }] },
 };
