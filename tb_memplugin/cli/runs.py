@@ -88,9 +88,12 @@ def next_commands(run: Run, logdir: str, name: str | None) -> list[str]:
     where = shlex.quote(logdir) + ("" if name is None else f" --run {shlex.quote(name)}")
     device = shown_device(run)
     failed, traced = failure_of(run, device), any(one.device == device for one in run.requests)
-    answer = f"inspect {where} --verbose" if run.findings or not traced else f"what-if {where}"
-    if traced and failed is not None:
+    if traced and failed is not None and failed.during == "step":
         answer = f"plan {where} --budget 100%"
+    elif run.findings or failed is not None or not traced:
+        answer = f"inspect {where} --verbose"
+    else:
+        answer = f"what-if {where}"
     return ["", f"tensorboard --logdir {shlex.quote(logdir)}", f"tb-memplugin {answer}"]
 
 

@@ -604,12 +604,12 @@ def failure_of(run: Run, device: str | None) -> Oom | None:
 def _cause(oom: Oom) -> str:
     op = (oom.op or "").rpartition("/")[-1]
     requester = ", ".join(filter(None, (oom.layer and f"layer {oom.layer}", op, oom.shape, oom.line)))
-    requested = f"{format_bytes(oom.requested_bytes)} requested" + (f" by {requester}" if requester else "")
+    size = "An unknown size" if oom.requested_bytes is None else format_bytes(oom.requested_bytes)
+    requested = f"{size} requested" + (f" by {requester}" if requester else "")
     free, largest = format_bytes(oom.free_bytes), format_bytes(oom.largest_free_bytes)
-    causes = {
-        "capacity": f"Not enough free memory: {free}.",
-        "fragmentation": f"Free memory is in pieces: {free}, at most {largest} in one.",
-    }
+    beside = (oom.capacity_bytes or 0) - (oom.pool_bytes or oom.capacity_bytes or 0)
+    pieces = f"{free}, at most {largest} in one" + (f", and {format_bytes(beside)} outside the pool" if beside else "")
+    causes = {"capacity": f"Not enough free memory: {free}.", "fragmentation": f"Free memory is in pieces: {pieces}."}
     return f"{requested}. {causes.get(oom.verdict or '', oom.reason)}".rstrip()
 
 

@@ -121,14 +121,24 @@ class BatchDimensions:
         if op.type == "Transpose":
             order = self._constant(number, 1)
             return None if order is None else tuple(first[axis] for axis in order)
+        if op.type in ("Reshape", "BroadcastTo"):
+            return self._shaped_like(number)
         if op.type in _REDUCTIONS:
             axes = self._constant(number, 1)
-            if axes is None:
-                return None
+            if axes is None:  # as a gradient's, of what was broadcast: each dimension stays as it is, or becomes 1
+                return first if op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims") else None
             gone = {axis % len(first) for axis in axes} if first else set()
             keeps = op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
             return tuple(0 if axis in gone else power for axis, power in enumerate(first) if keeps or axis not in gone)
         return None
+
+    def _shaped_like(self, number: int) -> Powers | None:
+        """Powers of the tensor whose shape an op gives to its result, as gradients do; None without one."""
+        at, _ = self._graph.inputs[number][1]
+        if self._graph.ops[at].type != "Shape":
+            return None
+        ((source, index),) = self._graph.inputs[at]
+        return self.powers[source][index] if source < number else None
 
     def _constant(self, number: int, index: int) -> list[int] | None:
         sources = self._graph.inputs[number][index : index + 1]

@@ -17,6 +17,7 @@ from reading_cases import HELD_PATH, make_samples, make_snapshot, write_small_ru
 import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.cli.commands import parser_for
+from tb_memplugin.cli.runs import next_commands
 from tb_memplugin.schema import UNKNOWN
 from tb_memplugin.storage.write import RunWriter
 
@@ -141,6 +142,28 @@ def test_a_run_takes_twenty_lines_without_jargon(run, layer, said, command, caps
     assert lines[-1] == f"tb-memplugin {command}".format(FIXTURES / "runs")
     # AND the command that is printed runs and answers
     assert main(shlex.split(lines[-1])[1:]) in (0, 1) and capsys.readouterr().out
+
+
+def test_free_memory_outside_the_pool_is_told_at_a_failure() -> None:
+    # GIVEN a request of 37.5 MiB that no piece holds: of the pool's free memory, and of what it has not taken yet
+    run = tb_memplugin.load(FIXTURES / "runs")["small"]
+    mib = 1 << 20
+    sizes = {"requested_bytes": 75 * mib // 2, "free_bytes": 33 * mib, "largest_free_bytes": 30 * mib}
+    oom = dataclasses.replace(run.ooms[0], **sizes, pool_bytes=286 * mib, capacity_bytes=300 * mib)
+    pieces = "Free memory is in pieces: 33.0 MiB, at most 30.0 MiB in one, and 14.0 MiB outside the pool."
+    unknown = dataclasses.replace(oom, requested_bytes=None, verdict=None)
+    for failure, said in ((oom, ("37.5 MiB requested", pieces)), (unknown, ("An unknown size requested", oom.reason))):
+        text = " ".join(str(dataclasses.replace(run, ooms=(failure,))).split())
+        assert all(one in text for one in said)
+
+
+@pytest.mark.parametrize(
+    ("during", "command"), [("step", "plan"), ("between_steps", "inspect"), ("building", "inspect")]
+)
+def test_a_plan_is_named_for_a_failure_that_a_step_explains(during: str, command: str) -> None:
+    run = tb_memplugin.load(FIXTURES / "runs")["out_of_memory"]
+    failed = dataclasses.replace(run, ooms=(dataclasses.replace(run.ooms[0], during=during),))
+    assert next_commands(failed, "runs", None)[-1].split()[1] == command
 
 
 def test_a_request_for_many_layers_counts_as_theirs() -> None:

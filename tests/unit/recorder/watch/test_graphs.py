@@ -1,5 +1,6 @@
 """Facts about the ops of functions, of those they call, and of loops, from functions that TensorFlow traced."""
 
+import functools
 import gc
 import re
 import weakref
@@ -348,6 +349,17 @@ def gradient(forward: Callable[[Any], Any], variable: Any = None) -> Callable[[A
         return tape.gradient(loss, x if variable is None else variable)
 
     return step
+
+
+def test_gradients_of_what_is_broadcast_have_the_shape_that_they_are_given() -> None:
+    # GIVEN sizes that are multiples of the batch, and gradients whose axes are computed while the step runs
+    def normalized(x: Any) -> Any:
+        return x * tf.math.rsqrt(tf.reduce_mean(x**2, -1, keepdims=True))
+
+    assert result(gradient(normalized), (None, B, 2 * B, B)) == (1, 0, 0, 0)
+    summed = functools.partial(tf.raw_ops.Sum, keep_dims=True)
+    assert result(lambda x: summed(input=x, axis=tf.range(tf.rank(x))[2:]), (None, B, 2 * B, B)) == (1, 0, 0, 0)
+    assert result(lambda x: tf.broadcast_to(x[:, :1], tf.shape(x)), (None, B)) == (1, 0)
 
 
 def test_gradients_of_weights_do_not_hold_it_and_those_of_examples_do() -> None:
