@@ -1,4 +1,4 @@
-"""Asks the slow questions of the worst runs before the page does: fixes, What if, and the plan.
+"""Asks slow questions before the page does.
 
 The answers lie in the handlers' cache then. One background thread of low priority asks, only while no request is being
 answered, so that the page paints first."""
@@ -7,34 +7,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 QUIET_SECONDS = 0.5
 """Time without a request before the next question."""
-MOST_RUNS = 4
 LOW_PRIORITY = 10
 _WAIT_SECONDS = 0.05
-_SETTLED = ("failed", "growing", "fragmented", "ok")
-"""Statuses of runs that do not change with each flush of a recorder."""
 
 Question: TypeAlias = tuple[Hashable, Callable[[], object]]
 """What it is about, equal for the same answer, and a call that asks it."""
-
-
-def questions(handlers: Any, source: Any, runs: Sequence[Mapping[str, Any]]) -> list[Question]:
-    """The slow questions of the runs that the page opens first, given the entries of its list."""
-    found: list[Question] = []
-    settled = [run for run in runs if run["status"] in _SETTLED and run["devices"]]
-    for run in sorted(settled, key=lambda run: int(run["rank"]))[:MOST_RUNS]:
-        name, device = run["run"], run["most_loaded"]
-        slow: list[tuple[Any, ...]] = [(handlers.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]]
-        slow += [(handlers.what_if, device, {}), (handlers.curve, device, {}), (handlers.plan, device, None)]
-        about = name, run["sessions"], run["ooms"], run["steps"]
-        found += [((*about, number), partial(ask, source, name, *of)) for number, (ask, *of) in enumerate(slow)]
-    return found
 
 
 class Ahead:

@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from tensorboard import errors as tensorboard_errors
@@ -29,7 +30,7 @@ from tb_memplugin.fit import (
 )
 from tb_memplugin.schema import as_json, clean, with_layers_of
 from tb_memplugin.server import messages as of
-from tb_memplugin.server.ahead import Ahead, questions
+from tb_memplugin.server.ahead import Ahead, Question
 from tb_memplugin.server.messages import Route, Sources, StaticFiles, route
 from tb_memplugin.server.run_list import RunFacts, RunList
 from tb_memplugin.server.turns import Turns
@@ -41,6 +42,9 @@ from tb_memplugin.version import __version__
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 """Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""
+_SETTLED = ("failed", "growing", "fragmented", "ok")
+"""Statuses of runs that do not change with each flush of a recorder."""
+MOST_AHEAD = 4  # most runs whose slow questions are asked ahead
 _Sized: TypeAlias = tuple[dict[str, Any], int]  # an answer, and its estimated bytes in memory
 _Predict: TypeAlias = Callable[[Predictor, Conditions, LoadedRun], dict[str, Any]]
 
@@ -128,6 +132,18 @@ class Handlers(Views, Devices):
 
         return self._once(("demand", run, chosen), loaded.version, compute)
 
+    def slow_questions(self, source: Source, runs: Sequence[Mapping[str, Any]]) -> list[Question]:
+        """What takes seconds of the runs that the page opens first, given the entries of its list."""
+        found: list[Question] = []
+        settled = [run for run in runs if run["status"] in _SETTLED and run["devices"]]
+        for run in sorted(settled, key=lambda run: int(run["rank"]))[:MOST_AHEAD]:
+            name, device = run["run"], run["most_loaded"]
+            slow: list[tuple[Any, ...]] = [(self.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]]
+            slow += [(self.what_if, device, {}), (self.curve, device, {}), (self.plan, device, None)]
+            about = name, run["sessions"], run["ooms"], run["steps"]
+            found += [((*about, number), partial(ask, source, name, *of)) for number, (ask, *of) in enumerate(slow)]
+        return found
+
     def _once(
         self, key: Hashable, version: Hashable, compute: Callable[[], _Sized], first: bool = False
     ) -> dict[str, Any]:
@@ -155,8 +171,6 @@ def _plan(loaded: LoadedRun, device: str, budget: int | None, batch_size: int | 
 
 MAX_EXPERIMENTS = 16  # most experiments with cached data; a local server has one
 PATIENCE_SECONDS = 1.0  # that the list of runs waits for a run that takes longer to read than the others
-
-
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: Mapping[str, Route] = {
     "runs": route("RunsAnswer", Handlers.runs),
@@ -224,7 +238,7 @@ class Server:
             found = answer(handlers, source, values)
             response = of.respond(request, *of.data_body(found))
         if route == "runs" and isinstance(found, dict) and isinstance(source, FileSource):
-            self._ahead.ask(questions(handlers, source, found["runs"]))
+            self._ahead.ask(handlers.slow_questions(source, found["runs"]))
         return response
 
     def _file(self, route: str, request: Request) -> Response:
