@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tb_memplugin.recorder.loop import MemoryCallback, MemoryRecorder, memory_summary
     from tb_memplugin.recorder.watch import cut_points
     from tb_memplugin.schema import Run, Snapshot
-    from tb_memplugin.training import BatchSizeAnswer, largest_batch_size, probe, remat
+    from tb_memplugin.training import BatchSizeAnswer, largest_batch_size, print_what_fits, probe, remat
 
 __all__ = [
     "BatchSizeAnswer",
@@ -55,6 +55,7 @@ __all__ = [
     "load",
     "memory_summary",
     "plan",
+    "print_what_fits",
     "probe",
     "release_unused",
     "remat",
@@ -72,11 +73,11 @@ _ROOMS = {
     "recorder.loop": "MemoryCallback MemoryRecorder memory_summary",
     "recorder.watch": "cut_points",
     "schema": "Run Snapshot",
-    "training": "BatchSizeAnswer largest_batch_size probe remat",
+    "training": "BatchSizeAnswer largest_batch_size print_what_fits probe remat",
     "errors": " ".join(name for name in __all__ if name.endswith("Error")),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")
+_OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "print_what_fits", "probe")
 """Names that `off` replaces while recording is turned off."""
 
 

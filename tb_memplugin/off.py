@@ -55,4 +55,4 @@ def probe(*_: Any, **__: Any) -> NoReturn:
     raise RecordingError(f"{SENTENCE}. Unset it to measure.")
 
 
-largest_batch_size = probe
+largest_batch_size = print_what_fits = probe

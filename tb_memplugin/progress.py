@@ -19,8 +19,7 @@ class Progress:
     ) -> None:
         self._work, self._parts = work, parts
         self._stream = sys.stderr if stream is None else stream
-        self._text, self._begun = "", 0
-        self._visible = self._ended = False
+        self._text, self._begun, self._visible, self._ended = "", 0, False, False
         self._lock = threading.Lock()
         self._timer = threading.Timer(delay, self._appear)
         self._timer.daemon = True

@@ -34,7 +34,7 @@ def chunk_line(version: str, chunk: tuple[int, int, bool], following: int) -> st
     return f"{state} at {address:x} of size {size} next {following}"
 
 
-def make_log(version: str, name: str = "GPU_0_bfc", thread: str = "15514") -> list[str]:
+def make_log(version: str, name: str = "GPU_0_bfc", op: str = "model/dense/MatMul", thread: str = "15514") -> list[str]:
     """The lines of one failure of 6 KiB as that release words them; taken from its bfc_allocator.cc."""
     asked = f"Allocator ({name}) ran out of memory trying to allocate 5.9KiB"
     first = {
@@ -42,8 +42,8 @@ def make_log(version: str, name: str = "GPU_0_bfc", thread: str = "15514") -> li
         "1.4": f"{asked}.  Current allocation summary follows.",
         "1.15": f"{asked} (rounded to 6144).  Current allocation summary follows.",
         "2.3": f"{asked} (rounded to 6144)",
-        "2.8": f"{asked} (rounded to 6144)requested by op model/dense/MatMul",
-        "2.21": f"{asked} (rounded to 6144)requested by op model/dense/MatMul",
+        "2.8": f"{asked} (rounded to 6144)requested by op {op}",
+        "2.21": f"{asked} (rounded to 6144)requested by op {op}",
     }[version]
     lines = ([first] if first else []) + ([] if version in EARLY else [f"BFCAllocator dump for {name}"])
     lines += ["Bin (1024): \tTotal Chunks: 1, Chunks in use: 1. 1.0KiB allocated for chunks."]

@@ -72,7 +72,7 @@ NAVIGATION = {
 
 REFERENCE = {
     "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "release_unused", "summary"),
-    "Predictions": ("what_if", "probe", "largest_batch_size", "WhatIf", "BatchSizeAnswer"),
+    "Predictions": ("what_if", "probe", "largest_batch_size", "print_what_fits", "WhatIf", "BatchSizeAnswer"),
     "Recomputation": ("plan", "remat", "cut_points", "Plan"),
     "Runs": ("load", "RecordedRun", "Run", "Snapshot"),
 }

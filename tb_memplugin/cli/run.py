@@ -60,6 +60,7 @@ _SWITCHES = {
     "no-source-lines": "store no lines of code that call layers",
     "scalars": "also write peaks as scalars for TensorBoard",
     "no-summary": "print nothing at the end",
+    "no-probe": "do not measure what fits after memory ran out",
 }
 
 
@@ -114,6 +115,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
                 sys.stdout.flush()
                 text = ending(recording.log_dir, options.logdir, recording.names, list(recording.notes()))
                 print(text, file=sys.stderr, flush=True)
+            failed = None if options.no_summary or options.no_probe else recording.fatal_run()
+            if failed is not None and isinstance(ended, Exception):
+                from tb_memplugin.training import print_what_fits
+
+                print_what_fits(ended, failed)
         except KeyboardInterrupt:
             pass
         except Exception as error:

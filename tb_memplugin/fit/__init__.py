@@ -21,7 +21,7 @@ from tb_memplugin.fit.evidence import (
     peak_demand,
     recorded_program,
 )
-from tb_memplugin.fit.plans import Kind, Plan, PlanOption, TimeSource, describe_plan
+from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, TimeSource, code_of, describe_plan
 from tb_memplugin.fit.prediction import FITS, Prediction, WhatIf, describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.fit.predictor import Predictor, device_of
 from tb_memplugin.fit.simulation import FailedRequest, Reproduced, between_steps, peak_in_one_piece, reproduce

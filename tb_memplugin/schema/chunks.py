@@ -92,7 +92,7 @@ class MemoryMap:
 
 
 GRADIENT_OPS = "gradient_tape/"
-"""Part of the names of a backward pass's ops: TensorFlow's prefix of the forward op's name."""
+"""Part of the names of a backward pass's ops."""
 UNKNOWN_POWER = -1
 """Marks sizes in `StepRequests.batch_power` whose dependence on the batch size is unknown."""
 SCRATCH_POWER = -2

@@ -38,10 +38,12 @@ from tb_memplugin.storage.activations import (
     take_activations,
     without_repeated_cells,
 )
-from tb_memplugin.storage.frames import ROW_BYTES, Frame, FrameHead, object_bytes, read_frame
+from tb_memplugin.storage.frames import Frame, FrameHead, object_bytes, read_frame
 from tb_memplugin.storage.samples import join_samples, samples_of_workers
 
 _TRAIN = PHASES.index("train")
+ROW_BYTES = 400
+"""One ledger row, owner or layer: an estimate, above rather than below."""
 Content: TypeAlias = Any
 """What one field of `Session` or `Run` holds."""
 Joined: TypeAlias = tuple[Content, str | None]

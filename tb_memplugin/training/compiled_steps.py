@@ -1,5 +1,6 @@
 """Asks XLA's compiler what a compiled model's training step needs, for batch sizes that were never trained."""
 
+import math
 import time
 import types
 import warnings
@@ -28,11 +29,12 @@ class CompiledSteps:
     Args:
         model: The compiled Keras model.
         example: A batch of one example, as arrays.
-        device: Name of the device that it is trained on, such as ``GPU:0``."""
+        device: Name of the device that it is trained on, such as ``GPU:0``.
+        until: When questions must end, by `time.perf_counter`, if each took as long as the longest one so far."""
 
-    def __init__(self, model: Any, example: Any, device: str) -> None:
+    def __init__(self, model: Any, example: Any, device: str, until: float = math.inf) -> None:
         self._model, self._program = weakref.ref(model), _program(model)
-        self._example, self._device = example, device
+        self._example, self._device, self._until, self._longest = example, device, until, 0.0
         self._answers: dict[tuple[int, tuple[tuple[str, ...], ...]], Asked] = {}
         self.refusal: str | None = None  # why nothing is asked, as a sentence
 
@@ -45,7 +47,10 @@ class CompiledSteps:
             what = "does not exist any more" if model is None else "was changed after the probe"
             return Asked(None, f"XLA was not asked: the model {what}.")
         if (batch_size, segments) not in self._answers:
+            if (began := time.perf_counter()) + self._longest > self._until:
+                return Asked(None, "XLA was not asked: that would take too long.")
             self._answers[batch_size, segments] = self._answer(model, batch_size, segments)
+            self._longest = max(self._longest, time.perf_counter() - began)
         return self._answers[batch_size, segments]
 
     def _answer(self, model: Any, batch_size: int, segments: tuple[tuple[str, ...], ...]) -> Asked:

@@ -313,6 +313,7 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any, 
 
 
 SIZES = (4, 8)  # recorded batch sizes, those that are not larger than the training's
+LARGE = 256  # batch size from which on they are larger: predictions are made from less far away
 DEFAULT_SIZE = 32  # what `fit` takes for arrays
 _MOST = 1 << 20
 
@@ -325,7 +326,10 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
         size = len(tf.nest.flatten(Examples(data.take(1), _MOST).batch(_MOST))[0])
     else:
         size = DEFAULT_SIZE
-    return probe(model, data, [one for one in SIZES if one <= size] or [size]), size
+    sizes = [one for one in (max(least, least * size // LARGE) for least in SIZES) if one <= size] or [size]
+    with contextlib.suppress(RecordingError):  # if memory runs out
+        return probe(model, data, sizes), size
+    return probe(model, data, [max(1, sizes[0] // 8)]), size
 
 
 MOST_TRIES = 3  # most batch sizes that are verified
@@ -391,48 +395,53 @@ def largest_batch_size(
     sizes = checked_sizes(batch_sizes)
     (device, *_) = checked_devices(model)
     examples = Examples(data, max(sizes))
-    own = device.capacity_bytes
-    limit = wanted or own
+    limit = wanted or device.capacity_bytes
     if limit is None:
         raise RecordingError(f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'.")
+    with Progress("largest_batch_size") as progress, restored(model):
+        run = record(model, examples, sizes, device, None, progress)
+    return largest_of(run, model, examples, device, limit, sys.maxsize, "")
+
+
+def largest_of(
+    run: RecordedRun, model: Any, examples: Examples, device: Device, limit: int, refuted: int, why: str
+) -> BatchSizeAnswer:
+    """The answer from a run of the model, below a refuted size; `why` says why it cannot be verified, if so."""
+    own, usable, predictor = device.capacity_bytes, limit, Predictor.of(run, device.name, run.ask)
+    sentences: list[str] = []
     peaks: list[int] = []
     measuring = keras.callbacks.LambdaCallback(
         on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device.name),
         on_train_end=lambda logs: peaks.append(allocator.memory_info(device.name)[1]),  # of the last step
     )
-    with Progress("largest_batch_size") as progress:
-        with restored(model):
-            run = record(model, examples, sizes, device, None, progress)
-        progress.part("prediction")
-        predictor = Predictor.of(run, device.name, run.ask)
-        sentences: list[str] = []
-        usable, refuted = limit, sys.maxsize
-        for _ in range(MOST_TRIES):
-            for _ in range(MOST_ASKED):
-                size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
-                if not predictor.ask(Conditions(size)):
-                    break
-            predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
-            prediction = predicted.prediction
-            if size is None:
-                sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(limit)}.",)
-                return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
-            needed = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(limit)}"
-            how = ", as XLA's compiler plans it" if prediction.method == "compiled" else ""
-            sentences.append(f"Batch size {size:,} is predicted to need {needed}{how}.")
-            if own is not None and limit > own and (prediction.high_bytes or own) >= own:
-                sentences.append(f"Not verified: {device.name} has only {format_bytes(own)}.")
-                return BatchSizeAnswer(size, predicted, None, None, tuple(sentences))
-            progress.part(f"verification of batch size {size:,}")
-            peak = None
-            with contextlib.suppress(OutOfMemoryError), restored(model):
-                train(model, examples, size, VERIFIED_STEPS, measuring)
-                peak = peaks[-1]
-            if peak is not None and peak <= limit:
-                sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
-                return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
-            ran_out = f"Memory ran out in the steps with batch size {size:,}."
-            too_large = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-            sentences.append(ran_out if peak is None else too_large)
-            refuted, usable = size, int(usable * STEP_DOWN)
-        return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))
+    for _ in range(MOST_TRIES):
+        for _ in range(MOST_ASKED):
+            size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
+            if not predictor.ask(Conditions(size)):
+                break
+        predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
+        prediction = predicted.prediction
+        if size is None:
+            sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(limit)}.",)
+            return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
+        needed = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(limit)}"
+        how = ", as XLA's compiler plans it" if prediction.method == "compiled" else ""
+        sentences.append(f"Batch size {size:,} is predicted to need {needed}{how}.")
+        if own is not None and limit > own and (prediction.high_bytes or own) >= own:
+            why = f"{device.name} has only {format_bytes(own)}"
+        if why:
+            sentences.append(f"Not verified: {why}.")
+            return BatchSizeAnswer(size, predicted, None, None, tuple(sentences))
+        peak = None
+        with contextlib.suppress(OutOfMemoryError), Progress("verification") as progress, restored(model):
+            progress.part(f"steps with batch size {size:,}")
+            train(model, examples, size, VERIFIED_STEPS, measuring)
+            peak = peaks[-1]
+        if peak is not None and peak <= limit:
+            sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
+            return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
+        ran_out = f"Memory ran out in the steps with batch size {size:,}."
+        too_large = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+        sentences.append(ran_out if peak is None else too_large)
+        refuted, usable = size, int(usable * STEP_DOWN)
+    return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))

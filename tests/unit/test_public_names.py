@@ -34,6 +34,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "load",
         "memory_summary",
         "plan",
+        "print_what_fits",
         "probe",
         "release_unused",
         "remat",

@@ -75,6 +75,11 @@ class AutomaticRecording:
             recorder._recording.told = True  # there is a summary
             recorder.close()
 
+    def fatal_run(self) -> str | None:
+        """Directory of the run with the failed allocation that ended the program, after `close`."""
+        failed = [name for name, one in self._recorders.items() if one._recording.fatal is not None]
+        return self._directory_of(failed[-1]) if failed else None
+
     def notes(self) -> Iterator[str]:
         from tb_memplugin.schema import counted
 

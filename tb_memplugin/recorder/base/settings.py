@@ -4,7 +4,7 @@ import dataclasses
 import json
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tb_memplugin.environment import absolute
@@ -26,6 +26,7 @@ class Settings:
     source_lines: bool = True
     scalars: bool = False
     batch_size: int | None = None  # of a training step as the program names it, for one replica
+    at_failure: Callable[[BaseException, str], object] | None = None  # called as a failed allocation ends the program
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that give these settings, here or in another process. A worker's name that is from
@@ -58,6 +59,8 @@ def checked_settings(*arguments: Any, **options: Any) -> Settings:
     for name in ("keep_profile", "source_lines", "scalars"):
         if not isinstance(switch := getattr(given, name), bool):
             _refuse("must be True or False", **{name: switch})
+    if given.at_failure is not None and not callable(given.at_failure):
+        _refuse("must be a function of the exception and of log_dir", at_failure=given.at_failure)
     if batch_size is not None and not is_batch_size(batch_size):
         _refuse("must be an integer from 1 on", batch_size=batch_size)
     worker = _worker_of_cluster() if worker is None else worker

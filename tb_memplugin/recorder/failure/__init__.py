@@ -6,9 +6,11 @@ from tb_memplugin.recorder.failure.failed_allocations import (
     POLL_SECONDS,
     FailureMaps,
     RaisedError,
+    causes,
     dump_files,
     memory_request,
     raised_errors,
     raised_now,
 )
 from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place, RecentSteps, Replay, is_forward
+from tb_memplugin.recorder.failure.uncaught import uncaught_failures

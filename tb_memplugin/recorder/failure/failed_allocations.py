@@ -255,6 +255,27 @@ class RaisedError:
     line: str | None  # the user's line that was running, None if lines are not recorded
     builds: bool  # whether a layer was being built
 
+    def is_among(self, errors: Sequence[BaseException]) -> bool:
+        error = self.error()
+        return any(error is other or _quotes(other, self.message) for other in errors)
+
+
+def causes(*errors: BaseException | None) -> Iterator[BaseException]:
+    """Exceptions with those that they were raised from, or while handling."""
+    pending, seen = [one for one in errors if one is not None], set[int]()
+    while pending:
+        error = pending.pop()
+        if id(error) not in seen:
+            seen.add(id(error))
+            yield error
+            pending += [one for one in (error.__cause__, error.__context__) if one is not None]
+
+
+def _quotes(error: BaseException, message: str) -> bool:
+    """Whether an error of TensorFlow contains another one's message, as an input pipeline's does its generator's."""
+    text = str(error) if type(error).__module__.startswith("tensorflow.") else ""
+    return bool(message) and message in text and text != message
+
 
 _LAYER_CALLS = ("__call__", "call", "build")
 
@@ -385,6 +406,15 @@ class RaisedErrors:
             logger.debug("a failed allocation could not be recorded", exc_info=True)
         finally:
             self._local.busy = False
+
+    @contextlib.contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Let no session see what fails on this thread in the block."""
+        before, self._local.busy = getattr(self._local, "busy", False), True
+        try:
+            yield
+        finally:
+            self._local.busy = before
 
     def _open_receivers(self) -> list[Any]:
         with self._lock:

@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import (
@@ -25,7 +25,7 @@ from tb_memplugin.attribution import (
 from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.failure.failed_allocations import FailureMaps, RaisedError, dump_files
+from tb_memplugin.recorder.failure.failed_allocations import FailureMaps, RaisedError, causes, dump_files
 from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
 from tb_memplugin.schema import (
     BatchFacts,
@@ -294,14 +294,17 @@ class OomWatch:
 
     def say_survived(self) -> None:
         """As the session ends, note which failures did not end the program: it caught their errors."""
-        uncaught = list(_chain(getattr(sys, "last_value", None), sys.exc_info()[1]))
+        uncaught = list(causes(getattr(sys, "last_value", None), sys.exc_info()[1]))
         raised, self._raised = self._raised, []
         for oom, one in raised:
-            error = one.error()
-            if not any(error is other or _quotes(other, one.message) for other in uncaught):
+            if not one.is_among(uncaught):
                 self._write(dataclasses.replace(oom, status="survived"), False)
             else:
                 self.fatal = oom
+
+    def is_behind(self, error: BaseException) -> bool:
+        """Whether an exception reports one of the last failures."""
+        return any(one.is_among(list(causes(error))) for _, one in self._raised)
 
     def _of_untraced_step(
         self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None
@@ -309,23 +312,6 @@ class OomWatch:
         table, size = self._watch.table, None if given is None else given.size
         layers = () if table is None else table.layers
         return self.recent.post_mortem(event, memory_map, facts, layers, self._watch.batch_size, size)
-
-
-def _chain(*errors: BaseException | None) -> Iterator[BaseException]:
-    """Exceptions with those that they were raised from, or while handling."""
-    pending, seen = [one for one in errors if one is not None], set[int]()
-    while pending:
-        error = pending.pop()
-        if id(error) not in seen:
-            seen.add(id(error))
-            yield error
-            pending += [one for one in (error.__cause__, error.__context__) if one is not None]
-
-
-def _quotes(error: BaseException, message: str) -> bool:
-    """Whether an error of TensorFlow contains another one's message, as an input pipeline's does its generator's."""
-    text = str(error) if type(error).__module__.startswith("tensorflow.") else ""
-    return bool(message) and message in text and text != message
 
 
 def _layer_and_line(

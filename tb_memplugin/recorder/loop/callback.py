@@ -45,6 +45,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
         batch_size: Examples in the batch of a training step, for one replica, where neither Keras nor the tensors of a
             step show it.
+        at_failure: A function that is called when a failed allocation is about to end the program, or has ended a cell
+            of IPython, and its traceback was printed: `tb_memplugin.print_what_fits`, or one with its parameters.
 
     Raises:
         RecordingError: An argument is invalid."""
@@ -71,10 +73,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         source_lines: bool = True,
         scalars: bool = False,
         batch_size: int | None = None,
+        at_failure: Callable[[BaseException, str], object] | None = None,
     ) -> None:
         super().__init__()
         settings = checked_settings(
-            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size, at_failure
         )
         self._recording = Recording(settings)
         # Weak: a callback that is kept must not keep its model.

@@ -46,6 +46,7 @@ from tb_memplugin.recorder.failure import (
     RaisedError,
     raised_errors,
     raised_now,
+    uncaught_failures,
 )
 from tb_memplugin.recorder.loop.output import Output, ProgramCounts
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, TracedStep
@@ -132,6 +133,8 @@ class Recording:
         self._next_watch = 0.0
         self._polled: float | None = None
         raised_errors.add(self)
+        if settings.at_failure is not None:
+            uncaught_failures.add(self)
 
     # --- the recording's life
 
@@ -207,7 +210,7 @@ class Recording:
     def tell(self) -> None:
         """Say once, on standard error, where the run is and what it shows, unless the package's warnings are off."""
         told, self.told = self.told, True
-        peak, fatal = (self._output.peak_bytes, self.oom.fatal) if self._started else (None, None)
+        peak, fatal = self._output.peak_bytes if self._started else None, self.fatal
         run = self.settings.log_dir
         if told or is_private(run) or (peak is None and fatal is None) or not logger.isEnabledFor(logging.WARNING):
             return
@@ -478,6 +481,18 @@ class Recording:
         return sample
 
     # --- failed allocations
+
+    @property
+    def fatal(self) -> Oom | None:
+        """The failed allocation that ended the program, once the recording is closed."""
+        return self.oom.fatal if self._started else None
+
+    def on_uncaught(self, error: BaseException) -> None:
+        """Handle an exception that nobody caught and that ends the program, or a cell of IPython."""
+        call = self.settings.at_failure
+        if call is not None and self._started and self.active and self.oom.is_behind(error):
+            self.drain()
+            self.faults.run("the function for failures", call, error, self.settings.log_dir)
 
     @property
     def active_since(self) -> tuple[bool, float]:

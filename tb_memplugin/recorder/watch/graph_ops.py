@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from tb_memplugin.recorder.watch.notes import GraphNotes, Span
-from tb_memplugin.schema import GRADIENT_OPS, Pass
+from tb_memplugin.schema import Pass
 
 _BRANCHES = (("then_branch", "then"), ("else_branch", "else"))
 _LOOP = (("body", "body"), ("cond", "cond"))
@@ -21,6 +21,8 @@ the label into the names of the ops that it inlines."""
 SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
 """Ops that do not read the values of their inputs."""
 VECTORIZED_SCOPE = "/pfor/"
+GRADIENT_SCOPE = "gradient_tape/"
+"""TensorFlow's prefix of the forward op's name in the names of the ops of its gradient."""
 REPEATABLE = {
     *("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "StringFormat"),
     *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),  # Keras leaves dropout to its own layers
@@ -182,10 +184,10 @@ class OpLayers:
                 self.layer[number], self.pass_name[number] = self.layer[original], self.pass_name[original]
                 self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
         for number, op in enumerate(graph.ops):
-            in_gradient_scope = GRADIENT_OPS in op.name or op.name.startswith("gradients/")
+            in_gradient_scope = GRADIENT_SCOPE in op.name or op.name.startswith("gradients/")
             if self.pass_name[number] == "other" and (in_gradient_scope or number < first):  # such as the loss
                 self.pass_name[number] = "backward" if in_gradient_scope else "forward"
-            if self.layer[number] is not None and GRADIENT_OPS not in op.name:
+            if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
                 self._scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
         for number, op in enumerate(graph.ops):  # by the forward op in a gradient op's name, or else by its inputs
             if self._of_gradient(number) and not self.in_layer[number]:
@@ -234,7 +236,7 @@ class OpLayers:
         inner = _LOOP_GRADIENT.search(name)
         if inner and forward is not None and inner[1] in forward._graph.number:
             return True, forward.layer[forward._graph.number[inner[1]]]
-        _, gradient, scope = name.rpartition(GRADIENT_OPS)
+        _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
         while gradient and scope:
             number = self._graph.number.get(scope)
             if number is not None or scope in self._scopes:

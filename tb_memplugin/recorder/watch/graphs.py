@@ -13,6 +13,7 @@ from tb_memplugin.recorder.watch.batch_dimensions import BatchDimensions
 from tb_memplugin.recorder.watch.graph_ops import (
     ASSIGNING,
     CALLS,
+    GRADIENT_SCOPE,
     OF_VARIABLES,
     SHAPE_OPS,
     Call,
@@ -22,7 +23,7 @@ from tb_memplugin.recorder.watch.graph_ops import (
     repeats,
 )
 from tb_memplugin.recorder.watch.notes import GraphNotes, call_notes
-from tb_memplugin.schema import GRADIENT_OPS, ConstantFact, GraphFacts, OpFact
+from tb_memplugin.schema import ConstantFact, GraphFacts, OpFact
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -372,7 +373,7 @@ class _Graph:
                 lines[number] = source_lines.made(layer, lines[number]) or lines[number]
         scopes: dict[str, str | None] = {}  # name scope to the line of the forward ops in it; None if they have several
         for op, line in zip(graph.ops, lines, strict=True):
-            if line is not None and GRADIENT_OPS not in op.name:
+            if line is not None and GRADIENT_SCOPE not in op.name:
                 scope = op.name.rpartition("/")[0]
                 scopes[scope] = line if scopes.get(scope, line) == line else None
         for number, call in calls.items():
@@ -381,7 +382,7 @@ class _Graph:
         return lines
 
     def _forward_line(self, name: str, lines: list[str | None], scopes: dict[str, str | None]) -> str | None:
-        _, gradient, scope = name.rpartition(GRADIENT_OPS)
+        _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
         while gradient and (scope := scope.rpartition("/")[0]):
             forward = self.graph.number.get(scope)
             if forward is not None or scope in scopes:

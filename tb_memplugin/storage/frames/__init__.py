@@ -21,5 +21,5 @@ from tb_memplugin.storage.frames.metadata import (
     start_of,
     summary_metadata,
 )
-from tb_memplugin.storage.frames.record_frames import ROW_BYTES, frame_of, object_bytes, read_frame
+from tb_memplugin.storage.frames.record_frames import frame_of, object_bytes, read_frame
 from tb_memplugin.storage.frames.tfrecord import LocalRecordFile, RecordFile, framed, masked_crc32c

@@ -28,8 +28,8 @@ from tb_memplugin.storage.frames.metadata import STREAMS
 
 Record = TypeVar("Record")
 
-ROW_BYTES = 400
-"""One ledger row, owner, layer or other object of a row in memory: an estimate, above rather than below."""
+_ROW_BYTES = 400
+"""One object of a row in memory: an estimate, above rather than below."""
 _NUMBER_BYTES = 40
 _ANY = Bounds(-MAX_BYTES, MAX_BYTES)
 _RANKS = Bounds(0, 254)
@@ -63,7 +63,7 @@ def object_bytes(record: Any, prefix: str = "") -> dict[str, int]:
         if field.kind == "record":
             found |= object_bytes(field.record, f"{prefix}{field.name}/")
         elif field.kind == "rows":
-            found[prefix + field.name] = ROW_BYTES
+            found[prefix + field.name] = _ROW_BYTES
             sizes = [one.name for one in fields_of(field.record) if one.kind == "sizes"]
             found |= dict.fromkeys((f"{prefix}{field.name}.{name}" for name in sizes), _NUMBER_BYTES)
             found |= object_bytes(field.record, f"{prefix}{field.name}.")

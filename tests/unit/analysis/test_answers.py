@@ -53,8 +53,8 @@ def by_name(run: Run, device: str | None = DEVICE, phase: Phase = "train") -> di
     return {answer.name: answer for answer in found}
 
 
-def sentences(run: Run, device: str | None = DEVICE) -> list[str]:
-    return [answer.sentence for answer in by_name(run, device).values()]
+def sentences(run: Run, device: str | None = DEVICE, phase: Phase = "train") -> list[str]:
+    return [answer.sentence for answer in by_name(run, device, phase).values()]
 
 
 def run_of(peaks: npt.NDArray[np.int64], **parts: object) -> Run:

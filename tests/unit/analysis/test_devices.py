@@ -25,9 +25,9 @@ def make_run(samples: Samples | None = None, snapshots: Sequence[Snapshot] = (),
     return any_run(samples, snapshots=tuple(snapshots), session_starts=(START,), ended=ended)
 
 
-def two_gpus(peaks: dict[str, list[int]], **changes: Any) -> Samples:
+def two_gpus(peaks: dict[str, list[int]], steps: Sequence[int] | None = None, **changes: Any) -> Samples:
     count = len(next(iter(peaks.values())))
-    parts = {name: make_samples(range(count), values, device=name) for name, values in peaks.items()}
+    parts = {name: make_samples(steps or range(count), values, device=name) for name, values in peaks.items()}
     samples = next(iter(parts.values()))
     devices = {name: dataclasses.replace(part.devices[name], **changes) for name, part in parts.items()}
     return dataclasses.replace(samples, devices=devices)

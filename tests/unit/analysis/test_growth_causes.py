@@ -37,8 +37,8 @@ def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, 
     return make_run(dataclasses.replace(samples, host_resident_bytes=host), **parts)
 
 
-def leak(**parts: Any) -> Growth:
-    found = growth_of(host_run(np.full(2000, MISSING), LEAK, **parts), DEVICE)
+def leak(device: npt.NDArray[np.int64] = LEAK, **parts: Any) -> Growth:
+    found = growth_of(host_run(np.full(2000, MISSING), device, **parts), DEVICE)
     assert found is not None
     return found
 

@@ -152,9 +152,9 @@ def test_a_fault_in_a_roll_up_stops_only_these(tmp_path, monkeypatch, fails) -> 
     assert [one.ended for _, _, one in rollups_of(tmp_path)] == ([] if fails else [False, True])
 
 
-def sample(made: Output, step: int, peak: int) -> None:
+def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
     figures = (peak // 2, peak, *[MISSING] * 6)
-    made._samples.append(1000.0 + step, (step, 0, 0, 300 * MIB, 7 * MIB, MISSING, *figures))
+    made._samples.append(1000.0 + step, (step, 0, epoch, 300 * MIB, 7 * MIB, MISSING, *figures))
 
 
 def test_samples_and_counters_are_written_once(make: Make, tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,133 @@
+"""`print_what_fits`: measures what fits after a failed allocation, with model and data from the exception's frames."""
+
+import contextlib
+import ctypes
+import dataclasses
+import gc
+import inspect
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.export import RecordedRun, Runs, plan_of_run
+from tb_memplugin.fit import Applied, code_of
+from tb_memplugin.recorder.failure import causes, raised_errors
+from tb_memplugin.schema import Oom
+from tb_memplugin.training.compiled_steps import CompiledSteps
+from tb_memplugin.training.probing import SIZES, Examples, checked_devices, largest_of, recorded_steps
+
+_TRAINS = ("fit", "train_on_batch")
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """Passes all code that lets an interrupt pass."""
+
+
+def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) -> None:
+    """Measure and print, on standard error, what fits after a training step ran out of memory.
+
+    Prints the largest batch size that fits, a plan for the failed batch size, and their code. Steps with small batches
+    run on the model, which is restored. After a step that XLA compiled, its compiler is asked instead. Clears the local
+    variables of the exception's frames, which hold memory. ``Ctrl+C`` ends it.
+
+    Args:
+        error, log_dir: The exception of `fit` or `train_on_batch`, and the directory of the run that recorded it.
+        seconds: The longest time. A running step, or a question to the compiler, ends first."""
+    try:
+        run = Runs(log_dir)["."]
+        oom = next((one for one in reversed(run.ooms) if one.failed), None)
+        if oom is not None and (oom.phase, oom.during) == ("train", "step"):
+            print(f"\nLooking for what fits: up to {seconds:.0f} s, Ctrl+C ends it.", file=sys.stderr, flush=True)
+            with raised_errors.ignored(), _limit(seconds):
+                _measure(error, run, oom, time.perf_counter() + seconds)
+    except TimeIsUp:
+        print(f"Stopped after {seconds:.0f} s.", file=sys.stderr)
+    except KeyboardInterrupt:
+        pass
+    except Exception as reason:  # whatever the model, its data or its state after the failure raise
+        kind = "" if isinstance(reason, RecordingError) else f"{type(reason).__name__}: "
+        print(f"Not measured: {kind}{' '.join(str(reason).split())[:300]}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeIsUp` in this thread if the block takes longer; while TensorFlow runs, once that returns. Finalizers
+    and callbacks of Python's collector lose what is raised in them, so interrupts are then raised again."""
+    thread, hook, ended = ctypes.c_ulong(threading.get_ident()), sys.unraisablehook, threading.Event()
+
+    def interrupt_in(delay: float, kind: type[BaseException]) -> None:
+        interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        timer = threading.Timer(delay, lambda: ended.is_set() or interrupt(thread, ctypes.py_object(kind)))
+        timer.daemon = True
+        timer.start()
+
+    def lost(unraisable: Any) -> None:
+        is_interrupt = issubclass(unraisable.exc_type, KeyboardInterrupt)
+        (interrupt_in(0.1, unraisable.exc_type) if is_interrupt else hook(unraisable))
+
+    sys.unraisablehook = lost
+    interrupt_in(seconds, TimeIsUp)
+    try:
+        yield
+    finally:
+        ended.set()
+        sys.unraisablehook = hook
+
+
+def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> None:
+    call, failed, why = _call_in(error), oom.batch_size, ""
+    gc.collect()
+    if call is None:
+        raise RecordingError("no `fit` or `train_on_batch` of a compiled Keras model is in the traceback.")
+    model, data = call["self"], _data_of(call)
+    device = next((one for one in checked_devices(model) if one.name == oom.device), None)
+    if device is None or not (device.capacity_bytes and failed) or model.distribute_strategy.num_replicas_in_sync > 1:
+        raise RecordingError("it takes a model on one device, with a known capacity and failed batch size.")
+    examples = Examples(data, max(SIZES))
+    if model.jit_compile:
+        run = dataclasses.replace(run, ask=CompiledSteps(model, examples.batch(1), device.name, until))
+        why = "a compiled step that failed may have freed the variables that it was changing"
+    else:
+        run, _ = recorded_steps(model, examples.batch(max(SIZES)), failed)
+    answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why)
+    code = code_of(Applied("batch_size", batch_size=answer.batch_size), "", ()) if answer.batch_size else ""
+    print("\n\n".join(filter(None, [str(answer), code and f"    {code}"])), file=sys.stderr, flush=True)
+    plan = plan_of_run(run, device.capacity_bytes, device.name, failed)
+    # Smaller sizes than the largest one, and changes of which nothing is known, are no answer here.
+    known = tuple(one for one in plan.options if one.peak_bytes is not None and "batch_size" not in one.kind)
+    is_smaller = known and not any(one.fits for one in known)
+    other: dict[str, Any] = {"fits": False, "code": "", "sentences": ()} if is_smaller else {}
+    plan = dataclasses.replace(plan, options=known, curve=(), **other)
+    print(f"\nPlan for batch size {failed:,}:\n{plan}", file=sys.stderr, flush=True)
+
+
+def _call_in(error: BaseException) -> dict[str, Any] | None:
+    """The arguments of the innermost training call in the frames of an exception, which are cleared: they hold memory.
+    Keras removes its own frames, but for that of the function that removes them."""
+    found = None
+    for one in causes(error):
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            name, local = frame.f_code.co_name, frame.f_locals
+            if name == "error_handler" and getattr(local.get("fn"), "__name__", "") in _TRAINS and "args" in local:
+                name, bound = local["fn"].__name__, inspect.signature(local["fn"]).bind
+                local = bound(*local["args"], **local["kwargs"]).arguments
+            if name in _TRAINS and isinstance(local.get("self"), keras.Model):
+                found = dict(local)
+        traceback.clear_frames(one.__traceback__)
+    return found
+
+
+def _data_of(call: Mapping[str, Any]) -> Any:
+    """What the call trains on, or its first examples."""
+    x = call.get("x")
+    if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+        return x
+    given = x[0] if isinstance(x, keras.utils.PyDataset) else (x, call.get("y"), call.get("sample_weight"))
+    return tf.nest.map_structure(lambda leaf: leaf[: max(SIZES)], tuple(one for one in given if one is not None))

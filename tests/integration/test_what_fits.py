@@ -1,0 +1,159 @@
+"""Programs that memory ends, in processes of their own: what they then print of what fits is true, and nothing else
+about them changes."""
+
+import pathlib
+import re
+import subprocess
+from collections.abc import Mapping
+
+import pytest
+from child import child_environment
+from prepared_python import run_python
+
+import tb_memplugin
+
+MODEL = """
+import functools, os, signal, sys, threading
+import keras, numpy as np, tb_memplugin
+keras.utils.set_random_seed(1)
+L = keras.layers
+batch, runs, jit, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "jit", sys.argv[4]
+at_failure = functools.partial(tb_memplugin.print_what_fits, seconds=200)  # on a busy machine
+inputs = keras.Input((64,), dtype="int32")
+hidden = L.Embedding(300, 64)(inputs)
+for _ in range(2):
+    hidden = L.Add()([hidden, L.Dense(64)(L.Dense(256, activation="gelu")(L.LayerNormalization()(hidden)))])
+model = keras.Model(inputs, L.Dense(3)(L.GlobalAveragePooling1D()(hidden)))
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit)
+x, y = np.ones((4096, 64), "int32"), np.arange(4096, dtype="int32") % 3
+def train(**more):
+    model.fit(x, y, batch_size=batch, steps_per_epoch=3, verbose=0, **more)
+"""
+FAILS = """
+if kind == "hook":
+    sys.excepthook = lambda kind, error, trace: print("my own hook:", kind.__name__, file=sys.stderr, flush=True)
+if kind == "limit":
+    at_failure = lambda error, run: tb_memplugin.print_what_fits(error, run, seconds=0.5)
+if kind == "interrupt":
+    def at_failure(error, run):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        tb_memplugin.print_what_fits(error, run)
+callbacks = [] if kind == "command" else [tb_memplugin.MemoryCallback(runs, at_failure=at_failure)]
+if kind == "caught":
+    try:
+        train(callbacks=callbacks)
+    except Exception:
+        print("caught", flush=True)
+    thread = threading.Thread(target=train, kwargs={"callbacks": callbacks})
+    thread.start()
+    thread.join()
+    raise ValueError("another one")
+if kind == "later":
+    model.fit(x, y, batch_size=8, steps_per_epoch=6, verbose=0, callbacks=callbacks)
+train(callbacks=callbacks)
+"""
+FAILED, LIMIT = 1024, "128"
+BEGINS = "\nLooking for what fits: up to 200 s, Ctrl+C ends it.\n"
+
+
+def child(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": LIMIT})
+    return run_python(["-c", code, *arguments], environment=environment, timeout=280)
+
+
+def passes(batch: int, how: str, code: str = "") -> bool:
+    done = child(MODEL + code + "\ntrain()\nprint('passed', flush=True)\nos._exit(0)", str(batch), "", how, "")
+    return "passed" in done.stdout
+
+
+def answer(text: str) -> tuple[int, Mapping[str, str]]:
+    """The largest batch size, and the lines to paste for it and for the plan."""
+    assert text.count(BEGINS) == 1 and "Not measured" not in text
+    parts = text.split(BEGINS)[1].split(f"\nPlan for batch size {FAILED:,}:\n")
+    size = int(re.findall(r"largest batch size: ([\d,]+)", parts[0])[0].replace(",", ""))
+    codes = ["\n".join(re.findall(r"^    (\S.*|    .*)$", part, re.M)) for part in parts]
+    assert codes[0] == f"batch_size = {size}  # of the data set, or of fit"
+    return size, dict(zip(("largest", "plan"), codes, strict=True))
+
+
+def test_the_batch_size_that_a_failed_first_step_prints_at_last_passes(tmp_path: pathlib.Path) -> None:
+    # GIVEN a training whose first step fails, in a program with a hook of its own
+    done = child(MODEL + FAILS, str(FAILED), str(tmp_path), "graph", "hook")
+    # THEN its hook and its exit code are as without, and what was measured comes last
+    assert done.returncode == 1
+    assert done.stderr.index("my own hook: ResourceExhaustedError") < done.stderr.index(BEGINS)
+    size, codes = answer(done.stderr)
+    assert "Verified: two steps ran" in done.stderr and 8 < size < FAILED
+    assert passes(size, "graph", codes["largest"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "kind"), [("graph", "first"), ("graph", "later"), ("jit", "first"), ("jit", "later")])
+def test_what_is_printed_passes_when_it_is_followed(how: str, kind: str, tmp_path: pathlib.Path) -> None:
+    done = child(MODEL + FAILS, str(FAILED), str(tmp_path), how, kind)
+    # As it ends, TensorFlow itself aborts after a compiled step that failed.
+    assert done.returncode == (1 if how == "graph" else -6)
+    size, codes = answer(done.stderr)
+    # THEN the batch size passes and twice as much fails; a plan passes with the batch size that failed
+    assert passes(size, how, codes["largest"]) and not passes(2 * size, how)
+    assert codes["plan"] or how == "jit"
+    if codes["plan"]:
+        parts = int((re.findall(r'"gradient_accumulation_steps": (\d+)', codes["plan"]) or [1])[0])
+        assert parts * int((re.findall(r"batch_size = (\d+)", codes["plan"]) or [FAILED])[0]) == FAILED
+        assert passes(FAILED, how, codes["plan"].replace("batch_size =", "batch ="))
+
+
+@pytest.mark.long
+def test_where_the_program_goes_on_nothing_is_measured(tmp_path: pathlib.Path) -> None:
+    # GIVEN a failure that is caught, another one in a thread, and then an exception that is none
+    done = child(MODEL + FAILS, str(FAILED), str(tmp_path), "graph", "caught")
+    assert done.returncode == 1 and done.stdout == "caught\n" and "ValueError: another one" in done.stderr
+    assert "Looking for" not in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "ends"), [("interrupt", ""), ("limit", "Stopped after 0 s.\n")])
+def test_an_interrupt_and_the_time_limit_end_it(kind: str, ends: str, tmp_path: pathlib.Path) -> None:
+    done = child(MODEL + FAILS, str(FAILED), str(tmp_path), "graph", kind)
+    assert done.returncode == 1 and "ResourceExhaustedError" in done.stderr
+    assert done.stderr.partition("Ctrl+C ends it.\n")[2].startswith(f"{ends}Out of memory at step 0 (train): ")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [[], ["--no-probe"]])
+def test_the_command_measures_unless_it_is_told_not_to(options: list[str], tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(MODEL + FAILS, encoding="utf-8")
+    given = ["--logdir", str(tmp_path / "runs"), *options, str(program), str(FAILED), "", "graph", "command"]
+    done = child(f"from tb_memplugin.cli.run import main; main({given!r})")
+    assert done.returncode == 1
+    begins = BEGINS.replace("200", "120")
+    assert (begins in done.stderr) is not bool(options)
+    if not options:
+        summary, printed = done.stderr.split(begins)
+        assert "tensorboard --logdir" in summary and printed.startswith(("largest batch size: ", "Stopped after 120 s"))
+
+
+SHELL = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.user_ns["sys"] = sys
+shell.run_cell(CELLS[0])
+shell.run_cell(CELLS[1])
+sys.stdout.flush()
+print("MARK", file=sys.stderr, flush=True)
+shell.run_cell("batch = 8; train(callbacks=callbacks); print('trained')")
+"""
+
+
+@pytest.mark.long
+def test_a_notebook_measures_after_the_cell_and_trains_on(tmp_path: pathlib.Path) -> None:
+    code = f"import sys\nCELLS = {[MODEL, FAILS]!r}\n{SHELL}"
+    environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": LIMIT, "IPYTHONDIR": str(tmp_path / "ipython")})
+    command = ["-c", code, str(FAILED), str(tmp_path / "runs" / "exp1"), "graph", "first"]
+    done = run_python(command, environment=environment, timeout=280)
+    assert done.returncode == 0 and done.stdout.index("ResourceExhaustedError") < done.stdout.index("trained")
+    assert answer(done.stderr.partition("MARK")[0])[0] > 8
+    # THEN the run holds the failure, the steps after it, and nothing of what was measured
+    run = tb_memplugin.load(tmp_path / "runs")["exp1"]
+    assert len(run.ooms) == 1 and run.samples.step.tolist() == [0, 1, 2, 3]

@@ -1,0 +1,114 @@
+"""How `print_what_fits` ends, and what it finds in a traceback."""
+
+import gc
+import time
+import types
+from typing import Any
+
+import pytest
+
+keras = pytest.importorskip("keras")
+
+from tb_memplugin.errors import RecordingError  # noqa: E402
+from tb_memplugin.fit import Asked  # noqa: E402
+from tb_memplugin.training import compiled_steps, print_what_fits, what_fits  # noqa: E402
+from tb_memplugin.training.compiled_steps import CompiledSteps  # noqa: E402
+
+OOM = types.SimpleNamespace(failed=True, phase="train", during="step")
+
+
+def printed(measure: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, oom: Any = OOM, seconds: float = 60) -> str:
+    monkeypatch.setattr(what_fits, "Runs", lambda log_dir: {".": types.SimpleNamespace(ooms=[oom])})
+    monkeypatch.setattr(what_fits, "_measure", measure)
+    print_what_fits(RuntimeError(), "runs/exp1", seconds)
+    return str(capsys.readouterr().err).partition("Ctrl+C ends it.\n")[2]
+
+
+def raising(error: BaseException) -> Any:
+    def measure(*_: Any) -> None:
+        raise error
+
+    return measure
+
+
+def busy(*_: Any) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("measure", "ends"),
+    [
+        (raising(KeyboardInterrupt()), ""),
+        (raising(RecordingError("no device.")), "Not measured: no device.\n"),
+        (raising(ValueError("two\nlines")), "Not measured: ValueError: two lines\n"),
+        (busy, "Stopped after 0 s.\n"),
+    ],
+)
+def test_nothing_is_raised(measure: Any, ends: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    assert printed(measure, capsys, monkeypatch, seconds=0.2 if measure is busy else 60) == ends
+    assert time.monotonic() - began < 10
+
+
+def test_an_interrupt_that_a_finalizer_loses_is_raised_again(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def __del__(self) -> None:
+            end = time.monotonic() + 0.6
+            while time.monotonic() < end:
+                pass
+
+    def measure(*_: Any) -> None:
+        slow = Slow()
+        del slow  # in its finalizer, the time is up
+        busy()
+
+    assert printed(measure, capsys, monkeypatch, seconds=0.2) == "Stopped after 0 s.\n"
+
+
+@pytest.mark.parametrize("fields", [{"phase": "validation"}, {"phase": None, "during": "building"}, {"failed": False}])
+def test_only_training_steps_are_measured(fields: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    oom = types.SimpleNamespace(**{**vars(OOM), **fields})
+    assert printed(raising(ValueError()), capsys, monkeypatch, oom) == "" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("filtering", [True, False])
+def test_the_arguments_of_fit_are_found_in_the_traceback(filtering: bool) -> None:
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            raise ValueError("stop")
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x, y = keras.ops.ones((20, 3)), keras.ops.ones((20, 1))
+    enabled = keras.config.is_traceback_filtering_enabled()
+    (keras.config.enable_traceback_filtering if filtering else keras.config.disable_traceback_filtering)()
+    try:
+        model.fit(x, y, verbose=0, callbacks=[Stop()])
+    except ValueError as error:
+        try:
+            raise RuntimeError("later") from error
+        except RuntimeError as later:
+            found = what_fits._call_in(later)
+    finally:
+        (keras.config.enable_traceback_filtering if enabled else keras.config.disable_traceback_filtering)()
+    assert found is not None and found["self"] is model
+    data = what_fits._data_of(found)
+    assert [part.shape[0] for part in data] == [8, 8]
+    assert what_fits._call_in(RuntimeError()) is None
+    gc.collect()
+
+
+def test_no_question_is_asked_that_may_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(self: Any, model: Any, size: int, segments: Any) -> Asked:
+        asked.append(size)
+        time.sleep(0.2)
+        return Asked(1, "")
+
+    monkeypatch.setattr(compiled_steps, "_program", lambda model: ())
+    monkeypatch.setattr(CompiledSteps, "_answer", answer)
+    steps = CompiledSteps(model := keras.Sequential(), None, "CPU:0", time.perf_counter() + 0.3)
+    assert [steps(size).temporary_bytes for size in (8, 16, 8)] == [1, None, 1] and asked == [8] and model
