@@ -96,6 +96,10 @@ RULES = (
     Rule("Figures of one step", "total:(?P<l>.+)", LAYER),
     Rule("layers", "(?P<z>persistent|saved)", "{run}: {z} memory of layer {layer} at step {traced}"),
     Rule("icicle", "in_use_bytes", "{run}: bytes in use at the peak of step {traced}"),
+    Rule("icicle", "known_bytes", "{run}: weights and optimizer state of the layer table"),
+    Rule("icicle", "total", LAYER),
+    Rule("icicle", CATEGORY, OF_LAYER),
+    Rule("icicle", "(?P<n>(?:within|tensor):.*)", "{run}: cell {n} of the icicle at step {traced}"),
     Rule("layers", "total", LAYER),
     Rule("layers", "others", "{run}: other categories of layer {layer} at the peak of step {traced}"),
     Rule("layers", CATEGORY, OF_LAYER),
@@ -132,7 +136,9 @@ RULES = (
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
     # Compare: A and B, their differences.
     Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
-    Rule("versus", f"(?P<side>[AB]):{SLOTS}", "{siderun}: slots, {o}, at the peak of step {sidestep}", "{c}, {o}"),
+    Rule(
+        "versus", f"(?P<side>[AB]):{SLOTS}", "{siderun}: slots, {o}, at the peak of step {sidestep}", "optimizer, {o}"
+    ),
     Rule("versus", "(?P<side>[AB]):peak_bytes", SIDE_PEAK, "measured peak"),
     Rule("deltas", "(?P<side>[AB]):layer", "{siderun}: layer {layer} at the peak of step {sidetraced}"),
     Rule("deltas", "delta", "{run}: difference of layer {layer} to {b}"),
@@ -279,9 +285,7 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
         elif place == "peak-bars" and record.get("bar"):
             figure = f"{record['bar']}:{figure}"
         yield place, figure, _number(record["bytes"]), label
-    elif place not in ("icicle", "fixes") and re.match(
-        r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]
-    ):
+    elif re.match(r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]):
         # An exact size that is explained, but has no name.
         yield place, "", None, label
 

@@ -56,6 +56,24 @@ def test_it_opens_with_the_four_answers(open_report: Open, inspected: dict[str, 
 
 
 @pytest.mark.reads
+@pytest.mark.parametrize("view", ["overview", "layers", "compare", "what-if"])
+def test_a_printed_view_is_whole_and_without_the_list_of_runs(open_report: Open, view: str) -> None:
+    page: Any = open_report({"run": "frozen", "view": view, "other": "roomy"})
+    page.emulate_media(media="print")
+    try:
+        tall = page.locator("main").evaluate("main => [main.clientHeight >= main.scrollHeight, main.clientHeight]")
+        assert tall[0] and tall[1] > 250, view
+        assert not page.locator(".runs").is_visible() and not page.locator(".bar").is_visible()
+        for shown in (page.get_by_test_id("answers"), page.locator("main :is(h2, canvas, table):visible").first):
+            assert shown.is_visible()
+        for table in page.locator(".layer-scroll").all():
+            assert table.evaluate("table => table.scrollHeight <= table.clientHeight")
+        assert len(page.pdf()) > 20_000
+    finally:
+        page.emulate_media(media="screen")
+
+
+@pytest.mark.reads
 @pytest.mark.parametrize("view", OF_STEPS)
 def test_every_view_draws_without_a_fault(open_report: Open, view: str) -> None:
     page = open_report({"view": view, "run": "frozen", "layer": "vgg/block5_conv1"})

@@ -35,7 +35,7 @@ export interface GroupDelta {
 const EARLIER_MEANING = "slots of optimizers that the program no longer uses";
 
 export const deltaKey = ({ group, part }: GroupDelta): string => (part ? `${groupKey(group)}:${part}` : groupKey(group));
-export const deltaLabel = ({ group, part }: GroupDelta): string => (part ? `${groupLabel(group)}, ${part}` : groupLabel(group));
+export const deltaLabel = ({ group, part }: GroupDelta): string => (part ? `optimizer, ${part}` : groupLabel(group));
 export const deltaMeaning = ({ group, part }: GroupDelta): string =>
   part === "earlier" ? EARLIER_MEANING : categoryMeaning(group.category);
 

@@ -33,6 +33,20 @@ export interface TreeNode {
   facts: () => string[];
 }
 
+/** Whether its bytes include those of other layers, which have rows of their own in the table. */
+const isNested = ({ children }: TreeNode): boolean => children.some((child) => child.children.length > 0);
+
+/** The name in a cell; "block1_attention/…" for a layer with those inside it. */
+export const cellName = (node: TreeNode): string => (node.layer !== null && isNested(node) ? `${node.name}/…` : node.name);
+
+/** Which figure of the layer a cell's bytes are; those of several layers, or of one of several tensors, are named by the key. */
+export function cellFigure(node: TreeNode): string {
+  const { key, layer, parts, children } = node;
+  if (children.length > 0) return layer !== null && !isNested(node) ? "total" : `within:${key}`;
+  const [category] = parts.map((part) => part.category);
+  return key.endsWith(`/${category}:`) ? String(category) : `tensor:${key}`;
+}
+
 const NO_FACTS = (): string[] => [];
 
 const sumOf = (all: readonly { bytes: number }[]): number => all.reduce((sum, { bytes }) => sum + bytes, 0);

@@ -75,8 +75,8 @@ describe("two steps", () => {
     const slots = (bytes: number) => [{ group: { category: "optimizer_state" as const, trainable: null }, bytes, share: null }];
     const rows = groupDeltas(slots(55), slots(168), [0, 55]);
     expect(rows.map((one) => [deltaKey(one), deltaLabel(one), one.from, one.to, one.delta])).toEqual([
-      ["optimizer_state:current", "optimizer state, current", 55, 113, 58],
-      ["optimizer_state:earlier", "optimizer state, earlier", 0, 55, 55],
+      ["optimizer_state:current", "optimizer, current", 55, 113, 58],
+      ["optimizer_state:earlier", "optimizer, earlier", 0, 55, 55],
     ]);
     // AND of an inferred step no more than its whole optimizer state
     expect(groupDeltas(slots(40), slots(168), [55, 55]).map(({ from, to }) => [from, to])).toEqual([

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { LETTER, shortened } from "../../charts/layout";
 import { formatBytes, formatShare } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
-import { icicle, neighbour, wayTo, type Cell, type TreeNode } from "../../model/layer-tree";
+import { cellFigure, cellName, icicle, neighbour, wayTo, type Cell, type TreeNode } from "../../model/layer-tree";
 import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useSize, useStore } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
@@ -18,11 +18,12 @@ const MOST_ROW = 44;
 const fillsOf = ({ parts, layer }: TreeNode, scheme: Scheme): Fill[] =>
   parts.map(({ category }) => fillOf(category, layer?.trainable === false ? false : null, scheme));
 
-function CellButton({ cell, height, total, tabStop, open }: CellProps) {
+function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
   const store = useStore();
   const { layer, category } = store.choices.value;
   const { node, level, x, width } = cell;
-  const { key, name, bytes, parts, children } = node;
+  const { key, bytes, parts, children } = node;
+  const name = cellName(node);
   const fills = fillsOf(node, schemeOf(store));
   const isTensor = children.length === 0;
   const selected = layer !== null && node.layer?.path === layer && !isTensor;
@@ -42,13 +43,14 @@ function CellButton({ cell, height, total, tabStop, open }: CellProps) {
       tabIndex={tabStop ? 0 : -1}
       style={{ left: `${x}px`, top: `${level * height}px`, width: `${width}px`, height: `${height}px`, "--fill": fills[0]?.colour }}
       data-node={key}
-      {...(key === "" && { "data-figure": "in_use_bytes", "data-bytes": bytes })}
+      data-figure={key === "" ? figure : cellFigure(node)}
+      data-bytes={bytes}
       data-layer={node.layer?.path ?? ""}
       data-tip={tip}
       onClick={() => open(node)}
     >
       {width > 48 && <span class="cell-name">{name} </span>}
-      {width > 130 && <span class="small">{formatBytes(bytes)}</span>}
+      {width > 130 && <span class="small figure">{formatBytes(bytes)}</span>}
       <span class="area-parts" aria-hidden="true">
         {parts.map((part, index) => (
           <i
@@ -66,6 +68,7 @@ interface CellProps {
   cell: Cell;
   height: number;
   total: number;
+  figure: string;
   tabStop: boolean;
   open: (node: TreeNode) => void;
 }
@@ -103,8 +106,8 @@ function useZoom(tree: TreeNode) {
   return { host, way, root, cells, row: rowsOf(cells, height), zoomTo, out, onKeyDown };
 }
 
-/** `moment` is when the tree's bytes are in use. */
-export function Icicle({ tree, moment }: { tree: TreeNode; moment: string }) {
+/** `moment` is when the tree's bytes are in use; `figure` names their sum. */
+export function Icicle({ tree, moment, figure }: { tree: TreeNode; moment: string; figure: string }) {
   const store = useStore();
   const { host, way, root, cells, row, zoomTo, out, onKeyDown } = useZoom(tree);
   const [stop, setStop] = useState("");
@@ -117,9 +120,9 @@ export function Icicle({ tree, moment }: { tree: TreeNode; moment: string }) {
   return (
     <div class="icicle">
       <nav class="small" aria-label="Zoom of the icicle">
-        {way.map(({ key, name }, index) => (
-          <button key={key} type="button" class="link" disabled={index === way.length - 1} onClick={() => zoomTo(key)}>
-            {index === 0 ? `${name} ${moment}` : name}
+        {way.map((node, index) => (
+          <button key={node.key} type="button" class="link" disabled={index === way.length - 1} onClick={() => zoomTo(node.key)}>
+            {index === 0 ? `${node.name} ${moment}` : cellName(node)}
           </button>
         ))}
       </nav>
@@ -133,7 +136,15 @@ export function Icicle({ tree, moment }: { tree: TreeNode; moment: string }) {
         onFocusCapture={(event) => setStop((event.target as HTMLElement).dataset.node ?? "")}
       >
         {cells.map((cell) => (
-          <CellButton key={cell.node.key} cell={cell} height={row} total={tree.bytes} tabStop={cell.node.key === tabStop} open={open} />
+          <CellButton
+            key={cell.node.key}
+            cell={cell}
+            height={row}
+            total={tree.bytes}
+            figure={figure}
+            tabStop={cell.node.key === tabStop}
+            open={open}
+          />
         ))}
       </div>
     </div>
@@ -163,7 +174,7 @@ export function IcicleDrawing({ tree, title, scheme }: { tree: TreeNode; title: 
               );
             })}
             <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
-              {shortened(`${node.name} ${formatBytes(node.bytes)}`, Math.floor((width - 8) / LETTER))}
+              {shortened(`${cellName(node)} ${formatBytes(node.bytes)}`, Math.floor((width - 8) / LETTER))}
             </text>
           </g>
         );

@@ -131,7 +131,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   return (
     <div class="layers-view">
       {fault}
-      <Icicle tree={tree} moment={ref ? instantOf(ref) : "as far as known"} />
+      <Icicle tree={tree} moment={ref ? instantOf(ref) : "as far as known"} figure={ref ? "in_use_bytes" : "known_bytes"} />
       <LayersBar said={match.fault ?? found} unit={unit} of={ref} />
       <LayerTable
         groups={groups}

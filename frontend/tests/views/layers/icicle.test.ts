@@ -42,7 +42,7 @@ beforeEach(async () => {
   host = document.createElement("div");
   document.body.append(host);
   store = createStore({} as Source);
-  await act(() => render(h(StoreContext.Provider, { value: store }, h(Icicle, { tree, moment: "at the peak of step 3" })), host));
+  await act(() => render(h(StoreContext.Provider, { value: store }, h(Icicle, { tree, moment: "at the peak of step 3", figure: "in_use_bytes" })), host));
 });
 afterEach(() => {
   render(null, host);
