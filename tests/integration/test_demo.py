@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import tb_memplugin
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # From VGG16's paper: 3 × 3 kernels and biases of its thirteen convolutions, float32.
@@ -145,3 +147,7 @@ def test_the_advice_after_running_out_of_memory_works(tmp_path: pathlib.Path) ->
     assert trains(96, fixes["limit"]["capacity_bytes"])
     # AND it is not far from the largest batch size that passes: 48 does, and 64 does not
     assert 36 <= batch < 64
+    # AND so does the largest batch size for another capacity
+    run = tb_memplugin.load(tmp_path / "runs")["out_of_memory"]
+    larger = tb_memplugin.what_if(run, capacity="768MiB").largest_batch_size
+    assert larger and batch < larger < 96 and trains(larger, 768 << 20)

@@ -161,7 +161,7 @@ export function planSentence(plan: Plan): string {
   const option = chosenOption(plan);
   if (!plan.fits) return `None of the simulated changes fits into ${budget}`;
   if (option === null || option.kind === "none") return `No change is needed to fit into ${budget}`;
-  return `Fits into ${budget}: ${option.sentence}`;
+  return `Fits into ${budget}: ${wordsOf(option)}. ${option.sentence.charAt(0).toUpperCase()}${option.sentence.slice(1)}`;
 }
 
 export const planNotes = ({ fits, sentences }: Plan): string[] => (fits === null ? sentences.slice(1) : sentences);

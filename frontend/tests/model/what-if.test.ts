@@ -186,7 +186,7 @@ describe("the largest batch size", () => {
 
 describe("a plan", () => {
   it("is the first change that fits", () => {
-    expect([verdictOf(plan), planSentence(plan)]).toEqual(["fits", "Fits into 80.0 MiB: recompute 2 segments with 6 layers"]);
+    expect([verdictOf(plan), planSentence(plan)]).toEqual(["fits", "Fits into 80.0 MiB: recompute. Recompute 2 segments with 6 layers"]);
     expect(chosenOption(plan)?.kind).toBe("recompute");
   });
 

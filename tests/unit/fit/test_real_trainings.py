@@ -64,3 +64,17 @@ def test_a_capacity_below_the_measured_peak_is_not_said_to_suffice(training: str
         capacity = round(0.7 * real)
         prediction = recorded(training, size)[2].predict(Conditions(batch_size=other, capacity_bytes=capacity))
         assert prediction.fits is not True, (size, other)
+
+
+@pytest.mark.parametrize(("size", "capacity"), [(4, 1 << 30), (16, 8 << 30)])
+def test_a_capacity_has_the_batch_sizes_of_the_verdicts_at_it(size: int, capacity: int) -> None:
+    predictor = recorded("cpu/Transformer", size)[2]
+    limit = predictor.batch_limit(Conditions(capacity_bytes=capacity))
+    largest, most = limit["largest_batch_size"], limit["may_fit_batch_size"]
+    fits = [
+        predictor.predict(Conditions(batch_size=one, capacity_bytes=capacity)).fits
+        for one in (largest, largest + 1, most, most + 1)
+    ]
+    unknown = None if most > largest else False
+    assert largest > size and fits == [True, unknown, True if unknown is False else None, False]
+    assert limit["low_bytes"] < limit["peak_bytes"] < limit["high_bytes"] <= capacity
