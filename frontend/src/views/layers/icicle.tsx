@@ -13,6 +13,8 @@ import { tipOf } from "../shared/tips";
 
 const LEAST_ROW = 24;
 const MOST_ROW = 44;
+/** Cells up to this width in pixels have no name. */
+const LEAST_NAMED = 48;
 
 /** Frozen layers have the diagonal pattern in every view. */
 const fillsOf = ({ parts, layer }: TreeNode, scheme: Scheme): Fill[] =>
@@ -49,7 +51,7 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
       data-tip={tip}
       onClick={() => open(node)}
     >
-      {width > 48 && <span class="cell-name">{name} </span>}
+      {width > LEAST_NAMED && <span class="cell-name">{name} </span>}
       {width > 130 && <span class="small figure">{formatBytes(bytes)}</span>}
       <span class="area-parts" aria-hidden="true">
         {parts.map((part, index) => (
@@ -173,9 +175,11 @@ export function IcicleDrawing({ tree, title, scheme }: { tree: TreeNode; title: 
                 <rect key={category} x={left} y={level * ROW + ROW - 10} width={wide} height={8} fill={svgFill(fills[index] as Fill)} />
               );
             })}
-            <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
-              {shortened(`${cellName(node)} ${formatBytes(node.bytes)}`, Math.floor((width - 8) / LETTER))}
-            </text>
+            {width > LEAST_NAMED && (
+              <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
+                {shortened(`${cellName(node)} ${formatBytes(node.bytes)}`, Math.floor((width - 8) / LETTER))}
+              </text>
+            )}
           </g>
         );
       })}
