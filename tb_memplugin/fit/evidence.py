@@ -208,7 +208,8 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
     first = next(one.step for one in typical if one.batch_size == latest)
     measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
     ran: dict[int, Ran] = {}
-    for size in {one.batch_size for one in typical if one.batch_size}:
+    sizes = {one.batch_size for one in typical if one.batch_size}
+    for size in sizes:
         own = [one for one in typical if one.batch_size == size and one.step in measured]
         traced = [measured[one.step] for one in own]
         # Not every step was traced; the untraced ones since the last batch size was seen are taken to have it.
@@ -217,7 +218,9 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
             median = int(statistics.median(all_steps))
             limits = [one.capacity_bytes for one in own]
             within = None if None in limits else min(limit for limit in limits if limit)
-            ran[size] = Ran(Interval(min(*traced, median), median, max(*all_steps, median)), within)
+            # The highest peak of all is the largest batch's: a partial one may be the last that was seen.
+            high = max(*(measured.values() if size == max(sizes) else all_steps), median)
+            ran[size] = Ran(Interval(min(*traced, median), median, high), within)
     return Evidence(ran, failed, growth)
 
 

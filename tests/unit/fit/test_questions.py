@@ -1,6 +1,7 @@
 """Questions as they are put, and their answers as they are read."""
 
 import dataclasses
+import pathlib
 import re
 import time
 from typing import Any
@@ -267,3 +268,23 @@ def test_the_failed_request_in_words(part: dict[str, Any], words: str) -> None:
 def test_names_from_a_run_are_cleaned() -> None:
     hostile = dataclasses.replace(SHORT, op="a/\x1b[31mRelu", layer="x\ny")
     assert "\x1b" not in said(fits=False, fails_at=hostile) and "\n" not in said(fits=False, fails_at=hostile)
+
+
+def test_an_untraced_step_before_a_partial_batch_counts_for_the_larger_one() -> None:
+    # GIVEN a run whose last traced step had a partial batch, and an untraced step before it with the highest peak
+    run = tb_memplugin.load(pathlib.Path(__file__).parents[2] / "fixtures/runs")["out_of_memory"]
+    steps = [one for one in run.requests if not one.planned]
+    partial = dataclasses.replace(steps[-1], batch_size=2)
+    traced = {one.step for one in steps}
+    device, samples = partial.device, run.samples
+    between = (samples.step > min(traced)) & (samples.step < partial.step)
+    (untraced, *_) = (at for at in np.flatnonzero(between).tolist() if int(samples.step[at]) not in traced)
+    figures = samples.devices[device]
+    peaks = figures.peak_bytes.copy()
+    peaks[untraced] = highest = int(peaks[: untraced + 1].max()) + (5 << 20)
+    samples = dataclasses.replace(samples, devices={device: dataclasses.replace(figures, peak_bytes=peaks)})
+    own = dataclasses.replace(run, samples=samples, requests=(*steps[:-1], partial))
+    # THEN the range of the full batch reaches to it, and that of the partial one does not
+    for batch, reaches in ((4, True), (2, False)):
+        answer = tb_memplugin.what_if(own, batch_size=batch).prediction
+        assert answer.method == "recorded" and (answer.high_bytes == highest) is reaches
