@@ -17,7 +17,7 @@ BUDGETS = {
     "analysis": 3_675,
     "fit": 4_450,
     "export": 1_797,
-    "recorder": 10_376,
+    "recorder": 10_390,
     "training": 1_560,
     "server": 1_764,
     "cli": 2_170,

@@ -245,7 +245,7 @@ class OomWatch:
         notes: list[str] = []
         paths: Mapping[int, str] = {}
         try:
-            facts, paths = self._watch.look(device)
+            facts, paths = self._watch.look(device, place.during == "building")
         except Exception as error:
             notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
             facts = self.recent.facts(device)  # those of the last traced step

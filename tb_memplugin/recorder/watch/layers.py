@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
+from tb_memplugin.recorder.heap import objects_of, subclasses
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.schema import DTYPE_BYTES, Layer, LayerTable, first_of, is_cpu
 
@@ -32,6 +33,17 @@ def packages() -> list[Any]:
 
 def model_classes() -> tuple[type, ...]:
     return tuple(package.Model for package in packages())
+
+
+def outermost() -> list[Any]:
+    """The layers of Keras 3 with weights that no other one contains, those with most bytes first: models, and layers of
+    what is being built."""
+    kinds = {kind for package in packages() for kind in subclasses(package.layers.Layer)}
+    found = [one for one in objects_of(kinds) if hasattr(one, "_layers")]  # else its constructor runs
+    sizes = {id(one): sum(map(variable_bytes, variables_of(one, "weights"))) for one in found}
+    inner = {id(part) for one in found if sizes[id(one)] for part in parts(one)}
+    outer = [one for one in found if sizes[id(one)] and id(one) not in inner]
+    return sorted(outer, key=lambda one: -sizes[id(one)])
 
 
 class LayerNode(NamedTuple):

@@ -326,9 +326,10 @@ class LayerWatch:
     def close_window(self) -> None:
         self._window = None
 
-    def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
-        """Facts about the program now, without a window, and the paths of its layers by their id."""
-        window = self._observed(HeldTensors())
+    def look(self, device: str, building: bool = False) -> tuple[TraceFacts, Mapping[int, str]]:
+        """Facts about the program now, without a window, and the paths of its layers by their id; with `building`, also
+        of layers that no model has yet."""
+        window = self._observed(HeldTensors(), layers.outermost() if building else ())
         variables = window.variables
         return window.facts(device, graph_facts(variables.paths, variables.owner_of, self._lines), ()), variables.paths
 
@@ -336,9 +337,10 @@ class LayerWatch:
         """The user's line on this thread's stack, given the running layer; None if lines are not recorded."""
         return None if self._lines is None else self._lines.calling(layer)
 
-    def _observed(self, held: HeldTensors, **finding: Any) -> ObservedWindow:
+    def _observed(self, held: HeldTensors, more: Iterable[Any] = (), **finding: Any) -> ObservedWindow:
         optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
-        return ObservedWindow(self._models(), optimizers, held, graphs=graphs, **finding)
+        models = [*self._models(), *((layer, None) for layer in more)]
+        return ObservedWindow(models, optimizers, held, graphs=graphs, **finding)
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""

@@ -64,7 +64,7 @@ class Watch:
     batch_size: int | None = 4
     table = make_table(0, unfrozen=True)
 
-    def look(self, device: str) -> Any:
+    def look(self, device: str, building: bool = False) -> Any:
         if self.facts is None:
             raise RuntimeError("a variable was deleted")
         return self.facts, self.paths or {}

@@ -168,6 +168,25 @@ REGION = (0, 1 << 20)
 EMPTY = TraceFacts()
 
 
+def test_weights_of_layers_that_no_model_has_yet_are_theirs_while_one_is_built() -> None:
+    # GIVEN what a failure finds between the layers of a functional model, one of which contains another
+    import keras
+
+    first, second = keras.layers.Dense(32, name="first"), keras.layers.Dense(8, name="second")
+    around = keras.layers.TimeDistributed(second, name="around")
+    around(first(keras.Input((5, 64))))
+
+    def found(**how: Any) -> dict[str | None, int]:
+        facts, paths = LayerWatch(Faults()).look(CPU, **how)
+        assert not how or paths[id(first)] == "first"
+        weights = [fact for fact in facts.variables if fact.role == "weights" and fact.end_address]
+        return {one.layer: sum(fact.requested_bytes for fact in weights if fact.layer == one.layer) for one in weights}
+
+    names = {"first": 4 * (64 * 32 + 32), "around/second": 4 * (32 * 8 + 8)}
+    assert names.items() <= found(building=True).items()
+    assert not names.keys() & found().keys()
+
+
 def map_of(*chunks: tuple[int, int, int]) -> MemoryMap:
     """A map of chunks in use (address, bytes, requested bytes)."""
     return memory_map(chunks, [REGION])
