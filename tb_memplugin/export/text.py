@@ -573,8 +573,10 @@ def summarize_run(
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
         said = [dataclasses.replace(one, details=()) for one in answers(run, device, selection.phase, by_worker)]
         lines += [*answer_lines(device, said)[1:], "", *_largest_layers(run, device, selection, by_worker or {})]
-        largest = largest_layer(run, device, selection.phase or device_phase(run, device))
-        found += [f"{one.sentence}." for one in [largest] if one is not None and one.tensors and selection.step is None]
+        inside = None if failed is None else request_contents(failed)
+        largest = inside or largest_layer(run, device, selection.phase or device_phase(run, device))
+        if largest is not None and largest.tensors and selection.step is None:
+            found.append(f"{largest.sentence.removesuffix('.')}.")
         compared = describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
         found += [f"{one['stopped_early']}." for one in compared["workers"] if one["stopped_early"]]
         found += [compared["imbalance"]["sentence"]] if compared["imbalance"] else []

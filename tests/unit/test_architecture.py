@@ -16,7 +16,7 @@ BUDGETS = {
     "storage": 4_757,
     "analysis": 3_675,
     "fit": 4_450,
-    "export": 1_797,
+    "export": 1_799,
     "recorder": 10_390,
     "training": 1_560,
     "server": 1_764,

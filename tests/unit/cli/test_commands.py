@@ -175,6 +175,12 @@ def test_a_request_for_many_layers_counts_as_theirs() -> None:
     lines = str(failed).splitlines()
     assert lines[6].startswith("  memory at the failure with the request, step 12")
     assert lines[8].split() == ["encoder/block2_attention", "trainable", "120", "22.5", "%"]
+    # AND the largest tensors inside it are said, not those that hold most of what is in use
+    inside = dataclasses.replace(oom.largest_tensors[0], layer="block2", shape=(96, 7), count=1, bytes=90 << 20)
+    told = dataclasses.replace(failed, ooms=(dataclasses.replace(failed.ooms[0], request_tensors=(inside,)),))
+    said = "96.0 MiB requested; most of it: one tensor of (96, 7) of block2, 90.0 MiB."
+    assert said in str(told) and "block1_attention 236 MiB (54 %)" in str(failed)
+    assert "block1_attention 236 MiB (54 %)" not in str(told)
     # AND a failure whose owners are unknown
     unknown = dataclasses.replace(oom, ledger=(), in_use_bytes=None)
     assert "No step has" in str(dataclasses.replace(run, ooms=(unknown,), snapshots=()))
