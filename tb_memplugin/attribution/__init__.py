@@ -8,14 +8,16 @@ recorder calls it after each traced step and failure, the command line for impor
 from tb_memplugin.attribution.chunks import event_chunks, input_events, peak_event
 from tb_memplugin.attribution.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD, UPDATE
 from tb_memplugin.attribution.maps import Ages, StepChunks, ages_after, without_gradients
+from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents
 from tb_memplugin.attribution.post_mortems import (
     OomEvent,
     OwnerMatching,
     observed_batch,
     post_mortem,
+    running_module,
     unmoved,
     with_module,
 )
-from tb_memplugin.attribution.step import AttributedStep, ModuleContents
+from tb_memplugin.attribution.step import AttributedStep
 from tb_memplugin.attribution.tensors import largest_tensors, tensors_of_map
 from tb_memplugin.attribution.window import facts_from_names

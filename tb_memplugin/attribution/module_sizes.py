@@ -5,18 +5,32 @@ bytes that are live at once. For another batch size, these are those of the mome
 most are live then."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.attribution.owners import Classifier, without_overlaps
-from tb_memplugin.schema import Buffer, BufferAllocation, Category, Module, ModuleMoment, OpFact, TraceFacts
+from tb_memplugin.attribution.tensors import Tensor, largest_tensors, with_batch
+from tb_memplugin.attribution.window import Owner
+from tb_memplugin.schema import (
+    Buffer,
+    BufferAllocation,
+    Category,
+    LedgerRow,
+    Module,
+    ModuleMoment,
+    OpFact,
+    TensorGroup,
+    TraceFacts,
+)
 
 SMALL_BYTES = 1024
 """Buffers up to this size count as independent of the batch."""
 RATIOS = np.geomspace(1 / 64, 1024, 161)
 """Batch sizes as multiples of the recorded one, at which the moment with most live bytes is looked for."""
+Plan: TypeAlias = tuple[Module, BufferAllocation]
 Powers: TypeAlias = tuple[int | None, ...]
 """The power of the batch size in each dimension of an output, None where it is unknown."""
 WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
@@ -59,20 +73,23 @@ class ModuleSizes:
         self._weights = {math.prod(one.shape) for one in classifier.window.facts.variables}
         self._of_batch, self._fixed = self._dimensions(classifier.window.facts)
         self._varies: dict[int, bool] = {}  # by identity of the buffer
-        self._has_squares = False  # whether a buffer grows with the square of the batch
+        self.has_squares = False  # whether a buffer grows with the square of the batch
 
     def moments(self) -> tuple[ModuleMoment, ...]:
         """None if a buffer grows with the square of the batch, as each example's similarity to each other one does."""
         chunks = np.flatnonzero(self._classifier.chunks.birth >= 0).tolist()
         return self.moments_of((chunk, plan) for chunk in chunks if (plan := self._classifier.plan(chunk)) is not None)
 
-    def moments_of(self, planned: Iterable[tuple[int, tuple[Module, BufferAllocation]]]) -> tuple[ModuleMoment, ...]:
+    def moments_of(self, planned: Iterable[tuple[int, Plan]]) -> tuple[ModuleMoment, ...]:
         """The same of allocations with the numbers of their chunks."""
-        found = tuple(ModuleMoment(chunk, *moment) for chunk, plan in planned for moment in self._moments(*plan))
-        return () if self._has_squares else found
+        found = []
+        for chunk, placed in ((chunk, placed) for chunk, plan in planned for placed in self.placed(*plan)):
+            growing = sum(one.bytes for one in placed if self._varies[id(one)])
+            found.append(ModuleMoment(chunk, sum(one.bytes for one in placed) - growing, growing))
+        return () if self.has_squares else tuple(found)
 
-    def _moments(self, module: Module, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
-        """Those at which most bytes are live for one of the `RATIOS`; of buffers that overlap, the largest counts."""
+    def placed(self, module: Module, allocation: BufferAllocation) -> Iterator[list[Buffer]]:
+        """The buffers that are live when most bytes are, for one of the `RATIOS`; of overlapping ones, the largest."""
         buffers = allocation.buffers
         if not buffers:
             return
@@ -88,9 +105,15 @@ class ModuleSizes:
             np.add.at(changes, np.searchsorted(positions, ends + 1), -own)
             live.append(np.cumsum(changes)[:-1])
         for at in np.unique(np.argmax(live[0] + np.outer(RATIOS, live[1]), axis=1)).tolist():
-            placed = without_overlaps(buffers, int(positions[at]))
-            growing = sum(one.bytes for one in placed if self._varies[id(one)])
-            yield sum(one.bytes for one in placed) - growing, growing
+            yield without_overlaps(buffers, int(positions[at]))
+
+    def growing_axis(self, buffer: Buffer) -> int | None:
+        """The dimension of one of the `placed` buffers that holds the batch; None if it does not grow."""
+        if not self._varies[id(buffer)]:
+            return None
+        sizes = () if buffer.shape is None else buffer.shape.shape
+        known = (axis for axis, size in enumerate(sizes) if self._has_dimension((size,)))
+        return next(known, next((axis for axis, size in enumerate(sizes) if size % self._batch == 0), 0))
 
     def _grows(self, buffer: Buffer, forward_end: int) -> bool:
         if id(buffer) not in self._varies:
@@ -110,7 +133,7 @@ class ModuleSizes:
         known = {self._power(fact, count) for fact in map(self._classifier.window.names.fact, buffer.ops) if fact}
         known -= {None}
         if known:
-            self._has_squares = self._has_squares or max(power or 0 for power in known) > 1
+            self.has_squares = self.has_squares or max(power or 0 for power in known) > 1
             return known != {0}
         if count in self._weights:
             return False
@@ -144,3 +167,57 @@ class ModuleSizes:
                             joined *= behind
                             of_batch.add(joined)
         return frozenset(of_batch), frozenset(fixed)
+
+
+class ModuleContents(NamedTuple):
+    """What a compiled module's request holds: by owner, summing to its size; its largest tensors; and the batch size
+    that these were scaled from, if any."""
+
+    ledger: tuple[LedgerRow, ...] = ()
+    tensors: tuple[TensorGroup, ...] = ()
+    of_batch: int | None = None
+
+
+def contents_of(tensors: Iterable[Tensor], requested: int, of_batch: int | None = None) -> ModuleContents:
+    """The contents of a request: what the tensors do not take is workspace; if they take more, all take less."""
+    tensors, sums = list(tensors), defaultdict[Owner, int](int)
+    share = min(1.0, requested / _total(tensors))
+    for owner, _, size in tensors:
+        sums[Owner(owner.layer, owner.category, owner.trainable)] += int(size * share)
+    sums[Owner(None, "workspace", None)] += requested - sum(sums.values())
+    rows = (LedgerRow(*owner, size, 0) for owner, size in sorted(sums.items(), key=lambda one: -one[1]) if size)
+    return ModuleContents(tuple(rows), largest_tensors(tensors), of_batch)
+
+
+class ModuleChunk:
+    """What a compiled module's chunk holds for other batch sizes than the recorded one, `batch`."""
+
+    def __init__(self, classifier: Classifier, plan: Plan, recorded: ModuleContents, batch: int) -> None:
+        self.recorded, self.batch, self._bytes = recorded, batch, plan[1].bytes
+        sizes, end = ModuleSizes(classifier, batch), classifier.plans.schedule(plan[0]).forward_end
+        placed, owner, role = list(sizes.placed(*plan)), classifier.window.layer_owner, classifier.plans.role
+        moments = [[(owner(*role(one, end)), one, sizes.growing_axis(one)) for one in live] for live in placed]
+        self._moments = [] if sizes.has_squares else moments
+
+    def contents(self, batch: int | None, requested: int | None = None) -> ModuleContents:
+        """The contents at the moment with most bytes, for a batch size, None if that is unknown, and as many requested
+        bytes, by default the expected ones. Empty if that does not follow from the batch."""
+        if batch in (None, self.batch) and requested in (None, self._bytes):
+            return self.recorded
+        if not self._moments:
+            return ModuleContents()
+        before, tensors = map(self._fullest, (1.0, (batch or self.batch) / self.batch))
+        # The compiler's placement leaves as large a share unused with other batch sizes.
+        return contents_of(tensors, requested or round(_total(tensors) * self._bytes / _total(before)), self.batch)
+
+    def _fullest(self, scale: float) -> list[Tensor]:
+        return max(([_scaled(*one, scale) for one in live] for live in self._moments), key=_total)
+
+
+def _total(tensors: Iterable[Tensor]) -> int:
+    return max(1, sum(size for *_, size in tensors))
+
+
+def _scaled(owner: Owner, buffer: Buffer, axis: int | None, scale: float) -> Tensor:
+    shape, size = buffer.shape, buffer.bytes if axis is None else round(buffer.bytes * scale)
+    return owner, shape if shape is None or axis is None else with_batch(shape, scale, size, axis), size

@@ -82,26 +82,23 @@ class BufferAssignments:
 
     def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
         """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
-        schedule = self.schedule(module)
-        parts = self._parts_at(allocation, peak_position(module), schedule.forward_end)
-        if not allocation.output and schedule.inside_op:
-            parts = [(None, "workspace", part[2]) if part[1] == "unattributed" else part for part in parts]
+        parts = [(layer, category, buffer.bytes) for layer, category, buffer in self.tensors(module, allocation)]
         unused = allocation.bytes - sum(size for *_, size in parts)
         return [*parts, (None, "workspace", unused)] if unused else parts
 
     def saved(self, module: Module, allocation: BufferAllocation) -> list[Part]:
         """The parts of an allocation that are saved for the backward pass when the forward pass ends."""
         end = self.schedule(module).forward_end
-        return [part for part in self._parts_at(allocation, end, end) if part[1] == "activations"]
-
-    def _parts_at(self, allocation: BufferAllocation, position: int, end: int) -> list[Part]:
-        return [(*self.role(buffer, end), buffer.bytes) for buffer in without_overlaps(allocation.buffers, position)]
+        parts = ((*self.role(buffer, end), buffer.bytes) for buffer in without_overlaps(allocation.buffers, end))
+        return [part for part in parts if part[1] == "activations"]
 
     def tensors(self, module: Module, allocation: BufferAllocation) -> Iterable[tuple[str | None, Category, Buffer]]:
         """Layer, category and buffer of an allocation's contents at the module's peak."""
-        end = self.schedule(module).forward_end
-        live = without_overlaps(allocation.buffers, peak_position(module))
-        return ((*self.role(buffer, end), buffer) for buffer in live)
+        schedule = self.schedule(module)
+        for buffer in without_overlaps(allocation.buffers, peak_position(module)):
+            layer, category = self.role(buffer, schedule.forward_end)
+            inside = category == "unattributed" and schedule.inside_op and not allocation.output
+            yield layer, "workspace" if inside else category, buffer
 
     def buffer_fact(self, ops: tuple[str, ...]) -> OpFact | None:
         if ops not in self._facts:

@@ -12,8 +12,8 @@ import numpy as np
 
 from tb_memplugin.allocator import free_sizes, pool_at, rounded_bytes, unreserved_bytes, verdict
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Point, StepChunks
-from tb_memplugin.attribution.step import ModuleContents, ledger_of
-from tb_memplugin.attribution.tensors import with_batch
+from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents
+from tb_memplugin.attribution.step import ledger_of
 from tb_memplugin.schema import (
     IN_USE,
     OF_PASSES,
@@ -30,7 +30,6 @@ from tb_memplugin.schema import (
     Phase,
     TensorFact,
     TensorGroup,
-    TensorShape,
     TraceFacts,
     VariableFact,
     Verdict,
@@ -39,6 +38,7 @@ from tb_memplugin.schema import (
     format_bytes,
 )
 
+MODULE_TOLERANCE = 0.05  # by how much a module's chunk may differ from its expected size, as a share of that
 _WITH_THE_BATCH = (*OF_PASSES, "inputs")  # categories of chunks whose sizes grow with the batch
 MAX_EXTRA_SHARE = 0.25
 """Share of the chunks of a size that a traced step need not have had; these stay without an owner. At 0,
@@ -282,28 +282,24 @@ def _is_open(layer: Layer) -> bool:
     return shape is not None and len(shape) > 1 and shape[0] == -1
 
 
-def with_module(event: OomEvent, module: ModuleContents, traced_batch: int | None, batch: int | None) -> OomEvent:
-    """The failure of a compiled module's request with what that holds, as the chunk of a traced step did with another
-    batch: what grows with the batch takes as many times the bytes, and the rest is workspace."""
-    if not (module.ledger and traced_batch and batch and event.requested_bytes):
+def with_module(event: OomEvent, module: ModuleChunk | None, batch: int | None) -> OomEvent:
+    """The failure of a compiled module's request with what that holds, as the chunk of a traced step did."""
+    if module is None or not (batch and event.requested_bytes):
         return event
-    scale = batch / traced_batch
-    sizes = [row.bytes * (scale if row.category in _WITH_THE_BATCH else 1) for row in module.ledger]
-    share = min(1.0, event.requested_bytes / max(1, sum(sizes)))
-    rows = [dataclasses.replace(row, bytes=int(size * share)) for row, size in zip(module.ledger, sizes, strict=True)]
-    left = event.requested_bytes - sum(row.bytes for row in rows)
-    note = f"What the request holds is an estimate from the compiled step with batch size {traced_batch}."
-    rows = sorted([*rows, *([LedgerRow(None, "workspace", None, left, 0)] if left else [])], key=lambda row: -row.bytes)
-    grown = (_grown(one, scale) if one.category in _WITH_THE_BATCH else one for one in module.tensors)
-    tensors = sorted(filter(None, grown), key=lambda one: -one.bytes)
-    notes = (*event.notes, note)
-    return dataclasses.replace(event, request_ledger=tuple(rows), request_tensors=tuple(tensors), notes=notes)
+    ledger, tensors, of_batch = module.contents(batch, event.requested_bytes)
+    event = dataclasses.replace(event, request_ledger=ledger, request_tensors=tensors)
+    note = f"What the request holds is an estimate from the compiled step with batch size {of_batch}."
+    return dataclasses.replace(event, notes=(*event.notes, note)) if of_batch else event
 
 
-def _grown(group: TensorGroup, scale: float) -> TensorGroup | None:
-    size = round(group.bytes * scale)
-    shape = with_batch(TensorShape(group.shape, group.dtype), scale, size // group.count)
-    return None if shape is None else dataclasses.replace(group, shape=shape.shape, bytes=size)
+def running_module(memory_map: MemoryMap, module: ModuleChunk, batch: int | None) -> ModuleContents:
+    """What a module holds that may be running; with another batch size, its chunk has no owner and about its size."""
+    expected = module.contents(batch)
+    size = sum(row.bytes for row in expected.ledger)
+    others = memory_map.requested_bytes[(memory_map.state == IN_USE) & (memory_map.owner < 0)].tolist()
+    nearest = min(others, key=lambda other: abs(other - size), default=0)
+    is_near = expected.of_batch and abs(nearest - size) <= MODULE_TOLERANCE * size
+    return module.contents(batch, nearest) if is_near else expected
 
 
 _SAME = (
@@ -317,7 +313,7 @@ def post_mortem(
     memory_map: MemoryMap | None,
     batch_size: int | None = None,
     needed_bytes: int | None = None,
-    module: Sequence[LedgerRow] = (),
+    module: ModuleContents | None = None,
 ) -> Oom:
     """The post-mortem of a failed allocation, given the chunks at the failure with known owners. `needed_bytes` are
     what the step needs at least at once, even if free memory is in one piece; `module` is what the chunk of a compiled
@@ -335,10 +331,11 @@ def post_mortem(
         reason += f" Even with free memory in one piece, {needed}."
     if pool is None and free is not None:
         cause, reason = _verdict_by_limit(event, free)
-    ledger = () if memory_map is None else ledger_of(memory_map, module)
+    ledger = () if memory_map is None else ledger_of(memory_map, module.ledger if module else ())
     notes = _not_available(event, memory_map)
     if memory_map is not None and module and ledger != ledger_of(memory_map):
-        notes = (*notes, "What the running compiled module holds is inferred: its buffers at its own peak.")
+        scaled = f", scaled from batch size {module.of_batch}" if module.of_batch else ""
+        notes = (*notes, f"What the running compiled module holds is inferred: its buffers at its own peak{scaled}.")
     return Oom(
         **{name: getattr(event, name) for name in _SAME},
         free_bytes=free if pool is None else pool.free_bytes,

@@ -7,13 +7,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from tb_memplugin.allocator import TraceReplay, pool_at
 from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Ages, StepChunks, owned_at, owned_map, step_chunks
+from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents, Plan, contents_of
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.requests import planned_requests, step_requests, until_failure
 from tb_memplugin.attribution.tensors import Shapes, largest_tensors, tensors_at, tensors_inside
@@ -47,13 +48,6 @@ MIN_BYTES = 1024
 
 _Key: TypeAlias = tuple[str, tuple[int, ...], str, str | None]
 """Category, shape, dtype and holder."""
-
-
-class ModuleContents(NamedTuple):
-    """What the request of a compiled module holds: by owner, which sums to its exact size, and its largest tensors."""
-
-    ledger: tuple[LedgerRow, ...] = ()
-    tensors: tuple[TensorGroup, ...] = ()
 
 
 class AttributedStep:
@@ -132,19 +126,18 @@ class AttributedStep:
     def module_contents(self, requested: int | None = None, uncertain: int = 0) -> ModuleContents:
         """What is in the chunk that a compiled module requests, at the moment with most bytes in it: of a request of
         about so many bytes, by default of the largest that the step allocated. Empty if no module makes it."""
-        classifier = self._classifier
-        if requested is not None:
-            plan = classifier.plans.nearest(requested, uncertain)
-        else:
-            plans = [plan for chunk in range(len(classifier.chunks)) if (plan := classifier.plan(chunk)) is not None]
-            plan = max(plans, key=lambda plan: plan[1].bytes, default=None)
-        if plan is None:
-            return ModuleContents()
-        sums: dict[Owner, int] = defaultdict(int)
-        for layer, category, size in classifier.plans.parts(*plan):
-            sums[classifier.window.layer_owner(layer, category)] += size
-        rows = (LedgerRow(*owner, size, 0) for owner, size in sorted(sums.items(), key=lambda one: -one[1]))
-        return ModuleContents(tuple(rows), largest_tensors(tensors_inside(classifier, *plan)))
+        plan = self._largest_plan if requested is None else self._classifier.plans.nearest(requested, uncertain)
+        return contents_of(tensors_inside(self._classifier, *plan), plan[1].bytes) if plan else ModuleContents()
+
+    @cached_property
+    def _largest_plan(self) -> Plan | None:
+        plans = filter(None, map(self._classifier.plan, range(len(self._classifier.chunks))))
+        return max(plans, key=lambda plan: plan[1].bytes, default=None)
+
+    def module_chunk(self, batch_size: int | None) -> ModuleChunk | None:
+        """The largest chunk that a compiled module allocated; None without one, or if the batch is unknown."""
+        plan = self._largest_plan
+        return ModuleChunk(self._classifier, plan, self.module_contents(), batch_size) if plan and batch_size else None
 
     def timeline(self) -> Timeline | None:
         """The timeline; None if the trace contradicts itself or is too long."""

@@ -111,7 +111,7 @@ def tensors_at(classifier: Classifier, shapes: Shapes, event: int) -> Iterator[T
 
 def tensors_inside(classifier: Classifier, module: Module, allocation: BufferAllocation) -> Iterator[Tensor]:
     for layer, category, buffer in classifier.plans.tensors(module, allocation):
-        yield Owner(layer, category, None), buffer.shape, buffer.bytes
+        yield classifier.window.layer_owner(layer, category), buffer.shape, buffer.bytes
 
 
 def shapes_by_size(chunks: Iterable[tuple[ChunkOwner, TensorShape | None, int]]) -> ShapesBySize:
@@ -132,8 +132,7 @@ def tensors_of_map(memory_map: MemoryMap, known: Sequence[ShapesBySize], scale: 
         yield owner, next(filter(None, (*same, *grown)), None), size
 
 
-def with_batch(shape: TensorShape, scale: float, requested: int) -> TensorShape | None:
-    """The shape with a leading dimension that is `scale` times as large, if it takes the requested bytes."""
-    return (
-        tensor_shape((round(shape.shape[0] * scale), *shape.shape[1:]), shape.dtype, requested) if shape.shape else None
-    )
+def with_batch(shape: TensorShape, scale: float, requested: int, axis: int = 0) -> TensorShape | None:
+    """The shape with a dimension that is `scale` times as large, if it takes the requested bytes."""
+    sizes = [round(size * scale) if at == axis else size for at, size in enumerate(shape.shape)]
+    return tensor_shape(tuple(sizes), shape.dtype, requested) if sizes else None

@@ -64,7 +64,8 @@ def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     first, *others = oom.request_tensors
     assert math.prod(first.shape) * first.count * 4 == first.bytes and 256 * 64 in (first.shape[0], 64 * first.shape[0])
     assert first.layer in ("net/dense_1", "net/dense_3")
-    exact = 1.1 if before else 1.0  # those of another batch are an estimate
+    # Of another batch they are an estimate: for eight examples XLA keeps a vector of (256, 64) more, 64 KiB.
+    exact = 1.001 if before else 1.0
     assert sum(one.bytes for one in (first, *others)) <= exact * oom.requested_bytes
     contents = request_contents(oom)
     assert contents is not None and contents.tensors[0].bytes >= first.bytes

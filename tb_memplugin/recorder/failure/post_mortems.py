@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import (
+    ModuleChunk,
     ModuleContents,
     OomEvent,
     OwnerMatching,
@@ -17,6 +18,7 @@ from tb_memplugin.attribution import (
     largest_tensors,
     observed_batch,
     post_mortem,
+    running_module,
     tensors_of_map,
     unmoved,
     with_module,
@@ -32,7 +34,6 @@ from tb_memplugin.schema import (
     FailedDuring,
     GraphFacts,
     Layer,
-    LedgerRow,
     MemoryMap,
     Oom,
     OpFact,
@@ -53,12 +54,12 @@ class RecentSteps:
         self._steps: dict[tuple[str, Phase], list[StepChunks]] = {}
         self._facts: dict[str, TraceFacts] = {}
         self._requests: dict[tuple[str, Phase], StepRequests] = {}
-        self._modules: dict[tuple[str, Phase], tuple[ModuleContents, int | None]] = {}
+        self._modules: dict[tuple[str, Phase], ModuleChunk] = {}
 
-    def add(self, device: str, chunks: StepChunks, facts: TraceFacts, module: ModuleContents = NO_MODULE) -> None:
-        """Add a step; `module` is what the largest chunk of a compiled module holds."""
-        if module.ledger:
-            self._modules[device, chunks.phase] = module, facts.batch.size
+    def add(self, device: str, chunks: StepChunks, facts: TraceFacts, module: ModuleChunk | None = None) -> None:
+        """Add a step; `module` is the largest chunk of a compiled module."""
+        if module is not None:
+            self._modules[device, chunks.phase] = module
         steps = self._steps.get((device, chunks.phase), [])
         self._steps[device, chunks.phase] = [chunks, *steps[: RECENT_STEPS - 1]]
         self._facts[device] = facts
@@ -109,9 +110,9 @@ class RecentSteps:
         steps = self._comparable(event, facts)
         layer = next((one for one in layers if one.path == event.layer), None)
         batch = given_batch or observed_batch(steps, event, layer, traced_batch)
-        module, of_batch = self._modules.get((event.device, event.phase or "train"), (NO_MODULE, None))
+        module = self._modules.get((event.device, event.phase or "train"))
         if event.compiled and event.phase is not None:
-            event = with_module(event, module, of_batch, batch)
+            event = with_module(event, module, batch)
         if memory_map is None:
             return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map, steps, event)
@@ -127,7 +128,8 @@ class RecentSteps:
         owned = matching.result()
         tensors = largest_tensors(tensors_of_map(owned, [step.shapes for step in steps], scale))
         event = dataclasses.replace(event, largest_tensors=tensors)
-        return post_mortem(event, owned, batch, self.needed_bytes(event, batch), module.ledger)
+        running = None if module is None else running_module(owned, module, batch)
+        return post_mortem(event, owned, batch, self.needed_bytes(event, batch), running)
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""
@@ -151,7 +153,7 @@ class OwnedMap(NamedTuple):
     inside: ModuleContents = NO_MODULE
     largest_tensors: tuple[TensorGroup, ...] = ()
     requests: StepRequests | None = None
-    running: tuple[LedgerRow, ...] = ()
+    running: ModuleContents = NO_MODULE
 
 
 class Place(NamedTuple):
@@ -258,7 +260,7 @@ class OomWatch:
         elif requested is None and in_step:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
         layer, line = _layer_and_line(raised, facts, paths, in_step)
-        inside, tensors = NO_MODULE if owned is None else owned.inside
+        inside, tensors, _ = NO_MODULE if owned is None else owned.inside
         event = OomEvent(
             next(self._numbers) if pending is None else pending.identifier,
             "failed",

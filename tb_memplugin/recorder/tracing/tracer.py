@@ -314,7 +314,7 @@ class StepTracer:
             return step
         result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
-            self._recent.add(device, step.chunks, facts, step.module_contents())
+            self._recent.add(device, step.chunks, facts, step.module_chunk(facts.batch.size))
             memory_map = self._faults.run_step(MAPS, traced.step, self._map, step, step.chunks, traced.interrupted)
             result += [] if memory_map is None else [memory_map]
         if self._kept_timelines.wants(device, traced.phase, step.snapshot.in_use_bytes):
@@ -375,7 +375,7 @@ class StepTracer:
         if about and not self._recent.has_requests(device, traced.phase):
             of_request = about, request.uncertain_bytes, request.compiled
             requests = self._faults.run_step(REQUESTS, traced.step, step.failed_requests, batch, *of_request)
-        tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents().ledger
+        tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents()
         return traced, OwnedMap(owned, batch, inside, tensors, requests, running)
 
     def _keep_profile(self, traced: TracedStep) -> None:

@@ -9,6 +9,7 @@ from map_cases import memory_map
 from reading_cases import DEVICE, MIB, START, make_layer, make_map
 
 from tb_memplugin.attribution import (
+    ModuleContents,
     OomEvent,
     OwnerMatching,
     StepChunks,
@@ -42,7 +43,7 @@ def test_the_chunk_of_a_running_module_has_the_owners_of_what_is_in_it() -> None
         LedgerRow("net/first", "activations", True, 6 * MIB, 0),
         LedgerRow("net/second", "activation_gradients", True, 2 * MIB, 0),
     )
-    oom = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=module)
+    oom = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=ModuleContents(module))
     assert {(row.layer, row.category): row.bytes for row in oom.ledger} == {
         ("net/first", "activations"): 6 * MIB,
         ("net/second", "activation_gradients"): 2 * MIB,
@@ -51,7 +52,7 @@ def test_the_chunk_of_a_running_module_has_the_owners_of_what_is_in_it() -> None
     }
     assert any("is inferred" in note for note in oom.not_available)
     # THEN a chunk of another size holds something else
-    smaller = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=module[:1])
+    smaller = post_mortem(DEATH, dataclasses.replace(chunks, in_use_bytes=10 * MIB), module=ModuleContents(module[:1]))
     assert {row.layer for row in smaller.ledger} == {None} and smaller.not_available == ()
 
 
