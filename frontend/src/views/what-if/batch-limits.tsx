@@ -81,7 +81,7 @@ function Table({ run, device }: { run: RunInfo; device: string }) {
         <thead>
           <tr>
             <Heads
-              names={["capacity", "fits up to", "may fit up to", "", "peak there"]}
+              names={["capacity", "fits up to", "may fit up to", "batch size", "peak there"]}
               numbers={["fits up to", "may fit up to", "peak there"]}
             />
           </tr>
