@@ -49,7 +49,7 @@ def plan(
         from tb_memplugin import off
 
         off.probe()
-    from tb_memplugin.training import recorded_steps
+    from tb_memplugin.training import MeasuredSteps, recorded_steps
 
     run, trained_size = recorded_steps(run_or_model, data, batch_size)
-    return plan_of_run(run, budget, device, trained_size)
+    return plan_of_run(run, budget, device, trained_size, MeasuredSteps(run_or_model, data))

@@ -142,6 +142,8 @@ export const PLAN_KINDS = [
   "batch_size",
   "optimizer",
   "precision",
+  "xla",
+  "graph_optimizer",
   "recompute_and_optimizer",
   "recompute_and_batch_size",
 ] as const;

@@ -18,6 +18,7 @@ from tb_memplugin.fit import (
     MAX_FIXED,
     Ask,
     Globs,
+    Measure,
     Plan,
     Predictor,
     WhatIf,
@@ -280,8 +281,10 @@ def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
     return with_layers_of(run, run.by_worker if isinstance(run, RecordedRun) else {}, chosen), chosen
 
 
-def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
-    """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors."""
+def plan_of_run(
+    run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None, train: Measure | None = None
+) -> Plan:
+    """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors; `train` is its `measure`."""
     size = checked_conditions(batch_size).batch_size
     run, device = _on_device(run, device)
-    return plan_for(run, device, capacity_bytes(budget, "budget", capacity_of(run, device)), size, asking(run))
+    return plan_for(run, device, capacity_bytes(budget, "budget", capacity_of(run, device)), size, asking(run), train)

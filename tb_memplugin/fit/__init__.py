@@ -7,7 +7,7 @@ package's `what_if` and `plan`, the command line and the server's handlers call 
 what it says. Pure."""
 
 from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, simulated_fixes, with_advice
-from tb_memplugin.fit.asking import MOST_ASKED, Ask, Asked
+from tb_memplugin.fit.asking import MOST_ASKED, Ask, Asked, Measure, Measured
 from tb_memplugin.fit.cases import Method
 from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, Interval, capacity_bytes, checked_conditions
 from tb_memplugin.fit.evidence import (

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from tb_memplugin.fit.asking import MOST_ASKED, Ask
+from tb_memplugin.fit.asking import MOST_ASKED, Ask, Measure, Measured
 from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
@@ -22,7 +22,7 @@ from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, PlanPoint, b
 from tb_memplugin.fit.prediction import by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected, largest
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
-from tb_memplugin.fit.simulation import NO_LIMIT, FailedRequest, peak_in_one_piece
+from tb_memplugin.fit.simulation import MARGIN, NO_LIMIT, FailedRequest, peak_in_one_piece
 from tb_memplugin.fit.steps import SizedStep, sizes_for
 from tb_memplugin.schema import (
     Fix,
@@ -46,6 +46,11 @@ CURVE_POINTS = 4
 """Points of the curve that are simulated beside those that the search simulates."""
 FREEZING_TRIES = 5
 """Numbers of frozen layers that are simulated."""
+TRAINED = ("recompute", "accumulate", "recompute_and_accumulate", "batch_size", "recompute_and_batch_size")
+"""Simulated changes that steps are trained with if they fit, at most `MOST_TRAINED`, until one is within the budget."""
+MOST_TRAINED = 2
+LEAST_SAVED = 0.03
+"""Share of the peak that a change must save that is offered because steps were trained with it."""
 NAMED_CATEGORIES = 4
 """Categories that a sentence on the smallest peak names."""
 MAX_FIXED = 8
@@ -60,10 +65,16 @@ _OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_
 
 
 def plan_for(
-    run: Run, device: str, budget: int | None = None, batch_size: int | None = None, ask: Ask | None = None
+    run: Run,
+    device: str,
+    budget: int | None = None,
+    batch_size: int | None = None,
+    ask: Ask | None = None,
+    measure: Measure | None = None,
 ) -> Plan:
     """The cheapest change with which a run, with its requests, fits into a budget, by default the allocator's limit,
-    and into its allocator; the batch size is by default the recorded one, `ask` as in `Predictor.of`."""
+    and into its allocator; the batch size is by default the recorded one, `ask` as in `Predictor.of`. `measure` trains
+    the run's model: without it, no change is offered whose effect no recording shows."""
     predictor = Predictor.of(run, device, ask)
     recorded = predictor.predict(Conditions(batch_size=batch_size), always=True)
     limit = recorded.capacity_bytes or 0
@@ -76,7 +87,7 @@ def plan_for(
     fits = there.fits and there.high_bytes is not None and there.high_bytes <= budget
     withheld = None if fits else predictor.reason_against(RECORDED)
     if withheld is None:
-        return _Planner(predictor, run, device, budget, Conditions(recorded.batch_size, capacity)).plan()
+        return _Planner(predictor, run, device, budget, Conditions(recorded.batch_size, capacity)).plan(measure)
     size, most = format_bytes(recorded.peak_bytes), format_bytes(recorded.high_bytes)
     # Otherwise it would be recorded the same way again.
     unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
@@ -106,38 +117,85 @@ class _Planner:
         self._root = f"{self._layers[0].path}/" if self._layers else ""
         self._searches: dict[Conditions, SegmentSearch] = {}
         self._conditions: dict[PlanOption, Conditions] = {}
+        self._timed: set[PlanOption] = set()  # their additional time is that of trained steps
         recorded = Conditions(same.batch_size)
         fits = "fits " if self._fits(recorded) else ""
         is_recorded = same.batch_size in (None, *predictor.batch_sizes)
         how = f"{fits}as recorded" if is_recorded else f"{fits}with batch size {same.batch_size}"
         self._same = self._described(_Change("none", f"no change: {how}", recorded))
 
-    def plan(self) -> Plan:
+    def plan(self, measure: Measure | None) -> Plan:
         options = [self._same, *([] if self._same.fits else self._options())]
+        trained = [] if self._same.fits or measure is None else self._train(options, measure)
         chosen = next((option for option in options if option.fits), None)
-        sentences = [*(besides_memory(chosen, self._layers) if chosen else ()), *self._units.sentences]
+        sentences = [*(besides_memory(chosen, self._layers) if chosen else ()), *self._units.sentences, *trained]
         least = chosen or min(options, key=lambda option: option.high_bytes or NO_LIMIT)
-        peaks = self._predictor.peaks(self._conditions[least])
+        # A change that was trained only has no simulation.
+        peaks = self._predictor.peaks(self._conditions[least]) if least in self._conditions else None
+        ledger = () if peaks is None else peaks.ledger
         if chosen is None:
             sentences.insert(
                 0,
                 f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
-                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(peaks.ledger)}.",
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
             )
         return Plan(
             device=self._device,
             budget_bytes=self._budget,
             **{name: getattr(least, name) for name in _OF_OPTION},
             recorded_peak_bytes=self._same.peak_bytes,
-            demand_bytes=peaks.demand_bytes,
-            time_source=self._units.time_source,
+            demand_bytes=None if peaks is None else peaks.demand_bytes,
+            time_source="measured" if least in self._timed else self._units.time_source,
             code=code_of(least, self._optimizer, self._layers, self._is_compiled) if least.fits else "",
             options=tuple(options),
             curve=self._curve(),
-            ledger=peaks.ledger,
+            ledger=ledger,
             sentences=tuple(sentences),
             model=self._root.rstrip("/"),
         )
+
+    def _train(self, options: list[PlanOption], measure: Measure) -> list[str]:
+        """Train steps without a change, with the first changes that fit, and with those that no recording shows, which
+        are added; puts first what trains the same in the least time. Returns sentences on what was measured."""
+        said, plain = list[str](), Measured(None, None)
+
+        def trained(option: PlanOption) -> Measured:
+            conditions = self._conditions.get(option)
+            is_tried = self._predictor.fits(conditions) if conditions else plain.peak_bytes or is_gpu(self._device)
+            found = measure(option) if is_tried else Measured(None, None, "this device may not have the memory")
+            said.append(f"{option.sentence}: {found}")
+            return found
+
+        def replaced(option: PlanOption, found: Measured, peak: Interval) -> PlanOption:
+            time = found.seconds / plain.seconds - 1 if found.seconds and plain.seconds else option.extra_time
+            is_within = max(peak.high_bytes, found.peak_bytes or 0) <= self._budget
+            other = dataclasses.replace(option, fits=is_within, extra_time=time, **peak.as_peak())
+            self._timed |= {other} if time != option.extra_time else set()
+            return other
+
+        plain = trained(options[0])
+        for option in [one for one in options if one.fits and one.kind in TRAINED][:MOST_TRAINED]:
+            found = trained(option)
+            most = found.peak_bytes or 0
+            other = replaced(option, found, Interval.of(option) if most <= self._budget else Interval(most, most, most))
+            self._conditions[other] = self._conditions[option]
+            options[options.index(option)] = other
+            if other.fits:
+                break
+        switches: dict[Kind, str] = {"graph_optimizer": "without TensorFlow's graph optimizer", "xla": "with XLA"}
+        if self._is_compiled:
+            switches = {"xla": "without XLA"}
+        for kind, sentence in switches.items():
+            option = dataclasses.replace(options[0], kind=kind, sentence=sentence, extra_time=None)
+            found = trained(option)
+            most, before = found.peak_bytes or NO_LIMIT, plain.peak_bytes or options[0].peak_bytes or 0
+            if most <= before * (1 - LEAST_SAVED):
+                peak = Interval(round(most * (1 - MARGIN)), most, round(most * (1 + MARGIN)))
+                options.append(replaced(option, found, peak))
+        alike = [one for one in options[1:] if one.fits and one.kind in ("recompute", *switches)]
+        alike.sort(key=lambda one: NO_LIMIT if one.extra_time is None else one.extra_time)
+        options[1:] = [*alike, *(one for one in options[1:] if one not in alike)]
+        return said
 
     def _options(self) -> Iterator[PlanOption]:
         """Changes in order of preference.
@@ -165,7 +223,6 @@ class _Planner:
             fits = any(one is not None and one.fits for one in found)
             if not fits:
                 found.append(self._first([one for one in parts if one.parts in SEARCHED_PARTS], recompute=True))
-            fits = any(one is not None and one.fits for one in found)
             changing = [self._smaller(batch, asks=not fits), self._first(sgd)]
             if recorded_precision(self._layers) in (None, "float32"):
                 half = Conditions(batch, precision="mixed_float16")
@@ -195,28 +252,24 @@ class _Planner:
         return None
 
     def _smaller(self, batch: int, recompute: bool = False, asks: bool = False) -> PlanOption | None:
-        """The largest smaller batch that fits, by the rule of `largest`; else one example, if it can be simulated. With
-        `asks`, a compiler that can be asked plans the size that is found, which may show another one."""
+        """The largest smaller batch that fits, else one example. With `asks`, a compiler plans what is found."""
 
         def changed(size: int) -> list[_Change]:
             return [_Change("batch_size", f"batch size {size} instead of {batch}", Conditions(size))]
 
         def possible(size: int) -> bool:
             search = self._search(Conditions(size)) if recompute else None
-            needed = search.smallest_bytes if search else self._predictor.peak_in_one_piece(size)
-            return needed <= self._budget
+            return (search.smallest_bytes if search else self._predictor.peak_in_one_piece(size)) <= self._budget
 
         def passes(size: int) -> bool:
-            option = self._first(changed(size), recompute)
-            return option is not None and option.fits
+            return bool((option := self._first(changed(size), recompute)) and option.fits)
 
         if batch < 2 or (recompute and not len(self._units)):
             return None
-        size = largest(0, batch, possible, passes)
-        for _ in range(MOST_ASKED if asks else 0):
-            if not size or not self._predictor.ask(Conditions(size)):
-                break
+        for _ in range(1 + MOST_ASKED * asks):
             size = largest(0, batch, possible, passes)
+            if not (asks and size and self._predictor.ask(Conditions(size))):
+                break
         return self._first(changed(max(1, size)), recompute)
 
     def _freezing(self, batch: int) -> PlanOption | None:

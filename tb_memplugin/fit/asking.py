@@ -1,12 +1,13 @@
-"""What XLA's compiler plans for steps that never ran: the questions, and the answers so far. Pure.
+"""What XLA's compiler plans for steps that never ran, and what trained steps need: questions and answers. Pure.
 
 Who asks gives a function; a recorded run that is read from files has none."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tb_memplugin.fit.changes import Segments
+from tb_memplugin.schema import format_bytes
 
 MOST_RECOMPUTED = 3
 """Choices of segments that are asked about for one plan: each compiles a model, which takes up to minutes."""
@@ -27,6 +28,22 @@ class Asked:
     sentence: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The peak of bytes in use in some trained steps, and the time of an update; None, with a sentence on why, if no
+    steps were trained to their end."""
+
+    peak_bytes: int | None
+    seconds: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        trained = f"trained, peak {format_bytes(self.peak_bytes)}, {1000 * (self.seconds or 0):.0f} ms an update."
+        return trained if self.peak_bytes else f"not trained: {self.reason}."
+
+
+Measure: TypeAlias = Callable[[Any], Measured]
+"""Trains a few steps with a `PlanOption`, and restores everything."""
 Ask: TypeAlias = Callable[[int, Segments], Asked]
 """Asks about a batch size with segments of layers recomputed; takes as long as compiling the step does."""
 

@@ -18,6 +18,8 @@ Kind: TypeAlias = Literal[
     "batch_size",
     "optimizer",
     "precision",
+    "xla",
+    "graph_optimizer",
     "recompute_and_optimizer",
     "recompute_and_batch_size",
 ]
@@ -28,7 +30,8 @@ _MODELS = ("Functional", "Model", "Sequential")
 
 @dataclasses.dataclass(frozen=True)
 class PlanOption:
-    """One change, simulated; ``none`` is the training as recorded."""
+    """One change, simulated; ``none`` is the training as recorded. Only trained steps show ``graph_optimizer``, with
+    which that is off, and ``xla``, which compiles steps that were not compiled, and the other way round."""
 
     kind: Kind
     sentence: str
@@ -70,7 +73,7 @@ class Plan:
         recorded_peak_bytes: Peak without the plan.
         demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
         extra_time: Additional time of a step as a share of the recorded one; None if unknown.
-        time_source: Whether that is the measured time of the recorded forward pass, or estimated from bytes.
+        time_source: Whether that is measured, in real steps or as the recorded forward pass, or estimated from bytes.
         code: Lines to paste.
         options: All changes that were simulated, those that cost least first.
         curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
@@ -133,7 +136,7 @@ def _lines(plan: Plan) -> list[str]:
         what = next((option.sentence for option in plan.options if option.fits), "")
         lines.append(f"plan: {what}")
         lines.append(f"predicted peak: {Interval.of(plan)}")
-        if plan.segments and plan.extra_time is not None:
+        if plan.code and plan.extra_time is not None:
             lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
     elif plan.fits is False:
         lines.append("plan: none of the simulated changes fits")
@@ -153,7 +156,7 @@ def _peak_of(option: PlanOption) -> str:
 
 
 def format_time(share: float | None) -> str:
-    return "unknown" if share is None else f"+{100 * share:.0f} %"
+    return "unknown" if share is None else f"{100 * share:+.0f} %"
 
 
 def _remat_line(segments: Sequence[Sequence[str]]) -> str:
@@ -179,7 +182,12 @@ def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer
     """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the recorded class, the
     first layer the model itself. XLA compiles the step if it compiled the recorded one: others have other peaks."""
     kinds, compiling = option.kind.split("_and_"), bool(option.segments or option.frozen or option.accumulation > 1)
+    is_xla, compiling = is_xla ^ ("xla" in kinds), compiling or "xla" in kinds
     lines, imports = [], [("import tb_memplugin", bool(option.segments))]
+    if "graph_optimizer" in kinds:
+        lines.append(
+            'tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # before training'
+        )
     if "precision" in kinds:
         lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
     if compiling or "optimizer" in kinds:
@@ -199,6 +207,7 @@ def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer
         lines.append(f"model.compile(optimizer, loss, jit_compile={is_xla})  # add metrics and others as before")
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
+    imports.append(("import tensorflow as tf", "graph_optimizer" in kinds))
     imports.append(("import keras", any("keras." in line for line in lines)))
     return "\n".join([*(line for line, is_used in imports[::-1] if is_used), *lines])
 
@@ -216,6 +225,8 @@ def besides_memory(option: PlanOption, layers: Sequence[Layer]) -> list[str]:
         said.append("Another optimizer changes the training: it needs its own learning rate.")
     if "precision" in option.kind:
         said.append("Half precision changes the training: compare the losses.")
+    if option.kind in ("xla", "graph_optimizer"):
+        said.append("Results are equal but for rounding: operations are merged and ordered in other ways.")
     if option.frozen:
         said.append(f"{counted(len(option.frozen), 'layer')} {'no longer learn' + 's' * (len(option.frozen) == 1)}.")
     return said

@@ -105,6 +105,12 @@ class UnitCosts:
             end = first
         return tuple(reversed(spans))
 
+    def covering(self, pieces: int) -> Spans:
+        """All units, in segments that save about the same; units that cannot be joined are in different ones."""
+        piece = (np.cumsum(self.held) - self.held) * pieces // max(1, int(self.held.sum()))
+        begins = np.flatnonzero(~self.joins | np.concatenate([[True], np.diff(piece) > 0])).tolist()
+        return tuple(zip(begins, [*begins[1:], len(self)], strict=True))
+
     def smallest(self) -> int:
         low, high = 0, int(max(self.backward.max(initial=0), self.after))
         while high - low > max(1, high >> 12):
@@ -272,7 +278,7 @@ def _compiled_units(run: Run, requests: StepRequests, units: Sequence[Unit]) -> 
             saved.append(sum(row.bytes for row in inside))
             waiting = None
     shares = tuple(FORWARD_SHARE * one / max(1, sum(saved)) for one in saved)
-    sentence = "XLA's compiler was asked about each choice of segments. Their time is unknown: time some steps."
+    sentence = "XLA's compiler was asked about each choice of segments."
     return Units(tuple(found), shares, sentences=(sentence,), saved=tuple(saved))
 
 
@@ -321,6 +327,8 @@ class SegmentSearch:
         save. A choice counts requested bytes; its simulation adds what the allocator keeps unsplit."""
         fitting, failing = self.smallest_bytes, self.demand_bytes
         best = self._simulated(self._costs.choose(fitting))
+        if self._units.saved:
+            return self._asked(budget, best)
         if best is None or not self.fits(best, budget):
             return best
         for _ in range(MOST_TRIES - 1):
@@ -331,6 +339,27 @@ class SegmentSearch:
                 best = min(best, found, key=lambda one: one.extra_time)
             else:
                 failing = limit
+        return best
+
+    def _asked(self, budget: int, first: Recomputing | None) -> Recomputing | None:
+        """The same for a compiled step: more segments if the first are not enough, else as few as answers allow."""
+        found, count = [*filter(None, [first])], len(self._units)
+        for pieces in (round(count**0.5), count):
+            if not any(self.fits(one, budget) for one in found):
+                found += filter(None, [self._simulated(self._costs.covering(pieces))])
+        best = min(found, key=lambda one: one.parts.peak.high_bytes, default=None)
+        low, high = self.smallest_bytes, self.demand_bytes
+        most = self._predictor.peaks(self._conditions).peak.high_bytes
+        while best is not None and self.fits(best, budget):
+            least = best.parts.peak.high_bytes
+            limit = low + int((high - low) * (budget - least) / max(1, most - least))
+            fewer = self._simulated(self._costs.choose(limit))
+            if fewer is None or fewer.extra_time >= best.extra_time:
+                break
+            if self.fits(fewer, budget):
+                best, low = fewer, limit
+            else:
+                high, most = limit, fewer.parts.peak.high_bytes
         return best
 
     def curve(self, points: int) -> list[Recomputing]:

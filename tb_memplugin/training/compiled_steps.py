@@ -60,8 +60,8 @@ class CompiledSteps:
             # The compiler lets no other thread of Python run, so the line appears before it begins.
             with Progress("tb_memplugin", delay=0.0) as progress, restored(model, trains=False):
                 progress.part(f"asking XLA at {which}")
-                asked = self._recomputed(model, segments) if segments else model
-                found = self._temporary_bytes(asked, batch_size)
+                inside = tuple(tuple(path.removeprefix(f"{model.name}/") for path in one) for one in segments)
+                found = self._temporary_bytes(changed_model(model, inside, True), batch_size)
         except Exception as error:  # whatever a user's step, or the compiler, raises
             text = " ".join(str(error).split())[:_MOST_CHARACTERS]
             return Asked(None, f"XLA was asked for {which} and failed with {type(error).__name__}: {text}")
@@ -89,16 +89,25 @@ class CompiledSteps:
             raise NotImplementedError("the compiler returned no buffer assignment")
         return max((one.bytes for one in module.allocations if not one.output), default=0)
 
-    def _recomputed(self, model: Any, segments: tuple[tuple[str, ...], ...]) -> Any:
-        """A model that shares everything with the given one, compiled like it, and recomputes segments."""
-        root = f"{model.name}/"
-        inside = tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on layers that run once
-            found = remat(model, types.SimpleNamespace(segments=inside))
-        compiled = {**model._compile_config.config, "optimizer": model.optimizer, "jit_compile": True}
-        keras.Model.compile(found, **compiled)
-        return found
+
+def changed_model(model: Any, segments: tuple[tuple[str, ...], ...], compiled: bool, accumulation: int = 1) -> Any:
+    """The model, or one that shares everything with it and recomputes segments of layers by their names inside it, with
+    its settings but for these. Changes the given one, which `restored` undoes."""
+    settings = {**model._compile_config.config, "optimizer": model.optimizer, "jit_compile": compiled}
+    if accumulation > 1:
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        parts = {"gradient_accumulation_steps": accumulation}
+        settings["optimizer"] = type(optimizer).from_config({**optimizer.get_config(), **parts})
+        keras.Model.compile(model, **settings)
+        settings["optimizer"] = model.optimizer
+    if not segments:
+        model.jit_compile = compiled
+        return model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on layers that run once
+        found = remat(model, types.SimpleNamespace(segments=segments))
+    keras.Model.compile(found, **settings)
+    return found
 
 
 def _program(model: Any) -> tuple[Any, ...]:

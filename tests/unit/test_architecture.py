@@ -15,10 +15,10 @@ BUDGETS = {
     "attribution": 3_780,
     "storage": 4_757,
     "analysis": 3_675,
-    "fit": 4_450,
-    "export": 1_799,
+    "fit": 4_482,
+    "export": 1_802,
     "recorder": 10_392,
-    "training": 1_560,
+    "training": 1_566,
     "server": 1_764,
     "cli": 2_170,
 }

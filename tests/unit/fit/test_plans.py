@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tb_memplugin
-from tb_memplugin.fit import Conditions, Kind, PlanOption, Predictor
+from tb_memplugin.export import plan_of_run
+from tb_memplugin.fit import Conditions, Kind, Measured, PlanOption, Predictor
 from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
 from tb_memplugin.fit.segments import RECOMPUTED, units_of
@@ -274,3 +275,47 @@ def test_changes_that_fit_come_first_after_the_training_as_it_is(run: Run) -> No
     fits = [re.search(r"  (yes|no)  ", line)[1] for line in lines]  # type: ignore[index]
     assert fits[0] == "no" and fits[1:] == sorted(fits[1:], reverse=True) and "yes" in fits and "no" in fits[1:]
     assert lines[1].strip().startswith(next(one.sentence for one in plan.options if one.fits))
+
+
+def measuring(found: dict[str, tuple[int, float]]) -> tuple[Callable[[PlanOption], Measured], list[str]]:
+    """Answers as trained steps of each kind do, as long as memory is enough for them; and what was trained."""
+    trained: list[str] = []
+
+    def measure(one: PlanOption) -> Measured:
+        trained.append(one.kind)
+        return Measured(*found[one.kind]) if one.kind in found else Measured(None, None, "memory ran out")
+
+    return measure, trained
+
+
+def test_trained_steps_offer_what_no_recording_shows_and_the_least_time_comes_first(transformer: Run) -> None:
+    recorded = plan_of_run(transformer, "1TiB").recorded_peak_bytes or 0
+    budget = int(0.8 * recorded)
+    saved, more = int(0.7 * recorded), int(0.98 * recorded)
+    found = {"none": (recorded, 0.1), "recompute": (saved, 0.13), "accumulate": (saved, 0.14), "xla": (more, 0.05)}
+    # GIVEN a graph optimizer without which steps need less, and XLA, with which they save too little
+    measure, trained = measuring({**found, "graph_optimizer": (saved, 0.11)})
+    plan = plan_of_run(transformer, budget, train=measure)
+    # THEN the unchanged steps, the first change that fits and both switches were trained
+    simulated = plan_of_run(transformer, budget)
+    (first, *_) = (one for one in simulated.options if one.fits)
+    assert trained == ["none", first.kind, "graph_optimizer", "xla"]
+    # AND the one is the plan, with its measured time and lines, the other none
+    assert (plan.fits, plan.peak_bytes, plan.time_source, plan.demand_bytes) == (True, saved, "measured", None)
+    assert plan.extra_time == pytest.approx(0.1) and "time of a step: +10 % (measured)" in str(plan)
+    assert "disable_meta_optimizer" in plan.code and "import tensorflow as tf" in plan.code
+    assert "xla" not in {one.kind for one in plan.options} and any("but for rounding" in one for one in plan.sentences)
+    # AND without trained steps, or if memory runs out in them, it is not offered, and the simulated time stays
+    for without in (simulated, plan_of_run(transformer, budget, train=measuring({})[0])):
+        assert "graph_optimizer" not in {one.kind for one in without.options}
+        assert (without.extra_time == first.extra_time and without.time_source != "measured") or first.extra_time
+
+
+def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run) -> None:
+    budget = int(0.8 * (plan_of_run(transformer, "1TiB").recorded_peak_bytes or 0))
+    (first, *_) = (one.kind for one in plan_of_run(transformer, budget).options if one.fits)
+    measure, trained = measuring({"none": (2 * budget, 0.1), first: (budget + 1, 0.1)})
+    plan = plan_of_run(transformer, budget, train=measure)
+    refuted = next(one for one in plan.options if one.kind == first)
+    assert not refuted.fits and refuted.peak_bytes == budget + 1 and len(trained) == 5
+    assert plan.fits and next(one.kind for one in plan.options if one.fits) == trained[2] != first
