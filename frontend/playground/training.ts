@@ -355,6 +355,7 @@ export function infoOf(plan: Plan): RunInfo {
     ...({ status: "ok", rank: 0, ended: null, recorded_until: null } as const),
     findings: plan.findings ?? [],
     notes: plan.notes ?? [],
+    largest_at_failure: null,
     damage: plan.damage ?? [],
   };
 }

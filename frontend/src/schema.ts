@@ -664,30 +664,6 @@ export const demandAnswer = object({
 });
 export type DemandAnswer = ReturnType<typeof demandAnswer>;
 
-export const runInfo = object({
-  run: text,
-  version: text,
-  sessions: number,
-  workers: list(text),
-  steps: number,
-  first_step: maybe(number),
-  last_step: maybe(number),
-  started: maybe(number),
-  status: oneOf(RUN_STATUSES),
-  ended: maybe(flag),
-  recorded_until: maybe(number),
-  rank: number,
-  phases: list(oneOf(PHASES)),
-  devices: list(deviceFacts),
-  most_loaded: maybe(text),
-  ooms: number,
-  activation_layers: number,
-  findings: list(text),
-  notes: list(text),
-  damage: list(text),
-});
-export type RunInfo = ReturnType<typeof runInfo>;
-
 export const deviceMemory = object({
   step: number,
   phase: oneOf(PHASES),
@@ -711,6 +687,7 @@ export const largestLayer = object({
   phase: maybe(oneOf(PHASES)),
   at_failure: flag,
   layer: text,
+  name: text,
   bytes: number,
   share: number,
   tensors: list(equalTensors),
@@ -936,12 +913,6 @@ export const curve = object({
 });
 export type Curve = ReturnType<typeof curve>;
 
-export const runsAnswer = object({
-  plugin_version: text,
-  runs: list(runInfo),
-});
-export type RunsAnswer = ReturnType<typeof runsAnswer>;
-
 export const answersAnswer = object({
   run: text,
   device: maybe(text),
@@ -950,6 +921,31 @@ export const answersAnswer = object({
   largest_layer: maybe(largestLayer),
 });
 export type AnswersAnswer = ReturnType<typeof answersAnswer>;
+
+export const runInfo = object({
+  run: text,
+  version: text,
+  sessions: number,
+  workers: list(text),
+  steps: number,
+  first_step: maybe(number),
+  last_step: maybe(number),
+  started: maybe(number),
+  status: oneOf(RUN_STATUSES),
+  ended: maybe(flag),
+  recorded_until: maybe(number),
+  rank: number,
+  phases: list(oneOf(PHASES)),
+  devices: list(deviceFacts),
+  most_loaded: maybe(text),
+  ooms: number,
+  activation_layers: number,
+  findings: list(text),
+  notes: list(text),
+  damage: list(text),
+  largest_at_failure: maybe(largestLayer),
+});
+export type RunInfo = ReturnType<typeof runInfo>;
 
 export const oom = object({
   chunks: maybe(number),
@@ -1036,6 +1032,12 @@ export const snapshotsAnswer = object({
   snapshots: list(snapshotSummary),
 });
 export type SnapshotsAnswer = ReturnType<typeof snapshotsAnswer>;
+
+export const runsAnswer = object({
+  plugin_version: text,
+  runs: list(runInfo),
+});
+export type RunsAnswer = ReturnType<typeof runsAnswer>;
 
 export const oomsAnswer = object({
   run: text,

@@ -63,7 +63,13 @@ from tb_memplugin.analysis.host import (
     host_summaries,
     host_summary,
 )
-from tb_memplugin.analysis.largest import LargestLayer, RequestContents, largest_layer, request_contents
+from tb_memplugin.analysis.largest import (
+    LargestLayer,
+    RequestContents,
+    largest_at_failure,
+    largest_layer,
+    request_contents,
+)
 from tb_memplugin.analysis.pool import (
     POOL_SOURCES,
     MemorySegment,

@@ -35,6 +35,7 @@ class LargestLayer:
         step, phase: Of the failure or the peak; None for a failure outside of steps.
         at_failure: Whether it is a failure.
         layer: Layer path.
+        name: Its shortest end that no other layer has.
         bytes: All allocated bytes of the layer, without those of layers inside it.
         share: `bytes` as a share of the bytes in use.
         tensors: Its largest tensors with known shapes, the largest group first.
@@ -44,6 +45,7 @@ class LargestLayer:
     phase: Phase | None
     at_failure: bool
     layer: str
+    name: str
     bytes: int
     share: float
     tensors: tuple[EqualTensors, ...]
@@ -56,7 +58,17 @@ def largest_layer(run: Run, device: str, phase: Phase) -> LargestLayer | None:
     failures = [oom for oom in run.ooms if oom.device == device and oom.ledger]
     traced = [one for one in run.snapshots if (one.device, one.phase, one.at_failure) == (device, phase, False)]
     newest: Oom | Snapshot | None = max(failures, key=lambda oom: oom.wall_time, default=None)
-    moment = newest or max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None)
+    return _largest_at(newest or max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None))
+
+
+def largest_at_failure(run: Run) -> tuple[float, LargestLayer] | None:
+    """Wall time and largest layer of the newest failure with a breakdown, on any device; None without one."""
+    newest = max((oom for oom in run.ooms if oom.ledger), key=lambda oom: oom.wall_time, default=None)
+    found = _largest_at(newest)
+    return None if newest is None or found is None else (newest.wall_time, found)
+
+
+def _largest_at(moment: Oom | Snapshot | None) -> LargestLayer | None:
     if moment is None or not moment.in_use_bytes:
         return None
     sums: Counter[str] = Counter()
@@ -68,11 +80,12 @@ def largest_layer(run: Run, device: str, phase: Phase) -> LargestLayer | None:
     ((layer, size),) = sums.most_common(1)
     tensors = equal_tensors([one for one in moment.largest_tensors if one.layer == layer])
     share = size / moment.in_use_bytes
-    sentence = f"{short_name(layer, sums)} {format_bytes(size)} ({share:.0%})".replace("%", " %")
+    name = short_name(layer, sums)
+    sentence = f"{name} {format_bytes(size)} ({share:.0%})".replace("%", " %")
     named = tensors_text(tensors, size)
     sentence += f": {named}" if named else ""
-    place = moment.step, moment.phase, newest is not None
-    return LargestLayer(*place, layer, size, share, tensors, sentence)
+    place = moment.step, moment.phase, isinstance(moment, Oom)
+    return LargestLayer(*place, layer, name, size, share, tensors, sentence)
 
 
 @dataclasses.dataclass(frozen=True)

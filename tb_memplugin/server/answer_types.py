@@ -83,7 +83,8 @@ _OBJECTS: Mapping[str, Fields] = {
     "RunInfo": _row(run=str, version=str, sessions=int, workers=_TEXTS, steps=int, first_step=_SIZE, last_step=_SIZE)
     | _row(started=float | None, status=schema.RunStatus, ended=bool | None, recorded_until=float | None, rank=int)
     | _row(phases=tuple[schema.Phase, ...], devices=tuple[analysis.DeviceFacts, ...], most_loaded=str | None, ooms=int)
-    | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS),
+    | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS)
+    | _row(largest_at_failure=analysis.LargestLayer | None),
     "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
     "SnapshotRef": _only(schema.Snapshot, "step", "phase", "mode", "batch_size", "at_failure")
     | _row(first_step=int, earlier_slots_bytes=int),

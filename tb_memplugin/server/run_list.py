@@ -15,12 +15,14 @@ import numpy as np
 
 from tb_memplugin.analysis import (
     DeviceFacts,
+    LargestLayer,
     StepRange,
     device_facts,
     device_order,
     former_findings,
     growth_findings,
     host_findings,
+    largest_at_failure,
     most_loaded,
     of_sessions,
     phases,
@@ -142,8 +144,9 @@ MAX_STEPS = 2 * MAX_RUN_ROWS  # most different steps of a run that are counted, 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerFacts:
-    """Key figures of the workers of one directory; devices by the names of the whole run, phases by index, and a status
-    for each worker. Steps are distinct; thinned means that there are more samples than were read."""
+    """Key figures of the workers of one directory; devices by the names of the whole run, phases by index, a status for
+    each worker, and the largest layer at the newest failure, with its wall time. Steps are distinct; thinned means that
+    there are more samples than were read."""
 
     workers: tuple[str, ...]
     sessions: int
@@ -161,6 +164,7 @@ class WorkerFacts:
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     is_thinned: bool = False
+    largest_at_failure: tuple[float, LargestLayer] | None = None
 
 
 class RunFacts(Lookup):
@@ -255,6 +259,7 @@ class RunFacts(Lookup):
             ended=loaded.run.ended is not False,
             recorded_until=max(ends, default=None),
             is_thinned=loaded.run.thinning > 1,
+            largest_at_failure=largest_at_failure(loaded.run),
         )
         return read, 16 * len(steps) + 1000 * (1 + len(read.devices))
 
@@ -291,6 +296,7 @@ def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, laye
     every = [device for worker in workers for device in worker.devices]
     devices = sorted(every, key=lambda one: device_order(one.device))
     found = [sentence for worker in workers for sentence in worker.findings]
+    failures = [worker.largest_at_failure for worker in workers if worker.largest_at_failure is not None]
     ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
     starts = [worker.started for worker in workers if worker.started is not None]
     return {
@@ -308,6 +314,7 @@ def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, laye
         "most_loaded": most_loaded({one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}),
         "activation_layers": layers,
         "ooms": sum(worker.ooms for worker in workers),
+        "largest_at_failure": as_json(max(failures, key=operator.itemgetter(0))[1]) if failures else None,
         "findings": found + [sentence for worker in workers for sentence in worker.host_findings],
         "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
     }

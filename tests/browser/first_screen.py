@@ -25,6 +25,8 @@ WORDS = r"""body => {
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
         if (node.parentElement.closest("script, style, option")) continue;
         for (const match of node.data.matchAll(pattern)) {
+            // A name that may break behind "_" is one word.
+            if (match.index === 0 && node.previousSibling?.nodeName === "WBR") continue;
             const range = document.createRange();
             range.setStart(node, match.index);
             range.setEnd(node, match.index + match[0].length);

@@ -7,6 +7,8 @@ import harness
 import pytest
 from playwright.sync_api import Page
 
+from tb_memplugin.schema import format_bytes
+
 PLACES = {
     "overview": {"run": "frozen", "step": 41},
     "overview between traces": {"run": "frozen", "step": 50},
@@ -32,11 +34,6 @@ FIGURES = """body => [...body.querySelectorAll(
 SOURCE = re.compile(r"allocator|trace|layer table|driver|operating system|training|owners|TensorFlow")
 
 
-def exact(text: str) -> str:
-    number = int(text)
-    return f"{'-' if number < 0 else ''}{abs(number):,} B"
-
-
 @pytest.mark.reads
 @pytest.mark.parametrize("name", PLACES)
 def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: str, name: str) -> None:
@@ -47,7 +44,7 @@ def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: 
         lines = tip.split("\n")
         assert len(lines) >= 2 and len(lines[1]) > 5, (shown, tip)
         if size:
-            assert exact(size) in tip, (shown, tip)
+            assert format_bytes(int(size)) in tip, (shown, tip)
     if name == "compare":
         return
     # AND those of the panel state their source and step

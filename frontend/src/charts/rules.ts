@@ -26,7 +26,7 @@ export function capacitiesPainter(
   const known = values.filter((value) => !Number.isNaN(value));
   const last = known.at(-1);
   if (last === undefined) return [];
-  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, inks)];
+  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, inks, "left")];
   return [
     stepPainter(edges, values, { colour: inks.capacity, width: 1.25, dash: CAPACITY_DASH }),
     capacityPainter(last, label(last), true, inks, "right", false),

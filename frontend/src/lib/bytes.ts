@@ -98,6 +98,9 @@ export const codeSpans = (sentence: string): { text: string; code: boolean }[] =
     .map((text, index) => ({ text, code: index % 2 === 1 }))
     .filter(({ text }) => text !== "");
 
+/** For attributes, which cannot set code as code. */
+export const withoutTicks = (sentence: string): string => sentence.replaceAll("`", "");
+
 /** Seconds since a start: "0 s", "1.5 s", "12 s", "3 m 20 s", "2 h 05 m", "3 d 4 h". */
 export function formatDuration(seconds: number): string {
   const sign = seconds < 0 ? "-" : "";

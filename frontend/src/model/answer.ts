@@ -1,6 +1,6 @@
 /** Answers to the four questions on a run. The server makes them; names are those of the HTTP API. */
 
-import { formatBytes, formatExact, formatShare } from "../lib/bytes";
+import { formatBytes, formatShare } from "../lib/bytes";
 import { HOST_RSS, WORDS, type WordName } from "./categories";
 import { at, breakdown, peakRow, type Overview } from "./overview";
 import { AS_RECORDED, type Conditions } from "./what-if";
@@ -33,8 +33,8 @@ const label = (name: string): string =>
 function figureText(name: string, value: number): string {
   const rate = RATES[name];
   if (rate !== undefined) return `${rate}: ${formatBytes(Math.round(value))} per step`;
-  if (name.endsWith("_delta_bytes")) return `${label(name.replace("_delta_bytes", ""))}: ${value > 0 ? "+" : ""}${formatExact(value)}`;
-  return `${label(name)}: ${name.endsWith("_bytes") ? formatExact(value) : value}`;
+  if (name.endsWith("_delta_bytes")) return `${label(name.replace("_delta_bytes", ""))}: ${value > 0 ? "+" : ""}${formatBytes(value)}`;
+  return `${label(name)}: ${name.endsWith("_bytes") ? formatBytes(value) : value}`;
 }
 
 /** The change between two steps that answers "What changed?" compares; null if that answer is about others. */
@@ -141,7 +141,7 @@ export function frozenFindings(overview: Overview): Finding[] {
       view: "frozen",
       zoom: null,
       step,
-      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} (${formatShare(frozen.bytes / peak)} of the peak at step ${step}); they need no gradients and no optimizer state.`,
+      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} (${formatShare(frozen.bytes / peak)} of the peak at step ${step}).`,
     },
   ];
 }

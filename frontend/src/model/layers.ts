@@ -1,6 +1,6 @@
 /** The model's layer table at a step. */
 
-import { formatBytes, plural, formatCount, formatExact, tableOf, type Table } from "../lib/bytes";
+import { formatBytes, plural, formatCount, tableOf, type Table } from "../lib/bytes";
 import { NOT_TIED } from "./run";
 import { layerSizes } from "./snapshot";
 import { CATEGORIES, PERSISTENT, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
@@ -196,13 +196,13 @@ function times(bytes: number, one: number, most: number): string | null {
 /** Larger multiples of an output are chance. */
 const MOST_OUTPUTS = 4;
 
-function ofOutput(layer: Layer, bytes: number, batch: number | null): string | null {
+function ofOutput(layer: Layer, bytes: number, batch: number | null, size: (bytes: number) => string): string | null {
   const whole = (exampleBytes(layer) ?? NaN) * (batch ?? NaN);
   const count = times(bytes, whole, MOST_OUTPUTS);
   if (count === null || batch === null) return null;
   const sizes = [batch, ...(layer.output_shape ?? []).slice(1)].map(formatCount);
   const made = [...sizes, `${dtypeBytes(layer.output_dtype ?? "") ?? "?"} B`].join(" × ");
-  return `${count}the output of a batch of ${formatCount(batch)}: ${count}${made} = ${formatExact(bytes)}`;
+  return `${count}the output of a batch of ${formatCount(batch)}: ${count}${made} = ${size(bytes)}`;
 }
 
 export interface FormulaStep {
@@ -210,25 +210,31 @@ export interface FormulaStep {
   batch_size: number | null;
 }
 
-/** How a figure follows from shapes; null where it does not. */
-export function formula(category: Category, layer: Layer | null, bytes: number, { optimizer, batch_size }: FormulaStep): string | null {
+/** How a figure follows from shapes; null where it does not. `size` formats bytes: tooltips have few digits. */
+export function formula(
+  category: Category,
+  layer: Layer | null,
+  bytes: number,
+  { optimizer, batch_size }: FormulaStep,
+  size: (bytes: number) => string = formatBytes,
+): string | null {
   if (layer === null) return null;
   const { parameters, weight_bytes, trainable_weight_bytes: trainable, optimizer_bytes } = layer;
   switch (category) {
     case "weights":
       return bytes === weight_bytes && bytes % parameters === 0
-        ? `${formatCount(parameters)} parameters × ${bytes / parameters} B = ${formatExact(bytes)}`
+        ? `${formatCount(parameters)} parameters × ${bytes / parameters} B = ${size(bytes)}`
         : null;
     case "optimizer_state":
     case "weight_gradients": {
       const count = times(bytes, trainable, Infinity);
       if (count === null || (category === "optimizer_state" && bytes !== optimizer_bytes)) return null;
       const keeper = category === "optimizer_state" ? `${optimizer ?? "the optimizer"} keeps ` : "";
-      return `${keeper}${count}the trainable weights: ${count && `${count}${formatExact(trainable)} = `}${formatExact(bytes)}`;
+      return `${keeper}${count}the trainable weights: ${count && `${count}${size(trainable)} = `}${size(bytes)}`;
     }
     case "activations":
     case "activation_gradients":
-      return ofOutput(layer, bytes, batch_size);
+      return ofOutput(layer, bytes, batch_size, size);
     default:
       return null;
   }

@@ -265,8 +265,10 @@ export type HostFacts = ReturnType<typeof hostFacts>;
 export const shownParts = (host: HostMemory): HostPart[] => HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
 
 /** The parts in a list, the highest of the stack first. Pinned memory needs a GPU, and `CPU:0` must be recorded: no rows say "unknown" for them. */
-export const listedParts = (facts: HostFacts): HostPart[] =>
-  [...HOST_PARTS].reverse().filter((name) => facts.parts[name] !== null || name === "tf_data_bytes" || name === "other_bytes");
+export const listedParts = (host: HostMemory): HostPart[] =>
+  [...HOST_PARTS]
+    .reverse()
+    .filter((name) => host[name].some((bytes) => !Number.isNaN(bytes)) || name === "tf_data_bytes" || name === "other_bytes");
 
 export function hostSentence(host: HostMemory, row: number): string {
   const bytes = at(host.host_resident_bytes, row);

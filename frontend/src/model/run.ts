@@ -1,6 +1,6 @@
 /** A run's entry in the list of runs. Field names are those of the HTTP API. */
 
-import { formatBytes, plural } from "../lib/bytes";
+import { formatBytes, formatShare, plural, withoutTicks } from "../lib/bytes";
 import type { DeviceFacts, Phase, RunInfo, RunStatus } from "../schema";
 
 export const NOT_TIED = "not tied to a layer";
@@ -41,24 +41,46 @@ export const STATUS_LABELS: Record<RunStatus, string> = {
 export const peakOf = (run: RunInfo): number | null =>
   run.devices.find(({ device }) => device === preferredDevice(run))?.peak_bytes ?? null;
 
-export const RUN_SORTS = ["status", "name", "peak"] as const;
+export const RUN_COLUMNS = ["name", "status", "peak"] as const;
+export type RunColumn = (typeof RUN_COLUMNS)[number];
+/** A column in its own direction, or after a minus in the other one. */
+export const RUN_SORTS = ["status", "name", "peak", "-status", "-name", "-peak"] as const;
 export type RunSort = (typeof RUN_SORTS)[number];
 
-const ORDERS: Record<RunSort, (a: RunInfo, b: RunInfo) => number> = {
+const ORDERS: Record<RunColumn, (a: RunInfo, b: RunInfo) => number> = {
   status: (a, b) => a.rank - b.rank,
   name: () => 0,
   peak: (a, b) => (peakOf(b) ?? -1) - (peakOf(a) ?? -1),
 };
 
-export const sortedRuns = (runs: readonly RunInfo[], sort: RunSort): RunInfo[] => [...runs].sort(ORDERS[sort]);
+export const columnOf = (sort: RunSort): RunColumn => sort.replace("-", "") as RunColumn;
+
+export function sortedRuns(runs: readonly RunInfo[], sort: RunSort): RunInfo[] {
+  const sorted = [...runs].sort(ORDERS[columnOf(sort)]);
+  return sort.startsWith("-") ? sorted.reverse() : sorted;
+}
+
+/** Names in the order they had; one that is new goes behind the one that it now follows. */
+export function keptOrder(before: readonly string[], now: readonly string[]): string[] {
+  const [present, known] = [new Set(now), new Set(before)];
+  const order = before.filter((name) => present.has(name));
+  now.forEach((name, index) => {
+    if (!known.has(name)) order.splice(order.indexOf(now[index - 1] ?? "") + 1, 0, name);
+  });
+  return order;
+}
 
 export function runFacts(run: RunInfo): string[] {
   const facts = [run.run, plural(run.steps, "step")];
   if (run.sessions > 1) facts.push(plural(run.sessions, "session"));
   for (const { device, peak_bytes } of run.devices) if (peak_bytes !== null) facts.push(`${device} peak ${formatBytes(peak_bytes)}`);
   if (run.activation_layers > 0) facts.push(`activations of ${plural(run.activation_layers, "layer")}`);
-  return [...facts, ...run.damage, ...run.notes];
+  if (run.largest_at_failure) facts.push(`at the failure: ${run.largest_at_failure.sentence}`);
+  return [...facts, ...run.damage, ...run.notes].map(withoutTicks);
 }
+
+/** The layer that held most when the run failed, and its share; null if no breakdown of a failure is known. */
+export const culpritOf = ({ largest_at_failure: of }: RunInfo): string | null => of && `${of.name} ${formatShare(of.share)}`;
 
 export const whyNoDevice = ({ devices, notes }: Pick<RunInfo, "devices" | "notes">): string[] =>
   devices.length > 0 ? [] : notes.filter((note) => note.includes("Not recording "));

@@ -114,12 +114,8 @@ export function tracedNeighbours(traced: readonly number[], step: number): { bef
   return { before: traced[place - 1] ?? null, after: traced[traced[place] === step ? place + 1 : place] ?? null };
 }
 
-/** "failed", "peak", "traced" for the default below the run's peak, "" for any other step. */
-export function peakWord({ failed, isPeak, step, defaultStep }: StepSelection): string {
-  if (failed) return "failed";
-  if (isPeak) return "peak";
-  return step === defaultStep ? "traced" : "";
-}
+/** "failed", "peak", or "" for any other step. */
+export const peakWord = ({ failed, isPeak }: StepSelection): string => (failed ? "failed" : isPeak ? "peak" : "");
 
 /** What is shown instead of the selected step; "" if it is shown itself. `timeline` is the step of the shown timeline. */
 export function stepNote({ chosen, step, snapshot, overview }: StepSelection, timeline: number | null): string {

@@ -1,3 +1,4 @@
+import { formatExact } from "../../src/lib/bytes";
 import { describe, expect, it } from "vitest";
 
 import {
@@ -222,18 +223,23 @@ describe("the formula behind a figure", () => {
     recomputed: null,
   };
 
+  it("has few digits in a tooltip, and all on the layer's page", () => {
+    expect(formula("weights", row, 7168, unknown)).toBe("1,792 parameters × 4 B = 7.0 KiB");
+    expect(formula("weights", row, 7168, unknown, formatExact)).toBe("1,792 parameters × 4 B = 7,168 B");
+  });
+
   it("names elements, sizes and factors", () => {
     expect(exampleBytes(row)).toBe(1048576);
-    expect(formula("weights", row, 7168, { ...unknown, optimizer: "Adam" })).toBe("1,792 parameters × 4 B = 7,168 B");
+    expect(formula("weights", row, 7168, { ...unknown, optimizer: "Adam" })).toBe("1,792 parameters × 4 B = 7.0 KiB");
     expect(formula("optimizer_state", row, 14336, { ...unknown, optimizer: "Adam" })).toBe(
-      "Adam keeps 2 × the trainable weights: 2 × 7,168 B = 14,336 B",
+      "Adam keeps 2 × the trainable weights: 2 × 7.0 KiB = 14.0 KiB",
     );
-    expect(formula("weight_gradients", row, 7168, unknown)).toBe("the trainable weights: 7,168 B");
+    expect(formula("weight_gradients", row, 7168, unknown)).toBe("the trainable weights: 7.0 KiB");
     expect(formula("activations", row, 32 * 1048576, { ...unknown, batch_size: 16 })).toBe(
-      "2 × the output of a batch of 16: 2 × 16 × 64 × 64 × 64 × 4 B = 33,554,432 B",
+      "2 × the output of a batch of 16: 2 × 16 × 64 × 64 × 64 × 4 B = 32.0 MiB",
     );
     expect(formula("activations", row, 16 * 1048576, { ...unknown, batch_size: 16 })).toBe(
-      "the output of a batch of 16: 16 × 64 × 64 × 64 × 4 B = 16,777,216 B",
+      "the output of a batch of 16: 16 × 64 × 64 × 64 × 4 B = 16.0 MiB",
     );
   });
 

@@ -1,6 +1,6 @@
 import { expect, it, describe } from "vitest";
 
-import { peakOf, runFacts, sortedRuns, whyNoDevice, distinctNames, namesOf } from "../../src/model/run";
+import { culpritOf, keptOrder, peakOf, runFacts, sortedRuns, whyNoDevice, distinctNames, namesOf } from "../../src/model/run";
 import { MIB } from "./overview-cases";
 import type { RunInfo } from "../../src/schema";
 
@@ -41,6 +41,20 @@ it("runs are sorted by what is wrong, by name, or by the peak of the device that
       .map((one) => one.run)
       .join("");
   expect([names("status"), names("name"), names("peak")]).toEqual(["bca", "abc", "cab"]);
+  expect([names("-status"), names("-name"), names("-peak")]).toEqual(["acb", "cba", "bac"]);
+});
+
+it("rows keep their order, and one that is new goes behind the one that it follows", () => {
+  expect(keptOrder([], ["b", "a"])).toEqual(["b", "a"]);
+  // The order that the figures would now give is another one.
+  expect(keptOrder(["b", "a", "c"], ["a", "new", "c", "b"])).toEqual(["b", "a", "new", "c"]);
+  expect(keptOrder(["b", "gone"], ["first", "b", "last"])).toEqual(["first", "b", "last"]);
+});
+
+it("the culprit of a failed run is its largest layer and the layer's share", () => {
+  const largest_at_failure = { name: "block1_attention", share: 0.5512 };
+  expect(culpritOf({ largest_at_failure } as RunInfo)).toBe("block1_attention 55 %");
+  expect(culpritOf({ largest_at_failure: null } as RunInfo)).toBeNull();
 });
 
 it("why nothing was recorded of a device is said where nothing was", () => {

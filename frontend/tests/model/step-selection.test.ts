@@ -137,7 +137,7 @@ describe("the selected step", () => {
   });
 
   it("says whether it is the peak", () => {
-    expect([of(null), of(40), of(20)].map(peakWord)).toEqual(["traced", "peak", ""]);
+    expect([of(null), of(40), of(20)].map(peakWord)).toEqual(["", "peak", ""]);
   });
 });
 

@@ -17,7 +17,7 @@ const FRAME: Case[] = [
     "frame: a run is checked, then its name clicked",
     "samples",
     "run=frozen",
-    { whole: true, acts: [click("input[aria-label='Plot growing']"), click(".run-name", "growinggrows166 MiB")] },
+    { whole: true, acts: [click("input[aria-label='Plot growing']"), click(".run-name", "growing")] },
   ],
   ["frame: list of runs opened, help opened", "samples", "run=frozen", { whole: true, acts: [click(".runs-button"), press("main", "?")] }],
   [

@@ -25,6 +25,7 @@ export const run = (name: string, started: number, changed: Partial<RunInfo> = {
   status: "ok",
   rank: 1000 - started,
   findings: [],
+  largest_at_failure: null,
   notes: [],
   damage: [],
   ...changed,

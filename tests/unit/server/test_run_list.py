@@ -3,6 +3,7 @@
 import concurrent.futures
 import pathlib
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from cluster_cases import Fault, write_cluster
 from reading_cases import make_samples
 from worker_runs import write_workers
 
+from tb_memplugin import load
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.server import Handlers
 from tb_memplugin.server.run_list import RunList, being_read
@@ -162,7 +164,23 @@ def test_the_key_figures_are_those_of_the_histories(tmp_path, monkeypatch, fault
     monkeypatch.setattr("tb_memplugin.server.run_list.MANY_WORKERS", 4)
     told = listed(tmp_path)
     differ = {name for name in whole if told[name] != whole[name]}
-    # Only the sentences on growth are shorter.
-    assert differ <= {"findings"}
+    # Only the sentences on growth are shorter, and roll-ups have no breakdown of a failure.
+    assert differ <= {"findings", "largest_at_failure"} and told["largest_at_failure"] is None
     assert len(told["findings"]) == (1 if any(fault.leak_mib for fault in faults) else 0)
     assert bool(whole["findings"]) == bool(told["findings"])
+
+
+def test_a_failed_run_names_the_layer_that_held_most(tmp_path: pathlib.Path) -> None:
+    write_cluster(tmp_path / "run", 2, 1, 60, [Fault(1, oom=30)])
+    run = load(tmp_path)["run"]
+    (oom,) = run.ooms
+    sums: Counter[str] = Counter()
+    for row in oom.ledger:
+        sums.update({row.layer: row.bytes} if row.layer else {})
+    ((layer, size),) = sums.most_common(1)
+    told = listed(tmp_path)["largest_at_failure"]
+    assert (told["layer"], told["bytes"], told["at_failure"]) == (layer, size, True)
+    assert told["share"] == size / oom.in_use_bytes and layer.endswith(told["name"])
+    # AND it is what the run's own answers say.
+    answers = Handlers(Reader()).answers(FileSource(tmp_path), "run", oom.device, "train")
+    assert answers["largest_layer"] == told

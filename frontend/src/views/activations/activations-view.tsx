@@ -102,7 +102,7 @@ function Panel(props: PanelProps) {
           <span class="why">{store.cursor.value !== null ? "" : store.choices.value.step !== null ? "selected" : "last recorded"}</span>
           <UnitButton unit={unit} />
         </h2>
-        <p class="small">{formatDuration(time)} after start · recorded by the training script</p>
+        <p class="small one-line">{formatDuration(time)} after start · recorded by the training script</p>
       </header>
       <Figures {...props} unit={unit} />
     </aside>

@@ -4,14 +4,26 @@ import { useRef, useState, useEffect } from "preact/hooks";
 
 import { formatBytes, plural, unbroken } from "../../lib/bytes";
 import { STATUS_WORDS, answerTip } from "../../model/answer";
-import { whyNoDevice, RUN_SORTS, STATUS_LABELS, peakOf, runFacts, sortedRuns } from "../../model/run";
+import {
+  RUN_COLUMNS,
+  STATUS_LABELS,
+  columnOf,
+  culpritOf,
+  keptOrder,
+  peakOf,
+  runFacts,
+  sortedRuns,
+  whyNoDevice,
+  type RunColumn,
+  type RunSort,
+} from "../../model/run";
 import { showRun, toggleRun } from "../../state/runs";
 import { CLEARED_IN_ORDER, cleared, type Store } from "../../state/store";
-import { supports } from "../../state/views";
 import { runColour } from "../../theme/palette";
 import { StoreContext, useStore, schemeOf, choicesFor, useFetched } from "../shared/context";
 import { goToSearch } from "../shared/controls";
 import { Downloads } from "../shared/export";
+import { SortedColumn } from "../shared/long-table";
 import { Await, Empty, Notices, WhyNoDevice } from "../shared/states";
 import { Tips } from "../shared/tips";
 import { Tabs, Toolbar, tabsOf } from "./toolbar";
@@ -172,36 +184,61 @@ function RunRow({ run }: { run: RunInfo }) {
   const checked = store.selected.value.some(({ run: name }) => name === run.run);
   const primary = store.primary.value?.run === run.run;
   const colour = runColour(store.colours.value.get(run.run) ?? 0, schemeOf(store));
-  const peak = peakOf(run);
+  const [peak, culprit] = [peakOf(run), culpritOf(run)];
   return (
-    <li class={primary ? "run primary" : "run"} title={runFacts(run).join("\n")}>
-      <input
-        type="checkbox"
-        checked={checked}
-        aria-label={`Plot ${run.run}`}
-        title="Check to plot the run; click its name for the breakdown"
-        style={{ accentColor: colour }}
-        onChange={() => toggleRun(store, run.run)}
-      />
-      <button type="button" class="run-name" aria-pressed={primary} onClick={() => showRun(store, run.run)}>
-        <span class="dot" style={{ background: colour }} />
-        <span class="name">{run.run}</span>
-        <span class="run-facts">
-          {STATUS_LABELS[run.status] !== "" && (
-            <span class={`run-status ${run.status}`} data-status={run.status}>
-              {STATUS_LABELS[run.status]}
+    <tr class={primary ? "run primary" : "run"} title={runFacts(run).join("\n")}>
+      <td>
+        <input
+          type="checkbox"
+          checked={checked}
+          aria-label={`Plot ${run.run}`}
+          title="Check to plot the run; click its name for the breakdown"
+          style={{ accentColor: colour }}
+          onChange={() => toggleRun(store, run.run)}
+        />
+      </td>
+      <th scope="row">
+        <button type="button" class="run-name" aria-pressed={primary} onClick={() => showRun(store, run.run)}>
+          <span class="dot" style={{ background: colour }} />
+          <span class="name">{run.run.split(/(?<=[_/.-])/).flatMap((part, index) => [index > 0 && <wbr key={index} />, part])}</span>
+          {run.damage.length > 0 && (
+            <span class="flag" role="img" aria-label="some data could not be read" title="Some data could not be read">
+              !
             </span>
           )}
-          {peak !== null && <span class="run-peak">{formatBytes(peak)}</span>}
-        </span>
-        {run.damage.length > 0 && (
-          <span class="flag" role="img" aria-label="some data could not be read" title="Some data could not be read">
-            !
+        </button>
+      </th>
+      <td class="run-state">
+        {STATUS_LABELS[run.status] !== "" && (
+          <span class={`run-status ${run.status}`} data-status={run.status}>
+            {STATUS_LABELS[run.status]}
           </span>
         )}
-      </button>
-    </li>
+        {culprit !== null && <span class="culprit">{unbroken(culprit)}</span>}
+      </td>
+      <td class="run-peak">{peak !== null && formatBytes(peak)}</td>
+    </tr>
   );
+}
+
+const COLUMN_HINTS: Record<RunColumn, string> = {
+  name: "Sort by name",
+  status: "Sort by what is wrong, the worst first",
+  peak: "Sort by peak, the highest first",
+};
+
+/** The runs in the chosen order. A row keeps its place while data arrives: only a click on a column sorts all rows again. */
+function useKeptOrder(runs: readonly RunInfo[], sort: RunSort): RunInfo[] {
+  const kept = useRef<{ sort: RunSort; read: string[] }>({ sort, read: [] });
+  const now = sortedRuns(runs, sort);
+  const names = keptOrder(
+    kept.current.sort === sort ? kept.current.read : [],
+    now.map(({ run }) => run),
+  );
+  const byName = new Map(now.map((run) => [run.run, run]));
+  const shown = names.flatMap((name) => byName.get(name) ?? []);
+  kept.current = { sort, read: shown.filter(({ status }) => status !== "reading").map(({ run }) => run) };
+  return shown;
 }
 
 export function RunList() {
@@ -209,10 +246,7 @@ export function RunList() {
   const { fault } = store.filter.value;
   const all = store.runs.value;
   const sort = store.choices.value.runSort;
-  const shown = sortedRuns(
-    all.filter(({ run }) => store.filter.value.test(run)),
-    sort,
-  );
+  const shown = useKeptOrder(all, sort).filter(({ run }) => store.filter.value.test(run));
   return (
     <nav class="runs" aria-label="Runs">
       <input
@@ -229,26 +263,30 @@ export function RunList() {
           {fault}
         </p>
       )}
-      {all.length > 1 && (
-        <label class="select run-sort">
-          <span class="unseen">sort by</span>
-          <select
-            value={sort}
-            onChange={(event) => store.choose({ runSort: RUN_SORTS.find((one) => one === event.currentTarget.value) ?? "status" })}
-          >
-            {RUN_SORTS.map((one) => (
-              <option key={one} value={one}>
-                {one}
-              </option>
+      <table class="run-table" aria-label="Runs">
+        <thead>
+          <tr>
+            <td />
+            {RUN_COLUMNS.map((column) => (
+              <SortedColumn
+                key={column}
+                name={column}
+                label={column === "name" ? "run" : column}
+                hint={COLUMN_HINTS[column]}
+                isNumber={column === "peak"}
+                sorted={columnOf(sort) === column}
+                ascending={(column === "peak") === sort.startsWith("-")}
+                choose={() => store.choose({ runSort: sort === column ? `-${column}` : column })}
+              />
             ))}
-          </select>
-        </label>
-      )}
-      <ul>
-        {shown.map((run) => (
-          <RunRow key={run.run} run={run} />
-        ))}
-      </ul>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((run) => (
+            <RunRow key={run.run} run={run} />
+          ))}
+        </tbody>
+      </table>
       {shown.length < all.length && (
         <p class="small">
           {shown.length} of {plural(all.length, "run")} listed
@@ -278,11 +316,6 @@ function Frame() {
           </button>
           <Tabs />
           <span class="bar-end">
-            {run && !supports(store.choices.value.view, "pair") && (
-              <span class="bar-run" title={run.run}>
-                {run.run}
-              </span>
-            )}
             <Downloads />
             <Help open={help} />
           </span>

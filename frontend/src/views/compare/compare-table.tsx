@@ -1,6 +1,6 @@
 /** A and B side by side: by category, and by layer with the largest change first. */
 
-import { signedFigure, unitOf, plural, formatExact, type Unit } from "../../lib/bytes";
+import { signedFigure, unitOf, plural, formatBytes, type Unit } from "../../lib/bytes";
 import { categoryLabel, WORDS } from "../../model/categories";
 import { deltaKey, deltaLabel, deltaMeaning, matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
@@ -84,7 +84,7 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
 }
 
 const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
-  [`A ${from === null ? "unknown" : formatExact(from)}, B ${to === null ? "unknown" : formatExact(to)}`, ...lines].join("\n");
+  [`A ${from === null ? "unknown" : formatBytes(from)}, B ${to === null ? "unknown" : formatBytes(to)}`, ...lines].join("\n");
 
 interface CategoriesProps {
   deltas: readonly GroupDelta[];

@@ -257,11 +257,13 @@ export function CompareView(props: CompareProps) {
           <h2 class="verdict" data-testid="difference">
             {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), isForward))}
           </h2>
-          <Causes pair={pair} />
           <Waterfall {...drawn} />
           <Curves pair={pair} />
         </div>
-        <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />
+        <div class="beside">
+          <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />
+          <Causes pair={pair} />
+        </div>
       </div>
       {layers && <CompareTable deltas={layers} />}
     </div>

@@ -147,7 +147,7 @@ function Ratios({ facts }: { facts: PoolFacts }) {
           key={name}
           data-figure={name}
           data-value={facts[name] ?? ""}
-          data-tip={[facts[name] ?? text[name], WORDS[name].meaning, figureSource(name, facts)].join("\n")}
+          data-tip={[text[name], WORDS[name].meaning, figureSource(name, facts)].join("\n")}
         >
           <th scope="row">
             <Swatch fill={seriesFill(name, scheme)} />

@@ -82,14 +82,21 @@ function Legend({ host }: { host: HostMemory }) {
   );
 }
 
-function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
+/** The rows are the same at every step. */
+interface PanelProps {
+  host: HostMemory;
+  facts: HostFacts;
+  unit: Unit;
+}
+
+function Figures({ host, facts, unit }: PanelProps) {
   const scheme = schemeOf(useStore());
   const when = facts.measured_step === null ? "not measured up to this step" : `after step ${facts.measured_step}`;
   const common = (name: WordName) => ({ name, unit, label: WORDS[name].label, hint: WORDS[name].meaning });
   return (
     <FigureTable testid="host-memory">
       <tbody>
-        {listedParts(facts).map((name) => (
+        {listedParts(host).map((name) => (
           <Figure
             key={name}
             {...common(name)}
@@ -101,9 +108,7 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
         ))}
       </tbody>
       <tbody class="totals">
-        {facts.measured_step !== null && facts.measured_step !== facts.step && (
-          <Figure {...common("parts_sum")} bytes={facts.measured_bytes} share={null} source={`${WORDS.parts_sum.source}, ${when}`} />
-        )}
+        <Figure {...common("parts_sum")} bytes={facts.measured_bytes} share={null} source={`${WORDS.parts_sum.source}, ${when}`} />
         <Figure
           {...common("host_resident_bytes")}
           bytes={facts.host_resident_bytes}
@@ -115,7 +120,7 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
   );
 }
 
-function Panel({ facts, unit }: { facts: HostFacts; unit: Unit }) {
+function Panel({ host, facts, unit }: PanelProps) {
   const parts = facts.measured_step === null ? "parts not measured up to this step" : `parts measured after step ${facts.measured_step}`;
   return (
     <aside class="panel" aria-label="Host memory at one step">
@@ -128,7 +133,7 @@ function Panel({ facts, unit }: { facts: HostFacts; unit: Unit }) {
           {parts}
         </p>
       </header>
-      <Figures facts={facts} unit={unit} />
+      <Figures host={host} facts={facts} unit={unit} />
       <Known>
         <p class="small">
           The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some of it is not resident, they are unknown.
@@ -168,9 +173,11 @@ export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
           describe={(row: number) => hostSentence(host, row)}
         />
         <Legend host={host} />
+      </div>
+      <div class="beside">
+        <Panel host={host} facts={facts} unit={unitOf(maximum(host.host_resident_bytes))} />
         {host.summary && <Findings sentences={[host.summary.sentence]} said="host-growth" />}
       </div>
-      <Panel facts={facts} unit={unitOf(maximum(host.host_resident_bytes))} />
     </section>
   );
 }

@@ -133,7 +133,7 @@ const Formulas = ({ steps, row, table, optimizer, batch_size }: Moment) => (
     </h3>
     <dl class="facts" data-testid="formulas">
       {usedAt(steps, row).map(({ category, bytes }) => {
-        const made = formula(category, table, bytes, { optimizer, batch_size });
+        const made = formula(category, table, bytes, { optimizer, batch_size }, formatExact);
         return (
           made !== null && (
             <div key={category}>

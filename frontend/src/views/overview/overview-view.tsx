@@ -31,9 +31,10 @@ import {
   validationPoints,
 } from "../shared/frame";
 import type { Picture, Places } from "../shared/frame";
+import { TracedDetails } from "../shared/largest-layers";
 import { Sentence } from "../shared/states";
 import { StepPanel, panelUnit } from "../shared/step-panel";
-import type { Answer, LargestLayer, AnswerName, RunInfo } from "../../schema";
+import type { Answer, AnswersAnswer, LargestLayer, AnswerName, RunInfo } from "../../schema";
 
 interface OtherRun {
   overview: Overview;
@@ -206,7 +207,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
   const growing = (store.primary.value?.findings.length ?? 0) > 0;
-  const grows = answerTo("growing", useAnswers());
+  const grows = answerTo("growing", useAnswers().value);
   const start = startOf(store.whole.value.value ?? overview);
   const { spec, places, layout } = useMemo(
     () => overviewPicture(overview, start, others, choices, scheme, focus, growing, grows),
@@ -234,11 +235,15 @@ export function OverviewView({ overview }: { overview: Overview }) {
           }}
         />
         <StackLegend overview={overview} ended={growing} />
-        <Findings overview={overview} />
       </div>
-      <StepPanel {...shown} selected={selected} focus={focus} pointed={pointed} hover={hover}>
-        <OtherRuns others={others} {...shown} />
-      </StepPanel>
+      <div class="beside">
+        <StepPanel {...shown} selected={selected} focus={focus} pointed={pointed} hover={hover}>
+          <OtherRuns others={others} {...shown} />
+        </StepPanel>
+        <Findings overview={overview} />
+        {/* Last, because it arrives later. */}
+        <TracedDetails {...selected} />
+      </div>
     </div>
   );
 }
@@ -256,6 +261,9 @@ function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer })
   );
 }
 
+/** Keeps the place of a diagnosis, so that what stands below does not move when it arrives. */
+const Pending = ({ of }: { of: "failed" | "growing" }) => <div class={`diagnosis ${of}`} />;
+
 interface PostMortemProps {
   run: RunInfo;
   index: number;
@@ -264,8 +272,9 @@ interface PostMortemProps {
 
 function PostMortem({ run, index, largest }: PostMortemProps) {
   const store = useStore();
-  const oom = store.ooms.value.value?.[index];
-  if (!oom) return null;
+  const { value, loading } = store.ooms.value;
+  const oom = value?.[index];
+  if (!oom) return loading ? <Pending of="failed" /> : null;
   return (
     <section class="diagnosis failed" aria-label="Post-mortem" data-testid="diagnosis">
       <h2>
@@ -298,17 +307,19 @@ function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
 function useAnswers() {
   const store = useStore();
   const [run, device] = [store.primary.value, store.device.value];
-  return useFetched(store.fetched.answers, run === null || device === null ? null : [run, device, store.phase.value]).value;
+  return useFetched(store.fetched.answers, run === null || device === null ? null : [run, device, store.phase.value]);
 }
 
-const answerTo = (question: AnswerName, found: ReturnType<typeof useAnswers>): Answer | null =>
+const answerTo = (question: AnswerName, found: AnswersAnswer | null): Answer | null =>
   found?.answers.find(({ name }) => name === question) ?? null;
 
 export function Diagnosis({ run }: { run: RunInfo }) {
-  const answers = useAnswers();
+  const { value: answers, loading } = useAnswers();
   // The server knows which failure counts: that of its answer to "Fits?".
   const index = answerTo("fits", answers)?.evidence.oom ?? null;
   const growing = answerTo("growing", answers);
   if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} largest={answers?.largest_layer ?? null} />;
+  if (answers === null && loading && (run.ooms > 0 || run.status === "growing"))
+    return <Pending of={run.ooms > 0 ? "failed" : "growing"} />;
   return run.status === "growing" && growing ? <Growth run={run} answer={growing} /> : null;
 }

@@ -106,8 +106,10 @@ export function choicesFor({ view, step, phase, other_step, category, layer, zoo
 export function useSize() {
   const host = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ width: 0, height: 0 });
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!host.current) return undefined;
+    // Before the first frame is painted: nothing is drawn in another size and then moved.
+    setSize({ width: host.current.clientWidth, height: host.current.clientHeight });
     const observer = new ResizeObserver(([entry]) => {
       if (entry) setSize({ width: entry.contentRect.width, height: entry.contentRect.height });
     });

@@ -159,8 +159,10 @@ function Menu({ kinds }: { kinds: readonly Kind[] }) {
     if (relatedTarget instanceof Node && !menu.current?.contains(relatedTarget)) close();
   };
   return (
-    <details ref={menu} class="downloads" onKeyDown={onKeyDown} onFocusOut={onFocusOut}>
-      <summary>Download</summary>
+    <details ref={menu} class={kinds.length === 0 ? "downloads pending" : "downloads"} onKeyDown={onKeyDown} onFocusOut={onFocusOut}>
+      <summary aria-label="Download" title="Download">
+        ↓
+      </summary>
       <div class="downloads-menu">
         {kinds.map(([name, about, download]) => (
           <button
@@ -185,7 +187,8 @@ export function Downloads() {
   const ink = inkOf(store);
   const run = store.primary.value?.run;
   const what = shown.value;
-  if (!what || run === undefined) return null;
+  // Its place is kept until there is something to download.
+  if (!what || run === undefined) return <Menu kinds={[]} />;
   const { view, layer } = store.choices.value;
   const title = ["memory", run, view, ...(VIEWS[view].parent !== undefined && layer !== null ? [layer] : [])].join(" ");
   const give = (blob: Blob | null, ending: string): void => {

@@ -128,7 +128,7 @@ export function PossibleFixes({ run, oom, index, request }: { run: RunInfo; oom:
       )}
       {error !== null && <Fault sentence={error} />}
       {value === null && error === null && (
-        <p class="small" role="status">
+        <p class="small simulating" role="status">
           Simulating training steps…
         </p>
       )}

@@ -3,7 +3,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 
 import { later } from "../../lib/activity";
-import { formatExact, formatCount, unitOf, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, unitOf, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { layerFigures } from "../../model/layers";
 import { at, measuredAt, snapshotAt, type Overview } from "../../model/overview";
@@ -65,7 +65,7 @@ interface RowProps {
 
 function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) {
   const text = useFigureText(unit);
-  const lines = columns.map((column) => `${column}: ${sizes === null ? "unknown" : formatExact(sizes[column])}, ${SIZE_MEANINGS[column]}`);
+  const lines = columns.map((column) => `${column}: ${sizes === null ? "unknown" : formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`);
   return (
     <tr data-layer={layer} data-tip={[layer, ...lines, source].join("\n")}>
       <th scope="row">

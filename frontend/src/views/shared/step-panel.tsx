@@ -11,7 +11,7 @@ import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore, useCategoryRow, type Focus } from "./context";
 import { FigureRows, FigureTable, UnitButton, WordFigure } from "./figures";
 import { startOf, type OverviewRow } from "./frame";
-import { LargestLayers, TracedDetails } from "./largest-layers";
+import { LargestLayers } from "./largest-layers";
 
 interface PanelProps {
   overview: Overview;
@@ -167,7 +167,6 @@ export function StepPanel(props: PanelProps) {
       {provenance(props.selected.overview, props.selected.row).kind !== "failure" && (
         <LargestLayers overview={overview} row={row} selected={props.selected} unit={unit} />
       )}
-      <TracedDetails {...props.selected} />
     </aside>
   );
 }

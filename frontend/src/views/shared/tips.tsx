@@ -2,14 +2,15 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { formatExact } from "../../lib/bytes";
+import { formatBytes } from "../../lib/bytes";
+import { Sentence } from "./states";
 
 const DELAY_MS = 250;
 const WIDTH = 360;
 const ID = "tip";
 
 export const tipOf = (bytes: number | null, ...lines: readonly (string | null | undefined)[]): string =>
-  [bytes === null ? "unknown" : formatExact(bytes), ...lines].filter(Boolean).join("\n");
+  [bytes === null ? "unknown" : formatBytes(bytes), ...lines].filter(Boolean).join("\n");
 
 interface Shown {
   lines: string[];
@@ -24,7 +25,7 @@ function placed(target: Element): Shown {
   const lines = (target.getAttribute("data-tip") ?? "").split("\n");
   const left = Math.max(Math.min(box.left, window.innerWidth - WIDTH - 12), 4);
   const below = box.bottom + 24 * lines.length + 24 < window.innerHeight;
-  return { lines, left, top: below ? box.bottom + 6 : null, bottom: below ? null : window.innerHeight - box.top + 6 };
+  return { lines, left, top: below ? box.bottom + 6 : null, bottom: below ? null : box.top - 6 };
 }
 
 const tipped = (target: EventTarget | null): Element | null => (target instanceof Element ? target.closest("[data-tip]") : null);
@@ -84,15 +85,16 @@ export function Tips() {
   if (!shown) return null;
   const { lines, left, top, bottom } = shown;
   const place = {
-    left: `${left}px`,
-    ...(top !== null && { top: `${top}px` }),
-    ...(bottom !== null && { bottom: `${bottom}px` }),
+    // Not by its edges: a tip that follows the pointer is no shift of the layout.
+    transform: `translate(${left}px, ${top ?? bottom}px) translateY(${top === null ? "-100%" : "0"})`,
     maxWidth: `${WIDTH}px`,
   };
   return (
     <div class="tip" id={ID} role="tooltip" style={place}>
       {lines.map((line, index) => (
-        <span key={index}>{line}</span>
+        <span key={index}>
+          <Sentence of={line} />
+        </span>
       ))}
     </div>
   );

@@ -295,9 +295,7 @@ function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor })
   const row = tensor.rows[0] ?? 0;
   return (
     <>
-      <Fact name="size" title={formula ?? undefined}>
-        {formula ?? "unknown"}
-      </Fact>
+      <Fact name="size">{formula ?? "unknown"}</Fact>
       <Fact name="requested">{sizeText(requested)}</Fact>
       <Fact name="rounding">{rounding === null ? "unknown" : formatExact(rounding)}</Fact>
       <Fact name="address">{tensor.address === null ? "unknown" : addressText(tensor.address)}</Fact>

@@ -385,8 +385,9 @@ function PointerTip({ timeline, tensor, pointer }: { timeline: Timeline; tensor:
     setPlace({ left: Math.max(left, 4), top: Math.max(top, 4) });
   }, [tensor]);
   if (!found) return null;
+  const style = { transform: `translate(${place.left}px, ${place.top}px)` };
   return (
-    <div ref={host} class="tip" aria-hidden="true" data-testid="tensor-tip" style={{ left: `${place.left}px`, top: `${place.top}px` }}>
+    <div ref={host} class="tip" aria-hidden="true" data-testid="tensor-tip" style={style}>
       {tensorLines(timeline, found).map((line, index) => (
         <span key={index}>{line}</span>
       ))}

@@ -34,6 +34,7 @@ const RUN: RunInfo = {
   activation_layers: 0,
   ooms: 0,
   findings: [],
+  largest_at_failure: null,
   notes: [],
   damage: [],
 };

@@ -42,7 +42,9 @@ beforeEach(async () => {
   host = document.createElement("div");
   document.body.append(host);
   store = createStore({} as Source);
-  await act(() => render(h(StoreContext.Provider, { value: store }, h(Icicle, { tree, moment: "at the peak of step 3", figure: "in_use_bytes" })), host));
+  await act(() =>
+    render(h(StoreContext.Provider, { value: store }, h(Icicle, { tree, moment: "at the peak of step 3", figure: "in_use_bytes" })), host),
+  );
 });
 afterEach(() => {
   render(null, host);
