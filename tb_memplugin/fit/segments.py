@@ -350,7 +350,9 @@ class SegmentSearch:
         best = min(found, key=lambda one: one.parts.peak.high_bytes, default=None)
         low, high = self.smallest_bytes, self.demand_bytes
         most = self._predictor.peaks(self._conditions).peak.high_bytes
-        while best is not None and self.fits(best, budget):
+        for _ in range(MOST_TRIES):
+            if best is None or not self.fits(best, budget):
+                break
             least = best.parts.peak.high_bytes
             limit = low + int((high - low) * (budget - least) / max(1, most - least))
             fewer = self._simulated(self._costs.choose(limit))

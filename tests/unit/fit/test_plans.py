@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from tb_memplugin.export import plan_of_run
 from tb_memplugin.fit import Conditions, Kind, Measured, PlanOption, Predictor
 from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
-from tb_memplugin.fit.segments import RECOMPUTED, units_of
+from tb_memplugin.fit.segments import RECOMPUTED, SegmentSearch, Units, units_of
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
 
 
@@ -319,3 +320,32 @@ def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run) -> None
     refuted = next(one for one in plan.options if one.kind == first)
     assert not refuted.fits and refuted.peak_bytes == budget + 1 and len(trained) == 5
     assert plan.fits and next(one.kind for one in plan.options if one.fits) == trained[2] != first
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked", "chosen"),
+    [
+        (70, ["small", "few"], "few"),  # far below: fewer segments, as few as are within the budget
+        (50, ["small", "few"], "small"),
+        (35, ["small", "cover 2"], "cover 2"),  # above: all units in larger segments
+        (10, ["small", "cover 2", "cover 4"], "cover 2"),  # nothing is enough: the smallest peak
+    ],
+)
+def test_a_compiled_step_is_asked_for_more_segments_or_fewer(budget: int, asked: list[str], chosen: str) -> None:
+    peaks = {"small": (40, 0.3), "few": (60, 0.1), "cover 2": (30, 0.4), "cover 4": (45, 0.5)}
+    said: list[str] = []
+
+    def simulated(name: str) -> Any:
+        if name not in said:
+            said.append(name)
+        peak, time = peaks[name]
+        return SimpleNamespace(name=name, extra_time=time, parts=SimpleNamespace(peak=SimpleNamespace(high_bytes=peak)))
+
+    search: Any = SegmentSearch.__new__(SegmentSearch)
+    search._units = Units(saved=(1,) * 4, found=((None, None),) * 4)  # type: ignore[arg-type]
+    search.smallest_bytes, search.demand_bytes, search._conditions = 30, 90, None
+    search._costs = SimpleNamespace(choose=lambda limit: "few" if limit > 35 else "small", covering="cover {}".format)
+    whole = SimpleNamespace(peak=SimpleNamespace(high_bytes=100))
+    search._predictor = SimpleNamespace(peaks=lambda conditions: whole)
+    search._simulated, search.fits = simulated, lambda one, most: one.parts.peak.high_bytes <= most
+    assert search.cheapest(budget).name == chosen and said == asked
