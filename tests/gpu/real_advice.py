@@ -70,9 +70,9 @@ def train(
             "high_bytes",
             "sentences",
         ]
-        option = next((one.sentence for one in plan.options if one.fits), "")
+        kind, option = next(((one.kind, one.sentence) for one in plan.options if one.fits), ("", ""))
         found = {one: getattr(plan, one) for one in figures}
-        answer({**found, "option": option, "seconds": time.monotonic() - started, "text": str(plan)})
+        answer({**found, "kind": kind, "option": option, "seconds": time.monotonic() - started, "text": str(plan)})
         return
     if graph or segments or accumulation > 1:
         if segments:
@@ -177,7 +177,8 @@ def planned(name: str) -> str:
     cells = f"{label} | {plain['peak'] / 1e6:,.0f} | {budget / 1e6:,.0f}"
     if not plan.get("fits"):
         return f"{cells} | {' '.join(plan.get('sentences') or [plan.get('error', '')[-300:]])} | | | | |"
-    change = {"accumulation": plan["accumulation"], "segments": plan["segments"]}
+    # The models are compiled by default: the change of XLA is graph mode.
+    change = {"accumulation": plan["accumulation"], "segments": plan["segments"], "graph": plan["kind"] == "xla"}
     after = trained(name=name, batch=plan["batch_size"] or batch, **change)
     if not after["peak"]:
         return f"{cells} | {plan['option']} | {plan['peak_bytes'] / 1e6:,.0f} | **fails** | | |"
