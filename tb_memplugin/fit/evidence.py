@@ -164,8 +164,10 @@ def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: f
     typical = [one for one in steps if not one.first and not one.planned]
     if not typical:
         return None
-    first = next(one.step for one in typical if one.batch_size == typical[-1].batch_size)
-    peaks = _peaks_from(run, typical[-1], first, until)
+    own = [one.step for one in typical if one.batch_size == typical[-1].batch_size]
+    peaks = _peaks_from(run, typical[-1], own[0], until)
+    if len(own) < len(typical):  # of several batch sizes, such as an epoch's last one: only traced steps show theirs
+        peaks = {step: peak for step, peak in peaks.items() if step in own}
     return int(statistics.median(peaks.values())) if peaks else None
 
 
@@ -204,16 +206,14 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
         )
     if not typical:
         return Evidence(failures=failed, growth=growth)
-    latest = typical[-1].batch_size
-    first = next(one.step for one in typical if one.batch_size == latest)
     measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
     ran: dict[int, Ran] = {}
     sizes = {one.batch_size for one in typical if one.batch_size}
     for size in sizes:
         own = [one for one in typical if one.batch_size == size and one.step in measured]
         traced = [measured[one.step] for one in own]
-        # Not every step was traced; the untraced ones since the last batch size was seen are taken to have it.
-        all_steps = [peak for step, peak in measured.items() if step >= first] if size == latest else traced
+        # Not every step was traced; of several sizes, only the traced ones show theirs.
+        all_steps = list(measured.values()) if len(sizes) == 1 else traced
         if traced:
             median = int(statistics.median(all_steps))
             limits = [one.capacity_bytes for one in own]

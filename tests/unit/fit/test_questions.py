@@ -288,3 +288,5 @@ def test_an_untraced_step_before_a_partial_batch_counts_for_the_larger_one() -> 
     for batch, reaches in ((4, True), (2, False)):
         answer = tb_memplugin.what_if(own, batch_size=batch).prediction
         assert answer.method == "recorded" and (answer.high_bytes == highest) is reaches
+    # AND the median that a simulation is compared with is that of the partial batch's own steps
+    assert tb_memplugin.what_if(own, batch_size=2).measured_peak_bytes == int(peaks[samples.step == partial.step][0])
