@@ -195,20 +195,32 @@ def in_use(requests: StepRequests, sizes: Integers) -> Integers:
 
 between_steps = ContextVar[Callable[[], object]]("between_steps", default=lambda: None)
 """Called between simulated steps, where another simulation may have its turn."""
-_orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int]]]" = weakref.WeakKeyDictionary()
+_orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int], list[int]]]" = weakref.WeakKeyDictionary()
 
 
-def _order(requests: StepRequests) -> tuple[list[int], list[int]]:
-    """The events of a step as a simulation runs them, and the rows of its older chunks; made once."""
+def _order(requests: StepRequests) -> tuple[list[int], list[int], list[int]]:
+    """The events of a simulated step, and by address the rows that it begins with and those that it leaves; once."""
     order = _orders.get(requests)
     if order is None:
         events = lasting_order(requests) if requests.first else event_order(requests)
-        order = _orders[requests] = events, older_rows(requests)
+        left = [row for row in np.argsort(requests.address).tolist() if requests.death[row] >= requests.events]
+        order = _orders[requests] = events, older_rows(requests), left
     return order
 
 
+def _placed(rows: list[int], keys: Sequence[Any], alive: dict[Any, list[int]], place: list[int | None]) -> list[int]:
+    """Give rows the places of the chunks with their keys, the last one first; return the rows without one."""
+    missing = []
+    for row in rows:
+        if known := alive.get(keys[row]):
+            place[row] = known.pop()
+        else:
+            missing.append(row)
+    return missing
+
+
 def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
-    events, _ = _order(requests)
+    events = _order(requests)[0]
     return shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed) if seed else events
 
 
@@ -293,9 +305,14 @@ class History:
         self._sizes: list[tuple[list[int], list[int]]] = [
             (step.sizes.tolist(), rounded_sizes(step.sizes).tolist()) for step in steps
         ]
+        numbers: dict[ChunkOwner, int] = {}
+        self._alike: list[list[tuple[int, int]]] = []  # number of the owner, and size
+        for step in steps:
+            owners = np.asarray([numbers.setdefault(owner, len(numbers)) for owner in step.requests.owners])
+            self._alike.append(list(zip(owners[step.requests.owner].tolist(), step.sizes.tolist(), strict=True)))
         self._may_fail = may_fail
         first = steps[0]
-        self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
+        self._alive: dict[tuple[int, int], list[int]] = collections.defaultdict(list)  # addresses between steps
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
         pool = int(first.requests.region_bytes.sum())
@@ -304,10 +321,10 @@ class History:
         if recorded and pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
             added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
             self._simulator = Simulator(start_map(first.requests), rules, added)
-            for row in older_rows(first.requests):
+            for row in reversed(older_rows(first.requests)):
                 address = int(first.requests.address[row])
                 if first.sizes[row] == first.requests.requested[row]:
-                    self._alive[int(first.sizes[row])].append(address)
+                    self._alive[self._alike[0][row]].append(address)
                 else:
                     self._simulator.free(address)
         else:
@@ -319,7 +336,7 @@ class History:
     def copy(self) -> "History":
         other = copy.copy(self)
         other._simulator = self._simulator.copy()
-        other._alive = {size: list(addresses) for size, addresses in self._alive.items()}
+        other._alive = {key: list(addresses) for key, addresses in self._alive.items()}
         other._peaks = list(self._peaks)
         return other
 
@@ -344,14 +361,13 @@ class History:
         step, simulator = self._steps[index], self._simulator
         sizes, rounded = self._sizes[index]
         place: list[int | None] = [None] * len(sizes)
-        missing = []
-        for row in _order(step.requests)[1]:
-            known = self._alive.get(sizes[row])
-            if known:
-                place[row] = known.pop()
-            elif rounded[row]:
-                missing.append(row)
-        for addresses in self._alive.values():
+        _, older, left = _order(step.requests)
+        missing = _placed(older, self._alike[index], self._alive, place)
+        by_size: dict[int, list[int]] = collections.defaultdict(list)
+        for (_, size), addresses in self._alive.items():
+            by_size[size] += addresses
+        missing = [row for row in _placed(missing, sizes, by_size, place) if rounded[row]]
+        for addresses in by_size.values():
             for address in addresses:
                 simulator.free(address)
         failed, _, _ = simulator.play(missing, sizes, rounded, place)
@@ -362,12 +378,11 @@ class History:
         failed, peak, at = simulator.play(events, sizes, rounded, place, may_fail)
         if failed is not None:
             return failed
-        alive: dict[int, list[int]] = collections.defaultdict(list)
-        for row in range(len(sizes) - 1, -1, -1):
+        self._alive = collections.defaultdict(list)
+        for row in reversed(left):
             lies_at = place[row]
             if lies_at is not None:
-                alive[sizes[row]].append(lies_at)
-        self._alive = alive
+                self._alive[self._alike[index][row]].append(lies_at)
         self._peaks.append(StepPeak(peak, index, at, seed, distance))
         return None
 

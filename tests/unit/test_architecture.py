@@ -15,7 +15,7 @@ BUDGETS = {
     "attribution": 3_780,
     "storage": 4_757,
     "analysis": 3_690,
-    "fit": 4_484,
+    "fit": 4_499,
     "export": 1_802,
     "recorder": 10_392,
     "training": 1_566,
