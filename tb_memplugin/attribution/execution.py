@@ -117,11 +117,14 @@ class GraphExecution:
 
     def waits_for_backward(self, chunk: int) -> bool:
         """Whether a chunk that was allocated before a forward pass ended was in use when the backward pass had begun.
-        One that outlives the window counts only if the step failed there."""
+        One that outlives the window counts only if the step failed there. In a forward pass that failed, that is what
+        ops of the backward pass made that ran early: no others read it."""
         window = self._window
         place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
         if place == len(self._turns):
-            return False
+            fact = self.maker(chunk)
+            early = fact is not None and fact.pass_name == "backward" and fact.gradient_free
+            return early and window.facts.before_backward and window.outlives(chunk)
         if window.outlives(chunk):
             return window.facts.interrupted
         return self._turns[place].begin_ps < window.time[window.death[chunk]]

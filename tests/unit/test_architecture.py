@@ -12,7 +12,7 @@ BUDGETS = {
     "schema": 2_515,
     "allocator": 714,
     "importers": 1_750,
-    "attribution": 3_780,
+    "attribution": 3_783,
     "storage": 4_757,
     "analysis": 3_690,
     "fit": 4_499,

@@ -587,6 +587,20 @@ def test_what_a_forward_pass_that_failed_holds_is_no_gradient(before_backward: b
     assert workspace >= (16384 + 1000 if before_backward else 0)
 
 
+def test_what_an_early_op_of_the_backward_pass_made_waits_for_it_also_if_the_forward_pass_failed() -> None:
+    facts = dataclasses.replace(SOURCE, interrupted=True, before_backward=True)
+    failed = "moved +9000:8192, a +1000:4096"
+    before = "moved +8000:512, a +2000:256, da +20000:16384 -2000, product +30000:512 -8000 -20000, dw -30000, "
+    # GIVEN a step that failed, alone in its trace or after a whole one THEN both results are for the backward pass
+    for steps in (failed, before + failed):
+        chunks = attributed(Recorder().runs(steps).trace(), facts).chunks
+        held = [chunks.owners[owner].category for owner in chunks.owner[chunks.death == chunks.events]]
+        assert held == ["activations", "activations"]
+    # BUT what it freed before the failure was none
+    freed = ledger_of(Recorder().runs("moved +9000:8192 -9000, a +1000:4096").trace(), facts)
+    assert ("m/a", "workspace") in rows(freed)
+
+
 def test_reordered_op_that_the_backward_pass_reads_is_saved_for_it() -> None:
     step = Recorder().runs(
         "moved +9000:8192, a +1000:4096, da +20000:16384 -1000, product +30000:512 -9000 -20000, "
