@@ -92,7 +92,8 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     verdict = frame.get_by_test_id("verdict")
     expect(verdict).to_have_attribute("data-verdict", "fails")
     expect(frame.get_by_label("batch size", exact=True)).to_have_attribute("placeholder", "48, as failed")
-    enough = re.search(r"At (\d+) MiB it fits", verdict.inner_text().replace("\u00a0", " "))
+    reason = frame.locator("[data-testid='verdict'] + p").inner_text().replace("\u00a0", " ")
+    enough = re.search(r"At (\d+) MiB it fits", reason)
     assert enough is not None
     size = int(enough.group(1)) * MIB
     assert program_fits(task_runs.FAILED_BATCH, size) and not program_fits(task_runs.FAILED_BATCH, round(0.8 * size))
