@@ -88,7 +88,7 @@ def test_their_place_is_kept_while_they_load(page: Page, address: str) -> None:
     held.hold()
     page.goto(harness.tab_url(address, urlencode({"run": "frozen"})))
     frame: Any = page
-    expect(frame.get_by_role("slider")).to_be_visible()
+    expect(frame.locator(".plot")).to_be_visible()
     chart = frame.locator(".chart").first
     before = chart.bounding_box()
     assert before and frame.locator("[data-testid='answers'] > .blank").count() == 4

@@ -163,3 +163,58 @@ def test_a_failed_run_names_its_largest_layer(page: Page, address: str, inspecte
         clipped = "e => [e.scrollWidth - e.clientWidth, document.querySelector('.runs').scrollWidth]"
         over, whole = failed.locator(".culprit").evaluate(clipped)
         assert over <= 0 and whole <= page.locator(".runs").evaluate("e => e.clientWidth"), width
+
+
+def test_the_step_is_moved_on_the_axis_by_keyboard_and_mouse(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.add_init_script(SHIFTS)
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
+    handle = frame.get_by_role("slider", name="Selected step on the axis")
+    traced = [int(one.get_attribute("value") or "") for one in frame.locator("#traced-steps option").all()]
+    at = traced.index(41)
+    shifted(page)
+    handle.focus()
+    expect(handle).to_have_css("outline-style", "solid")
+    for key, step in (
+        ("ArrowLeft", traced[at - 1]),
+        ("ArrowRight", 41),
+        ("ArrowRight", traced[at + 1]),
+        ("Home", traced[0]),
+        ("End", traced[-1]),
+    ):
+        page.keyboard.press(key)
+        harness.settled(frame)
+        expect(handle).to_have_attribute("aria-valuenow", str(step))
+        expect(handle).to_have_attribute("aria-valuetext", re.compile(rf"^step {step}\b"))
+        expect(handle).to_be_focused()
+        expect(frame.get_by_test_id("step")).to_have_attribute("data-step", str(step))
+    assert shifted(page) <= MOST
+    # The mouse goes to every recorded step: it is shown while the handle moves and selected when it is let go.
+    box, plot = handle.bounding_box(), frame.locator(".u-over").bounding_box()
+    assert box and plot
+    first, last = (int(handle.get_attribute(f"aria-value{end}") or "") for end in ("min", "max"))
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    for wanted in (100, 60):
+        x = plot["x"] + plot["width"] * (wanted - first + 0.5) / (last - first + 1)
+        page.mouse.move(x, middle + 40, steps=4)
+        harness.settled(frame)
+        assert frame.get_by_test_id("step").get_attribute("data-step") == str(wanted)
+        assert f"step={traced[-1]}" in harness.place(page)
+        now = handle.bounding_box()
+        assert now and abs(now["x"] + now["width"] / 2 - x) < 1
+    page.mouse.up()
+    harness.idle(frame)
+    assert "step=60" in harness.place(page) and 60 not in traced
+    expect(handle).to_have_attribute("aria-valuenow", "60")
+    assert shifted(page) <= MOST
+    page.close()
+
+
+@pytest.mark.reads
+@pytest.mark.parametrize("view", ["overview", "frozen", "fragmentation", "host", "layer", "compare"])
+def test_every_view_over_steps_has_the_handle(page: Page, address: str, view: str) -> None:
+    place = {"view": view, "run": "frozen", "layer": "vgg/block5_conv1", "other": "all_trainable", "step": 41}
+    frame = harness.open_tab(page, address, urlencode(place))
+    expect(frame.get_by_role("slider", name="Selected step on the axis")).to_have_attribute("aria-valuenow", "41")

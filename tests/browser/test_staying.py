@@ -145,7 +145,7 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page, lives, liv
     page.set_viewport_size({"width": 1440, "height": 700})
     place = {"run": live.name, "runs": live.name, "step": 50, "zoom": "40-80", "category": "workspace"}
     frame = harness.open_tab(page, live_address, urlencode(place))
-    slider = frame.get_by_role("slider")
+    slider = frame.locator(".plot")
     expect(slider).to_have_attribute("aria-valuemax", "40")
     frame.locator("main").evaluate("main => { document.scrollingElement.scrollTop = main.scrollTop = 120; }")
     row = frame.locator("tr[data-figure='workspace']")
@@ -165,7 +165,7 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page, lives, liv
 def test_new_steps_wait_while_the_pointer_is_in_the_chart(page, lives, live_address) -> None:
     live = lives["pointed"]
     frame = harness.open_tab(page, live_address, urlencode({"run": live.name, "runs": live.name}))
-    slider = frame.get_by_role("slider")
+    slider = frame.locator(".plot")
     box = slider.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -184,7 +184,7 @@ def test_largest_layers_keep_their_order_under_the_pointer(page: Page, address: 
     names = frame.locator(".owners .leads")
     selected = names.all_inner_texts()
     assert len(selected) == 2
-    chart = frame.get_by_role("slider").bounding_box()
+    chart = frame.locator(".plot").bounding_box()
     assert chart is not None
     shown = []
     for share in (0.3, 0.7, 0.9):

@@ -105,6 +105,12 @@ export type StepSelection = NonNullable<ReturnType<typeof selectStep>>;
 
 export const tracedSteps = ({ snapshots }: Overview): number[] => [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
 
+/** Steps that the keyboard selects one after the other: the traced ones, or all if none was traced. */
+export function stopsOf(whole: Overview): readonly number[] {
+  const traced = tracedSteps(whole);
+  return traced.length > 0 ? traced : [...whole.step];
+}
+
 /** Examples in the batch of a traced step; null if it was not traced or has no known batch size. */
 export const batchSizeAt = (snapshots: readonly SnapshotRef[], step: number): number | null =>
   snapshots.find((one) => one.step === step)?.batch_size ?? null;

@@ -9,6 +9,7 @@ import { panned } from "../../charts/map-layout";
 import { Plot, placeOf, type Undo, type Outline, type PlotEvents, type PlotSpec } from "../../charts/plot";
 import { touch } from "../../lib/activity";
 import { actOnKey, zoomKeys } from "./controls";
+import { Handle, type StepHandle } from "./handle";
 
 export interface ChartMark extends Mark {
   step: number;
@@ -24,6 +25,8 @@ export interface ChartProps {
   pin: number | null;
   /** The row that is described, and where the keyboard starts, without a cursor and a selected step; by default the first. */
   rest?: number;
+  /** The selected step, which a handle on the x-axis moves. */
+  handle?: StepHandle;
   outline?: Outline | null;
   describe: (row: number) => string;
   /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
@@ -201,6 +204,7 @@ export function Chart(props: ChartProps) {
         onPointerEnter={() => props.onHover(true)}
         onPointerLeave={() => props.onHover(false)}
       />
+      {props.handle && props.height !== "small" && box.width > 0 && <Handle box={box} chart={props} of={props.handle} />}
       {props.children}
     </div>
   );

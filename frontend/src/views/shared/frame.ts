@@ -10,7 +10,9 @@ import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Outlined,
 import { formatBytes } from "../../lib/bytes";
 import { lowerBound, nearestIndex } from "../../lib/search";
 import { effectSentence, effectTitle, effects, isFreezing, at, requestOf, rowSentence, type Overview } from "../../model/overview";
+import { stopsOf } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
+import { supports } from "../../state/views";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import type { ChartMark } from "./chart";
 import { useStore } from "./context";
@@ -276,18 +278,23 @@ function wholeOf(axis: XKind, runs: readonly (RunInfo | null)[]): Range | undefi
  */
 export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: readonly RunInfo[]) {
   const store = useStore();
-  const { axis, step: pinned } = store.choices.value;
+  const { axis, step: pinned, view } = store.choices.value;
+  const whole = store.whole.value.value;
+  const stops = useMemo(() => (whole ? stopsOf(whole) : []), [whole]);
   const selected = pinned ?? store.shownStep.value?.step ?? null;
   const rowOf = (step: number | null): number | null => (step === null || steps.length === 0 ? null : nearestIndex(steps, step));
   const isInside = (step: number | null): boolean => step !== null && step >= (steps[0] ?? NaN) && step <= (steps[steps.length - 1] ?? NaN);
   const stepOf = (row: number | null): number | null => (row === null ? null : (steps[row] ?? null));
   const rest = rowOf(selected);
+  const ends = [whole?.step[0] ?? 0, whole?.step.at(-1) ?? 0] as const;
+  const handle = selected !== null && stops.length > 0 && { step: selected, stops, ends, choose: (step: number) => store.choose({ step }) };
   return {
     marks: [] as readonly ChartMark[],
     whole: wholeOf(axis, runs ?? [store.primary.value]),
     cursor: rowOf(store.cursor.value),
     pin: isInside(pinned) ? rowOf(pinned) : null,
     ...(rest !== null && { rest }),
+    ...(handle && supports(view, "step") && { handle }),
     onCursor: (row: number | null): void => {
       store.cursor.value = stepOf(row);
     },

@@ -138,3 +138,73 @@ describe("a chart", () => {
     expect(onCursor).toHaveBeenLastCalledWith(null, null);
   });
 });
+
+describe("the handle of the selected step", () => {
+  const handled = (changed: Partial<ChartProps> = {}, step = 40) => {
+    const choose = vi.fn();
+    const chart = drawn({ rest: step / 10, handle: { step, stops: [10, 30, 50], ends: [0, 100], choose }, ...changed });
+    const handle = document.querySelector<HTMLElement>(".handle");
+    const key = (name: string): void => {
+      const event = new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true });
+      act(() => void handle?.dispatchEvent(event));
+    };
+    const point = (kind: string, clientX: number, button = 0): void => {
+      const event = new PointerEvent(kind, { pointerId: 1, clientX, button, bubbles: true });
+      act(() => void handle?.dispatchEvent(event));
+    };
+    if (handle) handle.setPointerCapture = vi.fn();
+    const width = Number.parseFloat(document.querySelector<HTMLElement>(".u-over")?.style.width ?? "");
+    return { ...chart, choose, handle, key, point, width };
+  };
+  const placeOf = (handle: HTMLElement | null): number => Number(/translate\(([\d.]+)px/.exec(handle?.style.transform ?? "")?.[1]);
+
+  it("stands at its place in the range, paler at the end nearest to a step outside", () => {
+    const middle = handled();
+    expect(middle.handle?.getAttribute("aria-valuenow")).toBe("40");
+    expect(middle.handle?.getAttribute("aria-valuetext")).toBe("row 4");
+    expect(placeOf(middle.handle)).toBeCloseTo(76 + middle.width / 2);
+    expect(middle.handle?.className).toBe("handle");
+    const outside = handled({}, 90);
+    expect(placeOf(outside.handle)).toBeCloseTo(76 + outside.width);
+    expect(outside.handle?.className).toBe("handle beyond");
+    expect(handled({ height: "small" }).handle).toBeNull();
+  });
+
+  it("goes to the next and the previous stop, to the first and the last by keys, and stays at the ends", () => {
+    const { key, choose } = handled();
+    for (const name of ["ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp", "Home", "End", "x"]) key(name);
+    expect(choose.mock.calls).toEqual([[30], [30], [50], [50], [10], [50]]);
+    const last = handled({}, 60);
+    last.key("ArrowRight");
+    expect(last.choose).not.toHaveBeenCalled();
+  });
+
+  it("shows the row under the pointer while it is dragged, and selects it in the end", () => {
+    const { point, width, onCursor, onPin, onHover } = handled({ cursor: 3 });
+    point("pointermove", 76);
+    expect(onCursor).not.toHaveBeenCalled();
+    point("pointerdown", 76 + width / 2, 2);
+    point("pointerdown", 76 + width / 2);
+    expect(onHover.mock.calls).toEqual([[true]]);
+    for (const share of [-1, 0, 0.26, 0.9, 2]) point("pointermove", 76 + share * width);
+    expect(onCursor.mock.calls).toEqual([2, 2, 3, 6, 6].map((row) => [row, null]));
+    point("pointerup", 76 + width / 4);
+    expect(onPin.mock.calls).toEqual([[3]]);
+    expect(onCursor).toHaveBeenLastCalledWith(null, null);
+    expect(onHover).toHaveBeenLastCalledWith(false);
+    point("pointerup", 76);
+    expect(onPin).toHaveBeenCalledTimes(1);
+  });
+
+  it("selects nothing if the drag is cancelled or went nowhere", () => {
+    for (const [end, cursor] of [
+      ["pointercancel", 3],
+      ["pointerup", null],
+    ] as const) {
+      const { point, onPin } = handled({ cursor });
+      point("pointerdown", 200);
+      point(end, 200);
+      expect(onPin).not.toHaveBeenCalled();
+    }
+  });
+});

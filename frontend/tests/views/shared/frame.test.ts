@@ -204,10 +204,17 @@ const STEPS = Float64Array.from([10, 20, 30]);
 const runOf = (first_step: number | null, last_step: number | null): RunInfo => ({ run: "exp", first_step, last_step }) as RunInfo;
 
 /** What a chart of three steps gets, and the store's calls. */
-function used(choices: Partial<Choices> = {}, cursor: number | null = null, shown: number | null = null, runs?: readonly RunInfo[]) {
+function used(
+  choices: Partial<Choices> = {},
+  cursor: number | null = null,
+  shown: number | null = null,
+  runs?: readonly RunInfo[],
+  traced: readonly number[] = [],
+) {
   const store = {
     choices: { value: { ...DEFAULTS, ...choices } },
     primary: { value: runOf(10, 30) },
+    whole: { value: { value: { step: STEPS, snapshots: traced.map((step) => ({ step })) } } },
     shownStep: { value: shown === null ? null : { step: shown } },
     cursor: { value: cursor },
     choose: vi.fn(),
@@ -240,6 +247,16 @@ describe("a chart over steps", () => {
     }
     expect(used({ step: 10 }).chart.pin).toBe(0);
     expect(used({ step: 30 }).chart.pin).toBe(2);
+  });
+
+  it("has a handle that goes from one traced step to the next, or to every step, where a step can be selected", () => {
+    const { store, chart } = used({ step: 20 }, null, null, undefined, [30, 10]);
+    expect(chart.handle).toMatchObject({ step: 20, stops: [10, 30], ends: [10, 30] });
+    chart.handle?.choose(30);
+    expect(store.choose).toHaveBeenCalledWith({ step: 30 });
+    expect(used({ step: 20 }).chart.handle?.stops).toEqual([10, 20, 30]);
+    expect(used().chart).not.toHaveProperty("handle");
+    expect(used({ step: 20, view: "activations" }).chart).not.toHaveProperty("handle");
   });
 
   it("ends where the steps of its runs end", () => {
