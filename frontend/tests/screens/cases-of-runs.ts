@@ -4,6 +4,23 @@ import { user, type Case } from "./harness";
 
 const { click, press, enter, point, scroll } = user;
 
+/** Of a recorded training whose compiled step failed: two dense layers and an attention block, batch size 256. */
+const DENSE = ["net/dense_1", "net/dense_3"];
+const COMPILED = {
+  request: {
+    sentence: "241 MiB requested; the largest: four tensors of (16384, 256) of 2 layers, 64.0 MiB.",
+    tensors: [
+      { shape: [16384, 256], dtype: "float32", count: 4, bytes: 67108864, layers: DENSE },
+      { shape: [256, 64, 256], dtype: "float32", count: 4, bytes: 67108864, layers: DENSE },
+      { shape: [256, 64, 64], dtype: "float32", count: 13, bytes: 54525952, layers: ["net", "net/layer_normalization_3"] },
+      { shape: [256, 4, 64, 64], dtype: "float32", count: 2, bytes: 33554432, layers: ["net/multi_head_attention"] },
+      { shape: [256, 4, 64, 16], dtype: "float32", count: 4, bytes: 16777216, layers: [] },
+      { shape: [16384, 1, 64], dtype: "float32", count: 1, bytes: 4194304, layers: ["net/embedding"] },
+      { shape: [256, 64], dtype: "float32", count: 7, bytes: 458752, layers: DENSE },
+    ],
+  },
+};
+
 const OTHERS: Case[] = [
   ["host", "samples", "view=host&run=frozen"],
   ["host: growing", "samples", "view=host&run=growing"],
@@ -40,6 +57,12 @@ const OTHERS: Case[] = [
     { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
   ["failure", "samples", "view=oom&run=died_fragmentation"],
+  [
+    "failure: request of a compiled module",
+    "samples",
+    "view=oom&run=died_fragmentation",
+    { since: "view=oom&run=died_fragmentation", failure: COMPILED },
+  ],
   ["failure: task", "tasks", "view=oom&run=failed"],
   ["failure: recorded", "recorded", "view=oom&run=out_of_memory"],
   ["failure: small", "recorded", "view=oom&run=small"],

@@ -6,6 +6,7 @@ import { vi } from "vitest";
 import type { Source } from "../../src/api/source";
 import { NotedPath, Pixels, checksum, drawingOf, forgetPatterns, patternLines } from "./drawing";
 import { difference, shownText } from "./shown-text";
+import type { Oom } from "../../src/schema";
 
 // An import would give the browser's empty module: the document is a browser's.
 export const files = process.getBuiltinModule("node:fs");
@@ -205,7 +206,7 @@ const sources = new Map<Report, Source>();
 async function screen(
   report: Report,
   address: string,
-  { acts = [], whole = false, width = 960, live = false, refused = [] }: Opening,
+  { acts = [], whole = false, width = 960, live = false, refused = [], failure }: Opening,
 ): Promise<string> {
   size = { width, height: 320 };
   forgetPatterns();
@@ -214,7 +215,8 @@ async function screen(
   window.history.replaceState(null, "", `#${address}`);
   const stored = sources.get(report) ?? embeddedSource(answers[report]);
   sources.set(report, stored);
-  const store = createStore({ ...stored, recordedOnly: !live, ...refusing(...refused) });
+  const ooms: Source["ooms"] = async (...of) => (await stored.ooms(...of)).map((oom) => ({ ...oom, ...failure }));
+  const store = createStore({ ...stored, ooms, recordedOnly: !live, ...refusing(...refused) });
   void store.reload();
   render(h(App, { store }), document.body);
   try {
@@ -243,6 +245,8 @@ export interface Opening {
   live?: boolean;
   /** Questions that get an error. */
   refused?: readonly (keyof Source)[];
+  /** What is otherwise in the answer on each failure. */
+  failure?: Partial<Oom>;
   /** Pixels of the drawings. */
   width?: number;
 }

@@ -2,21 +2,22 @@
 
 import { useMemo } from "preact/hooks";
 
-import { unitOf, formatWallTime, unbroken, formatBytes, formatShare, type Unit } from "../../lib/bytes";
+import { unitOf, formatWallTime, unbroken, formatBytes, formatCount, formatShare, type Unit } from "../../lib/bytes";
 import { verdictSentence, whenSentence } from "../../model/answer";
 import { categoryLabel, WORDS } from "../../model/categories";
 import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
-import { owners } from "../../model/snapshot";
+import { owners, sizesText } from "../../model/snapshot";
 import { INKS, fillOf, freeFill, plainFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
-import { CategoryRows, Figure, FigureTable, Panel, WordFigure } from "../shared/figures";
+import { CategoryRows, Figure, FigureTable, Heads, Panel, WordFigure, useExact, useFigureText } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
+import { Text } from "../shared/largest-layers";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { tipOf } from "../shared/tips";
-import { CATEGORIES, type Category, type Oom, type RunInfo } from "../../schema";
+import { CATEGORIES, type Category, type Oom, type RequestContents, type RunInfo } from "../../schema";
 
 const [WIDTH, LABEL, ROW] = [960, 190, 26];
 
@@ -182,21 +183,54 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
   );
 }
 
+/** The largest tensors inside the request of a compiled module. */
+function RequestTensors({ request: { sentence, tensors }, unit }: { request: RequestContents; unit: Unit }) {
+  const size = useFigureText(unit);
+  return (
+    <details class="known">
+      <summary>Inside the request, by tensor</summary>
+      <p class="small">{sentence}</p>
+      <FigureTable testid="oom-request-tensors" kind="held">
+        <thead>
+          <tr>
+            <Heads names={["count", "shape", "dtype", `size, ${useExact() ? "B" : unit}`, "layers"]} />
+          </tr>
+        </thead>
+        <tbody>
+          {tensors.slice(0, LAYERS).map(({ shape, dtype, count, bytes, layers }) => (
+            <tr
+              key={`${sizesText(shape)} ${dtype}`}
+              data-figure={`request_tensors:${JSON.stringify([shape, dtype])}`}
+              data-bytes={bytes}
+              data-tip={tipOf(bytes, ...layers, OF_MODULE)}
+            >
+              <Text kind="count" of={formatCount(count)} />
+              <Text kind="shape" of={sizesText(shape)} />
+              <Text kind="dtype" of={dtype} />
+              <Text kind="size" of={size(bytes)} />
+              <Text kind="held-by" of={distinctNames(layers).join(", ") || NOT_TIED} />
+            </tr>
+          ))}
+        </tbody>
+      </FigureTable>
+    </details>
+  );
+}
+
 interface ByLayerProps {
   summary: string;
   ledger: Oom["ledger"];
   testid: string;
   source: string;
   unit: Unit;
-  open?: boolean;
 }
 
-function ByLayer({ summary, ledger, testid, source, unit, open }: ByLayerProps) {
+function ByLayer({ summary, ledger, testid, source, unit }: ByLayerProps) {
   const layers = useMemo(() => owners(ledger).slice(0, LAYERS), [ledger]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
   const total = ledger.reduce((sum, { bytes }) => sum + bytes, 0);
   return (
-    <details class="known" open={open}>
+    <details class="known">
       <summary>{summary}</summary>
       <FigureTable testid={testid}>
         <tbody>
@@ -240,16 +274,9 @@ function FailurePanel({ oom }: { oom: Oom }) {
           <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} unit={unit} when={when} />
         </tbody>
       </FigureTable>
-      {oom.request && <p data-testid="oom-request-tensors">{oom.request.sentence}</p>}
+      {oom.request && <RequestTensors request={oom.request} unit={unit} />}
       {oom.request_ledger.length > 0 && (
-        <ByLayer
-          summary="Inside the request, by layer"
-          ledger={oom.request_ledger}
-          testid="oom-request"
-          source={OF_MODULE}
-          unit={unit}
-          open
-        />
+        <ByLayer summary="Inside the request, by layer" ledger={oom.request_ledger} testid="oom-request" source={OF_MODULE} unit={unit} />
       )}
       {isKnown && <ByLayer summary="By layer" ledger={oom.ledger} testid="oom-layers" source={SOURCE} unit={unit} />}
       <RequestFacts oom={oom} unit={unit} />

@@ -163,7 +163,7 @@ const REPLAY_MEANING =
   "The recorder replays the step with the allocator's rules, starting from the memory map at its start. " +
   "Counted are allocations at the recorded address, and chunks equal to those of the memory map at its end.";
 
-const Text = ({ of, kind }: { of: string; kind: string }) => (
+export const Text = ({ of, kind }: { of: string; kind: string }) => (
   <td class={kind}>
     <span>{of}</span>
   </td>
