@@ -1,6 +1,7 @@
 """A report opened from disk: the tab's views with the same values, alone in the world."""
 
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -71,6 +72,83 @@ def test_a_printed_view_is_whole_and_without_the_list_of_runs(open_report: Open,
         assert len(page.pdf()) > 20_000
     finally:
         page.emulate_media(media="screen")
+
+
+PAGES = """main => [...document.querySelectorAll(".pages > section")].map(page => ({
+    title: page.querySelector("h1").textContent,
+    about: page.querySelector("p").textContent,
+    text: page.innerText,
+    breaks: getComputedStyle(page).breakBefore,
+    wider: [page, ...page.querySelectorAll("main, .body, .picture, .panel, .unrolled, table")]
+        .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.className || one.tagName),
+    cut: [...page.querySelectorAll(".unrolled")].filter(one => one.scrollHeight > one.clientHeight + 1).length,
+    figures: page.querySelectorAll("canvas, svg[role], table").length,
+    blank: [...page.querySelectorAll("canvas")].filter(({ width, height }) => width * height > 0).filter(canvas =>
+        !canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)).length,
+    rows: Object.fromEntries([...page.querySelectorAll("table[aria-rowcount]")].map(table =>
+        [table.dataset.testid, [table.ariaRowCount - 1, table.tBodies[0].rows.length, table.tBodies[0].innerText]])),
+}))"""
+OWN_WORDS = {
+    "Overview": "measured peak",
+    "Layers": "parameters",
+    "Frozen": "Frozen layers",
+    "Step": "Live allocations",
+    "Fragmentation": "Memory map",
+    "OOM": "capacity",
+    "What if": "largest batch size",
+    "Compare": "main category",
+}
+MOST_PRINTED = 100
+
+
+def check_pages(page: Any, run: str, scheme: str = "light") -> list[str]:
+    """The titles of what is printed, once every page is whole."""
+    page.wait_for_function("() => window.printed")
+    page.emulate_media(media="print")
+    try:
+        pages = page.locator("main").first.evaluate(PAGES)
+        assert not page.locator("body > .frame").is_visible()
+    finally:
+        page.emulate_media(media="null")
+    for one in pages:
+        assert run in one["about"] and OWN_WORDS.get(one["title"], "") in one["text"], one["title"]
+        assert one["figures"] and not one["blank"] and not one["cut"] and not one["wider"], one
+        assert one["breaks"] == "page" and "Loading" not in one["text"]
+        for known, rows, text in one["rows"].values():
+            more = known - MOST_PRINTED
+            assert rows == (MOST_PRINTED + 1 if more > 0 else known) and (more <= 0 or f"{more:,} more" in text)
+    assert page.locator(":root").get_attribute("data-scheme") == "light"
+    pdf = page.pdf()
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= len(pages)
+    # What was made for the paper is gone, and the page is as it was.
+    page.wait_for_function("() => !document.querySelector('.pages')")
+    assert page.locator(":root").get_attribute("data-scheme") == scheme
+    harness.settled(page)
+    assert page.locator("main canvas, main table").first.is_visible()
+    return [one["title"] for one in pages]
+
+
+NOTED = "() => { window.printed = false; window.print = () => { window.printed = true; }; }"
+
+
+@pytest.mark.reads
+@pytest.mark.parametrize(("run", "more"), [("frozen", {"Frozen", "Step", "Host"}), ("died_fragmentation", {"OOM"})])
+def test_a_report_prints_every_view(open_report: Open, run: str, more: set[str]) -> None:
+    page: Any = open_report({"run": run, "view": "compare"})
+    page.evaluate(NOTED)
+    page.keyboard.press("Control+p")
+    titles = check_pages(page, run)
+    shared = {"Overview", "Layers", "Fragmentation", "Compare"}
+    assert shared | more <= set(titles) and len(titles) == len(set(titles))
+    assert page.get_by_role("button", name="Compare", exact=True).get_attribute("aria-pressed") == "true"
+
+
+def test_the_tab_prints_every_view(page: Page, address: str) -> None:
+    frame: Any = harness.open_tab(page, address, "run=frozen", dark=True)
+    page.evaluate(NOTED)
+    frame.locator(".downloads summary").click()
+    frame.get_by_role("button", name="Print all views").click()
+    assert {"Overview", "Layers", "Step", "Compare"} <= set(check_pages(page, "frozen", "dark"))
 
 
 @pytest.mark.reads

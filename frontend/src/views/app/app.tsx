@@ -24,6 +24,7 @@ import { StoreContext, useStore, schemeOf, choicesFor, useFetched } from "../sha
 import { goToSearch } from "../shared/controls";
 import { Downloads } from "../shared/export";
 import { SortedColumn } from "../shared/long-table";
+import { followPrinting, printViews } from "../shared/print";
 import { Await, Empty, Notices, WhyNoDevice } from "../shared/states";
 import { Tips } from "../shared/tips";
 import { Tabs, Toolbar, tabsOf } from "./toolbar";
@@ -122,6 +123,11 @@ export function useKeys(store: Store, help: () => void): void {
       store.choose(cleared(store.choices.peek()));
     };
     const listener = (event: KeyboardEvent): void => {
+      // Of what is all here, as in a report.
+      if (store.recordedOnly && event.key === "p" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        void printViews(store);
+      }
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) clear();
       if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
       const place = /^[1-9]$/.test(event.key) ? tabsOf(store)[Number(event.key) - 1] : undefined;
@@ -300,6 +306,7 @@ function Frame() {
   const store = useStore();
   const help = useRef(() => {});
   useKeys(store, () => help.current());
+  useEffect(followPrinting, []);
   const [open, setOpen] = useState(false);
   const run = store.primary.value;
   return (

@@ -13,6 +13,7 @@ import { at, type Overview } from "../../model/overview";
 import { VIEWS } from "../../state/views";
 import type { Fill, Ink } from "../../theme/palette";
 import { inkOf, useStore } from "./context";
+import { printViews } from "./print";
 
 interface LegendEntry {
   label: string;
@@ -216,6 +217,7 @@ export function Downloads() {
     kinds.push(["SVG", "Download the drawing as SVG", () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg")]);
   }
   if (what.changes) kinds.push(...ofTable("changes", () => latest.current.changes?.()));
+  kinds.push(["Print all views", "Print every view of the run, each on its own page", () => void printViews(store)]);
   return <Menu kinds={kinds} />;
 }
 

@@ -2,6 +2,9 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
+import { formatCount } from "../../lib/bytes";
+import { MOST_PRINTED, printing } from "./print";
+
 interface SortedColumnProps {
   name: string;
   label: string;
@@ -29,8 +32,15 @@ export const SortedColumn = ({ name, label, hint, isNumber, sorted, ascending, c
   </th>
 );
 
-export const Filler = ({ rows, height }: { rows: number; height: number }) =>
-  rows > 0 ? <tr aria-hidden="true" style={{ height: `${rows * height}px` }} /> : null;
+export function Filler({ rows, height }: { rows: number; height: number }) {
+  if (rows <= 0) return null;
+  if (!printing.value) return <tr aria-hidden="true" style={{ height: `${rows * height}px` }} />;
+  return (
+    <tr>
+      <td colSpan={99}>{formatCount(rows)} more</td>
+    </tr>
+  );
+}
 
 /**
  * Handler of the keys of a table: arrow keys select the next or the previous stop, Home and End the first and the last.
@@ -85,5 +95,6 @@ export function useScrollWindow(count: number, rowHeight: number) {
     if (place < element.scrollTop || place > element.scrollTop + element.clientHeight - 3 * rowHeight)
       element.scrollTop = place - element.clientHeight / 2;
   };
-  return { host, ...rowsInSight(count, rowHeight, top, height), reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
+  const rows = printing.value ? { first: 0, last: Math.min(count, MOST_PRINTED) } : rowsInSight(count, rowHeight, top, height);
+  return { host, ...rows, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
 }
