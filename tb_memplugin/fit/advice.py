@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
+from tb_memplugin.allocator import SPLIT_AT_BYTES
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Measure, Measured
 from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
@@ -19,7 +20,7 @@ from tb_memplugin.fit.evidence import (
     recorded_program,
 )
 from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of, format_time
-from tb_memplugin.fit.prediction import by_category
+from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected, largest
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
 from tb_memplugin.fit.simulation import MARGIN, NO_LIMIT, FailedRequest, peak_in_one_piece
@@ -60,7 +61,7 @@ MOST_ACCUMULATED = 1024
 _UNKNOWN_REST = "No fix could be simulated: the first step ran out of memory, so the rest of it is unknown."
 _MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
 _BYTES = ("peak_bytes", "low_bytes", "high_bytes")
-_OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_BYTES)
+_OF_OPTION = ("segments", "batch_size", "accumulation", "extra_time", *_BYTES)
 """What a plan has of its option."""
 
 
@@ -79,21 +80,19 @@ def plan_for(
     recorded = predictor.predict(Conditions(batch_size=batch_size), always=True)
     limit = recorded.capacity_bytes or 0
     budget = budget or limit
-    if recorded.peak_bytes is None:
-        return Plan(device, budget, None, sentences=recorded.assumptions)
-    # A budget above the limit is that of a larger device.
-    capacity = max(budget, limit)
-    there = predictor.predict(Conditions(batch_size, capacity), always=True)
-    fits = there.fits and there.high_bytes is not None and there.high_bytes <= budget
-    withheld = None if fits else predictor.reason_against(RECORDED)
-    if withheld is None:
-        return _Planner(predictor, run, device, budget, Conditions(recorded.batch_size, capacity)).plan(measure)
-    size, most = format_bytes(recorded.peak_bytes), format_bytes(recorded.high_bytes)
-    # Otherwise it would be recorded the same way again.
-    unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
-    needed = f"As recorded, the training needs {size}, at most {most}."
-    sentences = (needed, withheld, *([] if unsuitable is None else [unsuitable]))
-    return Plan(device, budget, None, recorded_peak_bytes=recorded.peak_bytes, sentences=sentences)
+    withheld = recorded.assumptions if recorded.peak_bytes is None else ()
+    if recorded.peak_bytes is not None:
+        there = predictor.predict(Conditions(batch_size, max(budget, limit)), always=True)
+        fits = there.fits and there.high_bytes is not None and there.high_bytes <= budget
+        reason = None if fits else predictor.reason_against(RECORDED)
+        # Otherwise it would be recorded the same way again.
+        unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
+        size, most = format_bytes(recorded.peak_bytes), format_bytes(recorded.high_bytes)
+        needed = f"As recorded, the training needs {size}, at most {most}."
+        withheld = (needed, reason, *filter(None, [unsuitable])) if reason else ()
+    if withheld and (measure is None or not predictor.steps):
+        return Plan(device, budget, None, recorded_peak_bytes=recorded.peak_bytes, sentences=withheld)
+    return _Planner(predictor, run, device, budget, recorded, withheld).plan(measure)
 
 
 class _Change(NamedTuple):
@@ -106,11 +105,16 @@ class _Change(NamedTuple):
 
 
 class _Planner:
-    def __init__(self, predictor: Predictor, run: Run, device: str, budget: int, same: Conditions) -> None:
+    """Tries changes. With reasons why nothing can be simulated, `withheld`, only what steps are trained with."""
+
+    def __init__(
+        self, predictor: Predictor, run: Run, device: str, budget: int, same: Prediction, withheld: tuple[str, ...]
+    ) -> None:
         self._predictor, self._layers = predictor, predictor.layers
-        self._device, self._budget = device, budget
-        self._capacity = same.capacity_bytes
-        self._units: Units = units_of(run, predictor.steps[-1], self._layers, predictor.answers is not None)
+        # A budget above the limit is that of a larger device.
+        self._device, self._budget, self._capacity = device, budget, max(budget, same.capacity_bytes or 0)
+        asks, self._withheld = predictor.answers is not None, bool(withheld)
+        self._units = Units(sentences=withheld) if withheld else units_of(run, predictor.steps[-1], self._layers, asks)
         self._is_compiled = predictor.steps[-1].mode == "xla"
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         self._optimizer = "Optimizer" if table is None else str(table.optimizer)
@@ -119,31 +123,35 @@ class _Planner:
         self._conditions: dict[PlanOption, Conditions] = {}
         self._timed: set[PlanOption] = set()  # their additional time is that of trained steps
         recorded = Conditions(same.batch_size)
-        fits = "fits " if self._fits(recorded) else ""
+        larger = max(1.0, (same.batch_size or 1) / (predictor.batch_size or 1))
+        in_proportion = (measured_peak(run, device, predictor.steps) or NO_LIMIT) * larger
+        self._has_room = in_proportion <= (predictor.capacity_bytes or 0) if withheld else predictor.fits(recorded)
+        fits = "fits " if not withheld and self._fits(recorded) else ""
         is_recorded = same.batch_size in (None, *predictor.batch_sizes)
         how = f"{fits}as recorded" if is_recorded else f"{fits}with batch size {same.batch_size}"
-        self._same = self._described(_Change("none", f"no change: {how}", recorded))
+        peak = (same.peak_bytes, same.low_bytes, same.high_bytes)
+        self._same = PlanOption("none", f"no change: {how}", (), same.batch_size, 1, *peak, False, 0.0)
+        if not withheld:
+            self._same = self._described(_Change("none", self._same.sentence, recorded))
 
     def plan(self, measure: Measure | None) -> Plan:
-        options = [self._same, *([] if self._same.fits else self._options())]
+        options = [self._same, *([] if self._same.fits or self._withheld else self._options())]
         trained = [] if self._same.fits or measure is None else self._train(options, measure)
         chosen = next((option for option in options if option.fits), None)
         sentences = [*(besides_memory(chosen, self._layers) if chosen else ()), *self._units.sentences, *trained]
         least = chosen or min(options, key=lambda option: option.high_bytes or NO_LIMIT)
-        # A change that was trained only has no simulation.
+        # Of trained steps the peak is known, and nothing else.
         peaks = self._predictor.peaks(self._conditions[least]) if least in self._conditions else None
         ledger = () if peaks is None else peaks.ledger
-        if chosen is None:
-            sentences.insert(
-                0,
-                f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
-                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
-            )
+        if chosen is None and not self._withheld:
+            found = f"{format_bytes(least.peak_bytes)}, at most {format_bytes(least.high_bytes)}"
+            sentences.insert(0, f"The smallest peak that was found is {found} ({least.sentence}){_holding(ledger)}.")
         return Plan(
             device=self._device,
             budget_bytes=self._budget,
+            fits=None if self._withheld and chosen is None else least.fits,
             **{name: getattr(least, name) for name in _OF_OPTION},
-            recorded_peak_bytes=self._same.peak_bytes,
+            recorded_peak_bytes=options[0].peak_bytes,
             demand_bytes=None if peaks is None else peaks.demand_bytes,
             time_source="measured" if least in self._timed else self._units.time_source,
             code=code_of(least, self._optimizer, self._layers, self._is_compiled) if least.fits else "",
@@ -159,43 +167,54 @@ class _Planner:
         are added; puts first what trains the same in the least time. Returns sentences on what was measured."""
         said, plain = list[str](), Measured(None, None)
 
-        def trained(option: PlanOption) -> Measured:
+        def trained(option: PlanOption) -> PlanOption:
+            nonlocal plain
             conditions = self._conditions.get(option)
-            is_tried = self._predictor.fits(conditions) if conditions else plain.peak_bytes or is_gpu(self._device)
+            is_tried = self._predictor.fits(conditions) if conditions else self._has_room or is_gpu(self._device)
             found = measure(option) if is_tried else Measured(None, None, "this device may not have the memory")
             said.append(f"{option.sentence}: {found}")
-            return found
-
-        def replaced(option: PlanOption, found: Measured, peak: Interval) -> PlanOption:
+            plain = found if option.kind == "none" else plain
+            if not found.peak_bytes:
+                return option
             time = found.seconds / plain.seconds - 1 if found.seconds and plain.seconds else option.extra_time
-            is_within = max(peak.high_bytes, found.peak_bytes or 0) <= self._budget
-            other = dataclasses.replace(option, fits=is_within, extra_time=time, **peak.as_peak())
+            peak = self._with_trained(option, found.peak_bytes)
+            other = dataclasses.replace(option, fits=peak.high_bytes <= self._budget, extra_time=time, **peak.as_peak())
+            if conditions and other.peak_bytes == option.peak_bytes:
+                self._conditions[other] = conditions
             self._timed |= {other} if time != option.extra_time else set()
             return other
 
-        plain = trained(options[0])
-        for option in [one for one in options if one.fits and one.kind in TRAINED][:MOST_TRAINED]:
-            found = trained(option)
-            most = found.peak_bytes or 0
-            other = replaced(option, found, Interval.of(option) if most <= self._budget else Interval(most, most, most))
-            self._conditions[other] = self._conditions[option]
-            options[options.index(option)] = other
-            if other.fits:
-                break
         switches: dict[Kind, str] = {"graph_optimizer": "without TensorFlow's graph optimizer", "xla": "with XLA"}
         if self._is_compiled:
             switches = {"xla": "without XLA"}
-        for kind, sentence in switches.items():
-            option = dataclasses.replace(options[0], kind=kind, sentence=sentence, extra_time=None)
-            found = trained(option)
-            most, before = found.peak_bytes or NO_LIMIT, plain.peak_bytes or options[0].peak_bytes or 0
-            if most <= before * (1 - LEAST_SAVED):
-                peak = Interval(round(most * (1 - MARGIN)), most, round(most * (1 + MARGIN)))
-                options.append(replaced(option, found, peak))
+        unknown: dict[str, Any] = dict.fromkeys((*_BYTES, "extra_time"))
+        others = [dataclasses.replace(options[0], kind=one, sentence=switches[one], **unknown) for one in switches]
+        options[0] = trained(options[0])
+        for option in [one for one in options[1:] if one.fits and one.kind in TRAINED][:MOST_TRAINED]:
+            at = options.index(option)
+            options[at] = trained(option)
+            if options[at].fits:
+                break
+        enough = (plain.peak_bytes or options[0].peak_bytes or 0) * (1 - LEAST_SAVED)
+        options += [one for one in map(trained, others) if one.peak_bytes and one.peak_bytes <= enough]
         alike = [one for one in options[1:] if one.fits and one.kind in ("recompute", *switches)]
         alike.sort(key=lambda one: NO_LIMIT if one.extra_time is None else one.extra_time)
         options[1:] = [*alike, *(one for one in options[1:] if one not in alike)]
         return said
+
+    def _with_trained(self, option: PlanOption, most: int) -> Interval:
+        """The trained peak, with the range that it and the prediction have in common. A pool that grows leaves a chunk
+        whole for a compiled step in a process of its own, and splits what larger steps left here: it may need more."""
+        peak = Interval(round(most * (1 - MARGIN)), most, round(most * (1 + MARGIN)))
+        grows = self._predictor.rules is None or self._predictor.rules.grows
+        if option.high_bytes is None or option.low_bytes is None:
+            unsplit = min(most, SPLIT_AT_BYTES) if grows and option.kind == "xla" and not self._is_compiled else 0
+            return peak._replace(high_bytes=peak.high_bytes + unsplit)
+        if most < option.low_bytes and grows:
+            return Interval.of(option)._replace(low_bytes=peak.low_bytes)
+        if option.low_bytes <= most <= option.high_bytes:
+            return Interval(max(peak.low_bytes, option.low_bytes), most, min(peak.high_bytes, option.high_bytes))
+        return peak
 
     def _options(self) -> Iterator[PlanOption]:
         """Changes in order of preference.
@@ -207,16 +226,9 @@ class _Planner:
         alone = self._first([_Change("recompute", "", Conditions(batch))], recompute=True)
         found = [alone]
         if batch is not None:
-            parts = [
-                _Change(
-                    "accumulate",
-                    f"gradient accumulation over {count} batches of {batch // count}",
-                    Conditions(batch // count, accumulate=True),
-                    count,
-                )
-                for count in range(2, MOST_PARTS + 1)
-                if batch % count == 0
-            ]
+            sizes = {count: batch // count for count in range(2, MOST_PARTS + 1) if batch % count == 0}
+            said = "gradient accumulation over {} batches of {}".format
+            parts = [_Change("accumulate", said(n, of), Conditions(of, accumulate=True), n) for n, of in sizes.items()]
             has_slots = any(layer.optimizer_bytes for layer in self._layers)
             sgd = [_Change("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))][:has_slots]
             found.append(self._first(parts))
@@ -226,9 +238,8 @@ class _Planner:
             changing = [self._smaller(batch, asks=not fits), self._first(sgd)]
             if recorded_precision(self._layers) in (None, "float32"):
                 half = Conditions(batch, precision="mixed_float16")
-                changing.append(
-                    self._first([_Change("precision", "mixed_float16, on a device that supports it", half)])
-                )
+                sentence = "mixed_float16, on a device that supports it"
+                changing.append(self._first([_Change("precision", sentence, half)]))
             changing.append(self._freezing(batch))
             found += changing
             if not fits and not any(one is not None and one.fits for one in changing):
@@ -303,7 +314,9 @@ class _Planner:
     def _described(self, change: _Change, found: Recomputing | None = None) -> PlanOption:
         wanted = _with(change.conditions, found)
         again = [] if found is None else [recompute_sentence(found.segments)]
-        same_time = 0.0 if change.kind == "none" else None
+        time = 0.0 if change.kind == "none" else None
+        if found and change.kind == "recompute" and not self._is_compiled:
+            time = found.extra_time
         peak, fits = self._predictor.peaks(wanted).peak, self._fits(wanted)
         is_known = fits or change.kind == "none" or not peak.says_little
         option = PlanOption(
@@ -314,9 +327,7 @@ class _Planner:
             accumulation=change.parts,
             **(peak.as_peak() if is_known else dict.fromkeys(_BYTES)),
             fits=fits,
-            extra_time=found.extra_time
-            if found and change.kind == "recompute" and not self._is_compiled
-            else same_time,
+            extra_time=time,
             frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
             reason=None if is_known else " ".join([TOO_LITTLE, *self._predictor.assumptions(wanted)]),
         )
@@ -428,11 +439,8 @@ def simulated_fixes(
     if here.method == "unknown":
         return Advice((), "No fix could be simulated. " + " ".join(here.assumptions))
     if here.fits is not False:
-        return Advice(
-            (),
-            "No fix could be simulated: in the simulation, the failed step "
-            f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure.",
-        )
+        passes = f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure."
+        return Advice((), f"No fix could be simulated: in the simulation, the failed step {passes}")
     finder = _Finder(predictor.bounded_by(evidence), oom, units)
     return Advice(tuple(finder.fixes()), _other_request(here.fails_at, oom.op), Interval.of(here))
 
@@ -441,11 +449,9 @@ def _other_request(simulated: FailedRequest | None, failed_op: str | None) -> st
     """A sentence if the simulation fails at another request than the step did."""
     if simulated is None or simulated.op is None or failed_op is None or simulated.op.endswith(failed_op):
         return None
-    size = format_bytes(simulated.requested_bytes)
-    return (
-        f"In the simulation, the failed step runs out of memory at a different request: {size} by {simulated.op}. "
-        "Parallel operations request memory in a different order each time."
-    )
+    what = f"runs out of memory at a different request: {format_bytes(simulated.requested_bytes)} by {simulated.op}"
+    why = "Parallel operations request memory in a different order each time."
+    return f"In the simulation, the failed step {what}. {why}"
 
 
 class _Finder:
@@ -525,9 +531,8 @@ class _Finder:
             tried = format_bytes(self._predictor.most_capacity(batch, capacity))
             return Fix("limit", f"Capacity {tried}", f"Simulated: a capacity of {tried} is not enough.", enough=False)
         conditions, detail = Conditions(capacity_bytes=found.bytes), f" instead of {format_bytes(capacity)}"
-        return self._fix(
-            "limit", f"Capacity {format_bytes(found.bytes)}", conditions, detail, capacity_bytes=found.bytes
-        )
+        change = f"Capacity {format_bytes(found.bytes)}"
+        return self._fix("limit", change, conditions, detail, capacity_bytes=found.bytes)
 
     def _one_piece(self) -> Fix:
         """The same training in a pool whose free memory is always in one piece."""
@@ -535,10 +540,8 @@ class _Finder:
         enough = needed * (1 + SPARE) <= capacity
         how = "TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces. " if is_gpu(self._oom.device) else ""
         change = "Free memory in one piece"
-        sentence = (
-            f"{change}. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
-            f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
-        )
+        size = f"{format_bytes(needed)} of {format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}"
+        sentence = f"{change}. {how}Simulated without fragmentation: peak {size}."
         return Fix("unfragmented", change, sentence, enough=enough, **Interval(needed, needed, needed).as_peak())
 
     def _precision(self) -> Fix | None:
@@ -550,10 +553,8 @@ class _Finder:
         if prediction.low_bytes is None or prediction.low_bytes > capacity:
             return None
         change = "Mixed precision"
-        sentence = (
-            f"{change} (mixed_float16, on a device that supports it). Estimated peak: "
-            f"{Interval.of(prediction).span} of {format_bytes(capacity)}."
-        )
+        span = f"{Interval.of(prediction).span} of {format_bytes(capacity)}"
+        sentence = f"{change} (mixed_float16, on a device that supports it). Estimated peak: {span}."
         return Fix("precision", change, sentence, low_bytes=prediction.low_bytes, high_bytes=prediction.high_bytes)
 
 
@@ -569,8 +570,6 @@ def recomputing_fix(predictor: Predictor, units: Units, batch: int, capacity: in
     what = recompute_sentence(segments)
     code = code_of(Applied("recompute", segments), "", predictor.layers)
     change, peak = f"{what[0].upper()}{what[1:]}", found.parts.peak
-    sentence = (
-        f"{change} in the backward pass. Simulated peak: "
-        f"{format_bytes(peak.typical_bytes)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
-    )
+    size = f"{format_bytes(peak.typical_bytes)} of {format_bytes(capacity)}"
+    sentence = f"{change} in the backward pass. Simulated peak: {size}, about {format_time(found.extra_time)} time."
     return Fix("recompute", change, sentence, enough=True, budget_bytes=peak.high_bytes, **peak.as_peak(), code=code)

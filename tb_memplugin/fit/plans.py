@@ -185,9 +185,8 @@ def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer
     is_xla, compiling = is_xla ^ ("xla" in kinds), compiling or "xla" in kinds
     lines, imports = [], [("import tb_memplugin", bool(option.segments))]
     if "graph_optimizer" in kinds:
-        lines.append(
-            'tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # before training'
-        )
+        off = '{"disable_meta_optimizer": True}'
+        lines.append(f"tf.config.optimizer.set_experimental_options({off})  # before training")
     if "precision" in kinds:
         lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
     if compiling or "optimizer" in kinds:

@@ -255,13 +255,13 @@ class Predictor:
         return exploratory_rows(self._first[0], self._steps) if self._first else frozenset()
 
     @cached_property
-    def _rules(self) -> PoolRules | None:
+    def rules(self) -> PoolRules | None:
         return rules_of(start_map(self._steps[-1]))
 
     @cached_property
     def _allocator(self) -> PoolRules:
-        assert self._rules is not None  # or there is no prediction
-        return self._rules
+        assert self.rules is not None  # or there is no prediction
+        return self.rules
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
@@ -558,7 +558,7 @@ class Predictor:
                 f"Unknown: the replay reproduced {self.reproduced.addresses:,} of {self.reproduced.of:,} addresses, so "
                 "the simulation does not follow this allocator."
             )
-        if self._rules is None:
+        if self.rules is None:
             return "Unknown: the allocator's capacity is unknown."
         if self.deviation is not None and abs(self.deviation) > MOST_DEVIATION:
             return (

@@ -13,6 +13,7 @@ import pytest
 import tb_memplugin
 from tb_memplugin.export import plan_of_run
 from tb_memplugin.fit import Conditions, Kind, Measured, PlanOption, Predictor
+from tb_memplugin.fit.advice import _Planner
 from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
 from tb_memplugin.fit.segments import RECOMPUTED, SegmentSearch, Units, units_of
@@ -312,6 +313,60 @@ def test_trained_steps_offer_what_no_recording_shows_and_the_least_time_comes_fi
     for without in (simulated, plan_of_run(transformer, budget, train=measuring({})[0])):
         assert "graph_optimizer" not in {one.kind for one in without.options}
         assert (without.extra_time == first.extra_time and without.time_source != "measured") or first.extra_time
+
+
+def test_trained_steps_make_a_plan_where_no_simulation_is_one(stored: Run) -> None:
+    # GIVEN a run whose simulation misses the measured peaks
+    ((name, figures),) = stored.samples.devices.items()
+    devices = {name: dataclasses.replace(figures, peak_bytes=figures.peak_bytes * 5 // 4)}
+    higher = dataclasses.replace(stored, samples=dataclasses.replace(stored.samples, devices=devices))
+    recorded = plan_of_run(higher, "1MiB").recorded_peak_bytes or 0
+    saved = int(0.6 * recorded)
+    measure, trained = measuring({"none": (recorded, 0.1), "graph_optimizer": (saved, 0.11), "xla": (recorded, 0.1)})
+    plan = plan_of_run(higher, int(0.65 * recorded), train=measure)
+    # THEN what was trained is offered with its peak, and nothing that is only simulated
+    assert trained == ["none", "graph_optimizer", "xla"]
+    assert [(one.kind, one.fits) for one in plan.options] == [("none", False), ("graph_optimizer", True)]
+    assert (plan.fits, plan.peak_bytes, plan.recorded_peak_bytes) == (True, saved, recorded)
+    assert plan.low_bytes is not None and plan.high_bytes is not None and plan.low_bytes < saved < plan.high_bytes
+    assert "disable_meta_optimizer" in plan.code and plan.extra_time == pytest.approx(0.1)
+    assert any("the simulation of the recorded steps peaks" in one for one in plan.sentences)
+    # AND if it is not enough, or was not trained, it is unknown whether anything fits
+    for less in (
+        plan_of_run(higher, int(0.5 * recorded), train=measure),
+        plan_of_run(higher, int(0.65 * recorded), train=measuring({})[0]),
+    ):
+        assert (less.fits, less.code, less.recorded_peak_bytes) == (None, "", recorded)
+    assert "memory ran out" in str(less)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+@pytest.mark.parametrize("share", [0.6, 0.99, 1.2])
+def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_more(
+    transformer: Run, share: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = int(0.8 * (plan_of_run(transformer, "1TiB").recorded_peak_bytes or 0))
+    simulated = next(one for one in plan_of_run(transformer, budget).options if one.fits)
+    assert simulated.low_bytes and simulated.peak_bytes and simulated.high_bytes
+    rules = dataclasses.replace(Predictor.of(transformer, "CPU:0").rules, grows=grows)  # type: ignore[type-var]
+    planned = _Planner._train
+
+    def train(planner: Any, *arguments: Any) -> list[str]:
+        monkeypatch.setitem(vars(planner._predictor), "rules", rules)
+        return planned(planner, *arguments)
+
+    monkeypatch.setattr(_Planner, "_train", train)
+    peak = int(share * simulated.peak_bytes)
+    measure, _ = measuring({"none": (2 * budget, 0.1), simulated.kind: (peak, 0.11)})
+    found = next(one for one in plan_of_run(transformer, budget, train=measure).options if one.kind == simulated.kind)
+    span = (found.low_bytes, found.peak_bytes, found.high_bytes)
+    # THEN the range holds the trained peak, and the simulated one where chunks may be split less
+    assert found.low_bytes and found.high_bytes and found.low_bytes <= peak <= found.high_bytes
+    if share < 1 and share < simulated.low_bytes / simulated.peak_bytes and grows:
+        assert span[1:] == (simulated.peak_bytes, simulated.high_bytes)
+    else:
+        assert found.peak_bytes == peak and found.high_bytes <= 1.05 * peak
+    assert found.fits is (found.high_bytes <= budget)
 
 
 def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run) -> None:
