@@ -46,11 +46,13 @@ function pageOf(main: HTMLElement, store: Store, view: ViewName): HTMLElement {
   const of = [store.primary.peek()?.run, store.device.peek(), supports(view, "phase") && store.phase.peek(), step];
   of.push(copy.querySelector(".step-note")?.textContent);
   const [title, about] = [document.createElement("h1"), document.createElement("p")];
-  title.textContent = VIEWS[view].title ?? view;
-  about.textContent = of.filter(Boolean).join(" · ");
+  title.append(VIEWS[view].title ?? view);
+  about.append(of.filter(Boolean).join(" · "));
   page.append(title, about, copy);
   return page;
 }
+
+let end = (): void => {};
 
 /** The copies are in the document until they are printed. Nothing happens while others are made. */
 export async function printViews(store: Store): Promise<void> {
@@ -67,23 +69,25 @@ export async function printViews(store: Store): Promise<void> {
   root.dataset.printing = "views";
   printing.value = true;
   show("light");
-  for (const view of offeredViews(before.view, run, store.selected.peek())) {
-    store.replace({ view });
-    await settled(root);
-    const main = document.querySelector("main");
-    if (main && !main.querySelector(".nothing")) pages.append(pageOf(main, store, view));
+  try {
+    for (const view of offeredViews(before.view, run, store.selected.peek())) {
+      store.replace({ view });
+      await settled(root);
+      const main = document.querySelector("main");
+      if (main && !main.querySelector(".nothing")) pages.append(pageOf(main, store, view));
+    }
+  } finally {
+    pages.firstChild?.remove();
+    store.replace(before);
+    delete root.dataset.printing;
   }
-  pages.firstChild?.remove();
-  store.replace(before);
-  delete root.dataset.printing;
   end = (): void => {
+    end = () => {};
     pages.remove();
     show(scheme);
   };
   window.print();
 }
-
-let end = (): void => {};
 
 /** Long tables are whole in what the browser prints on its own, too. */
 export function followPrinting(): void {
