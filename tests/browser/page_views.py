@@ -20,6 +20,10 @@ OF_STEPS = tuple(view for view in VIEWS if view != "activations")
 """Those that show recorded steps; `activations` shows what `summary.layer_activations` wrote."""
 
 
+ALL_COLUMNS = {"columns": 1}
+"""Of the address: the table of layers has a column for each figure."""
+
+
 def run_of(view: str, died: str = "died_fragmentation") -> str:
     """The sample run that has something to show in a view."""
     return {"oom": died, "what-if": "requests", "activations": "activations_only"}.get(view, "frozen")

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
+from page_views import ALL_COLUMNS
 from playwright.sync_api import Page, expect
 
 AXE = pathlib.Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
@@ -23,6 +24,7 @@ PLACES = {
     "overview": {},
     "growing": {"view": "overview", "run": "growing"},
     "layers": {},
+    "all columns": {"view": "layers", **ALL_COLUMNS},
     "layer": {"layer": "vgg/block5_conv1"},
     "selected category": {"view": "layers", "category": "weights"},
     "frozen": {},

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
+from page_views import ALL_COLUMNS
 from playwright.sync_api import Page
 
 from tb_memplugin.schema import format_bytes
@@ -14,7 +15,7 @@ PLACES = {
     "overview between traces": {"run": "frozen", "step": 50},
     "overview of several runs": {"run": "frozen", "with": "all_trainable"},
     "layers": {"view": "layers", "run": "frozen"},
-    "layers in groups": {"view": "layers", "run": "frozen", "group": "type"},
+    "layers in groups": {"view": "layers", "run": "frozen", "group": "type", **ALL_COLUMNS},
     "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
     "frozen": {"view": "frozen", "run": "frozen"},
     "step": {"view": "step", "run": "frozen", "step": 3},

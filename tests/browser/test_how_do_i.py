@@ -14,7 +14,7 @@ RUNS = {4: "died_fragmentation", 5: "growing", 7: "requests", 9: "requests"}
 TYPED = {"Run B": "all_trainable", "batch size": "128", "budget": "1GiB"}
 """What is chosen or typed where a click alone does not do."""
 ANSWERS = {
-    1: ("[data-testid='layers'] th[aria-sort='descending']", "activations"),
+    1: ("[data-testid='layers'] thead", "activations"),
     2: ("[data-testid='changes']", "18.0 MiB of weights became trainable"),
     3: (".device-memory", "TensorFlow's pool holds 256 MiB"),
     4: (".verdict", "Free memory is fragmented"),

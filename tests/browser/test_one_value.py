@@ -136,6 +136,11 @@ class Reader:
         }
 
 
+def all_columns(frame: FrameLocator) -> None:
+    frame.get_by_role("button", name="All columns", exact=True).click()
+    harness.idle(frame)
+
+
 def read_tabs(reader: Reader, frame: FrameLocator) -> None:
     """The page of a layer, which is open, and every tab."""
     reader.read(frame, "layer")
@@ -146,6 +151,9 @@ def read_tabs(reader: Reader, frame: FrameLocator) -> None:
         button.click()
         harness.idle(frame)
         reader.read(frame, tab)
+        if tab == "Layers":
+            all_columns(frame)
+            reader.read(frame, "Layers, all columns")
         if tab == "Layers" and reader.where == "tab":
             frame.get_by_role("button", name="trainable", exact=True).click()
             harness.idle(frame)

@@ -7,7 +7,7 @@ import harness
 import pytest
 import sample_runs
 from first_screen import cut_off
-from page_views import VIEWS, run_of
+from page_views import ALL_COLUMNS, VIEWS, run_of
 from playwright.sync_api import FrameLocator, Page, expect
 
 
@@ -33,13 +33,15 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
 
 
 @pytest.mark.reads
-@pytest.mark.parametrize("width", [1440, 1920, 2560])
-def test_the_columns_of_layers_fit(page: Page, address: str, width: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "columns"), [(390, {}), (1024, {}), (1440, {}), *((width, ALL_COLUMNS) for width in (1440, 1920, 2560))]
+)
+def test_the_columns_of_layers_fit(page: Page, address: str, width: int, columns: dict[str, int]) -> None:
     page.set_viewport_size({"width": width, "height": 1000})
-    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen", "step": 163}))
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen", "step": 163, **columns}))
     fits = "host => host.scrollWidth <= host.clientWidth + 1"
     assert frame.get_by_role("region", name="Layers").evaluate(fits)
-    cut = frame.locator("[data-testid='layers'] :is(td, th)").evaluate_all(
+    cut = frame.locator("[data-testid='layers'] :is(td, th, .layer-name > *), .cell-name").evaluate_all(
         "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"
     )
     assert cut == []

@@ -1,5 +1,6 @@
 /** The categories of memory, and the name and meaning of each figure, the same in every view. */
 
+import { formatBytes } from "../lib/bytes";
 import { CATEGORIES, HOST_PART_NAMES, type Category, type Group } from "../schema";
 
 export const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
@@ -33,6 +34,9 @@ export function groupLabel(group: Group): string {
 }
 
 export const categoryLabel = (category: Category): string => category.replaceAll("_", " ");
+/** "activations 24.5 MiB, rounding 19.5 MiB". */
+export const partsText = (parts: readonly { category: Category; bytes: number }[]): string =>
+  parts.map(({ category, bytes }) => `${categoryLabel(category)} ${formatBytes(bytes)}`).join(", ");
 export const categoryMeaning = (category: Category): string => MEANINGS[category];
 
 /** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */

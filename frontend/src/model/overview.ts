@@ -90,9 +90,11 @@ export function requestAt(overview: Overview, step: number) {
   return request && { ...request, capacity };
 }
 
+export const momentOf = ({ at_failure }: Pick<SnapshotRef, "at_failure">): string =>
+  at_failure ? "at the failed allocation" : "at the peak";
+
 /** When a snapshot's breakdown was measured: "at the peak of step 412". */
-export const instantOf = ({ step, at_failure }: Pick<SnapshotRef, "step" | "at_failure">): string =>
-  at_failure ? `at the failed allocation of step ${step}` : `at the peak of step ${step}`;
+export const instantOf = (of: Pick<SnapshotRef, "step" | "at_failure">): string => `${momentOf(of)} of step ${of.step}`;
 
 export const measuredAt = (of: Pick<SnapshotRef, "step" | "at_failure">): string =>
   `${of.at_failure ? "measured" : "traced"} ${instantOf(of)}`;

@@ -156,6 +156,8 @@ const CODECS = {
   search: text("search"),
   grouping: oneOf("group", GROUPINGS, "none"),
   sort: oneOrNamedNone("sort", SORT_KEYS, "total", MODEL_ORDER),
+  /** Whether the table of layers has a column for each figure instead of a bar. */
+  columns: flag("columns"),
   deviceSort: oneOf("devices", DEVICE_SORTS, "device"),
   colouring: oneOf("colour", COLOURINGS, "category"),
   /** Zooms of a memory map: spans of addresses, at most one per region. */

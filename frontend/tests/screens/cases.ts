@@ -155,9 +155,16 @@ const OVERVIEW: Case[] = [
 
 const LAYERS: Case[] = [
   ["layers", "samples", "view=layers&run=frozen"],
+  ["layers: all columns", "samples", "view=layers&run=frozen&columns=1"],
   ["layers: layer selected", "samples", "view=layers&run=frozen&layer=vgg%2Fblock5_conv1", { since: "view=layers&run=frozen" }],
-  ["layers: category selected", "samples", "view=layers&run=frozen&category=weights", { since: "view=layers&run=frozen" }],
-  ["layers: by type", "samples", "view=layers&run=frozen&group=type", { since: "view=layers&run=frozen" }],
+  [
+    "layers: category selected",
+    "samples",
+    "view=layers&run=frozen&columns=1&category=weights",
+    { since: "view=layers&run=frozen&columns=1" },
+  ],
+  ["layers: by type", "samples", "view=layers&run=frozen&columns=1&group=type", { since: "view=layers&run=frozen&columns=1" }],
+  ["layers: category of the bars selected", "samples", "view=layers&run=frozen&category=weights", { since: "view=layers&run=frozen" }],
   ["layers: by block", "samples", "view=layers&run=frozen&group=block", { since: "view=layers&run=frozen" }],
   ["layers: by training", "samples", "view=layers&run=frozen&group=trainable", { since: "view=layers&run=frozen" }],
   ["layers: searched", "samples", "view=layers&run=frozen&search=block5", { since: "view=layers&run=frozen" }],
@@ -165,7 +172,7 @@ const LAYERS: Case[] = [
   ["layers: in the model's order", "samples", "view=layers&run=frozen&sort=model", { since: "view=layers&run=frozen" }],
   ["layers: by path", "samples", "view=layers&run=frozen&sort=path", { since: "view=layers&run=frozen" }],
   ["layers: by total", "samples", "view=layers&run=frozen&sort=total", { since: "view=layers&run=frozen" }],
-  ["layers: exact bytes", "samples", "view=layers&run=frozen&exact=1", { since: "view=layers&run=frozen" }],
+  ["layers: exact bytes", "samples", "view=layers&run=frozen&columns=1&exact=1", { since: "view=layers&run=frozen&columns=1" }],
   ["layers: narrow", "samples", "view=layers&run=frozen", { width: 260 }],
   ["layers: step without a trace", "samples", "view=layers&run=frozen&step=1", { since: "view=layers&run=frozen" }],
   ["layers: another traced step", "samples", "view=layers&run=frozen&step=41", { since: "view=layers&run=frozen" }],
@@ -220,7 +227,7 @@ const LAYERS: Case[] = [
   [
     "layers: headers clicked twice",
     "samples",
-    "view=layers&run=frozen",
+    "view=layers&run=frozen&columns=1",
     { acts: [click("thead th.number button"), click("thead th.type button")] },
   ],
   ["layer: unknown", "samples", "view=layer&run=frozen&layer=nothing", { since: "view=layers&run=frozen" }],

@@ -82,6 +82,7 @@ function anyChoices(random: () => number): Choices {
     search: text(),
     grouping: one(GROUPINGS),
     sort: orNull(one(SORT_KEYS)),
+    columns: random() < 0.5,
     deviceSort: one(DEVICE_SORTS),
     colouring: one(COLOURINGS),
     mapZooms: Array.from({ length: below(4) }, span).filter(([from, to]) => from < to),
@@ -123,6 +124,7 @@ describe("address", () => {
     search: "block[45]&x=1",
     grouping: "trainable",
     sort: "weight_gradients",
+    columns: true,
     deviceSort: "headroom_bytes",
     colouring: "age",
     mapZooms: [

@@ -2,9 +2,9 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { LETTER, shortened } from "../../charts/layout";
+import { LETTER } from "../../charts/layout";
 import { formatBytes, formatShare } from "../../lib/bytes";
-import { categoryLabel } from "../../model/categories";
+import { partsText } from "../../model/categories";
 import { cellFigure, cellName, icicle, neighbour, wayTo, type Cell, type TreeNode } from "../../model/layer-tree";
 import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useSize, useStore } from "../shared/context";
@@ -12,9 +12,14 @@ import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 
 const LEAST_ROW = 24;
-const MOST_ROW = 44;
-/** Cells up to this width in pixels have no name. */
-const LEAST_NAMED = 48;
+const MOST_ROW = 50;
+const MARGINS = 12;
+
+/** The name of a cell and its bytes, neither of them if the name does not fit. */
+function labels(node: TreeNode, width: number): string[] {
+  const both = [cellName(node), formatBytes(node.bytes)];
+  return [both, both.slice(0, 1)].find((texts) => texts.join("  ").length * LETTER + MARGINS <= width) ?? [];
+}
 
 /** Frozen layers have the diagonal pattern in every view. */
 const fillsOf = ({ parts, layer }: TreeNode, scheme: Scheme): Fill[] =>
@@ -26,12 +31,13 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
   const { node, level, x, width } = cell;
   const { key, bytes, parts, children } = node;
   const name = cellName(node);
+  const [label, size] = labels(node, width);
   const fills = fillsOf(node, schemeOf(store));
   const isTensor = children.length === 0;
   const selected = layer !== null && node.layer?.path === layer && !isTensor;
   const share = formatShare(bytes / total);
-  const made = isTensor ? node.facts() : [parts.map((part) => `${categoryLabel(part.category)} ${formatBytes(part.bytes)}`).join(", ")];
-  const tip = tipOf(bytes, isTensor ? name : (node.layer?.path ?? name), `${share} of what is in use`, ...made);
+  const made = isTensor ? node.facts() : [partsText(parts)];
+  const tip = tipOf(bytes, `${isTensor ? name : (node.layer?.path ?? name)}, ${share} of what is in use`, ...made);
   const muted = category !== null && !parts.some((part) => part.category === category);
   return (
     <button
@@ -51,8 +57,8 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
       data-tip={tip}
       onClick={() => open(node)}
     >
-      {width > LEAST_NAMED && <span class="cell-name">{name} </span>}
-      {width > 130 && <span class="small figure">{formatBytes(bytes)}</span>}
+      <span class="cell-name">{key !== "" && label} </span>
+      {size !== undefined && <span class="small figure">{size}</span>}
       <span class="area-parts" aria-hidden="true">
         {parts.map((part, index) => (
           <i
@@ -175,11 +181,9 @@ export function IcicleDrawing({ tree, title, scheme }: { tree: TreeNode; title: 
                 <rect key={category} x={left} y={level * ROW + ROW - 10} width={wide} height={8} fill={svgFill(fills[index] as Fill)} />
               );
             })}
-            {width > LEAST_NAMED && (
-              <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
-                {shortened(`${cellName(node)} ${formatBytes(node.bytes)}`, Math.floor((width - 8) / LETTER))}
-              </text>
-            )}
+            <text x={x + 4} y={level * ROW + 19} fill={ink.text}>
+              {labels(node, width).join(" ")}
+            </text>
           </g>
         );
       })}

@@ -2,13 +2,13 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
-import { categoryLabel, categoryMeaning } from "../../model/categories";
+import { formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
+import { categoryLabel, categoryMeaning, partsText } from "../../model/categories";
 import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layers";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
+import { isMuted, schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
 import { Filler, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
@@ -23,14 +23,15 @@ const hasDigit = (bytes: number, unit: Unit): boolean => !/^(0|[<>]-?0\.01)$/.te
 /** Categories with a column: those that the run's step has. The ones too small for the column's unit share one. */
 const shownCategories = (all: LayerGroup, unit: Unit): Category[] => CATEGORIES.filter((category) => hasDigit(all.bytes[category], unit));
 
+const partsOf = ({ bytes }: LayerFigures | LayerGroup) =>
+  CATEGORIES.filter((category) => bytes[category] > 0).map((category) => ({ category, bytes: bytes[category] }));
+
 /** The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
 function otherCategories(of: LayerFigures | LayerGroup, shown: readonly Category[]): { bytes: number; text: string } {
-  const own = CATEGORIES.filter((category) => !shown.includes(category) && of.bytes[category] > 0);
-  const ordered = own.sort((a, b) => of.bytes[b] - of.bytes[a]);
-  return {
-    bytes: own.reduce((sum, category) => sum + of.bytes[category], 0),
-    text: ordered.map((category) => `${categoryLabel(category)} ${formatBytes(of.bytes[category])}`).join(", "),
-  };
+  const parts = partsOf(of)
+    .filter(({ category }) => !shown.includes(category))
+    .sort((a, b) => b.bytes - a.bytes);
+  return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), text: partsText(parts) };
 }
 
 interface Column {
@@ -42,6 +43,9 @@ interface Column {
 type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: LayerFigures };
 
 const isText = (key: SortKey): boolean => key === "path" || key === "type";
+
+/** Whether the rows are in an order that is seen without a column for each category. */
+export const isBrief = (sort: SortKey | null): boolean => sort === null || sort === "path" || sort === "total";
 
 /** What a click on a header sorts by: a second one goes back, from text to the model's order, from a size to the total. */
 const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null => (sort !== key ? key : isText(key) ? null : "total");
@@ -74,11 +78,12 @@ interface HeaderProps {
   columns: readonly Column[];
   before: number;
   others: boolean;
+  brief: boolean;
   sort: SortKey | null;
   choose: (key: SortKey | null) => void;
 }
 
-function Header({ columns, before, others, sort, choose }: HeaderProps) {
+function Header({ columns, before, others, brief, sort, choose }: HeaderProps) {
   const button = (column: Column) => <SortButton key={column.key} column={column} sort={sort} choose={choose} />;
   return (
     <thead>
@@ -87,16 +92,24 @@ function Header({ columns, before, others, sort, choose }: HeaderProps) {
         <th scope="col" class="number share">
           share
         </th>
-        {columns.slice(before, -AFTER).map(button)}
-        {others && (
-          <th scope="col" class="number" title="Categories too small for a column">
-            others
+        {brief ? (
+          <th scope="col" class="parts">
+            <span class="unseen">categories</span>
           </th>
+        ) : (
+          <>
+            {columns.slice(before, -AFTER).map(button)}
+            {others && (
+              <th scope="col" class="number" title="Categories too small for a column">
+                others
+              </th>
+            )}
+            {columns.slice(-AFTER).map(button)}
+            <th scope="col" class="shape">
+              output shape
+            </th>
+          </>
         )}
-        {columns.slice(-AFTER).map(button)}
-        <th scope="col" class="shape">
-          output shape
-        </th>
       </tr>
     </thead>
   );
@@ -138,8 +151,40 @@ const Parameters = ({ count }: { count: number | null }) => (
 
 export type Explain = (of: LayerFigures | LayerGroup, figure: Category | keyof LayerSizes | "others") => string;
 
+/** A layer's bytes as a bar of its categories, each in its place in the stack. */
+function Parts({ of, longest, explain }: RowProps<LayerFigures | LayerGroup>) {
+  const store = useStore();
+  const { category: selected } = store.choices.value;
+  const parts = partsOf(of);
+  return (
+    <td class="parts">
+      {of.total > 0 && of.total <= longest && (
+        <div role="img" aria-label={partsText(parts)}>
+          {parts.map(({ category, bytes }) => {
+            const fill = fillOf(category, "trainable" in of && of.trainable === false ? false : null, schemeOf(store));
+            const pale = isMuted({ hovered: null, category: selected }, [], category) ? " pale" : "";
+            return (
+              <i
+                key={category}
+                class={`fill ${fill.pattern}${pale}`}
+                style={{ "--fill": fill.colour, width: `${(bytes / longest) * 100}%` }}
+                data-figure={category}
+                data-bytes={bytes}
+                data-tip={tipOf(bytes, categoryLabel(category), explain(of, category))}
+              />
+            );
+          })}
+        </div>
+      )}
+    </td>
+  );
+}
+
 interface RowProps<T> {
   of: T;
+  brief: boolean;
+  /** Bytes of the longest bar; a row of more has none. */
+  longest: number;
   sizes: readonly (keyof LayerSizes)[];
   categories: readonly Category[];
   others: boolean;
@@ -148,7 +193,8 @@ interface RowProps<T> {
   explain: Explain;
 }
 
-function Cells({ of, sizes, categories, others, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
+function Cells(props: RowProps<LayerFigures | LayerGroup>) {
+  const { of, sizes, categories, others, unit, total, explain } = props;
   const { category: selected } = useStore().choices.value;
   const rest = otherCategories(of, categories);
   return (
@@ -157,19 +203,30 @@ function Cells({ of, sizes, categories, others, unit, total, explain }: RowProps
         <Bytes key={size} name={size} bytes={of[size]} unit={unit} tip={tipOf(of[size], explain(of, size))} />
       ))}
       <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
-      {categories.map((category) => (
-        <Bytes
-          key={category}
-          name={category}
-          bytes={of.bytes[category]}
-          unit={unit}
-          tip={tipOf(of.bytes[category], explain(of, category))}
-          chosen={category === selected}
-        />
-      ))}
-      {others && <Bytes name="others" bytes={rest.bytes} unit={unit} tip={tipOf(rest.bytes, rest.text || null, explain(of, "others"))} />}
-      <Parameters count={of.parameters} />
-      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
+      {props.brief ? (
+        <Parts {...props} />
+      ) : (
+        <>
+          {categories.map((category) => (
+            <Bytes
+              key={category}
+              name={category}
+              bytes={of.bytes[category]}
+              unit={unit}
+              tip={tipOf(of.bytes[category], explain(of, category))}
+              chosen={category === selected}
+            />
+          ))}
+          {others && (
+            <Bytes name="others" bytes={rest.bytes} unit={unit} tip={tipOf(rest.bytes, rest.text || null, explain(of, "others"))} />
+          )}
+          <Parameters count={of.parameters} />
+          {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
+          <td class="shape" title={"title" in of ? "" : shapeText(of)}>
+            {"title" in of || of.path === null ? "" : sizesText(of)}
+          </td>
+        </>
+      )}
     </>
   );
 }
@@ -180,14 +237,11 @@ function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" 
   const count = countText(props.of, kind === "totals" ? "trainable" : grouping);
   return (
     <tr class={kind} data-group={title}>
-      <th scope={kind === "totals" ? "row" : "rowgroup"} title={title ?? ""}>
-        {title}
+      <th scope={kind === "totals" ? "row" : "rowgroup"} title={`${title ?? ""} ${count.more}`}>
+        {title} <span class="count">{count.text}</span>
       </th>
-      <td class="type count" title={count.more}>
-        {count.text}
-      </td>
+      {!props.brief && <td class="type" />}
       <Cells {...props} />
-      <td class="shape" />
     </tr>
   );
 }
@@ -215,13 +269,12 @@ function LayerRow({ isPlanned, name, ...props }: RowProps<LayerFigures> & Pick<L
           path !== null && isPlanned(path) && <span class="tag"> recomputed by plan</span>
         )}
       </th>
-      <td class="type" title={type ?? ""}>
-        {type ?? ""}
-      </td>
+      {!props.brief && (
+        <td class="type" title={type ?? ""}>
+          {type ?? ""}
+        </td>
+      )}
       <Cells {...props} />
-      <td class="shape" title={shapeText(props.of)}>
-        {path === null ? "" : sizesText(props.of)}
-      </td>
     </tr>
   );
 }
@@ -230,6 +283,8 @@ interface LayerTableProps {
   groups: readonly LayerGroup[];
   all: LayerGroup;
   totals: LayerGroup;
+  /** Whether a bar stands for most of the columns. */
+  brief: boolean;
   unit: Unit;
   total: number;
   sort: SortKey | null;
@@ -238,7 +293,7 @@ interface LayerTableProps {
   isPlanned: (path: string) => boolean;
 }
 
-export function LayerTable({ groups, all, totals, unit, total, sort, onSort, explain, isPlanned }: LayerTableProps) {
+export function LayerTable({ groups, all, totals, brief, unit, total, sort, onSort, explain, isPlanned }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const categories = useMemo(() => shownCategories(all, unit), [all, unit]);
@@ -256,20 +311,22 @@ export function LayerTable({ groups, all, totals, unit, total, sort, onSort, exp
   useEffect(() => {
     if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
   }, [selected, lines]);
-  const sizes = sizesOfPhase(store.phase.value);
+  const sizes = brief ? (["total"] as const) : sizesOfPhase(store.phase.value);
+  const barOf = (line: Line): number => (line.kind === "group" ? line.group : line.layer).total;
+  const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, barOf(line)), 1), [lines]);
   const columns: Column[] = [
     { key: "path", label: "layer", hint: "Sort by name" },
-    { key: "type", label: "type", hint: "Sort by type" },
+    ...(brief ? [] : [{ key: "type" as const, label: "type", hint: "Sort by type" }]),
     ...sizes.map((key) => ({ key, label: key, hint: SIZE_MEANINGS[key] })),
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
     { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },
     { key: "output_bytes", label: "output", hint: "Output size per batch" },
   ];
-  const shared = { sizes, categories, others, unit, total, explain };
+  const shared = { brief, longest, sizes, categories, others, unit, total, explain };
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
-      <table class="layers layer-table" data-testid="layers" aria-rowcount={lines.length + 1}>
-        <Header columns={columns} before={2 + sizes.length} others={others} sort={sort} choose={onSort} />
+      <table class={`layers layer-table${brief ? " brief" : ""}`} data-testid="layers" aria-rowcount={lines.length + 1}>
+        <Header columns={columns} before={brief ? 2 : 2 + sizes.length} others={others} brief={brief} sort={sort} choose={onSort} />
         <tbody>
           <Filler rows={first} height={ROW_HEIGHT} />
           {lines

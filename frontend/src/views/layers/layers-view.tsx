@@ -6,7 +6,7 @@ import { formatBytes, unitOf, plural, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { formula, aboveTotal, layerFile, GROUPINGS, groupLayers, groupOf, type LayerFigures, type LayerGroup } from "../../model/layers";
 import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
-import { instantOf, measuredAt, type Overview } from "../../model/overview";
+import { instantOf, measuredAt, momentOf, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
@@ -17,7 +17,7 @@ import { useExport } from "../shared/export";
 import { UnitButton } from "../shared/figures";
 import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
-import { LayerTable, type Explain } from "./layer-table";
+import { LayerTable, isBrief, type Explain } from "./layer-table";
 import { Icicle, IcicleDrawing } from "./icicle";
 import type { Category, LayersAnswer, SnapshotRef, TensorGroup } from "../../schema";
 
@@ -56,9 +56,10 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
   };
 }
 
-function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotRef | null }) {
+function LayersBar({ said, brief, unit, of }: { said: string; brief: boolean; unit: Unit; of: SnapshotRef | null }) {
   const store = useStore();
-  const { layer } = store.choices.value;
+  const { layer, sort } = store.choices.value;
+  const toggle = (): void => store.choose(brief ? { columns: true } : { columns: false, sort: isBrief(sort) ? sort : "total" });
   return (
     <div class="layers-bar">
       <Search label="Search layers by regular expression" placeholder="Search (regex)" />
@@ -72,6 +73,11 @@ function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotR
           Open {shortName(layer)}
         </button>
       )}
+      <div class="segments">
+        <button type="button" aria-pressed={!brief} onClick={toggle}>
+          All columns
+        </button>
+      </div>
       <UnitButton unit={unit} />
     </div>
   );
@@ -94,7 +100,8 @@ function useTensors(overview: Overview, of: SnapshotRef | null, known: readonly 
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
   const scheme = schemeOf(store);
-  const { search, grouping, sort } = store.choices.value;
+  const { search, grouping, sort, columns } = store.choices.value;
+  const brief = !columns && isBrief(sort);
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const {
     layers,
@@ -131,12 +138,13 @@ export function LayersView({ overview }: { overview: Overview }) {
   return (
     <div class="layers-view">
       {fault}
-      <Icicle tree={tree} moment={ref ? instantOf(ref) : "as far as known"} figure={ref ? "in_use_bytes" : "known_bytes"} />
-      <LayersBar said={match.fault ?? found} unit={unit} of={ref} />
+      <Icicle tree={tree} moment={ref ? momentOf(ref) : "as far as known"} figure={ref ? "in_use_bytes" : "known_bytes"} />
+      <LayersBar said={match.fault ?? found} brief={brief} unit={unit} of={ref} />
       <LayerTable
         groups={groups}
         all={all}
         totals={totals}
+        brief={brief}
         unit={unit}
         total={all.total}
         sort={sort}

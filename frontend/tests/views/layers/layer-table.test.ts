@@ -37,10 +37,12 @@ function drawn(
   sort: SortKey | null,
   onSort: (key: SortKey | null) => void = () => undefined,
   isPlanned: (path: string) => boolean = () => false,
+  brief = false,
 ): HTMLElement {
   const host = document.createElement("div");
   const all = groupOf(null, layers);
-  const props = { groups: [all], all, totals: all, unit: "MiB" as const, total: all.total, sort, onSort, explain: () => "", isPlanned };
+  const shown = { groups: [all], all, totals: all, brief, unit: "MiB" as const, total: all.total };
+  const props = { ...shown, sort, onSort, explain: () => "", isPlanned };
   render(h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)), host);
   return host;
 }
@@ -71,6 +73,38 @@ it("has a column for each category of the run, and one for those too small to re
     ["held_tensors", "238"],
     ["others", "<0.01"],
   ]);
+  render(null, host);
+});
+
+it("has a bar of the categories in place of most columns, as long as the layer's bytes, a frozen layer's striped", () => {
+  const half = {
+    ...LAYER,
+    path: "net/half",
+    trainable: false,
+    total: 121 * MIB,
+    bytes: { ...NOT_OF_A_LAYER.bytes, held_tensors: 121 * MIB },
+  };
+  const host = drawn([LAYER, half], "total", undefined, undefined, true);
+  expect(headers(host)).toEqual(["layer", "total ▼", "share", "categories"]);
+  const bars = [...host.querySelectorAll("tbody [role='img']")];
+  expect(bars.map((bar) => bar.getAttribute("aria-label"))).toEqual([
+    "weights 4.0 MiB, held tensors 238 MiB, rounding 100 B",
+    "held tensors 121 MiB, rounding 100 B",
+  ]);
+  const parts = bars.map((bar) => [...bar.querySelectorAll<HTMLElement>("i")]);
+  const widths = parts.map((own) => own.reduce((sum, { style }) => sum + parseFloat(style.width), 0));
+  expect(widths.map((width) => Math.round(width))).toEqual([100, 50]);
+  expect(parts.map((own) => own.map(({ dataset }) => [dataset.figure, Number(dataset.bytes)]))).toEqual([
+    Object.entries(BYTES),
+    [
+      ["held_tensors", 121 * MIB],
+      ["rounding", 100],
+    ],
+  ]);
+  expect(parts.map((own) => own[own.length - 1]?.className.includes("diagonal"))).toEqual([false, false]);
+  expect(parts[1]?.[0]?.className).toBe("fill diagonal");
+  // All layers together would be longer than the longest bar.
+  expect(host.querySelectorAll("tfoot [role='img']").length).toBe(0);
   render(null, host);
 });
 
