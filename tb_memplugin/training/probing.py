@@ -68,18 +68,22 @@ class Examples:
 
     def batches(self, size: int) -> Any:
         """An endless dataset of batches of a size; examples repeat if there are too few. One op makes a batch. To join
-        single examples, tf.data allocates each of them, which hides what a batch needs."""
+        single examples, tf.data allocates each of them, which hides what a batch needs. As in a training, the next
+        batch is made during a step, and no other: a parallel map would make one more."""
         options = tf.data.Options()
+        options.experimental_optimization.map_parallelization = False
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        examples = tf.nest.pack_sequence_as(self._structure, self._leaves)
         count = _size(self._leaves)
+        held = count + (count == size)  # as many as the batch would be taken for one
+        leaves = [np.take(leaf, range(held), axis=0, mode="wrap") for leaf in self._leaves]
+        examples = tf.nest.pack_sequence_as(self._structure, leaves)
 
         def taken(all_examples: Any) -> Any:
             # The default leaves the batch dimension open, as it is in a dataset's own batches.
             rows = tf.range(tf.compat.v1.placeholder_with_default(size, [])) % count
             return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), all_examples)
 
-        return tf.data.Dataset.from_tensors((examples,)).repeat().map(taken).with_options(options)
+        return tf.data.Dataset.from_tensors((examples,)).repeat().map(taken).prefetch(1).with_options(options)
 
 
 def _single(data: Any) -> Any:

@@ -23,6 +23,7 @@ from tb_memplugin import BatchSizeAnswer
 from tb_memplugin.errors import RecordingError, RequestError
 from tb_memplugin.fit import Conditions
 from tb_memplugin.recorder.devices import Device
+from tb_memplugin.schema import owned
 from tb_memplugin.training import largest_batch_size, probing
 from tb_memplugin.training.probing import (
     Examples,
@@ -525,6 +526,24 @@ def test_batches_repeat_the_examples_to_any_size(size: int, rows: list[int]) -> 
     assert batches.element_spec[0].shape.as_list() == [None, 2]
     for x, y in batches.take(2):
         assert y.numpy().tolist() == rows and x.numpy().tolist() == ROWS[rows].tolist()
+
+
+def test_what_a_probe_holds_is_no_batch_and_only_the_next_batch_is_made_ahead(tmp_path: pathlib.Path) -> None:
+    rows = np.ones((8, 64), np.float32)
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    # GIVEN as many examples as the larger batch has
+    run = probing.probe(model, (rows, rows[:, :1]), (4, 8), tmp_path)
+    for step in run.requests:
+        if not step.first:
+            # THEN a step holds its batch and at most the next one, and what the probe holds does not grow with a batch
+            size = (step.batch_size or 0) * 64 * 4
+            inputs = owned(step, lambda owner: owner.category == "inputs") & (step.requested >= size)
+            batches = inputs & (step.batch_power == 1)
+            assert (step.requested[batches] == size).all()
+            most = max(int((batches & (step.birth <= at) & (step.death > at)).sum()) for at in range(-1, step.events))
+            assert 1 <= most <= 2
+            assert step.requested[inputs & ~batches].tolist() == [8 * 64 * 4 + 256 * (step.batch_size == 8)]
 
 
 @pytest.mark.parametrize(
