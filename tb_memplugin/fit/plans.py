@@ -69,7 +69,7 @@ class Plan:
         segments: Names of the layers that `remat` recomputes together, segment after segment.
         batch_size: Examples in a batch; None if unknown.
         accumulation: Batches over which the optimizer sums gradients; 1 for none.
-        peak_bytes, low_bytes, high_bytes: Predicted peak and its range; None if unknown.
+        peak_bytes, low_bytes, high_bytes: Peak, predicted or of trained steps, and its range; None if unknown.
         recorded_peak_bytes: Peak without the plan.
         demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
         extra_time: Additional time of a step as a share of the recorded one; None if unknown.
@@ -77,7 +77,7 @@ class Plan:
         code: Lines to paste.
         options: All changes that were simulated, those that cost least first.
         curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
-        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest peak if nothing fits.
+        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest if nothing fits; empty if trained.
         sentences: What is assumed, or why there is no plan.
         model: Path of the model in the run's layers, before the names of `segments`."""
 
