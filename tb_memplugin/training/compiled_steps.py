@@ -65,9 +65,8 @@ class CompiledSteps:
         except Exception as error:  # whatever a user's step, or the compiler, raises
             text = " ".join(str(error).split())[:_MOST_CHARACTERS]
             return Asked(None, f"XLA was asked for {which} and failed with {type(error).__name__}: {text}")
-        return Asked(
-            found, f"XLA planned the step for {which} in {time.perf_counter() - start:.1f} s, without running it."
-        )
+        seconds = time.perf_counter() - start
+        return Asked(found, f"XLA planned the step for {which} in {seconds:.1f} s, without running it.")
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a run that is pickled has no model to ask

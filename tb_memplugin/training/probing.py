@@ -7,7 +7,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,13 +18,15 @@ from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs
 from tb_memplugin.fit import MOST_ASKED, Asked, Conditions, Predictor, WhatIf, checked_conditions, temporary_bytes
+from tb_memplugin.importers import read_dump
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.devices import Device, MemoryMaps, choose_devices
 from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import memory_request
 from tb_memplugin.recorder.loop import MemoryCallback
-from tb_memplugin.schema import clean, format_bytes, html_text
+from tb_memplugin.recorder.watch import variable_address
+from tb_memplugin.schema import FREE, clean, format_bytes, html_text
 from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.saved_state import restored, saved_variables
 
@@ -224,8 +226,8 @@ def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
     return tuple(sorted(int(one) for one in given))
 
 
-def checked_devices(model: Any) -> list[Device]:
-    """The devices to record, if the model can be probed on them."""
+def checked_devices(model: Any, trains: bool = True) -> list[Device]:
+    """The devices to record, if the model can be probed on them; with `trains` false, if XLA can be asked about it."""
     if not isinstance(model, keras.Model):
         raise RecordingError(f"model must be a Keras model. Received: {type(model).__name__}")
     if not model.compiled or model.optimizer is None:
@@ -236,9 +238,21 @@ def checked_devices(model: Any) -> list[Device]:
     if devices:
         maps = MemoryMaps([device.name for device in devices], sentences.append)
         readable = [device for device in devices if maps.available(device.name)]
+        _refuse_freed(model, (maps.read(device.name) for device in readable if trains))
         if readable:
             return readable
     raise RecordingError(" ".join(["The probe needs an allocator that can be read.", *sentences]))
+
+
+def _refuse_freed(model: Any, dumps: Iterable[bytes | None]) -> None:
+    """`RecordingError` for variables in free memory: a compiled step that failed has freed what it was to replace."""
+    addresses = np.array([one for one in map(variable_address, saved_variables(model)) if one], np.int64)
+    for chunks in (read_dump(one, 0.0) for one in dumps if one):
+        place = np.searchsorted(chunks.address, addresses, side="right") - 1
+        offset = addresses - chunks.address[place]
+        if np.any((offset >= 0) & (offset < chunks.bytes[place]) & (chunks.state[place] == FREE)):
+            lost = f"Model {model.name!r} is lost: a compiled step of it ran out of memory and freed variables"
+            raise RecordingError(f"{lost}. Start the program again, with a smaller batch size and saved weights.")
 
 
 def record(
@@ -426,7 +440,8 @@ def largest_of(
         predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
         prediction = predicted.prediction
         if size is None:
-            sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(limit)}.",)
+            unknown = predictor.reason_against(Conditions((predictor.batch_size or 0) + 1))
+            sentences.append(unknown or f"No batch is predicted to fit into {format_bytes(limit)}.")
             return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
         needed = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(limit)}"
         how = ", as XLA's compiler plans it" if prediction.method == "compiled" else ""

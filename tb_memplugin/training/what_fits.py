@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs, plan_of_run
-from tb_memplugin.fit import Applied, code_of
+from tb_memplugin.fit import Applied, Conditions, Predictor, code_of
 from tb_memplugin.recorder.failure import causes, raised_errors
-from tb_memplugin.schema import Oom
+from tb_memplugin.schema import Oom, format_bytes
 from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.probing import SIZES, Examples, checked_devices, largest_of, recorded_steps
 
@@ -86,26 +86,26 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     gc.collect()
     if call is None:
         raise RecordingError("no `fit` or `train_on_batch` of a compiled Keras model is in the traceback.")
-    model, data = call["self"], _data_of(call)
-    device = next((one for one in checked_devices(model) if one.name == oom.device), None)
+    model, examples = call["self"], Examples(_data_of(call), max(SIZES))
+    device = next((one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device), None)
     if device is None or not (device.capacity_bytes and failed) or model.distribute_strategy.num_replicas_in_sync > 1:
         raise RecordingError("it takes a model on one device, with a known capacity and failed batch size.")
-    examples = Examples(data, max(SIZES))
     if model.jit_compile:
         run = dataclasses.replace(run, ask=CompiledSteps(model, examples.batch(1), device.name, until))
         why = "a compiled step that failed may have freed the variables that it was changing"
     else:
-        run, _ = recorded_steps(model, examples.batch(max(SIZES)), failed)
+        run, _ = recorded_steps(model, small := examples.batch(max(SIZES)), failed)
+        if Predictor.of(run, device.name).reason_against(Conditions()):  # most often, operations in very unlike orders
+            run, _ = recorded_steps(model, small, failed)
     answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why)
     code = code_of(Applied("batch_size", batch_size=answer.batch_size), "", ()) if answer.batch_size else ""
     print("\n\n".join(filter(None, [str(answer), code and f"    {code}"])), file=sys.stderr, flush=True)
     plan = plan_of_run(run, device.capacity_bytes, device.name, failed)
-    # Smaller sizes than the largest one, and changes of which nothing is known, are no answer here.
-    known = tuple(one for one in plan.options if one.peak_bytes is not None and "batch_size" not in one.kind)
-    is_smaller = known and not any(one.fits for one in known)
-    other: dict[str, Any] = {"fits": False, "code": "", "sentences": ()} if is_smaller else {}
-    plan = dataclasses.replace(plan, options=known, curve=(), **other)
-    print(f"\nPlan for batch size {failed:,}:\n{plan}", file=sys.stderr, flush=True)
+    best = next((one for one in plan.options if one.fits), None)
+    text, code = " ".join(plan.sentences) if plan.fits is None else "none of the simulated changes fits.", ""
+    if best is not None and "batch_size" not in best.kind:  # else it is no more than the largest size
+        text, code = f"{best.sentence}, predicted peak {format_bytes(best.peak_bytes)}.", plan.code
+    print(f"\nPlan for batch size {failed:,}: {text}", *code.splitlines(), sep="\n    ", file=sys.stderr, flush=True)
 
 
 def _call_in(error: BaseException) -> dict[str, Any] | None:

@@ -17,8 +17,8 @@ BUDGETS = {
     "analysis": 3_690,
     "fit": 4_499,
     "export": 1_802,
-    "recorder": 10_392,
-    "training": 1_570,
+    "recorder": 10_393,
+    "training": 1_584,
     "server": 1_773,
     "cli": 2_170,
 }

@@ -69,11 +69,12 @@ class AutomaticRecording:
         self._local = threading.local()  # depth of `inside`, and the function of which this is the first call
 
     def close(self) -> None:
-        """Write what was recorded, and wait for it. In a forked child, do nothing."""
+        """Write what was recorded, wait for it, and record no more. In a forked child, do nothing."""
         self.see_failures(False)
         for recorder in self._recorders.values() if os.getpid() == self._process else ():
             recorder._recording.told = True  # there is a summary
             recorder.close()
+        self._process = 0
 
     def fatal_run(self) -> str | None:
         """Directory of the run with the failed allocation that ended the program, after `close`."""

@@ -103,6 +103,9 @@ def readable(monkeypatch: pytest.MonkeyPatch, *names: str, of: tuple[str, ...] =
         def available(self, device: str) -> bool:
             return device in names
 
+        def read(self, device: str) -> bytes | None:
+            return None
+
     devices = [Device(name, None, None) for name in of]
     monkeypatch.setattr(probing, "choose_devices", lambda chosen: (devices, [] if devices else ["No statistics."]))
     monkeypatch.setattr(probing, "MemoryMaps", Maps)
@@ -217,6 +220,8 @@ def test_an_answer_is_read_as_text(logdir: pathlib.Path) -> None:
 class Predictor:
     """Predicts from a line: so many bytes, and so many for each example; the step's range is 10% wide."""
 
+    batch_size = 8
+
     def __init__(self, base: int, each: int, known: bool = True, high: bool = True, largest: int | None = None) -> None:
         self.base, self.each, self.known, self.high, self.largest = base, each, known, high, largest
         self.capacities: list[int | None] = []
@@ -229,6 +234,11 @@ class Predictor:
         size = self.largest or (conditions.capacity_bytes - self.base) // self.each
         return size if size > 0 else None
 
+    def reason_against(self, conditions: Conditions) -> str | None:
+        return (
+            None if self.known or conditions.batch_size in (None, self.batch_size) else "How the peak grows is unknown."
+        )
+
     def ask(self, conditions: Conditions) -> bool:
         self.asked.append(conditions.batch_size)
         return len(self.asked) <= self.answers
@@ -237,8 +247,7 @@ class Predictor:
         size = conditions.batch_size
         peak = None if size is None else self.base + size * self.each
         high = None if peak is None or not self.high else peak * 11 // 10
-        assumptions = () if self.known else ("How the peak grows is unknown.",)
-        prediction = SimpleNamespace(peak_bytes=peak, high_bytes=high, assumptions=assumptions)
+        prediction = SimpleNamespace(peak_bytes=peak, high_bytes=high)
         prediction.method = "compiled" if self.answers else "estimate"
         return SimpleNamespace(prediction=prediction, conditions=conditions)
 

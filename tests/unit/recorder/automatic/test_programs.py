@@ -343,9 +343,10 @@ def test_the_calls_of_further_models_are_the_steps_of_one_run(tmp_path: Any, mon
     try:
         for _ in range(3):
             package.Model().fit(1)
+        recording.close()
+        package.Model().fit(1)  # what fits is measured now
     finally:
         wrapping.remove()
-        recording.close()
     assert recording.names == ["name", "name-more"] and recording.latest == "name-more"
     assert "of run name-more" in next(recording.notes())
     assert tb_memplugin.load(tmp_path)["name-more"].samples.step.tolist() == [0, 1]
