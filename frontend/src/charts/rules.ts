@@ -22,11 +22,12 @@ export function capacitiesPainter(
   label: (value: number) => string,
   inside: boolean,
   inks: CapacityInks,
+  end: "left" | "right" = "left",
 ): Painter[] {
   const known = values.filter((value) => !Number.isNaN(value));
   const last = known.at(-1);
   if (last === undefined) return [];
-  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, inks, "left")];
+  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, inks, end)];
   return [
     stepPainter(edges, values, { colour: inks.capacity, width: 1.25, dash: CAPACITY_DASH }),
     capacityPainter(last, label(last), true, inks, "right", false),
@@ -142,8 +143,11 @@ export interface Outlined {
   label: string;
 }
 
-/** What was asked for but not given, as an outline from `low` to `high` with its label beside it; never too narrow to be seen. */
-export function outlinedPainter({ from, to, low, high, label }: Outlined, { capacity, background }: CapacityInks): Painter {
+/**
+ * What was asked for but not given, as an outline from `low` to `high`, never too narrow to be seen; or its label beside it, to be painted
+ * after the lines that would go through it.
+ */
+export function outlinedPainter({ from, to, low, high, label }: Outlined, inks: CapacityInks, part: "outline" | "label"): Painter {
   return (context, scale) => {
     const { ratio, left: first } = scale;
     const last = first + scale.width;
@@ -152,19 +156,23 @@ export function outlinedPainter({ from, to, low, high, label }: Outlined, { capa
     const width = Math.max(scale.x(to) - scale.x(from), 12 * ratio);
     const left = Math.max(Math.min(middle - width / 2, last - width - ratio), first + ratio);
     const [top, bottom] = [scale.y(high), scale.y(low)];
+    if (part === "label") {
+      const gap = 4 * ratio;
+      const style = { label, weight: "500 ", pad: 5, alpha: 1, ink: inks.capacity, ground: inks.background };
+      plate(context, ratio, style, (wide) => [
+        left - wide - gap >= first ? left - wide - gap : left + width + gap + wide <= last ? left + width + gap : left + gap,
+        Math.max((top + bottom) / 2, scale.top + 12 * ratio),
+      ]);
+      return;
+    }
     const path = new Path2D();
     path.rect(left, top, width, bottom - top);
     context.save();
     context.globalAlpha = 0.75;
-    context.fillStyle = background;
+    context.fillStyle = inks.background;
     context.fill(path);
     context.restore();
-    stroke(context, scale, path, { colour: capacity, width: 2 });
-    const style = { label, weight: "500 ", pad: 5, alpha: 0.92, ink: capacity, ground: background };
-    plate(context, ratio, style, (wide) => [
-      left - wide - 4 * ratio >= first ? left - wide - 4 * ratio : left + width + 4 * ratio,
-      Math.max((top + bottom) / 2, scale.top + 12 * ratio),
-    ]);
+    stroke(context, scale, path, { colour: inks.capacity, width: 2 });
   };
 }
 

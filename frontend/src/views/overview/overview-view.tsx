@@ -102,10 +102,10 @@ export function overviewPicture(
       over: [
         ...lines.painters,
         ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
-        ...requests.map((request) => outlinedPainter(request, ink)),
+        ...requests.map((request) => outlinedPainter(request, ink, "outline")),
         ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
       ],
-      lanes: [diamondsPainter(validations, ink.text, ink.background)],
+      lanes: [diamondsPainter(validations, ink.text, ink.background), ...requests.map((request) => outlinedPainter(request, ink, "label"))],
     },
     choices,
     scheme,

@@ -173,8 +173,13 @@ export function validationPoints(overview: Overview, places: Places, kind: XKind
 export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
 
 /** The capacity of every row, which no byte is above. */
-export const capacityPainters = (edges: Float64Array, capacity: Float64Array, inside: boolean, ink: Ink): Painter[] =>
-  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink);
+export const capacityPainters = (
+  edges: Float64Array,
+  capacity: Float64Array,
+  inside: boolean,
+  ink: Ink,
+  end?: "left" | "right",
+): Painter[] => capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink, end);
 
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {
   let most = 0;
@@ -216,13 +221,17 @@ export function stackedPicture(overview: Overview, places: Places, stack: Stacke
   const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
   const { max, capacityInside } = byteRange(peak, capacity);
   const hasLane = overview.epochs.length > 0;
+  // The other half than that of a failure with its request.
+  const isEarly = overview.failures.some(
+    ({ step }) => 2 * markEdge(choices.axis, places, overview, step) < places.range[0] + places.range[1],
+  );
   const painters = [
     stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
     ...under,
     ...changeRules(overview, places, choices.axis, ink),
     ...over,
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
-    ...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink),
+    ...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink, isEarly ? "right" : "left"),
   ];
   const spec: PlotSpec = {
     x: places.x,

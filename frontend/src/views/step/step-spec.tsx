@@ -195,8 +195,8 @@ function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: 
     ...timeline.bands.slice(1).map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),
-    ...requestAtEnd(look).map((request) => outlinedPainter(request, ink)),
     ...capacityOf(look).map((bytes) => capacityPainter(bytes, `capacity ${formatBytes(bytes)}`, true, ink, "left")),
+    ...requestAtEnd(look).flatMap((request) => [outlinedPainter(request, ink, "outline"), outlinedPainter(request, ink, "label")]),
   ];
 }
 

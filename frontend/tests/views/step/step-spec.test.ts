@@ -71,7 +71,7 @@ describe("a failed step", () => {
     expect(spec(null).yMax).toBeLessThan(110);
     expect(spec(failed).range[1]).toBeCloseTo(2 * 1.03);
     expect(spec(failed).yMax).toBeGreaterThan(130);
-    // The request and the capacity.
-    expect(spec(failed).painters.length).toBe(spec(null).painters.length + 2);
+    // The request, its label and the capacity.
+    expect(spec(failed).painters.length).toBe(spec(null).painters.length + 3);
   });
 });
