@@ -164,33 +164,39 @@ model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(ten
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("adam", loss, jit_compile=True)
 x, y = rng.random((64, 32, 32, 3), dtype="float32"), rng.integers(0, 10, 64)
-from tb_memplugin.training import measuring
-measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
-plan = tb_memplugin.plan(model, (x, y), budget=int(sys.argv[1]), batch_size=64)
-built = model.optimizer.built
+if sys.argv[1] != "follow":
+    from tb_memplugin.training import measuring
+    measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
+    plan = tb_memplugin.plan(model, (x, y), budget=int(sys.argv[1]), batch_size=64)
+    answer({"fits": plan.fits, "code": plan.code, "recorded": plan.recorded_peak_bytes, "low": plan.low_bytes,
+        "high": plan.high_bytes, "time": (plan.extra_time, plan.time_source), "text": str(plan),
+        "built": model.optimizer.built})
+    sys.exit()
 peaks = []
 class Watch(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None): tf.config.experimental.reset_memory_stats("CPU:0")
     def on_train_batch_end(self, batch, logs=None):
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
-recomputed = tb_memplugin.remat(model, plan)
-recomputed.compile("adam", loss, jit_compile=True)
-recomputed.fit(tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=6, verbose=0, callbacks=[Watch()])
-answer({"fits": plan.fits, "code": plan.code, "recorded": plan.recorded_peak_bytes, "peak": plan.peak_bytes,
-    "high": plan.high_bytes, "time": (plan.extra_time, plan.time_source), "text": str(plan), "built": built,
-    "peaks": peaks[2:], "data": x.nbytes + y.nbytes})
+exec(sys.argv[2])
+model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=6, verbose=0, callbacks=[Watch()])
+answer({"peaks": peaks[2:], "data": x.nbytes + y.nbytes, "jit": bool(model.jit_compile)})
 """
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_plan_for_a_compiled_model_stays_compiled_and_within_its_budget() -> None:
     # GIVEN a model that XLA compiles, whose step for a batch of 64 needs about 138 MB, and a budget of 60 % of that
     budget = 83_000_000
-    found = run_child(FOLLOWED, str(budget), environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "4096"})
+    roomy = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "4096"}
+    found = run_child(FOLLOWED, str(budget), environment=roomy, timeout=500)
     # THEN XLA's answers choose segments, whose time is that of trained steps, and the code stays compiled
     assert found["fits"] and found["recorded"] > 1.2 * budget and not found["built"], found["text"]
     assert found["time"][0] > -1 and found["time"][1] == "measured", found["text"]
     assert "tb_memplugin.remat" in found["code"] and "jit_compile=True" in found["code"]
-    # AND trainings that follow it need what was planned, beside the batch that the data set keeps, and fit
-    assert found["high"] <= budget and max(found["peaks"]) - found["data"] <= budget
-    assert found["peaks"][-1] - found["data"] == pytest.approx(found["peak"], rel=0.05)
+    # AND a training in a process of its own that follows its lines is in the planned range, which is within the budget.
+    # In the planning process, it may need less: larger steps left chunks there that are split.
+    followed = run_child(FOLLOWED, "follow", found["code"], environment=roomy, timeout=300)
+    # The data set keeps one batch, which is that of each step.
+    assert followed["jit"] and found["low"] <= followed["peaks"][-1] <= found["high"] <= budget, found["text"]
+    assert max(followed["peaks"]) <= budget

@@ -11,10 +11,11 @@ import tb_memplugin
 from tb_memplugin.fit import Conditions, Predictor
 
 pytestmark = pytest.mark.long
+ROOMY = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "6144"}
 
 
 def child(*arguments: str) -> Any:
-    return run_file("plan_child.py", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "6144"})
+    return run_file("plan_child.py", *arguments, environment=ROOMY)
 
 
 def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp_path: pathlib.Path) -> None:
@@ -137,3 +138,60 @@ def test_a_transformer_trains_three_times_the_batch_at_the_same_peak(tmp_path: p
     # WHEN it recomputes the plan's segments with three times the batch THEN no step needs more than the plain ones
     recomputed = run_child(BLOCKS, str(tmp_path), "24", "recompute")
     assert max(recomputed) < min(plain), (plain, recomputed)
+
+
+ATTENTION = """
+import keras, numpy as np, tensorflow as tf
+import tb_memplugin
+budget, code, demo = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+keras.utils.set_random_seed(1)
+sys.path.insert(0, demo)
+import out_of_memory  # the demo's Transformer
+out_of_memory.WIDTH, batch = 64, 8
+model = out_of_memory.make_model()
+random = np.random.default_rng(0)
+x, y = random.integers(0, 1000, (batch, out_of_memory.TOKENS)).astype("int32"), random.integers(0, 2, batch)
+plan = None
+if budget:
+    from tb_memplugin.training import measuring
+    measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
+    plan = tb_memplugin.plan(model, (x, y), budget=budget, batch_size=batch)
+off = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+exec(code)
+peaks, losses = [], []
+class Watch(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+    def on_train_batch_end(self, batch, logs=None):
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+        losses.append(float(logs["loss"]))
+model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=8, verbose=0, callbacks=[Watch()])
+found = [one for one in plan.options if one.kind == "graph_optimizer"] if plan else []
+answer({"peaks": peaks[2:], "losses": losses, "off": off, "text": str(plan),
+    "offered": [(one.fits, one.low_bytes, one.peak_bytes, one.high_bytes, one.extra_time) for one in found],
+    "code": tb_memplugin.fit.code_of(found[0], "Adam", ()) if found else ""})
+"""
+DEMO = str(HERE.parent.parent / "demo")
+WITHOUT = 'tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})'
+
+
+@pytest.mark.timeout(1500)
+def test_the_graph_optimizer_is_offered_where_trained_steps_without_it_need_less() -> None:
+    # GIVEN an attention of which the graph optimizer keeps a second copy of the scores
+    def attention(budget: int, code: str = "") -> Any:
+        return run_child(ATTENTION, str(budget), code, DEMO, environment=ROOMY, timeout=600)
+
+    plain, without = attention(0), attention(0, WITHOUT)
+    assert max(without["peaks"]) < 0.85 * statistics.median(plain["peaks"])
+    # WHEN the model is planned for less than it needs as it is, whatever a simulation of its steps is worth
+    budget = int(0.87 * statistics.median(plain["peaks"]))
+    planned = attention(budget)
+    # THEN it is offered with the peak and the time of such a training
+    ((fits, low, peak, high, time),) = planned["offered"]
+    assert fits is True and low <= peak <= high <= budget and time is not None, planned["text"]
+    # AND the process and the model are as before
+    assert planned["off"] is False and planned["losses"] == plain["losses"]
+    # AND its lines keep the peak within the budget, in a process of their own, with the same losses
+    followed = attention(0, planned["code"])
+    assert "disable_meta_optimizer" in planned["code"] and max(followed["peaks"]) <= budget, planned["text"]
+    assert followed["losses"] == pytest.approx(plain["losses"], rel=1e-4)
