@@ -78,6 +78,8 @@ export interface NamedPeak extends PeakRange {
   name: "measured" | "predicted" | "plan" | "smallest";
   /** What it is called on the screen: the training without any change but its batch size is what a plan is compared with. */
   label: string;
+  /** Where it was measured: other views show other steps. */
+  moment?: string;
   ledger: readonly PlainRow[];
 }
 
@@ -89,7 +91,9 @@ export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
   const label = [freeze, unfreeze, optimizer, precision].every((one) => one === null) ? "unchanged" : "predicted";
   const planned = plan?.fits === true ? ("plan" as const) : ("smallest" as const);
   return [
-    ...(measured ? [{ ...exact(measured.in_use_bytes), name: "measured" as const, label: "measured", ledger: measured.ledger }] : []),
+    ...(measured
+      ? [{ ...measured, ...exact(measured.in_use_bytes), name: "measured" as const, label: "measured", moment: `step ${measured.step}` }]
+      : []),
     { ...answer, name: "predicted", label, ledger },
     ...(hasPlan ? [{ ...plan, name: planned, label: planned }] : []),
   ];

@@ -254,6 +254,8 @@ describe("a plan", () => {
       ["predicted", 165, "158 MiB to 172 MiB"],
       ["plan", 60, "56.0 MiB to 64.0 MiB"],
     ]);
+    const moments = peaks.map(({ moment }) => moment);
+    expect(moments, "other views show other steps").toEqual(["step 3", undefined, undefined]);
     const weights = categoriesOf(peaks).find(({ group: { trainable } }) => trainable);
     expect(weights?.bytes.map((bytes) => bytes / MIB)).toEqual([40, 40, 20]);
     const names = (of: Plan | null): string[] => peaksOf(answerOf({ measured: null }), of).map(({ name }) => name);

@@ -59,9 +59,9 @@ function Arrow({ to, children, label }: { to: number | null; children: string; l
 function StepSelector() {
   const store = useStore();
   const { view } = store.choices.value;
-  const selection = store.shownStep.value;
+  // Its place is there in every view, so that nothing moves from one to the next.
+  const selection = supports(view, "step") ? store.shownStep.value : null;
   const whole = store.whole.value.value;
-  if (!supports(view, "step")) return null;
   const traced = whole ? tracedSteps(whole) : [];
   const { before, after } = tracedNeighbours(traced, selection?.step ?? -1);
   const timeline = supports(view, "moment") ? (store.shownTimeline.value?.step ?? null) : null;
@@ -74,7 +74,7 @@ function StepSelector() {
   return (
     <>
       <div
-        class="step-selector"
+        class={supports(view, "step") ? "step-selector" : "step-selector reserved"}
         role="group"
         aria-label="Step"
         data-testid="step-selector"
@@ -149,9 +149,9 @@ function Attempts() {
   const store = useStore();
   const attempts = store.attempts.value;
   const { session, view } = store.choices.value;
-  if (attempts.length < 2 || !supports(view, "attempt")) return null;
+  if (attempts.length < 2) return null;
   return (
-    <label class="select">
+    <label class={supports(view, "attempt") ? "select" : "select reserved"}>
       <span>attempt</span>
       <select
         value={session ?? ""}
@@ -198,12 +198,19 @@ export function Toolbar() {
   return (
     <div class="toolbar">
       {run.devices.length > 0 && <DeviceField run={run} />}
-      {run.phases.length > 1 && supports(view, "phase") && (
-        <Segments named={false} label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
+      {run.phases.length > 1 && (
+        <Segments
+          named={false}
+          reserved={!supports(view, "phase")}
+          label="phase"
+          options={run.phases}
+          chosen={store.phase.value}
+          choose={(phase) => store.choose({ phase })}
+        />
       )}
       <Attempts />
       <StepSelector />
-      {supports(view, "axis") && <ChoiceSegments of="axis" named={false} label="x-axis" options={AXES} />}
+      <ChoiceSegments of="axis" named={false} reserved={!supports(view, "axis")} label="x-axis" options={AXES} />
     </div>
   );
 }

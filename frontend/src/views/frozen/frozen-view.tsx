@@ -84,9 +84,11 @@ interface PartsProps {
   focus: Focus;
   hover: (key: string | null) => void;
   source: string;
+  /** Bytes of a part at the selected step. */
+  selected: (key: string) => number;
 }
 
-function Parts({ parts, row, unit, peak, whole, focus, hover, source }: PartsProps) {
+function Parts({ parts, row, unit, peak, whole, focus, hover, source, selected }: PartsProps) {
   const store = useStore();
   const scheme = schemeOf(store);
   const common = { unit, source };
@@ -118,6 +120,7 @@ function Parts({ parts, row, unit, peak, whole, focus, hover, source }: PartsPro
                 return {
                   name: key,
                   highest: maximum(part.bytes),
+                  selected: selected(key),
                   label: categoryLabel(part.category),
                   hint: categoryMeaning(part.category),
                   source,
@@ -238,6 +241,7 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
             focus={focus}
             hover={hover}
             source={sourceOf(shown.overview, shown.row)}
+            selected={(key) => ofSelected.find((part) => sideKey(part) === key)?.bytes[selected.row] ?? 0}
           />
           <Totals {...shown} unit={unit} />
         </FigureTable>

@@ -52,14 +52,16 @@ export function Search({ label, placeholder }: { label: string; placeholder: str
 interface SegmentsProps<T extends string> {
   label: string;
   named?: boolean;
+  /** Whether only its place is there, so that nothing moves from view to view. */
+  reserved?: boolean;
   options: readonly T[];
   chosen: T;
   choose: (option: T) => void;
 }
 
-export function Segments<T extends string>({ label, named = true, options, chosen, choose }: SegmentsProps<T>) {
+export function Segments<T extends string>({ label, named = true, reserved = false, options, chosen, choose }: SegmentsProps<T>) {
   return (
-    <div class="segments" role="group" aria-label={label}>
+    <div class={reserved ? "segments reserved" : "segments"} role="group" aria-label={label}>
       {named && (
         <span class="segments-label" aria-hidden="true">
           {label}
@@ -79,7 +81,7 @@ type Worded = { [Name in keyof Choices]: Choices[Name] extends string ? Name : n
 export function ChoiceSegments<Name extends Worded>({
   of,
   ...others
-}: Pick<SegmentsProps<Choices[Name]>, "label" | "named" | "options"> & { of: Name }) {
+}: Pick<SegmentsProps<Choices[Name]>, "label" | "named" | "reserved" | "options"> & { of: Name }) {
   const store = useStore();
   return <Segments {...others} chosen={store.choices.value[of]} choose={(option) => store.choose({ [of]: option })} />;
 }

@@ -227,14 +227,17 @@ export interface FoldedRow {
   /** Whether it may be folded: for all steps at once, so that no row comes or goes under the pointer. */
   quiet: boolean;
   chosen?: boolean | undefined;
+  /** Its colour and name, where the picture shows it at another step: they stay in sight. */
+  legend?: ComponentChildren;
   row: (hidden: boolean) => ComponentChildren;
 }
 
-/** One quiet row is shown: folding it saves nothing. */
+/** One quiet row without a legend is shown: folding it saves nothing. */
 export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]; columns: number; sums?: ComponentChildren }) {
   const [open, setOpen] = useState(false);
   const quiet = rows.filter((one) => one.quiet && !one.chosen);
-  const folds = quiet.length > 1;
+  const others = quiet.filter(({ legend }) => !legend).length;
+  const folds = quiet.length > 1 || others < quiet.length;
   return (
     <>
       {rows.map((one) => one.row(folds && !open && quiet.includes(one)))}
@@ -242,7 +245,7 @@ export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]
         <tr class="folded-rows">
           <th scope="row" colSpan={sums === undefined || open ? columns : 1}>
             <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
-              {open ? "Show fewer" : plural(quiet.length, "other")}
+              {open ? "Show fewer" : [...quiet.map(({ legend }) => legend), others > 0 && plural(others, "other")]}
             </button>
           </th>
           {!open && sums}
@@ -255,6 +258,8 @@ export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]
 export interface BreakdownRow extends Omit<FigureProps, "hidden" | "pictured" | "unit"> {
   /** The most that the figure has at any step that the table may show; null if it is unknown. */
   highest: number | null;
+  /** Bytes at the selected step: what has none there has no row, also while the pointer is at another step. */
+  selected?: number | null;
 }
 
 interface FigureRowsProps {
@@ -266,23 +271,31 @@ interface FigureRowsProps {
 
 export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
   const text = useFigureText(unit);
-  const isSmall = ({ highest, chosen }: BreakdownRow): boolean => !chosen && isMinor(highest, whole);
-  const sum = rows.filter(isSmall).reduce((total, { bytes }) => total + (bytes ?? 0), 0);
+  const isQuiet = ({ highest, selected }: BreakdownRow): boolean => selected === 0 || isMinor(highest, whole);
+  const sum = rows.reduce((total, one) => total + (isQuiet(one) && !one.chosen ? (one.bytes ?? 0) : 0), 0);
   return (
     <FoldedRows
       columns={3}
       sums={
         <>
-          <td class="figure">{text(sum)}</td>
+          <td class="figure">{sum !== 0 && text(sum)}</td>
           <td class="share" />
         </>
       }
-      rows={rows.map(({ highest, ...figure }) => ({
-        key: figure.name,
-        quiet: isMinor(highest, whole),
-        chosen: figure.chosen,
-        row: (hidden) => <Figure key={figure.name} {...figure} unit={unit} hidden={hidden} pictured />,
-      }))}
+      rows={rows
+        .filter(({ highest, chosen }) => highest !== 0 || chosen)
+        .map((one) => {
+          const { highest, ...figure } = one;
+          const { name: key, label, fill, focused, chosen } = figure;
+          const legend = fill && !isMinor(highest, whole) && (
+            <span key={key} class={focused ? "focused" : ""}>
+              <Swatch fill={fill} />
+              {label}
+            </span>
+          );
+          const row = (hidden: boolean) => <Figure key={key} {...figure} unit={unit} hidden={hidden} pictured />;
+          return { key, quiet: isQuiet(one), chosen, row, legend };
+        })}
     />
   );
 }

@@ -39,13 +39,18 @@ function BriefFixes({ fixes, oom }: { fixes: readonly Fix[]; oom: Oom }) {
   );
 }
 
-/** A peak as a bar, and its range as a line on it. */
-function PeakBar({ peak, share }: { peak: PeakRange; share: (bytes: number) => string }) {
+/** A peak as a bar, its range as a line on it, and the capacity where it is that of no other bar. */
+function PeakBar({ peak, share, limit = null }: { peak: PeakRange; share: (bytes: number) => string; limit?: number | null }) {
   const { peak_bytes: bytes, low_bytes: low, high_bytes: high } = peak;
   return (
     <>
       {bytes !== null && <i class="peak" style={{ width: share(bytes) }} />}
       {low !== null && high !== null && <i class="range" style={{ left: share(low), width: share(high - low) }} />}
+      {limit !== null && (
+        <i class="limit own" style={{ width: share(limit) }}>
+          {formatBytes(limit)}
+        </i>
+      )}
     </>
   );
 }
@@ -58,7 +63,7 @@ function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; reque
   const { fixes, unchanged } = found ?? { fixes: [], unchanged: null };
   const { capacity_bytes: capacity } = oom;
   const ends = [unchanged, ...fixes].flatMap((peak) => [peak?.high_bytes ?? 0, peak?.peak_bytes ?? 0]);
-  const most = Math.max(request?.high ?? 0, capacity ?? 0, ...ends) * 1.02;
+  const most = Math.max(request?.high ?? 0, capacity ?? 0, ...fixes.map((one) => one.capacity_bytes ?? 0), ...ends) * 1.02;
   const share = (bytes: number): string => `${((bytes / most) * 100).toFixed(3)}%`;
   return (
     <ul
@@ -67,6 +72,14 @@ function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; reque
       data-testid="fixes"
       style={{ "--capacity": capacity === null ? "-1px" : share(capacity) }}
     >
+      {capacity !== null && (
+        <li class="limits">
+          <span />
+          <span class="track">
+            <i class="limit" style={{ width: share(capacity) }}>{`capacity ${formatBytes(capacity)}`}</i>
+          </span>
+        </li>
+      )}
       {request && (
         <li>
           <span>failure</span>
@@ -93,8 +106,7 @@ function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; reque
             <span class="unseen">, {fixWord(fix)}</span>
           </span>
           <span class="track">
-            <PeakBar peak={fix} share={share} />
-            {fix.capacity_bytes !== null && <i class="limit" style={{ left: share(Math.min(fix.capacity_bytes, most)) }} />}
+            <PeakBar peak={fix} share={share} limit={fix.capacity_bytes} />
           </span>
           <span class="number">{figureOf(fix)}</span>
           {fix.code !== null && <Code title="Apply it">{fix.code}</Code>}

@@ -81,16 +81,18 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
   );
 }
 
-function Breakdown({ overview, row, focus, pointed, hover, unit }: PanelProps & { unit: Unit }) {
+function Breakdown({ overview, row, selected, focus, pointed, hover, unit }: PanelProps & { unit: Unit }) {
   const store = useStore();
   const ofCategory = useCategoryRow(hover);
   const source = sourceOf(overview, row);
   const highest = useMemo(() => overview.bytes.map(maximum), [overview]);
+  const resting = new Map(breakdown(selected.overview, selected.row).map(({ group, bytes }) => [groupKey(group), bytes]));
   const rows = breakdown(overview, row).map(({ group, bytes, share }, index) => {
     const key = groupKey(group);
     return {
       name: key,
       highest: highest[index] ?? null,
+      selected: resting.get(key) ?? null,
       label: groupLabel(group),
       hint: categoryMeaning(group.category),
       source,

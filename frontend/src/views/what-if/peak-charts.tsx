@@ -87,7 +87,7 @@ export function barsLayout(peaks: readonly NamedPeak[], categories: readonly Gro
   return { bars, top: max, capacityInside };
 }
 
-const BARS = { left: 4, right: 12, top: 22, bottom: 28, widest: 150, cap: 9 };
+const BARS = { left: 4, right: 12, top: 22, bottom: 44, widest: 150, cap: 9 };
 
 interface BarsProps {
   peaks: readonly NamedPeak[];
@@ -119,7 +119,7 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
   const slot = (right - left) / layout.bars.length;
   const breadth = Math.min(slot * 0.6, BARS.widest);
   const labelOf = ({ label, peak_bytes: bytes }: NamedPeak): string => `${label} ${bytes === null ? "" : formatBytes(bytes)}`;
-  const said = peaks.map((peak) => [labelOf(peak), rangeText(peak)].filter(Boolean).join(", ")).join("; ");
+  const said = peaks.map((peak) => [labelOf(peak), peak.moment, rangeText(peak)].filter(Boolean).join(", ")).join("; ");
   return (
     <Picture {...{ width, height, ink }} said={`Peak: ${said}`}>
       <Patterns fills={categories.map(({ group }) => fillOf(group.category, group.trainable, scheme))} ground={ink.background} />
@@ -144,6 +144,9 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
             ))}
             <text x={middle} y={height - bottom + 18} text-anchor="middle" fill={ink.text} font-weight="500">
               {labelOf(peak)}
+            </text>
+            <text x={middle} y={height - bottom + 34} text-anchor="middle" fill={ink.faint}>
+              {peak.moment}
             </text>
             <ErrorBar range={peak} x={middle} y={y} ink={ink} />
           </g>

@@ -101,7 +101,7 @@ function Legend({ answer }: { answer: Drawn }) {
     <p class="legend">
       <LegendItem kind="fill range" colour={colour} label="range" />
       {answer.curve.some(({ fits }) => fits !== true) && <LegendItem kind="point hollow" colour={colour} label="does not or may not fit" />}
-      {measured && <LegendItem kind="diamond measured" label="measured" />}
+      {measured && <LegendItem kind="diamond measured" label="median measured peak" />}
     </p>
   );
 }

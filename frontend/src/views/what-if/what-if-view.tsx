@@ -140,6 +140,8 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
             <td />
             <th scope="col" title={isMeasured ? `peak of step ${measuredStep}` : "no such step was traced"}>
               measured
+              <br />
+              <span class="small">step {measuredStep}</span>
             </th>
             {peaks.slice(isMeasured ? 1 : 0).map(({ name, label }) => (
               <th key={name} scope="col" title={name === "predicted" ? "predicted peak" : "predicted peak with the change"}>

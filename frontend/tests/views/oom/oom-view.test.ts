@@ -31,24 +31,30 @@ function drawn(changed: Partial<Oom>, fixes: object[] = [FIX, LIMIT], unchanged:
   const view = h(PossibleFixes, { run, oom, index: 0, request: requestBar(oom, "light") });
   act(() => render(h(StoreContext.Provider, { value: store }, view), document.body));
   const bars = document.querySelector<HTMLElement>(".bars");
-  const most = 1.02 * Math.max(1300, 1000, 950);
+  const limits = (fixes as { capacity_bytes?: number }[]).map(({ capacity_bytes: limit }) => limit ?? 0);
+  const most = 1.02 * Math.max(1300, 1000, 950, ...limits);
   const bytes = (text: string | undefined): number => Math.round((parseFloat(text || "0") / 100) * most);
-  const rows = [...document.querySelectorAll(".bars li")].map((row) =>
+  const rows = [...document.querySelectorAll(".bars li:not(.limits)")].map((row) =>
     [...row.querySelectorAll<HTMLElement>(".track i")].map((part) => [
       part.dataset.figure ?? part.className,
       bytes(part.style.left),
       bytes(part.style.width),
     ]),
   );
-  return { rows, capacity: bytes(bars?.style.getPropertyValue("--capacity")) };
+  const named = [...document.querySelectorAll<HTMLElement>(".limit")].map((one) => [one.textContent, bytes(one.style.width)]);
+  return { rows, named, capacity: bytes(bars?.style.getPropertyValue("--capacity")) };
 }
 
 afterEach(() => render(null, document.body));
 
 describe("a failure and its fixes", () => {
   it("are drawn on one scale, the request on top of what is in use", () => {
-    const { rows, capacity } = drawn({});
+    const { rows, named, capacity } = drawn({});
     expect(capacity).toBe(1000);
+    expect(named, "also the capacity that is a fix").toEqual([
+      ["capacity 1000 B", 1000],
+      ["1.5 KiB", 1500],
+    ]);
     expect(rows).toEqual([
       [
         ["in_use_bytes", 0, 600],
@@ -67,7 +73,7 @@ describe("a failure and its fixes", () => {
       [
         ["peak", 0, 1200],
         ["range", 1100, 200],
-        ["limit", 1326, 0],
+        ["limit own", 0, 1500],
       ],
     ]);
   });

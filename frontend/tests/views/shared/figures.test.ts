@@ -10,6 +10,7 @@ import { FigureRows, FoldedRows, type BreakdownRow, type FoldedRow } from "../..
 
 const MIB = 2 ** 20;
 const figureRow = (name: string, bytes: number, highest: number | null, chosen = false): BreakdownRow => ({
+  fill: { colour: "#000", pattern: "plain" },
   name,
   label: name,
   bytes: bytes * MIB,
@@ -32,12 +33,24 @@ it("folds rows below 1 % of the whole at every step into their sum", () => {
     figureRow("small", 4.5, 4.9),
     figureRow("later", 0, 5),
     figureRow("none", 0, 0),
+    figureRow("tiny", 0.5, 0.5),
     figureRow("unknown", 0, null),
   ]);
   expect(seen()).toEqual(["large", "later", "unknown"]);
-  expect(folded()?.textContent).toBe("2 others4.5");
+  expect(folded()?.textContent, "one that is nowhere is no row").toBe("2 others5.0");
   act(() => folded()?.querySelector("button")?.click());
-  expect(seen()).toEqual(["large", "small", "later", "none", "unknown"]);
+  expect(seen()).toEqual(["large", "small", "later", "tiny", "unknown"]);
+});
+
+it("keeps the colour and name, without a row, of what the selected step has nothing of", () => {
+  const absent = { ...figureRow("unattributed", 0, 50), selected: 0 };
+  const { seen, folded } = drawnFigures([absent, { ...figureRow("large", 300, 300), selected: 300 * MIB }]);
+  expect([seen(), folded()?.textContent]).toEqual([["large"], "unattributed"]);
+  // While the pointer is at another step, its bytes are in the sum, and no row moves.
+  const pointed = drawnFigures([{ ...absent, bytes: 40 * MIB, focused: true }, figureRow("large", 300, 300), figureRow("small", 2, 2)]);
+  expect([pointed.seen(), pointed.folded()?.textContent]).toEqual([["large"], "unattributed1 other42.0"]);
+  expect(pointed.folded()?.querySelector(".focused")?.textContent).toBe("unattributed");
+  expect(drawnFigures([{ ...absent, chosen: true }]).seen()).toEqual(["unattributed"]);
 });
 
 it("shows a selected row, which is no part of the sum", () => {
