@@ -28,6 +28,7 @@ from tb_memplugin.fit.steps import SizedStep, sizes_for
 from tb_memplugin.schema import (
     Fix,
     FixKind,
+    Layer,
     LedgerRow,
     Oom,
     Run,
@@ -35,6 +36,7 @@ from tb_memplugin.schema import (
     counted,
     format_bytes,
     is_gpu,
+    owned,
     recorded_precision,
     values_of,
 )
@@ -387,8 +389,10 @@ class Advice(NamedTuple):
 def advice(session: Run, oom: Oom) -> Advice:
     """The fixes of a failure of a session, whose requests include steps that a later session repeats; on a device as
     the session names it. Takes up to some seconds."""
+    if oom.phase is None:
+        return Advice((), "No fix could be simulated: memory ran out outside of steps, and only steps are simulated.")
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
-    steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
+    steps = recorded_program(before, oom.device, oom.phase)
     if not any(not one.first for one in steps):
         if oom.requests is None:
             measure = f" {_MEASURE}" if oom.phase == "train" else ""
@@ -398,10 +402,10 @@ def advice(session: Run, oom: Oom) -> Advice:
         return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")
     if oom.capacity_bytes is None:
         return Advice((), "No fix could be simulated: the allocator's capacity is unknown.")
-    if steps[-1] is oom.requests and not oom.requests.planned:
-        return Advice((), _bound(oom.requests, oom.batch_size, oom.capacity_bytes))
     table = layer_table_of(session, steps)
     layers = () if table is None else table.layers
+    if steps[-1] is oom.requests and not oom.requests.planned:
+        return Advice((), _bound(oom.requests, layers, oom.batch_size, oom.capacity_bytes))
     until = oom.wall_time
     evidence = recorded_evidence(session, oom.device, steps, until) if oom.phase == "train" else NOTHING
     if evidence.growth is not None:
@@ -410,8 +414,13 @@ def advice(session: Run, oom: Oom) -> Advice:
     return simulated_fixes(predictor, oom, evidence, lambda: units_of(session, steps[-1], layers))
 
 
-def _bound(until: StepRequests, failed: int, capacity: int) -> str:
-    """What follows from a step's requests up to the one that failed: which batch sizes cannot fit."""
+def _bound(until: StepRequests, layers: Sequence[Layer], failed: int, capacity: int) -> str:
+    """Which batch sizes cannot fit, by a step's requests up to the one that failed and the slots that it would make."""
+    lasting = sum(layer.weight_bytes + layer.optimizer_bytes for layer in layers)
+    here = int(until.requested[owned(until, lambda owner: owner.category == "weights")].sum())
+    if lasting > capacity and sum(layer.weight_bytes for layer in layers) <= here:  # else some are on other devices
+        size = f"{format_bytes(lasting)} of {format_bytes(capacity)}"
+        return f"{_UNKNOWN_REST} Weights and optimizer state alone need {size}, so no batch size fits."
 
     def least(batch: int) -> int:
         return peak_in_one_piece(SizedStep(until, sizes_for(until, batch).low))

@@ -20,6 +20,7 @@ from tb_memplugin.fit.simulation import (
     empty_map,
     event_order,
     in_use,
+    of_highest_kind,
     older_rows,
     reproduce,
     rounded_sizes,
@@ -160,13 +161,13 @@ def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str
 
 
 def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> int | None:
-    """Median peak of the steps of a run that are like the latest recorded ones, before a time; None if unknown."""
+    """Median peak of the steps like the latest recorded ones, of the kind that needs most, before a time, if known."""
     typical = [one for one in steps if not one.first and not one.planned]
     if not typical:
         return None
-    own = [one.step for one in typical if one.batch_size == typical[-1].batch_size]
+    own = [one.step for one in of_highest_kind([one for one in typical if one.batch_size == typical[-1].batch_size])]
     peaks = _peaks_from(run, typical[-1], own[0], until)
-    if len(own) < len(typical):  # of several batch sizes, such as an epoch's last one: only traced steps show theirs
+    if len(own) < len(typical):  # of several batch sizes or kinds of steps: only traced steps show theirs
         peaks = {step: peak for step, peak in peaks.items() if step in own}
     return int(statistics.median(peaks.values())) if peaks else None
 
@@ -211,9 +212,9 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
     sizes = {one.batch_size for one in typical if one.batch_size}
     for size in sizes:
         own = [one for one in typical if one.batch_size == size and one.step in measured]
-        traced = [measured[one.step] for one in own]
-        # Not every step was traced; of several sizes, only the traced ones show theirs.
-        all_steps = list(measured.values()) if len(sizes) == 1 else traced
+        traced = [measured[one.step] for one in (of_highest_kind(own) if own else ())]
+        # Not every step was traced; of several sizes or kinds, only the traced ones show theirs.
+        all_steps = list(measured.values()) if len(sizes) == 1 and len(traced) == len(own) else traced
         if traced:
             median = int(statistics.median(all_steps))
             limits = [one.capacity_bytes for one in own]

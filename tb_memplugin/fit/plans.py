@@ -130,8 +130,8 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 
 def _lines(plan: Plan) -> list[str]:
-    budget, recorded = format_bytes(plan.budget_bytes), format_bytes(plan.recorded_peak_bytes)
-    lines = [f"{clean(plan.device)}: budget {budget}, recorded peak {recorded}"]
+    budget, unchanged = format_bytes(plan.budget_bytes), format_bytes(plan.recorded_peak_bytes)
+    lines = [f"{clean(plan.device)}: budget {budget}, unchanged peak {unchanged}"]
     if plan.fits:
         what = next((option.sentence for option in plan.options if option.fits), "")
         lines.append(f"plan: {what}")

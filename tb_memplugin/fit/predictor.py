@@ -334,12 +334,12 @@ class Predictor:
         measured = self._evidence_for(key).ran.get(batch or 0)
         if measured is not None and batch is not None:
             return recorded_parts(self._steps, batch, measured.peak), "recorded", ()
-        recorded = self._evidence.ran.get(self.batch_size or 0)
         bias = self._bias
 
         def computed() -> tuple[PeakParts, Method, tuple[str, ...]]:
             case = self._case(key)
             found = simulated(case.changed, self._allocator, self._exploratory)
+            recorded = self._evidence.ran.get(case.changed.high[-1].requests.batch_size or 0)
             parts = simulated_parts(case, found, bias, recorded and recorded.peak, self._steps[-1])
             return parts, case.method, case.sentences
 

@@ -75,6 +75,6 @@ def test_the_tutorial_on_fitting_trains_the_same_within_the_budget(tmp_path: pat
     budget = 100.0
     before, after = (
         float(re.search(rf"{words} +([0-9.]+) MiB", done.stdout)[1])  # type: ignore[index]
-        for words, done in (("recorded peak", plan), (r"Fits\?", inspected))
+        for words, done in (("unchanged peak", plan), (r"Fits\?", inspected))
     )
     assert after <= budget < before

@@ -15,7 +15,7 @@ BUDGETS = {
     "attribution": 3_783,
     "storage": 4_757,
     "analysis": 3_690,
-    "fit": 4_499,
+    "fit": 4_522,
     "export": 1_802,
     "recorder": 10_393,
     "training": 1_584,

@@ -32,6 +32,8 @@ def test_a_budget_of_the_recorded_range_needs_no_change_and_where_nothing_fits_t
     assert plan.peak_bytes == least.peak_bytes
     assert f"The smallest peak that was found is {format_bytes(least.peak_bytes)}" in plan.sentences[0]
     assert "plan: none of the simulated changes fits" in str(plan)
+    # A failed batch size has no recorded peak, so the peak is not called so.
+    assert f", unchanged peak {format_bytes(plan.options[0].peak_bytes)}\n" in str(plan)
 
 
 @pytest.mark.parametrize("share", [0.7, 0.5])

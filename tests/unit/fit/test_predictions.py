@@ -636,7 +636,7 @@ MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, da
     ("changes", "sentence"),
     [
         ({"wall_time": OOM.wall_time - 100}, f"no whole step was traced before. {MEASURE}"),
-        ({"phase": None}, "no whole step was traced before."),
+        ({"phase": None}, "memory ran out outside of steps, and only steps are simulated."),
         ({"phase": "validation"}, "no whole step was traced before."),
         ({"batch_size": None}, "the batch size of the failed step is unknown."),
         ({"capacity_bytes": None}, "the allocator's capacity is unknown."),
@@ -659,6 +659,25 @@ def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
     least = {size: peak_in_one_piece(SizedStep(until, sizes_for(until, size).low)) for size in range(1, BATCH + 1)}
     possible = max((size for size, peak in least.items() if peak <= capacity), default=0)
     assert (f"only batch sizes up to {possible} may fit" if possible else "even with a batch size of 1") in note
+
+
+def test_no_batch_size_fits_where_weights_and_slots_to_come_do_not(run: Run) -> None:
+    # GIVEN a first step that failed before its optimizer's slots were made, of a model whose weights are on the device
+    until, (*_, table) = run.requests[-1], run.layer_tables
+    slots, weights = 12 * MIB, sum(layer.weight_bytes for layer in table.layers)
+    layers = (dataclasses.replace(table.layers[0], optimizer_bytes=slots), *table.layers[1:])
+    others = sum(layer.optimizer_bytes for layer in layers[1:])
+    model = dataclasses.replace(run, requests=(), layer_tables=(dataclasses.replace(table, layers=layers),))
+    failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH)
+
+    def note(lacking: int) -> str:
+        capacity = weights + slots + others - lacking
+        return advice(model, dataclasses.replace(failed, capacity_bytes=capacity)).note or ""
+
+    # THEN as soon as one byte is missing, that is said instead of a batch size that may fit
+    needed = f"Weights and optimizer state alone need {format_bytes(weights + slots + others)}"
+    assert needed in note(1) and "no batch size fits" in note(1) and "batch sizes up to" not in note(1)
+    assert "no batch size fits" not in note(0)
 
 
 def test_no_fix_contradicts_what_ran(run: Run) -> None:

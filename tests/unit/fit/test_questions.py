@@ -281,12 +281,32 @@ def test_an_untraced_step_before_a_partial_batch_counts_for_the_larger_one() -> 
     (untraced, *_) = (at for at in np.flatnonzero(between).tolist() if int(samples.step[at]) not in traced)
     figures = samples.devices[device]
     peaks = figures.peak_bytes.copy()
-    peaks[untraced] = highest = int(peaks[: untraced + 1].max()) + (5 << 20)
+    peaks[untraced] = highest = int(peaks[: untraced + 1].max()) + (20 << 20)
     samples = dataclasses.replace(samples, devices={device: dataclasses.replace(figures, peak_bytes=peaks)})
     own = dataclasses.replace(run, samples=samples, requests=(*steps[:-1], partial))
     # THEN the range of the full batch reaches to it, and that of the partial one does not
     for batch, reaches in ((4, True), (2, False)):
         answer = tb_memplugin.what_if(own, batch_size=batch).prediction
         assert answer.method == "recorded" and (answer.high_bytes == highest) is reaches
+    # AND predictions for other batch sizes from the full one's steps are at least as wide
+    full, larger = (tb_memplugin.what_if(own, batch_size=batch).prediction for batch in (4, 5))
+    assert larger.method != "recorded" and larger.high_bytes >= larger.peak_bytes * highest // full.peak_bytes
     # AND the median that a simulation is compared with is that of the partial batch's own steps
     assert tb_memplugin.what_if(own, batch_size=2).measured_peak_bytes == int(peaks[samples.step == partial.step][0])
+
+
+def test_the_peak_is_that_of_the_kind_of_steps_that_needs_most() -> None:
+    # GIVEN a run of which the traced step with the highest peak makes requests of its own, as an update does that
+    # follows batches whose gradients were only summed
+    run = tb_memplugin.load(pathlib.Path(__file__).parents[2] / "fixtures/runs")["out_of_memory"]
+    steps = [one for one in run.requests if not one.first and not one.planned]
+    peaks = dict(zip(run.samples.step.tolist(), run.samples.devices[steps[0].device].peak_bytes.tolist(), strict=True))
+    update = max(steps, key=lambda one: peaks[one.step])
+    renamed = dataclasses.replace(update, ops=tuple(f"update/{op}" for op in update.ops))
+    own = dataclasses.replace(run, requests=tuple(renamed if one is update else one for one in run.requests))
+    # THEN the peak of the run is not the median of all steps, but that of this one, and other batches need more, too
+    before, after = (tb_memplugin.what_if(one, batch_size=update.batch_size) for one in (run, own))
+    assert before.measured_peak_bytes < after.measured_peak_bytes == peaks[update.step] == after.prediction.peak_bytes
+    assert after.prediction.low_bytes == peaks[update.step] > before.prediction.low_bytes
+    larger = [tb_memplugin.what_if(one, batch_size=2 * (update.batch_size or 0)).prediction for one in (run, own)]
+    assert larger[0].peak_bytes < larger[1].peak_bytes
