@@ -19,7 +19,7 @@ def compare_runs(runs: Sequence[Run], device: str | None = None) -> dict[str, An
         shown = [one for one in run.snapshots if one.device == chosen]
         if not shown:
             raise NotFoundError(f"run {run.name} has no breakdown on {chosen}: no step was traced there")
-        found = max(shown, key=lambda one: one.in_use_bytes)
+        found = max(shown, key=lambda one: (one.at_failure, one.in_use_bytes))
         names = ("step", "phase", "at_failure", "batch_size", "in_use_bytes")
         sides.append({"run": run.name, **values_of(found, *names)})
         categories.append(group_sums(found.ledger))

@@ -233,6 +233,14 @@ def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, caps
         assert sum(row["change_bytes"] for row in rows) == told["change_bytes"]
 
 
+def test_a_run_that_failed_is_compared_at_its_failure_though_a_step_peaked_higher(capsys) -> None:
+    assert main(["compare", "finished", "small", "--logdir", str(FIXTURES / "runs"), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    sides = {side["run"]: side for side in (told["before"], told["after"])}
+    assert (sides["small"]["step"], sides["small"]["at_failure"]) == (59, True)
+    assert sides["finished"]["step"] == 41 and sides["finished"]["in_use_bytes"] > sides["small"]["in_use_bytes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
