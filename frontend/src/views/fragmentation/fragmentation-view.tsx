@@ -19,7 +19,8 @@ import {
   type PoolSteps,
 } from "../../model/pool";
 import { isGpu } from "../../model/run";
-import { Chart, type ChartProps } from "../shared/chart";
+import { Chart } from "../shared/chart";
+import type { ChartProps } from "../shared/chart-props";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";

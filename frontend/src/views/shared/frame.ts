@@ -14,7 +14,7 @@ import { stopsOf } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { supports } from "../../state/views";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
-import type { ChartMark } from "./chart";
+import type { ChartMark } from "./chart-props";
 import { useStore } from "./context";
 import type { Phase, RunInfo } from "../../schema";
 

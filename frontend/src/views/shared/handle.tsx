@@ -5,16 +5,8 @@ import { useState } from "preact/hooks";
 import { placeOf } from "../../charts/plot";
 import { nearestIndex } from "../../lib/search";
 import { tracedNeighbours } from "../../model/step-selection";
-import type { Box, ChartProps } from "./chart";
+import type { Box, ChartProps, StepHandle } from "./chart-props";
 import { actOnKey } from "./controls";
-
-export interface StepHandle {
-  step: number;
-  /** What the keyboard goes to, ascending; the pointer goes to every row. */
-  stops: readonly number[];
-  ends: readonly [number, number];
-  choose: (step: number) => void;
-}
 
 const within = (share: number): number => Math.min(Math.max(share, 0), 1);
 

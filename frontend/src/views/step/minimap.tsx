@@ -6,7 +6,7 @@ import type { Range } from "../../charts/axis";
 import { panned, zoomed, clamped } from "../../charts/map-layout";
 import { totalPath, rangeOfSpan, spanOfRange, type TimelineLayout } from "../../charts/timeline-layout";
 import { later } from "../../lib/activity";
-import type { Box } from "../shared/chart";
+import type { Box } from "../shared/chart-props";
 import { useStore } from "../shared/context";
 import { zoomKeys, actOnKey } from "../shared/controls";
 

@@ -22,7 +22,8 @@ import {
   tensorLines,
 } from "../../model/timeline";
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
-import { Chart, type Box } from "../shared/chart";
+import { Chart } from "../shared/chart";
+import type { Box } from "../shared/chart-props";
 import { useStore, useFetched, schemeOf, useFocus, type Focus } from "../shared/context";
 import { ChoiceSegments, LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";

@@ -4,7 +4,8 @@ import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { PlotSpec } from "../../../src/charts/plot";
-import { Chart, type ChartProps } from "../../../src/views/shared/chart";
+import { Chart } from "../../../src/views/shared/chart";
+import type { ChartProps } from "../../../src/views/shared/chart-props";
 import { AXIS_INKS } from "../../../src/views/shared/frame";
 import { replace, restore } from "../../screens/harness";
 
