@@ -360,9 +360,10 @@ def _layers(table: LayerTable) -> str:
     title = (
         f"layers from step {table.step} on: "
         f"{totals.trainable_layers} trainable with {format_bytes(totals.trainable_weight_bytes)}, "
-        f"{totals.frozen_layers} frozen with {format_bytes(totals.frozen_weight_bytes)}, "
-        f"optimizer {clean(table.optimizer) if table.optimizer else 'none'} with {format_bytes(totals.optimizer_bytes)}"
+        f"{totals.frozen_layers} frozen with {format_bytes(totals.frozen_weight_bytes)}"
     )
+    if table.optimizer:
+        title += f", optimizer {clean(table.optimizer)} with {format_bytes(totals.optimizer_bytes)}"
     heavy = sorted((layer for layer in table.layers if layer.weight_bytes), key=lambda layer: -layer.weight_bytes)
     if not heavy:
         return title

@@ -19,7 +19,17 @@ from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
 from tb_memplugin.fit.changes import Changed, own_rows
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.steps import LEFT_OUT, SizedStep
-from tb_memplugin.schema import IN_USE, MISSING, PERSISTENT, ChunkOwner, Integers, MemoryMap, StepRequests, is_gpu
+from tb_memplugin.schema import (
+    IN_USE,
+    MISSING,
+    PERSISTENT,
+    ChunkOwner,
+    Integers,
+    MemoryMap,
+    StepRequests,
+    is_gpu,
+    live_sums,
+)
 
 TYPICAL_DISTANCE, LARGE_DISTANCE = 2, 8
 """Most places by which an event moves in a simulation with another order: of a typical step, and of one that must pass
@@ -188,10 +198,7 @@ def rounded_sizes(sizes: Integers) -> Integers:
 
 def in_use(requests: StepRequests, sizes: Integers) -> Integers:
     """Bytes in use before the first event and after each one, if the chunks have these sizes; shape [1 + events]."""
-    changes = np.zeros(requests.events + 2, np.int64)
-    np.add.at(changes, requests.birth + 1, sizes)
-    np.subtract.at(changes, requests.death + 1, sizes)
-    return np.cumsum(changes)[:-1]
+    return live_sums(requests.birth + 1, requests.death + 1, sizes, requests.events + 1)
 
 
 # --- one training --------------------------------------------------------------------------------------------------
