@@ -177,7 +177,7 @@ class _Planner:
             said.append(f"{option.sentence}: {found}")
             plain = found if option.kind == "none" else plain
             if not found.peak_bytes:
-                return option
+                return dataclasses.replace(option, fits=option.fits and not found.ran_out)
             time = found.seconds / plain.seconds - 1 if found.seconds and plain.seconds else option.extra_time
             peak = self._with_trained(option, found.peak_bytes)
             other = dataclasses.replace(option, fits=peak.high_bytes <= self._budget, extra_time=time, **peak.as_peak())

@@ -36,6 +36,7 @@ class Measured:
     peak_bytes: int | None
     seconds: float | None
     reason: str = ""
+    ran_out: bool = False  # of memory
 
     def __str__(self) -> str:
         trained = f"trained, peak {format_bytes(self.peak_bytes)}, {1000 * (self.seconds or 0):.0f} ms an update."

@@ -45,8 +45,9 @@ class MeasuredSteps:
                     train(model, self._examples, option.batch_size or 1, (1 + UPDATES) * parts, watch)
             return Measured(watch.peak_bytes, statistics.median(watch.seconds))
         except Exception as error:  # whatever a user's step, or the compiler, raises
-            text = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
-            return Measured(None, None, "memory ran out" if isinstance(error, OutOfMemoryError) else text)
+            if isinstance(error, OutOfMemoryError):
+                return Measured(None, None, "memory ran out", ran_out=True)
+            return Measured(None, None, f"{type(error).__name__}: {' '.join(str(error).split()):.200}")
         finally:
             seconds = time.perf_counter() - start
             self._spent, self._longest = self._spent + seconds, max(self._longest, seconds)

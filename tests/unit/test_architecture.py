@@ -15,10 +15,10 @@ BUDGETS = {
     "attribution": 3_783,
     "storage": 4_757,
     "analysis": 3_690,
-    "fit": 4_522,
-    "export": 1_802,
+    "fit": 4_528,
+    "export": 1_803,
     "recorder": 10_393,
-    "training": 1_584,
+    "training": 1_585,
     "server": 1_773,
     "cli": 2_170,
 }
