@@ -90,7 +90,7 @@ PAGES = """main => [...document.querySelectorAll(".pages > section")].map(page =
 }))"""
 OWN_WORDS = {
     "Overview": "measured peak",
-    "Layers": "parameters",
+    "Layers": "share",
     "Frozen": "Frozen layers",
     "Step": "Live allocations",
     "Fragmentation": "Memory map",

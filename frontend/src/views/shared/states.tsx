@@ -209,3 +209,10 @@ export const Known = ({ children }: { children: ComponentChildren }) => (
     {children}
   </details>
 );
+
+/** While the next answer is computed, and after an error, the last one stays, so that nothing moves. */
+export function useLast<T>(value: T | null): T | null {
+  const last = useRef<T | null>(null);
+  if (value !== null) last.current = value;
+  return last.current;
+}

@@ -15,7 +15,7 @@ import type { ChartMark } from "../shared/chart-props";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { AXIS_INKS } from "../shared/frame";
-import { Fault, Progress } from "../shared/states";
+import { Fault, Progress, useLast } from "../shared/states";
 import type { CurvePoint, WhatIf } from "../../schema";
 
 const COLOUR: Record<Scheme, string> = { light: "#2453b8", dark: "#7ba2f5" };
@@ -202,7 +202,8 @@ function Curve({ answer }: { answer: Drawn }) {
 /** As high while it is simulated. */
 export function PeakCurve({ answer }: { answer: WhatIf }) {
   const { value, error } = useStore().curve.value;
-  const drawn = useMemo(() => value && { ...answer, curve: curveWith(value.curve, answer) }, [answer, value]);
+  const last = useLast(value);
+  const drawn = useMemo(() => last && { ...answer, curve: curveWith(last.curve, answer) }, [answer, last]);
   if (drawn && drawn.curve.length < 2) return null;
   return (
     <section class="peak-curve" aria-label="Peak over batch size" aria-busy={!drawn && error === null}>

@@ -1,6 +1,6 @@
 /** What a run would need under other conditions, and the cheapest change that makes it fit, beside what was measured. */
 
-import { useRef, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import { formatBytes, isMinor, unbroken, unitOf, type Unit } from "../../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
@@ -30,7 +30,7 @@ import { fillOf } from "../../theme/palette";
 import { useStore, schemeOf, useFocus, useCategoryRow } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Fact, FigureTable, FoldedRows, Panel, SizeCell, VersusRow, useFigureText } from "../shared/figures";
-import { Fault, Nothing, Skeleton, Known, NoticeList, Sentence } from "../shared/states";
+import { Fault, Known, Nothing, NoticeList, Sentence, Skeleton, useLast } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { BatchLimits } from "./batch-limits";
 import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
@@ -255,13 +255,6 @@ const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; ans
     </p>
   </Nothing>
 );
-
-/** While the next answer is computed, and after an error, the last one stays, so that nothing moves. */
-function useLast<T>(value: T | null): T | null {
-  const last = useRef<T | null>(null);
-  if (value !== null) last.current = value;
-  return last.current;
-}
 
 const faultOf = ({ error, parameter }: Loaded<unknown>): ConditionFault[] =>
   error === null ? [] : [{ parameter: parameter ?? null, sentence: error }];
