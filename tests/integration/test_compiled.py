@@ -116,6 +116,7 @@ class Watch(keras.callbacks.Callback):
 def train(batch): model.fit(data.batch(batch), steps_per_epoch=7, verbose=0, callbacks=[Watch()])
 """
 QUESTIONS = """
+def asked_for(one): return sum(row.bytes for row in one.ledger if row.category not in ("rounding", "inputs"))
 if what == "ask":
     run = tb_memplugin.probe(model, data.batch(16))
     found = [tb_memplugin.what_if(run, batch_size=size).prediction for size in batches]
@@ -126,26 +127,40 @@ if what == "ask":
     model.layers[-1].trainable = False
     model.compile(optimizer, loss, jit_compile=True)
     changed = tb_memplugin.what_if(run, batch_size=40).prediction
-    answer({"predicted": [(one.peak_bytes, one.method, one.assumptions[0]) for one in found], "built": built,
-        "losses": losses, "copy": copy, "changed": (changed.method, changed.assumptions[0])})
+    answer({"predicted": [(one.peak_bytes, asked_for(one), one.method, one.assumptions[0]) for one in found],
+        "built": built, "losses": losses, "copy": copy,
+        "changed": (changed.method, changed.assumptions[0])})
 else:
     train(batches[0])
-    answer({"losses": losses, "peak": int(np.median(peaks[2:]))})
+    found = {"losses": losses, "peak": int(np.median(peaks[2:]))}
+    if name == "mlp":
+        record = tb_memplugin.MemoryCallback("recorded", trace_steps=[10, 11])
+        model.fit(data.batch(batches[0]), steps_per_epoch=7, verbose=0, callbacks=[record])
+        (*_, last) = tb_memplugin.load("recorded")["."].snapshots
+        found["asked_for"] = asked_for(last)
+    answer(found)
 """
 
 
 @pytest.mark.parametrize(
     "name", ["mlp", *(pytest.param(one, marks=pytest.mark.long) for one in ("cnn", "transformer"))]
 )
-def test_what_the_compiler_is_asked_is_what_trainings_need_and_changes_none(name: str) -> None:
+def test_what_the_compiler_is_asked_is_what_trainings_need_and_changes_none(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a model in a precision, with an optimizer and sample weights of its own, compiled by XLA
     asked = run_child(ASKED + TRAIN + QUESTIONS, name, "ask", "32", "96")
-    for (peak, method, sentence), batch in zip(asked["predicted"], (32, 96), strict=True):
-        # WHEN XLA is asked about a batch size THEN the peak of a training in another process is within 2 %: unsplit
-        # remainders of chunks differ from process to process
+    for (peak, needed, method, sentence), batch in zip(asked["predicted"], (32, 96), strict=True):
+        # WHEN XLA is asked about a batch size THEN the peak of a training in another process is within 3 %: unsplit
+        # remainders, 29 % of the peak of the model `mlp`, differ from process to process. Without these and the input
+        # pipeline it is what that training asks the allocator for
+        folder = tmp_path / str(batch)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
         trained = run_child(ASKED + TRAIN + QUESTIONS, name, "train", str(batch))
+        assert name != "mlp" or needed == pytest.approx(trained["asked_for"], rel=0.001)
         assert method == "compiled" and sentence.startswith(f"XLA planned the step for batch size {batch} in ")
-        assert peak == pytest.approx(trained["peak"], rel=0.02)
+        assert peak == pytest.approx(trained["peak"], rel=0.03)
         # AND the questions changed no loss of the training that followed
         assert batch == 96 or (asked["losses"] == trained["losses"] and not asked["built"])
     # AND neither a copy of the run asks, nor one whose model was compiled anew
