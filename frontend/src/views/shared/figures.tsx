@@ -245,7 +245,9 @@ export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]
         <tr class="folded-rows">
           <th scope="row" colSpan={sums === undefined || open ? columns : 1}>
             <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
-              {open ? "Show fewer" : [...quiet.map(({ legend }) => legend), others > 0 && plural(others, "other")]}
+              {open
+                ? "Show fewer"
+                : [...quiet.map(({ legend }) => legend), others > 0 && `${others < quiet.length ? "+ " : ""}${plural(others, "other")}`]}
             </button>
           </th>
           {!open && sums}

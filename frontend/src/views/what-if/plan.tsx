@@ -1,28 +1,21 @@
 /** The cheapest change with which a run fits into a budget: its verdict, all simulated changes, its code and its layers. */
 
-import { formatBytes, plural, unbroken } from "../../lib/bytes";
-import { chosenOption, headlineOf, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
+import { formatBytes, plural } from "../../lib/bytes";
+import { chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
 import { schemeOf, useStore } from "../shared/context";
 import { Fact, Heads } from "../shared/figures";
-import { Code, NoticeList, Sentence } from "../shared/states";
+import { Code, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
 import { PlanDots } from "./peak-charts";
+import { Verdict } from "./verdict";
 import type { Plan, PlanOption } from "../../schema";
 
 export function PlanHead({ plan }: { plan: Plan }) {
   const { peak_bytes: peak, recorded_peak_bytes: recorded, extra_time: time, segments } = plan;
-  const [headline, reason] = headlineOf(planSentence(plan));
   return (
     <>
-      <h2 class="verdict" data-testid="plan-verdict" data-verdict={verdictOf(plan)} aria-live="polite">
-        {unbroken(headline)}
-      </h2>
-      {reason !== "" && (
-        <p class="reason">
-          <Sentence of={reason} />
-        </p>
-      )}
+      <Verdict name="plan-verdict" verdict={verdictOf(plan)} sentence={planSentence(plan)} />
       {peak !== null && chosenOption(plan)?.kind !== "none" && (
         <dl class="prediction">
           <Fact

@@ -13,7 +13,6 @@ import {
   assumptionsOf,
   categoriesOf,
   conditionHints,
-  headlineOf,
   largestText,
   ledgerTable,
   optionsTable,
@@ -30,13 +29,14 @@ import { fillOf } from "../../theme/palette";
 import { useStore, schemeOf, useFocus, useCategoryRow } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Fact, FigureTable, FoldedRows, Panel, SizeCell, VersusRow, useFigureText } from "../shared/figures";
-import { Fault, Known, Nothing, NoticeList, Sentence, Skeleton, useLast } from "../shared/states";
+import { Fault, Known, Nothing, NoticeList, Skeleton, useLast } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { BatchLimits } from "./batch-limits";
 import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
 import { PeakBars, PeakBarsDrawing, PlanDotsDrawing } from "./peak-charts";
 import { PeakCurve } from "./peak-curve";
 import { PlanHead, PlanParts } from "./plan";
+import { Verdict } from "./verdict";
 import type { Plan, RunInfo, WhatIf } from "../../schema";
 
 function Facts({ answer }: { answer: WhatIf }) {
@@ -175,19 +175,11 @@ interface HeadProps {
 }
 
 function AnswerHead({ answer, plan, planFault }: HeadProps) {
-  const [headline, reason] = headlineOf(answer.sentence);
   return (
     <div class="answer-head">
       <div class="verdicts">
         <div>
-          <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
-            {unbroken(headline)}
-          </h2>
-          {reason !== "" && (
-            <p class="reason">
-              <Sentence of={reason} />
-            </p>
-          )}
+          <Verdict name="verdict" verdict={verdictOf(answer)} sentence={answer.sentence} />
           <Facts answer={answer} />
           {answer.peak_bytes === null && <Assumptions answer={answer} />}
         </div>
