@@ -48,7 +48,7 @@ it("keeps the colour and name, without a row, of what the selected step has noth
   expect([seen(), folded()?.textContent]).toEqual([["large"], "unattributed"]);
   // While the pointer is at another step, its bytes are in the sum, and no row moves.
   const pointed = drawnFigures([{ ...absent, bytes: 40 * MIB, focused: true }, figureRow("large", 300, 300), figureRow("small", 2, 2)]);
-  expect([pointed.seen(), pointed.folded()?.textContent]).toEqual([["large"], "unattributed1 other42.0"]);
+  expect([pointed.seen(), pointed.folded()?.textContent]).toEqual([["large"], "unattributed+ 1 other42.0"]);
   expect(pointed.folded()?.querySelector(".focused")?.textContent).toBe("unattributed");
   expect(drawnFigures([{ ...absent, chosen: true }]).seen()).toEqual(["unattributed"]);
 });
