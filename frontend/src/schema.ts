@@ -153,6 +153,11 @@ export const TIME_SOURCES = [
   "estimated",
 ] as const;
 export type TimeSource = (typeof TIME_SOURCES)[number];
+export const PEAK_SOURCES = [
+  "measured",
+  "predicted",
+] as const;
+export type PeakSource = (typeof PEAK_SOURCES)[number];
 export const POOL_SOURCES = [
   "unknown",
   "traced",
@@ -550,6 +555,8 @@ export const planOption = object({
   extra_time: maybe(number),
   frozen: list(text),
   reason: maybe(text),
+  peak_source: oneOf(PEAK_SOURCES),
+  time_source: oneOf(TIME_SOURCES),
 });
 export type PlanOption = ReturnType<typeof planOption>;
 
@@ -787,7 +794,8 @@ export const plan = object({
   peak_bytes: maybe(number),
   low_bytes: maybe(number),
   high_bytes: maybe(number),
-  recorded_peak_bytes: maybe(number),
+  peak_source: oneOf(PEAK_SOURCES),
+  unchanged_peak_bytes: maybe(number),
   demand_bytes: maybe(number),
   extra_time: maybe(number),
   time_source: oneOf(TIME_SOURCES),

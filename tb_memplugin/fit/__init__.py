@@ -3,11 +3,10 @@
 In come a run with the requests of its traced steps, and `Conditions`, checked by `checked_conditions`. A `Predictor`
 simulates them on BFC's rules, and returns a prediction, a `WhatIf` or a curve; `plan_for` and `advice` search for the
 change with which a training fits into a budget or after a failure. Of a compiled step, `Ask` asks the compiler. The
-package's `what_if` and `plan`, the command line and the server's handlers call it, `largest_batch_size` trains with
-what it says. Pure."""
+package's `what_if` and `plan`, the command line, the server and `largest_batch_size` call it. Pure."""
 
 from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, simulated_fixes, with_advice
-from tb_memplugin.fit.asking import MOST_ASKED, Ask, Asked, Measure, Measured
+from tb_memplugin.fit.asking import MOST_ASKED, Ask, Asked, Measure, Measured, PeakSource
 from tb_memplugin.fit.cases import Method
 from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, Interval, capacity_bytes, checked_conditions
 from tb_memplugin.fit.evidence import (

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from tb_memplugin.allocator import SPLIT_AT_BYTES
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Measure, Measured
 from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
@@ -23,8 +22,9 @@ from tb_memplugin.fit.plans import Applied, Kind, Plan, PlanOption, PlanPoint, b
 from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected, largest
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
-from tb_memplugin.fit.simulation import MARGIN, NO_LIMIT, FailedRequest, peak_in_one_piece
+from tb_memplugin.fit.simulation import NO_LIMIT, FailedRequest, peak_in_one_piece
 from tb_memplugin.fit.steps import SizedStep, sizes_for
+from tb_memplugin.fit.trained import LEAST_SAVED, MOST_TRAINED, TRAINED, Trained, cheapest_first, switches
 from tb_memplugin.schema import (
     Fix,
     FixKind,
@@ -47,13 +47,8 @@ SEARCHED_PARTS = (2, 4, 8, 16)
 """Numbers of batches that are tried together with recomputation, which takes a search for each."""
 CURVE_POINTS = 4
 """Points of the curve that are simulated beside those that the search simulates."""
-FREEZING_TRIES = 5
-"""Numbers of frozen layers that are simulated."""
-TRAINED = ("recompute", "accumulate", "recompute_and_accumulate", "batch_size", "recompute_and_batch_size")
-"""Simulated changes that steps are trained with if they fit, at most `MOST_TRAINED`, until one is within the budget."""
-MOST_TRAINED = 2
-LEAST_SAVED = 0.03
-"""Share of the peak that a change must save that is offered because steps were trained with it."""
+FREEZING_PARTS = 32
+"""Parts of a model's layers whose freezing is told apart."""
 NAMED_CATEGORIES = 4
 """Categories that a sentence on the smallest peak names."""
 MAX_FIXED = 8
@@ -63,7 +58,7 @@ MOST_ACCUMULATED = 1024
 _UNKNOWN_REST = "No fix could be simulated: the first step ran out of memory, so the rest of it is unknown."
 _MEASURE = "To measure what fits: print(tb_memplugin.largest_batch_size(model, data))"
 _BYTES = ("peak_bytes", "low_bytes", "high_bytes")
-_OF_OPTION = ("segments", "batch_size", "accumulation", "extra_time", *_BYTES)
+_OF_OPTION = ("segments", "batch_size", "accumulation", "peak_source", "extra_time", "time_source", *_BYTES)
 """What a plan has of its option."""
 
 
@@ -93,7 +88,7 @@ def plan_for(
         needed = f"As recorded, the training needs {size}, at most {most}."
         withheld = (needed, reason, *filter(None, [unsuitable])) if reason else ()
     if withheld and (measure is None or not predictor.steps):
-        return Plan(device, budget, None, recorded_peak_bytes=recorded.peak_bytes, sentences=withheld)
+        return Plan(device, budget, None, unchanged_peak_bytes=recorded.peak_bytes, sentences=withheld)
     return _Planner(predictor, run, device, budget, recorded, withheld).plan(measure)
 
 
@@ -123,7 +118,6 @@ class _Planner:
         self._root = f"{self._layers[0].path}/" if self._layers else ""
         self._searches: dict[Conditions, SegmentSearch] = {}
         self._conditions: dict[PlanOption, Conditions] = {}
-        self._timed: set[PlanOption] = set()  # their additional time is that of trained steps
         recorded = Conditions(same.batch_size)
         larger = max(1.0, (same.batch_size or 1) / (predictor.batch_size or 1))
         in_proportion = (measured_peak(run, device, predictor.steps) or NO_LIMIT) * larger
@@ -133,12 +127,15 @@ class _Planner:
         how = f"{fits}as recorded" if is_recorded else f"{fits}with batch size {same.batch_size}"
         peak = (same.peak_bytes, same.low_bytes, same.high_bytes)
         self._same = PlanOption("none", f"no change: {how}", (), same.batch_size, 1, *peak, False, 0.0)
+        if withheld and same.method == "recorded":
+            self._same = dataclasses.replace(self._same, peak_source="measured")
         if not withheld:
             self._same = self._described(_Change("none", self._same.sentence, recorded))
 
     def plan(self, measure: Measure | None) -> Plan:
-        options = [self._same, *([] if self._same.fits or self._withheld else self._options())]
-        trained = [] if self._same.fits or measure is None else self._train(options, measure)
+        options, trained = [self._same, *([] if self._same.fits or self._withheld else self._options())], list[str]()
+        if not self._same.fits and measure is not None:
+            options, trained = self._train(options, measure)
         chosen = next((option for option in options if option.fits), None)
         sentences = [*(besides_memory(chosen, self._layers) if chosen else ()), *self._units.sentences, *trained]
         least = chosen or min(options, key=lambda option: option.high_bytes or NO_LIMIT)
@@ -153,9 +150,8 @@ class _Planner:
             budget_bytes=self._budget,
             fits=None if self._withheld and chosen is None else least.fits,
             **{name: getattr(least, name) for name in _OF_OPTION},
-            recorded_peak_bytes=options[0].peak_bytes,
+            unchanged_peak_bytes=options[0].peak_bytes,
             demand_bytes=None if peaks is None else peaks.demand_bytes,
-            time_source="measured" if least in self._timed else self._units.time_source,
             code=code_of(least, self._optimizer, self._layers, self._is_compiled) if least.fits else "",
             options=tuple(options),
             curve=self._curve(),
@@ -164,59 +160,30 @@ class _Planner:
             model=self._root.rstrip("/"),
         )
 
-    def _train(self, options: list[PlanOption], measure: Measure) -> list[str]:
-        """Train steps without a change, with the first changes that fit, and with those that no recording shows, which
-        are added; puts first what trains the same in the least time. Returns sentences on what was measured."""
-        said, plain = list[str](), Measured(None, None)
-
-        def trained(option: PlanOption) -> PlanOption:
-            nonlocal plain
-            conditions = self._conditions.get(option)
-            is_tried = self._predictor.fits(conditions) if conditions else self._has_room or is_gpu(self._device)
-            found = measure(option) if is_tried else Measured(None, None, "this device may not have the memory")
-            said.append(f"{option.sentence}: {found}")
-            plain = found if option.kind == "none" else plain
-            if not found.peak_bytes:
-                return dataclasses.replace(option, fits=option.fits and not found.ran_out)
-            time = found.seconds / plain.seconds - 1 if found.seconds and plain.seconds else option.extra_time
-            peak = self._with_trained(option, found.peak_bytes)
-            other = dataclasses.replace(option, fits=peak.high_bytes <= self._budget, extra_time=time, **peak.as_peak())
-            if conditions and other.peak_bytes == option.peak_bytes:
-                self._conditions[other] = conditions
-            self._timed |= {other} if time != option.extra_time else set()
-            return other
-
-        switches: dict[Kind, str] = {"graph_optimizer": "without TensorFlow's graph optimizer", "xla": "with XLA"}
-        if self._is_compiled:
-            switches = {"xla": "without XLA"}
-        unknown: dict[str, Any] = dict.fromkeys((*_BYTES, "extra_time"))
-        others = [dataclasses.replace(options[0], kind=one, sentence=switches[one], **unknown) for one in switches]
-        options[0] = trained(options[0])
-        for option in [one for one in options[1:] if one.fits and one.kind in TRAINED][:MOST_TRAINED]:
-            at = options.index(option)
-            options[at] = trained(option)
-            if options[at].fits:
-                break
-        enough = (plain.peak_bytes or options[0].peak_bytes or 0) * (1 - LEAST_SAVED)
-        options += [one for one in map(trained, others) if one.peak_bytes and one.peak_bytes <= enough]
-        alike = [one for one in options[1:] if one.fits and one.kind in ("recompute", *switches)]
-        alike.sort(key=lambda one: NO_LIMIT if one.extra_time is None else one.extra_time)
-        options[1:] = [*alike, *(one for one in options[1:] if one not in alike)]
-        return said
-
-    def _with_trained(self, option: PlanOption, most: int) -> Interval:
-        """The trained peak, with the range that it and the prediction have in common. A pool that grows leaves a chunk
-        whole for a compiled step in a process of its own, and splits what larger steps left here: it may need more."""
-        peak = Interval(round(most * (1 - MARGIN)), most, round(most * (1 + MARGIN)))
+    def _train(self, options: Sequence[PlanOption], measure: Measure) -> tuple[list[PlanOption], list[str]]:
+        """The options with what steps show that are trained with the best ones and with `switches`, and sentences."""
+        unchanged, *changed = options
+        same, added = self._measured(unchanged, measure), switches(unchanged, self._is_compiled)
         grows = self._predictor.rules is None or self._predictor.rules.grows
-        if option.high_bytes is None or option.low_bytes is None:
-            unsplit = min(most, SPLIT_AT_BYTES) if grows and option.kind == "xla" and not self._is_compiled else 0
-            return peak._replace(high_bytes=peak.high_bytes + unsplit)
-        if most < option.low_bytes and grows:
-            return Interval.of(option)._replace(low_bytes=peak.low_bytes)
-        if option.low_bytes <= most <= option.high_bytes:
-            return Interval(max(peak.low_bytes, option.low_bytes), most, min(peak.high_bytes, option.high_bytes))
-        return peak
+        trained = Trained(same, self._budget, self._is_compiled, grows, self._predictor.spread)
+        found = {unchanged: same}
+        for option in [one for one in changed if one.fits and one.kind in TRAINED][:MOST_TRAINED]:
+            found[option] = self._measured(option, measure)
+            if trained.option(option, found[option]).fits:
+                break
+        found |= {option: self._measured(option, measure) for option in added}
+        known = {option: trained.option(option, one) for option, one in found.items()}
+        predicted = [one for one in known if one in self._conditions and known[one].peak_source == "predicted"]
+        self._conditions |= {known[one]: self._conditions[one] for one in predicted}
+        enough = ((same.peak and same.peak.typical_bytes) or unchanged.peak_bytes or 0) * (1 - LEAST_SAVED)
+        saving = [known[one] for one in added if found[one].peak and (known[one].peak_bytes or 0) <= enough]
+        ordered = cheapest_first([*(known.get(one, one) for one in changed), *saving])
+        return [known[unchanged], *ordered], [f"{one.sentence}: {of}" for one, of in found.items()]
+
+    def _measured(self, option: PlanOption, measure: Measure) -> Measured:
+        conditions = self._conditions.get(option)
+        has_room = self._predictor.fits(conditions) if conditions else self._has_room or is_gpu(self._device)
+        return measure(option) if has_room else Measured(None, None, "this device may not have the memory")
 
     def _options(self) -> Iterator[PlanOption]:
         """Changes in order of preference.
@@ -293,20 +260,12 @@ class _Planner:
             sentence = f"freeze the first {counted(count, 'trainable layer')}"
             return self._first([_Change("freeze", sentence, Conditions(batch, frozen=tuple(trained[:count])))])
 
-        failing, passing = 0, len(trained) - 1
-        best = None if passing < 1 else frozen(passing)
-        if best is None or not best.fits:
-            return best
-        for _ in range(FREEZING_TRIES):
-            if passing - failing <= 1:
-                break
-            middle = (failing + passing) // 2
-            option = frozen(middle)
-            if option is not None and option.fits:
-                best, passing = option, middle
-            else:
-                failing = middle
-        return best
+        def fits(at: int) -> bool:
+            return bool((option := frozen(counts[at])) and option.fits)
+
+        most, last = max(0, len(trained) - 1), FREEZING_PARTS - 1
+        counts = [-(-most * part // FREEZING_PARTS) for part in range(1, FREEZING_PARTS + 1)]
+        return frozen(counts[bisected(last, -1, fits) if fits(last) else last]) if most else None
 
     def _fits(self, wanted: Conditions) -> bool:
         """Whether the whole range of the peak is within the budget, and `what_if` says that it fits into the limit."""
@@ -319,7 +278,8 @@ class _Planner:
         time = 0.0 if change.kind == "none" else None
         if found and change.kind == "recompute" and not self._is_compiled:
             time = found.extra_time
-        peak, fits = self._predictor.peaks(wanted).peak, self._fits(wanted)
+        parts, fits = self._predictor.peaks(wanted), self._fits(wanted)
+        peak = parts.peak
         is_known = fits or change.kind == "none" or not peak.says_little
         option = PlanOption(
             kind=cast(Kind, f"recompute_and_{change.kind}") if found and change.kind != "recompute" else change.kind,
@@ -330,6 +290,8 @@ class _Planner:
             **(peak.as_peak() if is_known else dict.fromkeys(_BYTES)),
             fits=fits,
             extra_time=time,
+            peak_source=parts.source,
+            time_source=self._units.time_source,
             frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
             reason=None if is_known else " ".join([TOO_LITTLE, *self._predictor.assumptions(wanted)]),
         )
@@ -387,8 +349,7 @@ class Advice(NamedTuple):
 
 
 def advice(session: Run, oom: Oom) -> Advice:
-    """The fixes of a failure of a session, whose requests include steps that a later session repeats; on a device as
-    the session names it. Takes up to some seconds."""
+    """The fixes of a session's failure; its requests include steps that a later session repeats. Takes some seconds."""
     if oom.phase is None:
         return Advice((), "No fix could be simulated: memory ran out outside of steps, and only steps are simulated.")
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]

@@ -4,9 +4,10 @@ Who asks gives a function; a recorded run that is read from files has none."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.fit.changes import Segments
+from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.schema import format_bytes
 
 MOST_RECOMPUTED = 3
@@ -30,19 +31,20 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The peak of bytes in use in some trained steps, and the time of an update; None, with a sentence on why, if no
-    steps were trained to their end."""
+    """Peaks and median time of trained updates; None, with a sentence on why, if no steps were trained to their end."""
 
-    peak_bytes: int | None
+    peak: Interval | None
     seconds: float | None
     reason: str = ""
     ran_out: bool = False  # of memory
 
     def __str__(self) -> str:
-        trained = f"trained, peak {format_bytes(self.peak_bytes)}, {1000 * (self.seconds or 0):.0f} ms an update."
-        return trained if self.peak_bytes else f"not trained: {self.reason}."
+        if self.peak is None:
+            return f"not trained: {self.reason}."
+        return f"trained, peak {format_bytes(self.peak.typical_bytes)}, {1000 * (self.seconds or 0):.0f} ms an update."
 
 
+PeakSource: TypeAlias = Literal["measured", "predicted"]
 Measure: TypeAlias = Callable[[Any], Measured]
 """Trains a few steps with a `PlanOption`, and restores everything."""
 Ask: TypeAlias = Callable[[int, Segments], Asked]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from tb_memplugin.fit.asking import PeakSource
 from tb_memplugin.fit.changes import Change, Changed, change_of
 from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.fit.recomputation import recomputed
@@ -124,6 +125,7 @@ class PeakParts:
     peak: Interval
     ledger: tuple[LedgerRow, ...]
     demand_bytes: int | None  # each rounded up to 256; never more than the peak; None if unknown
+    source: PeakSource = "predicted"
 
 
 def simulated_parts(
@@ -133,8 +135,7 @@ def simulated_parts(
 
     If the simulated peak of the recorded training is above the measured one, which `bias` says as a share, the range
     begins lower by the same share; if it is below, the range ends higher. The range is at least as wide as the
-    recorded steps differ: two convolutions that sometimes overlap have two peaks. A data set in arrays may be in this
-    process's memory only."""
+    recorded steps differ: two convolutions that sometimes overlap have two peaks."""
     change, transient = case.change, case.changed.transient
     peak = found.peak.typical_bytes + transient.typical_bytes
     low = round((found.peak.low_bytes + transient.low_bytes) * (1 - max(bias, 0.0)))
@@ -156,11 +157,11 @@ def recorded_parts(steps: Sequence[StepRequests], batch: int, measured: Interval
     low, median, high = measured
     own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
     if not own:
-        return PeakParts(measured, (), None)
+        return PeakParts(measured, (), None, "measured")
     typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - median))
     owners, demand = at_peaks([(SizedStep(typical, typical.requested), peak)])
     size = max(median, demand)  # the median is that of other steps as well, which may need less
-    return PeakParts(Interval(low, size, max(high, size)), _ledger(owners, size, Change()), demand)
+    return PeakParts(Interval(low, size, max(high, size)), _ledger(owners, size, Change()), demand, "measured")
 
 
 def _arrays_in_place(requests: StepRequests) -> int:
@@ -174,10 +175,7 @@ def _arrays_in_place(requests: StepRequests) -> int:
 
 
 def _ledger(
-    found: collections.Counter[ChunkOwner],
-    peak: int,
-    change: Change,
-    additional: Sequence[tuple[ChunkOwner, int]] = (),
+    found: collections.Counter[ChunkOwner], peak: int, change: Change, additional: Sequence[tuple[ChunkOwner, int]] = ()
 ) -> tuple[LedgerRow, ...]:
     """The ledger of a peak, largest rows first; they sum to it and the `additional` bytes, which no simulation has."""
     totals = found.copy()

@@ -2,8 +2,7 @@
 
 Optimizer state and weight gradients follow exactly from the weights. What else changes is an estimate with its range:
 which activations are saved, when gradients are freed, what half precision copies. Layers before the first trained one
-take no part in the backward pass: their results are freed in the forward pass. If they are trained, their results are
-kept for it."""
+take no part in the backward pass: their results are freed in the forward pass, unless they are trained."""
 
 import collections
 import dataclasses
@@ -39,8 +38,7 @@ from tb_memplugin.schema import (
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
 LATER_RESULTS = 3
-"""A result that is not saved is freed once this many later ones exist: its consumers have run by then. No quick test
-depends on its value: they pass with 1 as well."""
+"""A result that is not saved is freed once this many later ones exist: its consumers have run. Tests pass with 1."""
 OVERLAPPING_RESULTS = 3
 """Results of recomputed layers that a step may hold in addition, since operations run in parallel.
 
@@ -245,8 +243,7 @@ def _by_update(requests: StepRequests) -> Rows:
 def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRequests:
     """The step with some of its own chunks freed earlier or later.
 
-    `unsaved` ones are freed in the forward pass, but for the last, as the first trained layer may save its input;
-    `saved` ones are kept until the step ends."""
+    `unsaved` ones are freed in the forward pass, but the last, an input that may be saved; `saved` ones at the end."""
     own = own_rows(requests)
     freed = requests.death.astype(np.float64)
     early = np.flatnonzero(unsaved & own)

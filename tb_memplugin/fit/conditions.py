@@ -102,8 +102,7 @@ RECORDED = Conditions()
 def matching(layers: Sequence[Layer], globs: str) -> list[Layer]:
     """The layers with weights whose whole path matches one of the globs, which commas separate.
 
-    Globs are those of `fnmatch`, case-sensitive: ``*`` matches any characters, ``/`` included, ``?`` any one, and
-    ``[ab]`` one of a set."""
+    Globs are those of `fnmatch`, case-sensitive: ``*`` matches any characters, also ``/``, ``[ab]`` one of a set."""
     wanted = _split(globs)
     return [
         layer for layer in layers if layer.parameters and any(fnmatch.fnmatchcase(layer.path, one) for one in wanted)

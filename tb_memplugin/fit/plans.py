@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from tb_memplugin.fit.asking import PeakSource
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.prediction import describe_rows
 from tb_memplugin.schema import Layer, LedgerRow, as_json, clean, counted, format_bytes, format_table, html_text
@@ -45,6 +46,8 @@ class PlanOption:
     extra_time: float | None  # a share of the recorded step's time; None if unknown
     frozen: tuple[str, ...] = ()
     reason: str | None = None
+    peak_source: PeakSource = "predicted"  # of steps of the recorded run, or trained with the change
+    time_source: TimeSource = "estimated"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +72,9 @@ class Plan:
         segments: Names of the layers that `remat` recomputes together, segment after segment.
         batch_size: Examples in a batch; None if unknown.
         accumulation: Batches over which the optimizer sums gradients; 1 for none.
-        peak_bytes, low_bytes, high_bytes: Peak, predicted or of trained steps, and its range; None if unknown.
-        recorded_peak_bytes: Peak without the plan.
+        peak_bytes, low_bytes, high_bytes: Peak and its range; None if unknown.
+        peak_source: Whether that peak is measured, in trained steps or recorded ones, or predicted.
+        unchanged_peak_bytes: Peak without the plan.
         demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
         extra_time: Additional time of a step as a share of the recorded one; None if unknown.
         time_source: Whether that is measured, in real steps or as the recorded forward pass, or estimated from bytes.
@@ -90,7 +94,8 @@ class Plan:
     peak_bytes: int | None = None
     low_bytes: int | None = None
     high_bytes: int | None = None
-    recorded_peak_bytes: int | None = None
+    peak_source: PeakSource = "predicted"
+    unchanged_peak_bytes: int | None = None
     demand_bytes: int | None = None
     extra_time: float | None = None
     time_source: TimeSource = "estimated"
@@ -105,10 +110,10 @@ class Plan:
         parts = ["\n".join(_lines(self))]
         if self.options:
             rows = [
-                (one.sentence, _peak_of(one), "yes" if one.fits else "no", format_time(one.extra_time))
+                (one.sentence, *_peak_of(one), "yes" if one.fits else "no", format_time(one.extra_time))
                 for one in sorted(self.options, key=lambda one: (one.kind != "none", not one.fits))
             ]
-            parts.append(format_table(("change", "predicted peak", "fits", "time"), rows))
+            parts.append(format_table(("change", "peak", "source", "fits", "time"), rows))
         if self.curve:
             points = [(str(Interval.of(one)), format_time(one.extra_time), str(one.segments)) for one in self.curve]
             parts.append(format_table(("peak with recomputation", "time", "segments"), points))
@@ -130,12 +135,12 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 
 def _lines(plan: Plan) -> list[str]:
-    budget, unchanged = format_bytes(plan.budget_bytes), format_bytes(plan.recorded_peak_bytes)
+    budget, unchanged = format_bytes(plan.budget_bytes), format_bytes(plan.unchanged_peak_bytes)
     lines = [f"{clean(plan.device)}: budget {budget}, unchanged peak {unchanged}"]
     if plan.fits:
         what = next((option.sentence for option in plan.options if option.fits), "")
         lines.append(f"plan: {what}")
-        lines.append(f"predicted peak: {Interval.of(plan)}")
+        lines.append(f"{plan.peak_source} peak: {Interval.of(plan)}")
         if plan.code and plan.extra_time is not None:
             lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
     elif plan.fits is False:
@@ -151,8 +156,8 @@ def _lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _peak_of(option: PlanOption) -> str:
-    return "unknown" if option.peak_bytes is None else str(Interval.of(option))
+def _peak_of(option: PlanOption) -> tuple[str, str]:
+    return ("unknown", "") if option.peak_bytes is None else (str(Interval.of(option)), option.peak_source)
 
 
 def format_time(share: float | None) -> str:

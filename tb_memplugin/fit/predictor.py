@@ -26,14 +26,7 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.fit.asking import COMPILED, Answers, Ask
 from tb_memplugin.fit.cases import Case, Method, PeakParts, make_case, recorded_parts, simulated_parts
 from tb_memplugin.fit.changes import Changed, Segments
-from tb_memplugin.fit.conditions import (
-    MAX_BATCH_SIZE,
-    PRECISIONS,
-    RECORDED,
-    TOO_LITTLE,
-    Conditions,
-    refuse_unmatched,
-)
+from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PRECISIONS, RECORDED, TOO_LITTLE, Conditions, refuse_unmatched
 from tb_memplugin.fit.evidence import (
     NOTHING,
     Evidence,
@@ -45,6 +38,7 @@ from tb_memplugin.fit.evidence import (
 )
 from tb_memplugin.fit.prediction import Enough, Prediction, WhatIf, describe_failure
 from tb_memplugin.fit.simulation import (
+    MARGIN,
     SIMULATED_STEPS,
     VARIANTS,
     FailedRequest,
@@ -62,8 +56,7 @@ from tb_memplugin.fit.steps import NOT_ASKED, SizedStep
 from tb_memplugin.schema import Layer, Phase, Run, StepRequests, recorded_precision, values_of
 
 LASTING_STEPS = 24
-"""Simulated steps after the first one that must all pass for a training to pass: pieces that earlier steps leave behind
-can make a step fail that passed many times."""
+"""Simulated steps after the first one that must all pass: pieces that earlier steps leave can make one fail."""
 LASTING_VARIANTS = 12
 """Simulations of `LASTING_STEPS` that must all pass for a training to pass. Few leave out orders in which much
 overlaps. With 3, four recordings of the failing demo advise batch sizes of 42 to 47 and a fifth one 49, with which 3 of
@@ -257,6 +250,12 @@ class Predictor:
     @cached_property
     def rules(self) -> PoolRules | None:
         return rules_of(start_map(self._steps[-1]))
+
+    @property
+    def spread(self) -> float:
+        """Share by which the steps of the largest recorded batch size differ, at least `MARGIN`."""
+        peaks = [one.peak for _, one in sorted(self._evidence.ran.items())[-1:]]
+        return max([MARGIN, *(high / low - 1 for low, _, high in peaks)])
 
     @cached_property
     def _allocator(self) -> PoolRules:
@@ -507,8 +506,7 @@ class Predictor:
         ]
 
     def batch_limit(self, conditions: Conditions) -> dict[str, Any]:
-        """The largest batch size that fits into a capacity, its peak, and the largest one that may fit, as a JSON
-        object; `RequestError` as for `what_if`."""
+        """The largest batch size in a capacity, its peak, the largest that may fit, as JSON; errors as `what_if`."""
         refuse_unmatched(conditions, self.layers)
         conditions = dataclasses.replace(conditions, batch_size=None)
         capacity, largest = conditions.capacity_bytes or self.capacity_bytes, self.largest_batch_size(conditions)

@@ -27,8 +27,7 @@ from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, example_bytes
 
 FORWARD_SHARE = 1 / 3
-"""Share of a step's time that the forward pass is taken to have where no time was recorded: a backward pass does about
-twice the work."""
+"""Share of the forward pass in a step's time if no time was recorded: a backward pass does about twice the work."""
 
 RECOMPUTED = "The recorded step recomputes layers already. Record it without recomputation for a plan."
 MOST_TRIES = 5

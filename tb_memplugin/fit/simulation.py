@@ -32,8 +32,7 @@ from tb_memplugin.schema import (
 )
 
 TYPICAL_DISTANCE, LARGE_DISTANCE = 2, 8
-"""Most places by which an event moves in a simulation with another order: of a typical step, and of one that must pass
-whatever the order."""
+"""Most places by which another order moves an event: of a typical step, and of one that must pass in any order."""
 DISTANCE_SHARE = 100
 """An event moves by at most this part of the step's events."""
 SIMULATED_STEPS = 10
@@ -42,8 +41,7 @@ VARIANTS = 3
 """Simulations of a prediction, each with the recorded steps in another order."""
 NO_LIMIT = 1 << 60
 NEGLIGIBLE_SHARE = 0.002
-"""Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
-simulations: no quick test fails at 0."""
+"""Share of a step's requests up to which least and most sizes are simulated as one, only to save simulations."""
 OTHER_KIND = 0.2
 """Share of its requests by which a step of another kind differs. Those of one kind differ by up to 0.07, an update
 after gradients were accumulated by 0.29. At 1, `test_the_peak_is_that_of_the_kind_of_steps_that_needs_most` fails."""
@@ -520,8 +518,7 @@ def _uncertain_bytes(changed: Changed) -> int | None:
 
 
 def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
-    """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, which an update with
-    accumulated gradients takes, or of all of fewer."""
+    """The median, or the lower of two, of the highest peaks of every `steps` steps in a row, as in an update."""
     size = operator.attrgetter("bytes")
     highest: list[StepPeak] = []
     for peaks in map(settled, outcomes):

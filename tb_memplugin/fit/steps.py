@@ -121,8 +121,7 @@ def sizes_for(
 
 
 def _module_factor(requests: StepRequests, row: int, ratio: float) -> float | None:
-    """By which factor a compiled module's chunk grows with the batch, as the most of its live bytes; None for other
-    chunks."""
+    """Factor by which a compiled module's chunk grows, as the most of its live bytes do; None for other chunks."""
     moments = [one for one in requests.module_moments if one.chunk == row]
     before = max((one.fixed_bytes + one.batch_bytes for one in moments), default=0)
     return max(one.fixed_bytes + one.batch_bytes * ratio for one in moments) / before if before else None

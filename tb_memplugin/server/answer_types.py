@@ -37,6 +37,7 @@ NAMED: Mapping[str, tuple[str, Any]] = {
     "MEMORY_PARTS": ("MemoryPart", analysis.Part),
     "PLAN_KINDS": ("PlanKind", fit.Kind),
     "TIME_SOURCES": ("TimeSource", fit.TimeSource),
+    "PEAK_SOURCES": ("PeakSource", fit.PeakSource),
     "POOL_SOURCES": ("PoolSource", analysis.PoolSource),
     "METHODS": ("Method", fit.Method),
     "CAUSE_KINDS": ("CauseKind", analysis.CauseKind),

@@ -9,14 +9,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.fit import Measured, PlanOption
+from tb_memplugin.fit import Interval, Measured, PlanOption
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.training.compiled_steps import changed_model
 from tb_memplugin.training.probing import Examples, OutOfMemoryError, checked_devices, train
 from tb_memplugin.training.saved_state import restored
 
-UPDATES = 3  # measured ones, after one that compiles and makes the optimizer's slots
+UPDATES = 5  # measured ones, after one that compiles and makes the optimizer's slots
 MOST_SECONDS = 120.0  # of all measurements of a plan together, as far as that is known before each
 _OFF = "disable_meta_optimizer"
 
@@ -43,7 +43,8 @@ class MeasuredSteps:
                     return Measured(None, None, "XLA does not support the model")
                 with graph_optimizer_off() if option.kind == "graph_optimizer" else contextlib.nullcontext():
                     train(model, self._examples, option.batch_size or 1, (1 + UPDATES) * parts, watch)
-            return Measured(watch.peak_bytes, statistics.median(watch.seconds))
+            peak = Interval(min(watch.peaks), statistics.median_low(watch.peaks), max(watch.peaks))
+            return Measured(peak, statistics.median(watch.seconds))
         except Exception as error:  # whatever a user's step, or the compiler, raises
             if isinstance(error, OutOfMemoryError):
                 return Measured(None, None, "memory ran out", ran_out=True)
@@ -54,12 +55,12 @@ class MeasuredSteps:
 
 
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """The peak of all updates but the first, and the time of each."""
+    """The peak of each update but the first, and its time."""
 
     def __init__(self, device: str, batches: int) -> None:
         super().__init__()
         self._device, self._batches, self._step, self._begin = device, batches, 0, 0.0
-        self.seconds, self.peak_bytes = list[float](), 0
+        self.seconds, self.peaks = list[float](), list[int]()
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._step += 1
@@ -68,7 +69,7 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             now = time.perf_counter()
             if self._step > self._batches:
                 self.seconds.append(now - self._begin)
-                self.peak_bytes = max(self.peak_bytes, allocator.memory_info(self._device)[1])
+                self.peaks.append(allocator.memory_info(self._device)[1])
             self._begin = now
             allocator.reset_peak(self._device)
 

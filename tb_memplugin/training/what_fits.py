@@ -104,7 +104,7 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     best = next((one for one in plan.options if one.fits), None)
     text, code = " ".join(plan.sentences) if plan.fits is None else "none of the simulated changes fits.", ""
     if best is not None and "batch_size" not in best.kind:  # else it is no more than the largest size
-        text, code = f"{best.sentence}, predicted peak {format_bytes(best.peak_bytes)}.", plan.code
+        text, code = f"{best.sentence}, {best.peak_source} peak {format_bytes(best.peak_bytes)}.", plan.code
     print(f"\nPlan for batch size {failed:,}: {text}", *code.splitlines(), sep="\n    ", file=sys.stderr, flush=True)
 
 

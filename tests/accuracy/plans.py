@@ -105,7 +105,7 @@ def prepare(trainings: Any, name: str, batch: int = 32, **common: Any) -> None:
 def _proposed(trainings: Any, training: Training) -> Iterator[tuple[Training, PlanOption, int]]:
     """Each change to follow, as the training that follows it, with the budget of its plan."""
     (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
-    recorded = tb_memplugin.plan(run, budget="1TiB").recorded_peak_bytes
+    recorded = tb_memplugin.plan(run, budget="1TiB").unchanged_peak_bytes
     if recorded is None:
         print(f"{training.model}: nothing is predicted", flush=True)
         return

@@ -192,7 +192,7 @@ POOL_NAMES = {
 
 SAID_FACTS = "layer|category|operation|Python line|shape|size|lifetime|address|live at peak|held by"
 """Facts on a tensor that are no sizes, or the formula of one."""
-SAID_FIGURES = {"method", "reproduced", "recorded", "demand_bytes", "recorded_peak_bytes", "extra_time"}
+SAID_FIGURES = {"method", "reproduced", "recorded", "demand_bytes", "unchanged_peak_bytes", "extra_time"}
 """Parts of a prediction that are no single figure."""
 NAMED_FIGURE = r".*: [+−-]?[\d,.]*\d(?: B| [KMG]?i?B per step)?"
 """A line of an answer's tooltip that is a figure."""

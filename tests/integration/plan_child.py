@@ -70,7 +70,7 @@ def measure(budget, directory):
         "fits": plan.fits,
         "segments": plan.segments,
         "accumulation": plan.accumulation,
-        "recorded": plan.recorded_peak_bytes,
+        "recorded": plan.unchanged_peak_bytes,
         "text": str(plan),
     }
 
@@ -84,7 +84,7 @@ def probe(budget):
     after = [np.asarray(variable) for variable in model.variables]
     return {
         "same": all((one == other).all() for one, other in zip(before, after, strict=True)),
-        "recorded": plan.recorded_peak_bytes,
+        "recorded": plan.unchanged_peak_bytes,
         "batch_size": [option.batch_size for option in plan.options],
         "fits": plan.fits,
         "segments": plan.segments,

@@ -183,7 +183,7 @@ if sys.argv[1] != "follow":
     from tb_memplugin.training import measuring
     measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
     plan = tb_memplugin.plan(model, (x, y), budget=int(sys.argv[1]), batch_size=64)
-    answer({"fits": plan.fits, "code": plan.code, "recorded": plan.recorded_peak_bytes, "low": plan.low_bytes,
+    answer({"fits": plan.fits, "code": plan.code, "recorded": plan.unchanged_peak_bytes, "low": plan.low_bytes,
         "high": plan.high_bytes, "time": (plan.extra_time, plan.time_source), "text": str(plan),
         "built": model.optimizer.built})
     sys.exit()

@@ -22,7 +22,7 @@ def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp
     directory = str(tmp_path / "run")
     child("record", directory)
     (run,) = tb_memplugin.load(directory).values()
-    recorded = tb_memplugin.plan(run, budget="1TiB").recorded_peak_bytes
+    recorded = tb_memplugin.plan(run, budget="1TiB").unchanged_peak_bytes
     assert recorded is not None
     for share in (0.87, 0.7):
         budget = int(share * recorded)
@@ -36,7 +36,7 @@ def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp
 def test_a_plan_for_a_model_and_its_data_is_like_that_for_a_recorded_run() -> None:
     # GIVEN a run of the same model and batch size
     (run,) = tb_memplugin.load(HERE.parent / "fixtures" / "plans").values()
-    recorded = tb_memplugin.plan(run, budget="1TiB").recorded_peak_bytes
+    recorded = tb_memplugin.plan(run, budget="1TiB").unchanged_peak_bytes
     assert recorded is not None
     budget = int(0.87 * recorded)
     # WHEN the model is planned from steps with small batches
@@ -113,7 +113,7 @@ def load():
     return recorded
 
 if recomputes:
-    budget = int(0.4 * tb_memplugin.plan(load(), budget="1TiB").recorded_peak_bytes)
+    budget = int(0.4 * tb_memplugin.plan(load(), budget="1TiB").unchanged_peak_bytes)
     model = tb_memplugin.remat(model, tb_memplugin.plan(load(), budget=budget))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("adam", loss)
@@ -184,7 +184,7 @@ def test_the_graph_optimizer_is_offered_where_trained_steps_without_it_need_less
     plain, without = attention(0), attention(0, WITHOUT)
     assert max(without["peaks"]) < 0.85 * statistics.median(plain["peaks"])
     # WHEN the model is planned for less than it needs as it is, whatever a simulation of its steps is worth
-    budget = int(0.87 * statistics.median(plain["peaks"]))
+    budget = int(0.95 * statistics.median(plain["peaks"]))
     planned = attention(budget)
     # THEN it is offered with the peak and the time of such a training
     ((fits, low, peak, high, time),) = planned["offered"]

@@ -15,10 +15,10 @@ BUDGETS = {
     "attribution": 3_783,
     "storage": 4_757,
     "analysis": 3_690,
-    "fit": 4_528,
+    "fit": 4_548,
     "export": 1_803,
     "recorder": 10_393,
-    "training": 1_585,
+    "training": 1_586,
     "server": 1_773,
     "cli": 2_170,
 }

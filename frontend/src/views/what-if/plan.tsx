@@ -12,7 +12,7 @@ import { Verdict } from "./verdict";
 import type { Plan, PlanOption } from "../../schema";
 
 export function PlanHead({ plan }: { plan: Plan }) {
-  const { peak_bytes: peak, recorded_peak_bytes: recorded, extra_time: time, segments } = plan;
+  const { peak_bytes: peak, unchanged_peak_bytes: recorded, extra_time: time, segments } = plan;
   return (
     <>
       <Verdict name="plan-verdict" verdict={verdictOf(plan)} sentence={planSentence(plan)} />
@@ -26,7 +26,7 @@ export function PlanHead({ plan }: { plan: Plan }) {
             figure={peak}
             tip={tipOf(peak, `range: ${rangeText(plan)}`)}
           />
-          {recorded !== null && <Fact name="recorded_peak_bytes" label="unchanged" value={formatBytes(recorded)} />}
+          {recorded !== null && <Fact name="unchanged_peak_bytes" label="unchanged" value={formatBytes(recorded)} />}
           {segments.length > 0 && (
             <Fact name="extra_time" label="step time" value={timeText(time)} note={time === null ? "" : plan.time_source} />
           )}
@@ -48,6 +48,7 @@ const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
     <td class="number" data-tip={option.reason ?? undefined}>
       {option.peak_bytes === null ? "unknown" : formatBytes(option.peak_bytes)}
     </td>
+    <td>{option.peak_source}</td>
     <td class="number">{rangeText(option)}</td>
     <td>{option.fits ? "yes" : "no"}</td>
     <td class="number">{timeText(option.extra_time)}</td>
@@ -66,8 +67,8 @@ function Options({ plan }: { plan: Plan }) {
           <thead>
             <tr>
               <Heads
-                names={["change", "predicted peak", "range", "fits", "step time"]}
-                numbers={["predicted peak", "range", "step time"]}
+                names={["change", "peak", "source", "range", "fits", "step time"]}
+                numbers={["peak", "range", "step time"]}
               />
             </tr>
           </thead>

@@ -17,6 +17,8 @@ export const option = (kind: PlanOption["kind"], mib: number): PlanOption => ({
   extra_time: null,
   frozen: [],
   reason: null,
+  peak_source: "predicted",
+  time_source: "measured",
 });
 const point = (mib: number, extra_time: number, segments: number): PlanPoint => ({ ...range(mib), extra_time, segments });
 
@@ -33,7 +35,8 @@ export const plan: Plan = {
     ["d", "e", "f", "g"],
   ],
   ...range(60),
-  recorded_peak_bytes: 100 * MIB,
+  peak_source: "predicted",
+  unchanged_peak_bytes: 100 * MIB,
   demand_bytes: 58 * MIB,
   extra_time: 0.2,
   time_source: "measured",
