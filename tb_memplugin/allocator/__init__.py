@@ -5,5 +5,5 @@ with their sentences. Attribution checks traces with it, *What if* simulates ste
 
 from tb_memplugin.allocator.fit import free_sizes, map_summary, pool_at, unreserved_bytes, verdict, would_fit
 from tb_memplugin.allocator.replay import TraceReplay, added_regions, between_maps
-from tb_memplugin.allocator.rules import ROUNDING, SPLIT_AT_BYTES, PoolRules, rounded_bytes, rules_of
+from tb_memplugin.allocator.rules import ROUNDING, SPLIT_AT_BYTES, PoolRules, next_region_bytes, rounded_bytes, rules_of
 from tb_memplugin.allocator.simulator import Simulator

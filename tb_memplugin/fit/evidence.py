@@ -17,11 +17,11 @@ from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.simulation import (
     NO_LIMIT,
     FailedRequest,
-    empty_map,
     event_order,
     in_use,
     of_highest_kind,
     older_rows,
+    part_of_map,
     reproduce,
     rounded_sizes,
 )
@@ -290,7 +290,7 @@ def demand_of(requests: StepRequests) -> Demand:
 
 def growing_bytes(requests: StepRequests) -> int:
     """Bytes of a pool that starts empty and without limit when the step, its older chunks first, is replayed in it."""
-    simulator = Simulator(empty_map(requests), PoolRules(NO_LIMIT))
+    simulator = Simulator(part_of_map(requests), PoolRules(NO_LIMIT))
     _replay(requests, simulator)
     return simulator.pool_bytes
 
@@ -305,7 +305,7 @@ def one_region_bytes(requests: StepRequests) -> int:
 
 def _extent(requests: StepRequests, limit: int) -> int | None:
     """Bytes from the first to the last byte that is ever allocated in one region; None if a request fails."""
-    spans = _replay(requests, Simulator(empty_map(requests), PoolRules(limit, grows=False)))
+    spans = _replay(requests, Simulator(part_of_map(requests), PoolRules(limit, grows=False)))
     if not spans:
         return None if spans is None else 0
     return max(end for _, end in spans) - min(begin for begin, _ in spans)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
+from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, next_region_bytes, rounded_bytes
 from tb_memplugin.fit.changes import Changed, own_rows
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.steps import LEFT_OUT, SizedStep
@@ -174,12 +174,32 @@ def start_map(requests: StepRequests) -> MemoryMap:
     )
 
 
-def empty_map(requests: StepRequests) -> MemoryMap:
-    started = start_map(requests)
-    nothing: dict[str, Any] = {
-        name: column[:0] for name, column in vars(started).items() if isinstance(column, np.ndarray)
-    }
-    return dataclasses.replace(started, in_use_bytes=0, pool_bytes=0, **nothing)
+def part_of_map(requests: StepRequests, regions: Sequence[tuple[int, int]] = ()) -> MemoryMap:
+    """The start map with some regions, as (bytes, address), and what is in them; by default an empty one."""
+    inside = np.zeros(len(requests), bool)
+    for size, address in regions:
+        inside |= (requests.address >= address) & (requests.address < address + size)
+    sizes, addresses = np.asarray(regions, np.int64).reshape(-1, 2).T.copy()
+    births = np.where(inside, requests.birth, 0)
+    return start_map(dataclasses.replace(requests, birth=births, region_address=addresses, region_bytes=sizes))
+
+
+def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(bytes, address) of the regions at the start of a failed first step, the oldest first: of a growing pool, none is
+    larger than a younger one. Those that the step has with any batch size, and those from the first one on that only a
+    chunk of the batch can have made."""
+    grows = (requests.birth < 0) & (requests.batch_power != 0)
+    of_batch = set(requests.address[grows].tolist())
+    pairs = zip(requests.region_bytes.tolist(), requests.region_address.tolist(), strict=True)
+    regions = sorted(pairs, key=lambda one: (one[0], one[1] in of_batch))  # a data set comes before its batches
+    kept, rules = list[tuple[int, int]](), PoolRules(requests.capacity_bytes or NO_LIMIT)
+    for size, address in regions:
+        # One of the size that was due may be another request's, for example an initializer's that is freed by now.
+        is_due = size == next_region_bytes(rules, (one for one, _ in kept))
+        if (address in of_batch and not is_due) or size >= rules.capacity_bytes // ROUNDING * ROUNDING:
+            break
+        kept.append((size, address))
+    return kept, regions[len(kept) :]
 
 
 def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
@@ -323,20 +343,25 @@ class History:
         self._alive: dict[tuple[int, int], list[int]] = collections.defaultdict(list)  # addresses between steps
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
-        pool = int(first.requests.region_bytes.sum())
-        # A pool that does not grow has one region, of exactly its capacity. That of a failed step grew for its batch.
-        recorded = not first.requests.planned
-        if recorded and pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
-            added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
-            self._simulator = Simulator(start_map(first.requests), rules, added)
-            for row in reversed(older_rows(first.requests)):
-                address = int(first.requests.address[row])
-                if first.sizes[row] == first.requests.requested[row]:
-                    self._alive[self._alike[0][row]].append(address)
-                else:
-                    self._simulator.free(address)
-        else:
-            self._simulator = Simulator(empty_map(first.requests), rules)
+        kept = list(zip(first.requests.region_bytes.tolist(), first.requests.region_address.tolist(), strict=True))
+        kept, others = regions_by_age(first.requests) if first.requests.planned else (kept, [])
+        pool = sum(size for size, _ in kept)
+        # A pool that does not grow has one region, of exactly its capacity.
+        if pool > rules.capacity_bytes or not (rules.grows or pool == rules.first_region_bytes):
+            kept, others = [], kept + others if first.requests.planned else []
+        start, older = part_of_map(first.requests, kept), older_rows(first.requests)
+        added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
+        self._simulator = Simulator(start, rules, added if kept else ())
+        here, addresses = set(start.address.tolist()), first.requests.address.tolist()
+        for row in reversed(older):
+            if first.sizes[row] == first.requests.requested[row] and addresses[row] in here:
+                self._alive[self._alike[0][row]].append(addresses[row])
+            else:
+                self._simulator.free(addresses[row])
+        for row in (row for size, begin in others for row in older if begin <= addresses[row] < begin + size):
+            place = self._simulator.request(int(first.sizes[row])) if first.sizes[row] != LEFT_OUT else None
+            if place is not None:  # or `run` requests it again, and fails
+                self._alive[self._alike[0][row]].append(place)
         for size in extra:
             if self._simulator.request(size) is None:
                 self._failed = self._failed_request(None, None, size)
