@@ -28,7 +28,7 @@ from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.failure.failed_allocations import FailureMaps, RaisedError, causes, dump_files
-from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
+from tb_memplugin.recorder.watch import LayerWatch, batch_in, batch_notes, output_bytes, running_batch
 from tb_memplugin.schema import (
     BatchFacts,
     FailedDuring,
@@ -251,6 +251,13 @@ class OomWatch:
         except Exception as error:
             notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
             facts = self.recent.facts(device)  # those of the last traced step
+        failed = batch_notes.failed
+        if request.compiled and memory_map is not None and failed is not None and failed.size is None:
+            # A compiled step's inputs are in memory as its module begins.
+            variables = {one.end_address for one in facts.variables}
+            pairs = zip(memory_map.address.tolist(), memory_map.requested_bytes.tolist(), strict=True)
+            sizes = {size for address, size in pairs if size > 0 and address not in variables}
+            batch_notes.failed = dataclasses.replace(failed, size=batch_in(sizes, failed.components))
         owned = None if replay is None else replay(device, memory_map, request, facts)
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:

@@ -5,7 +5,7 @@ Goes out: the layer table, and of a profiler window which layer made each op, ow
 `TraceFacts`; beside it the program's counters. The recorder's other packages call it from the training's thread;
 `training` uses the layer graph and its segments."""
 
-from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, running_batch
+from tb_memplugin.recorder.watch.batches import batch_in, batch_notes, data_pipelines, running_batch
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.graph_ops import repeats
 from tb_memplugin.recorder.watch.graphs import output_bytes

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.heap import module_of, running_functions
-from tb_memplugin.schema import BatchFacts, TensorSpec
+from tb_memplugin.schema import DTYPE_BYTES, BatchFacts, TensorSpec
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -236,6 +236,16 @@ def first_dimensions(components: Iterable[TensorSpec]) -> Set[int]:
     """First dimensions of tensors; none if any is open: then others are no number of examples."""
     sizes = frozenset(shape[0] for shape, _ in components if shape[0])
     return frozenset() if OPEN in sizes else sizes
+
+
+def batch_in(requested: Iterable[int], components: Iterable[TensorSpec]) -> int | None:
+    """The only number of examples with which each tensor of a batch is one of the requested sizes, in bytes; None if
+    there are several or none, or if the bytes of an example are unknown."""
+    each = {
+        DTYPE_BYTES.get(dtype, 0) * (0 if OPEN in shape[1:] else math.prod(shape[1:])) for shape, dtype in components
+    }
+    counts = [frozenset(size // one for size in requested if size % one == 0) for one in each if one]
+    return _only(frozenset.intersection(*counts)) if counts and 0 not in each else None
 
 
 def components_of(values: Any) -> tuple[TensorSpec, ...]:

@@ -150,6 +150,21 @@ def test_dumps_of_other_moments_failures_and_allocators_are_not_the_failures(wat
     assert [oom.map is None for oom, _ in watched.written[1:]] == [False, True]
 
 
+@pytest.mark.parametrize(("sizes", "size"), [((12_288, 512), 4), ((12_288, 24_576, 512), 4), ((12_288, 384), None)])
+def test_a_compiled_steps_batch_is_that_of_its_inputs_in_memory(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], size: int | None
+) -> None:
+    # GIVEN a data set of images and labels that does not say how many examples a batch has, and a variable between them
+    components = (((-1, 16, 16, 3), "float32"), ((-1, 16), "int64"))
+    monkeypatch.setattr(batch_notes, "failed", BatchFacts(None, components))
+    weights = VariableFact("w", "weights", "model/head", True, 1024, "GPU:0", None, 7 * MIB)
+    monkeypatch.setattr(watched.watch, "facts", dataclasses.replace(FACTS, variables=(weights,)))
+    listed = [(number * MIB, one, one, True) for number, one in enumerate(sizes)]
+    watched.dump(1001, data=make_dump(listed=[*listed, (7 * MIB, 1024, 1024, True)]))
+    watched.fails(error_of(COMPILED))
+    assert watched.last.batch_size == size
+
+
 NO_ROOM = "Dst tensor is not initialized."
 
 
