@@ -4,6 +4,7 @@ The traced function's shapes show this: Keras leaves the batch dimension open, s
 the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
 size only, the leading dimension must do, unless the size is also that of a weight."""
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -38,6 +39,7 @@ from tb_memplugin.schema import (
     OpFact,
     StepRequests,
     TraceFacts,
+    VariableFact,
     is_gpu,
     matches,
 )
@@ -293,14 +295,29 @@ def until_failure(until: StepRequests, requested: int) -> StepRequests:
 
 def planned_requests(classifier: Classifier, until: StepRequests, module: Module, batch: int) -> StepRequests:
     """The chunks that a step has when its compiled module begins, of whose requests one failed, and all that the module
-    requests while it runs. Later steps begin with the same chunks: the optimizer has its slots by then."""
+    requests while it runs.
+
+    Variables of one shape that were made as zeros or ones in this step, an optimizer's slots, share a chunk until their
+    first update, whose results get chunks of their own. These are added, at made-up addresses, as if they had been
+    there: the step needs both, and later ones begin with them."""
     owned_by_module = [(plan := classifier.plan(row)) is not None and plan[0] is module for row in range(len(until))]
     kept = np.flatnonzero((until.death >= until.events) & ~np.asarray(owned_by_module, bool))
-    sizes = [one.bytes for one in module.allocations]
-    count = len(sizes)
-    born, freed = list(range(count)), [2 * count - 1 - number for number in range(count)]
-    fixed = np.full(len(kept), -1), np.full(len(kept), 2 * count)
-    step = _with_chunks(until, kept, *fixed, sizes, born, freed, 2 * count)
+    sharing = _sharing(classifier.window.facts)
+    more = [ChunkOwner(one.layer, one.role, one.trainable) for one in sharing]
+    sizes, count = [one.requested_bytes for one in sharing], len(module.allocations)
+    places = [0, *itertools.accumulate(map(rounded_bytes, sizes))][: len(sizes)]
+    step = _with_chunks(
+        until,
+        kept,
+        np.full(len(kept), -1),
+        np.full(len(kept), 2 * count),
+        [*sizes, *(one.bytes for one in module.allocations)],
+        [-1] * len(sizes) + list(range(count)),
+        [2 * count] * len(sizes) + [2 * count - 1 - number for number in range(count)],
+        2 * count,
+        more,
+        places,
+    )
     return dataclasses.replace(
         step,
         mode="xla",
@@ -309,9 +326,15 @@ def planned_requests(classifier: Classifier, until: StepRequests, module: Module
         added_address=until.added_address[:0],
         added_bytes=until.added_bytes[:0],
         module_moments=ModuleSizes(classifier, batch).moments_of(
-            (row, (module, one)) for row, one in enumerate(module.allocations, len(kept))
+            (row, (module, one)) for row, one in enumerate(module.allocations, len(kept) + len(sizes))
         ),
     )
+
+
+def _sharing(facts: TraceFacts) -> list[VariableFact]:
+    """Variables whose value lies in one chunk with that of others."""
+    sharing = collections.Counter(one.end_address for one in facts.variables if one.end_address)
+    return [one for one in facts.variables if sharing[one.end_address] > 1]
 
 
 def _with_chunks(
@@ -323,16 +346,18 @@ def _with_chunks(
     born: Sequence[int],
     freed: Sequence[int],
     events: int,
+    owners: Sequence[ChunkOwner] = (),
+    addresses: Sequence[int] = (),
 ) -> StepRequests:
-    """Some chunks of a step, with other events, and further ones of workspace, whose sizes at other batch sizes are
-    unknown."""
-    count, requested = len(sizes), np.asarray(sizes, np.int64)
+    """Some chunks of a step, with other events, and further ones: first those of some owners, at their addresses, then
+    ones of workspace. Their sizes at other batch sizes are fixed, and unknown."""
+    count, requested, owned = len(sizes), np.asarray(sizes, np.int64), len(owners)
     more: dict[str, Any] = {
-        "address": np.zeros(count, np.int64),
+        "address": np.asarray([*addresses] + [0] * (count - owned), np.int64),
         "allocated": np.asarray([rounded_bytes(size) for size in sizes], np.int64),
         "requested": requested,
-        "batch_power": np.full(count, UNKNOWN_POWER),
-        "owner": np.full(count, len(step.owners)),
+        "batch_power": np.asarray([0] * owned + [UNKNOWN_POWER] * (count - owned), np.int64),
+        "owner": np.asarray([*range(owned), *[owned] * (count - owned)], np.int64) + len(step.owners),
         "op": np.full(count, -1),
     }
     columns: dict[str, Any] = {
@@ -343,7 +368,7 @@ def _with_chunks(
         events=events,
         birth=np.concatenate([birth, np.asarray(born, np.int64)]),
         death=np.concatenate([death, np.asarray(freed, np.int64)]),
-        owners=(*step.owners, ChunkOwner(None, "workspace", None)),
+        owners=(*step.owners, *owners, ChunkOwner(None, "workspace", None)),
         module_moments=(),
         **columns,
     )

@@ -15,13 +15,13 @@ MIB = 1 << 20
 
 
 def alone(file: str, *arguments: object, environment: Mapping[str, str] | None = None) -> tuple[Any, str]:
-    """What `file` answered in a process of its own with these arguments; or None, and the end of its errors."""
+    """What `file` answered in a process of its own with these arguments, or None; and the end of its standard error."""
     command = [sys.executable, file, *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment or os.environ, timeout=1200, check=False
     )
     rows = [line for line in done.stdout.splitlines() if line.startswith(ROW)]
-    return (json.loads(rows[-1][len(ROW) :]), "") if rows else (None, done.stderr.strip()[-1500:])
+    return json.loads(rows[-1][len(ROW) :]) if rows else None, done.stderr.strip()[-12_000:]
 
 
 _cards: Iterator[str] = iter(())
@@ -34,10 +34,9 @@ def on_next_card() -> dict[str, str]:
     with _card_lock:
         card = next(_cards, None)
         if card is None:
-            listed = subprocess.run(
-                ["nvidia-smi", "-L"], capture_output=True, text=True, check=True
-            ).stdout.splitlines()
-            _cards = itertools.cycle(str(number) for number in range(len(listed)))
+            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(len(listed.splitlines()))))
+            _cards = itertools.cycle(seen.split(","))
             card = next(_cards)
     return {**os.environ, "CUDA_VISIBLE_DEVICES": card}
 

@@ -1,8 +1,9 @@
 """Follows the advice for real-size models on a GPU: fixes after failed allocations, and plans under a budget.
 
 Models fail in their first step or in a later one, with Keras's default, which is to compile them, and in graph mode.
-The first fix that is said to be enough is followed in another process. Plans have 70 % of a training's own peak as
-their budget. Prints Markdown; each training is a process of its own.
+The first fix that is said to be enough, and the batch size that is printed before the process ends, are followed in
+other processes. Plans have 70 % of a training's own peak as their budget. Prints Markdown; each training is a process
+of its own.
 
 usage: python tests/gpu/real_advice.py failures|plans [--runs DIR] [--jobs 6] [--only NAME …]
        python tests/gpu/real_advice.py train JSON
@@ -28,8 +29,9 @@ FAILING = {"BERT-base": 9000, "ViT-B": 10_500, "ResNet50": 5200, "U-Net": 7000}
 """Model to the capacity in MiB, which the smaller batch fits into and the three times larger one does not."""
 PLANNED = {"BERT-base": 32, "GPT-2": 16, "ViT-B": 64, "ResNet50": 64, "EfficientNetB0": 64, "U-Net": 32}
 """Model to the batch size that is planned for."""
-LARGE_MIB = 40_000
+LARGE_MIB = 24_000
 SHARE = 0.7
+LOOKING = "Looking for what fits"
 
 
 def train(
@@ -89,8 +91,7 @@ def train(
         )
     ]
     if run is not None:
-        callbacks.append(tb_memplugin.MemoryCallback(run))
-    error = ""
+        callbacks.append(tb_memplugin.MemoryCallback(run, at_failure=tb_memplugin.print_what_fits))
     try:
         if before:
             model.fit(x, y, batch_size=before, steps_per_epoch=6, verbose=0, callbacks=callbacks)
@@ -98,17 +99,21 @@ def train(
         model.fit(x, y, batch_size=batch, verbose=0, callbacks=callbacks)
     except tf.errors.OpError as raised:
         error = f"{type(raised).__name__}: {raised!s:.2000}"
-    for one in callbacks[1:]:
-        one.close()
+        answer({"error": error, "compiled": bool(model.jit_compile), "steps": len(peaks), "peak": None})
+        raise  # what fits is printed as the exception ends the process
     settled = int(statistics.median(peaks[SETTLED:])) if len(peaks) > SETTLED else None
-    answer({"error": error, "compiled": bool(model.jit_compile), "steps": len(peaks), "peak": settled})
+    answer({"error": "", "compiled": bool(model.jit_compile), "steps": len(peaks), "peak": settled})
 
 
 def trained(**arguments: Any) -> dict[str, Any]:
-    found, fault = alone(__file__, "train", json.dumps(arguments), environment=on_next_card())
-    shown = {key: value for key, value in (found or {"fault": fault}).items() if key != "text"}
+    found, errors = alone(__file__, "train", json.dumps(arguments), environment=on_next_card())
+    answered = found or {"error": errors, "compiled": None, "steps": 0, "peak": None}
+    shown = {key: value for key, value in answered.items() if key != "text"}
     print(f"<!-- {arguments}: {shown} -->", flush=True)
-    return found or {"error": fault, "compiled": None, "steps": 0, "peak": None}
+    printed = errors[errors.rfind(LOOKING) :] if LOOKING in errors else ""
+    if printed:
+        print(f"<!-- {arguments}:\n{printed}\n-->", flush=True)
+    return {**answered, "printed": printed}
 
 
 def failures(root: pathlib.Path, names: list[str], jobs: int) -> str:
@@ -116,11 +121,11 @@ def failures(root: pathlib.Path, names: list[str], jobs: int) -> str:
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         rows = list(pool.map(lambda case: failure(root, *case), cases))
     titles = "model | step | fails in | verdict | request | layer or largest layers inside | fix | followed"
-    return "\n".join([f"| {titles} |", "|---|---|---|---|---|---|---|---|", *rows])
+    return "\n".join([f"| {titles} | printed batch | followed |", "|---|---|---|---|---|---|---|---|---:|---|", *rows])
 
 
 def failure(root: pathlib.Path, name: str, graph: bool, later: bool) -> str:
-    """The row of a training that fails, and of one that follows its first fix that is enough."""
+    """The row of a training that fails, and of those that follow its first fix that is enough, and what it printed."""
     import tb_memplugin
     from tb_memplugin.schema import format_bytes
 
@@ -132,10 +137,10 @@ def failure(root: pathlib.Path, name: str, graph: bool, later: bool) -> str:
     failed = trained(**common, batch=large, capacity=FAILING[name], run=str(directory), **before)
     label = f"| {name} | {'compiled' if failed['compiled'] else 'graph'} | {place}"
     if not failed["error"]:
-        return f"{label} | did not fail | | | | |"
+        return f"{label} | did not fail | | | | | | |"
     (run,) = tb_memplugin.load(directory).values()
     if not run.ooms:
-        return f"{label} | **no failure recorded** {failed['error']:.80} | | | | |"
+        return f"{label} | **no failure recorded** {failed['error']:.80} | | | | | | |"
     oom = run.ooms[0]
     inside = sorted(oom.request_ledger, key=lambda row: -row.bytes)[:2]
     holding = "; ".join(f"{row.layer or row.category} {format_bytes(row.bytes)}" for row in inside)
@@ -145,17 +150,26 @@ def failure(root: pathlib.Path, name: str, graph: bool, later: bool) -> str:
     cells = (
         f"{oom.verdict} | {format_bytes(oom.requested_bytes)} ({oom.requested_bytes}) | {oom.layer or holding or '–'}"
     )
+    printed = re.search(r"^ *batch_size = (\d+)", failed["printed"], re.MULTILINE)
+    last = " | | |"
+    if printed:
+        last = f" | {printed[1]} | {passed({**common, 'batch': int(printed[1]), 'capacity': FAILING[name]})} |"
     if enough is None:
-        return f"{label} | {cells} | none | |"
+        return f"{label} | {cells} | none |{last}"
     change: dict[str, Any] = {"batch": enough.batch_size or large, "capacity": FAILING[name]}
     if enough.kind == "limit" and enough.capacity_bytes:
         change["capacity"] = -(-enough.capacity_bytes // MIB)
     accumulated = re.search(r"gradient_accumulation_steps=(\d+)", enough.code or "")
     if accumulated:
         change |= {"accumulation": int(accumulated[1]), "batch": enough.batch_size or large // int(accumulated[1])}
-    after = trained(**common, **change)
-    passed = "passes" if not after["error"] and after["steps"] >= STEPS else f"**fails** {after['error']:.60}"
-    return f"{label} | {cells} | {enough.change} | {passed} |"
+    return f"{label} | {cells} | {enough.change} | {passed({**common, **change})}{last}"
+
+
+def passed(arguments: dict[str, Any]) -> str:
+    after = trained(**arguments)
+    if after["error"] or after["steps"] < STEPS:
+        return f"**fails** {after['error']:.60}"
+    return f"passes, {after['peak'] / 1e6:,.0f} MB"
 
 
 def plans(names: list[str], jobs: int) -> str:

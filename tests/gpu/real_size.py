@@ -146,6 +146,8 @@ def ask(name: str) -> None:
     limit(CAPACITY_MIB)
     import time
 
+    import tensorflow as tf
+
     import tb_memplugin
 
     model, inputs, targets = made(name)
@@ -157,10 +159,12 @@ def ask(name: str) -> None:
     found = {"compiled": bool(model.jit_compile), "probe_s": round(time.perf_counter() - start, 1), "sizes": []}
     data = sum(one.nbytes for one in ([*x.values(), y] if isinstance(x, dict) else [x, y]))
     for size in sizes:
-        start = time.perf_counter()
+        start, before = time.perf_counter(), tf.config.experimental.get_memory_info("GPU:0")["current"]
+        tf.config.experimental.reset_memory_stats("GPU:0")
         asked = tb_memplugin.what_if(run, batch_size=size).prediction
         seconds = round(time.perf_counter() - start, 1)
-        found["sizes"].append([size, asked.method, asked.peak_bytes, seconds, asked.assumptions[:1]])
+        taken = tf.config.experimental.get_memory_info("GPU:0")["peak"] - before
+        found["sizes"].append([size, asked.method, asked.peak_bytes, seconds, taken, asked.assumptions[:1]])
     answer({**found, "data": data})
 
 
@@ -189,20 +193,20 @@ def main() -> None:
 def asked_table(names: list[str], measured: dict[tuple[str, int], Any]) -> str:
     """What XLA answered, and the data set that a training keeps on the device, beside the measured peaks."""
     lines = [
-        "| model | batch | method | asked + data MB | measured MB | error | seconds |",
-        "|---|---|---|---:|---:|---:|---:|",
+        "| model | batch | method | asked + data MB | measured MB | error | seconds | device memory taken MB |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     for name in names:
         found, fault = alone(__file__, "ask", name)
         print(f"<!-- asked {name}: {found or fault} -->", flush=True)
-        for size, method, peak, seconds, _ in (found or {}).get("sizes", []):
+        for size, method, peak, seconds, taken, _ in (found or {}).get("sizes", []):
             real = (measured.get((name, size)) or {}).get("peak")
             if peak is None or real is None:
-                lines.append(f"| {name} | {size} | {method} | | | | {seconds} |")
+                lines.append(f"| {name} | {size} | {method} | | | | {seconds} | {taken / 1e6:,.0f} |")
                 continue
             whole = peak + found["data"]
             figures = f"{whole / 1e6:,.0f} | {real / 1e6:,.0f} | {100 * (whole / real - 1):+.1f} %"
-            lines.append(f"| {name} | {size} | {method} | {figures} | {seconds} |")
+            lines.append(f"| {name} | {size} | {method} | {figures} | {seconds} | {taken / 1e6:,.0f} |")
     return "\n".join(lines)
 
 

@@ -72,6 +72,15 @@ def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     assert f"{contents.tensors[0].text()} of " in contents.sentence and "requested" in contents.sentence
     if not before:  # the failed step's own module says so, to the byte
         assert not any("exact size" in note or "estimate" in note for note in oom.not_available)
+        # and it has both of Adam's slots of each weight, which share their zeros until the first update
+        assert oom.requests is not None
+        held, owners = oom.requests.requested, [oom.requests.owners[number] for number in oom.requests.owner]
+        slots, weights = (
+            sum(int(size) for size, owner in zip(held, owners, strict=True) if owner.category == category)
+            for category in ("optimizer_state", "weights")
+        )
+        zeros = sum(row.bytes for row in run.snapshots[0].ledger if row.category == "optimizer_state")
+        assert 0 < zeros < weights and slots == 2 * weights + zeros
         return
     # AND the batch size that it advises passes
     advised = next(fix for fix in oom.fixes if fix.kind == "batch")
