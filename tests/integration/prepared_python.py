@@ -2,12 +2,11 @@
 
 One process imports both, which takes seconds, and forks for each child before TensorFlow has made a device or a thread.
 A child has memory, devices, environment, arguments and output of its own, as one that imports for itself. Children that
-differ in what TensorFlow reads at its import are forked from different processes.
+differ in what TensorFlow reads at its import are forked from different processes. Test processes share these.
 """
 
-import atexit
 import contextlib
-import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -16,12 +15,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Mapping
 
 READ_LATE = {
     "CUDA_VISIBLE_DEVICES",
     "PYTEST_CURRENT_TEST",
+    "PYTEST_XDIST_WORKER",
     "PYTHONPATH",
     "TB_MEMPLUGIN_MEMORY_MAP",
     "TF_BFC_MEMORY_DUMP",
@@ -47,15 +47,13 @@ def shell_environment(root: pathlib.Path) -> dict[str, str]:
 
 
 Variables = frozenset[tuple[str, str]]
-_STARTING = threading.Lock()
 
 SERVER = """
 import json, os, signal, socket, sys
 import keras, tensorflow
 assert len(os.listdir("/proc/self/task")) == 1  # a fork of more threads could inherit a lock that none of them opens
-listener, owner = socket.socket(fileno=int(sys.argv[1])), sys.stdin.fileno()
+listener, owner = socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2]))
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-print("ready", flush=True)
 
 def wait_for_order():
     # Returns in each new child, never in the process that forks.
@@ -71,6 +69,7 @@ def wait_for_order():
         # One process waits for the child and tells how it ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         listener.close()
+        os.close(owner)
         order = json.loads(connection.makefile().readline())
         child = os.fork()
         if child:
@@ -125,9 +124,8 @@ def run_python(
         }
         order["path"] += [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
-        with _STARTING:
-            address = _address(read_early)
-        connection.connect(address)
+        while connection.connect_ex(_address(read_early)):
+            time.sleep(0.01)  # another process or thread has just taken the address
         connection.sendall(json.dumps(order).encode() + b"\n")
         answers = connection.makefile()
         child = int(answers.readline())
@@ -149,22 +147,23 @@ def _program(arguments: list[str]) -> dict[str, object]:
     return {"code": code, "file": path, "arguments": [path, *arguments[1:]], "path": [os.path.dirname(path)]}
 
 
-@functools.cache
 def _address(environment: Variables) -> bytes:
-    """The address at which a process with this environment takes orders, once it has started. It ends with this one."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("")  # the kernel chooses a name
-    listener.listen()
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(listener.fileno())],
-        env={**dict(environment), **WITHOUT_THREADS},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        pass_fds=[listener.fileno()],
-    )
-    atexit.register(server.kill)
-    assert server.stdout is not None and server.stdout.readline() == b"ready\n"
-    address: bytes = listener.getsockname()
-    listener.close()
+    """The address at which a process with this environment takes orders until the test run ends, started if need be."""
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    name = hashlib.sha256(repr(sorted(environment)).encode()).hexdigest()
+    address = f"\0{owner} {name}".encode()
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(address)
+        except OSError:  # another test process has it: it answers once it has imported
+            return address
+        listener.listen()
+        subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(listener.fileno()), str(owner)],
+            env={**dict(environment), **WITHOUT_THREADS},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+        )
     return address

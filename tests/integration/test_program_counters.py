@@ -1,6 +1,7 @@
 """What the counters know of real models, functions and datasets."""
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -17,23 +18,23 @@ def rows(count: int = 8) -> tf.data.Dataset:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "caches", "size"),
+    ("make", "caches", "size"),
     [
-        (rows(), 0, 0),
-        (rows().cache(), 1, 1024),
-        (rows().cache().batch(2), 1, 2048),
-        (rows().batch(2).cache(), 1, 2048),
-        (rows().batch(2).map(lambda x: x * 2).cache().prefetch(1), 1, 2048),
-        (rows().cache().shuffle(4).repeat().batch(3).map(lambda x: tf.cast(x, tf.float64)), 1, 3 * 1024),
-        (tf.data.Dataset.zip(rows().cache(), rows().cache()), 2, 2048),
-        (rows().batch(2).cache().unbatch(), 1, None),
-        (rows().cache().filter(lambda x: x[0, 0] > 0), 1, None),
-        (tf.data.Dataset.from_tensors("a text").cache(), 1, None),
-        (rows().cache("/tmp/a_cache_in_a_file_that_is_never_read"), 0, 0),
+        (rows, 0, 0),
+        (lambda: rows().cache(), 1, 1024),
+        (lambda: rows().cache().batch(2), 1, 2048),
+        (lambda: rows().batch(2).cache(), 1, 2048),
+        (lambda: rows().batch(2).map(lambda x: x * 2).cache().prefetch(1), 1, 2048),
+        (lambda: rows().cache().shuffle(4).repeat().batch(3).map(lambda x: tf.cast(x, tf.float64)), 1, 3 * 1024),
+        (lambda: tf.data.Dataset.zip(rows().cache(), rows().cache()), 2, 2048),
+        (lambda: rows().batch(2).cache().unbatch(), 1, None),
+        (lambda: rows().cache().filter(lambda x: x[0, 0] > 0), 1, None),
+        (lambda: tf.data.Dataset.from_tensors("a text").cache(), 1, None),
+        (lambda: rows().cache("/tmp/a_cache_in_a_file_that_is_never_read"), 0, 0),
     ],
 )
-def test_the_bytes_that_a_cache_takes_for_each_batch(dataset: Any, caches: int, size: int | None) -> None:
-    known = DatasetCaches()
+def test_the_bytes_that_a_cache_takes_for_each_batch(make: Callable[[], Any], caches: int, size: int | None) -> None:
+    known, dataset = DatasetCaches(), make()
     iterator = iter(dataset)
     known.iterated(iterator)
     known.iterated(iterator)

@@ -1,8 +1,12 @@
 """`tb-memplugin run` records trainings whose code knows nothing of it, and the code behaves as without it."""
 
+import concurrent.futures
+import functools
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from child import child_environment
@@ -71,6 +75,12 @@ def record(folder: pathlib.Path, code: str, *arguments: str) -> "subprocess.Comp
     return run_command(["--logdir", str(folder / "runs"), "--run", "it", str(folder / "train.py"), *arguments])
 
 
+def side_by_side(*commands: list[str], **options: Any) -> Iterator["subprocess.CompletedProcess[str]"]:
+    """What these commands, run at the same time, ended with."""
+    run = functools.partial(subprocess.run, capture_output=True, text=True, timeout=240, check=False, **options)
+    return concurrent.futures.ThreadPoolExecutor().map(run, commands)
+
+
 def runs(folder: pathlib.Path) -> list[str]:
     """Names of the runs that were written."""
     return sorted(load(folder / "runs")) if (folder / "runs").exists() else []
@@ -112,10 +122,7 @@ def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -
     environment = child_environment({"PYTHONHASHSEED": "0"})
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "fails"]
     # WHEN it is run by the command, in a process in which TensorFlow is not yet imported
-    recorded, plain = (
-        subprocess.run(one, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
-        for one in (command, [sys.executable, "train.py", "fails"])
-    )
+    recorded, plain = side_by_side(command, [sys.executable, "train.py", "fails"], cwd=tmp_path, env=environment)
     # THEN exit code, output and traceback are those of the plain program
     assert (recorded.returncode, plain.returncode) == (1, 1)
     assert recorded.stdout.split("loss")[0] == plain.stdout.split("loss")[0]
@@ -180,13 +187,9 @@ def test_the_only_call_of_a_loop_is_recorded_and_its_numbers_stay_the_same(fails
     # Without oneDNN, whose kernels end a program that is short of memory with SIGSEGV.
     environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "85", "TF_ENABLE_ONEDNN_OPTS": "0"})
     batch = "9000" if fails else "256"
-    recorded, plain = (
-        subprocess.run(
-            [sys.executable, *one, "train.py", batch],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
-        )
-        for one in (["-m", "tb_memplugin", "run", "--run", "it"], [])
-    )  # fmt: skip
+    plain_command = [sys.executable, "train.py", batch]
+    command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", *plain_command[1:]]
+    recorded, plain = side_by_side(command, plain_command, cwd=tmp_path, env=environment)
     assert recorded.returncode == plain.returncode == fails, recorded.stderr
     assert recorded.stdout == plain.stdout and recorded.stdout.count("\n") == (1 if fails else 3)
     (run,) = load(tmp_path / "runs").values()  # the evaluations are no steps and have no run
