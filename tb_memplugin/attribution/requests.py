@@ -333,8 +333,8 @@ def planned_requests(classifier: Classifier, until: StepRequests, module: Module
 
 def _sharing(facts: TraceFacts) -> list[VariableFact]:
     """Variables whose value lies in one chunk with that of others."""
-    sharing = collections.Counter(one.end_address for one in facts.variables if one.end_address)
-    return [one for one in facts.variables if sharing[one.end_address] > 1]
+    at = collections.Counter(one.end_address for one in facts.variables)
+    return [one for one in facts.variables if one.end_address and at[one.end_address] > 1]
 
 
 def _with_chunks(

@@ -30,15 +30,17 @@ from tb_memplugin.schema import FREE, clean, format_bytes, html_text
 from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.saved_state import restored, saved_variables
 
+_MOST = sys.maxsize  # examples
 _KINDS = (
     "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, sample_weight) of arrays, or a batch of inputs"
 )
 
 
 class Examples:
-    """At most `count` examples of the user's data, held in host memory outside of TensorFlow's allocators. Reads no
-    more batches of a dataset than these need, and does not change what later iterations of it yield. `RecordingError`
-    if the data is empty or of another kind."""
+    """The user's data, held in host memory outside of TensorFlow's allocators: arrays as a whole, as `fit` puts all of
+    them into the device's memory, and at most `count` examples of a dataset. Reads no more of its batches than these
+    need, and does not change what later iterations of it yield. `RecordingError` if the data is empty or of another
+    kind."""
 
     def __init__(self, data: Any, count: int) -> None:
         if isinstance(data, tf.data.Dataset):
@@ -49,7 +51,7 @@ class Examples:
                 why = f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200})"
                 raise RecordingError(f"{why}. Pass a batch of arrays instead.") from error
         else:
-            batches = iter([_single(data)])
+            batches, count = iter([_single(data)]), _MOST
         parts: list[list[Any]] = []
         taken = 0
         for batch in batches:
@@ -63,10 +65,10 @@ class Examples:
                 break
         if not parts:
             raise RecordingError("data is empty. Pass at least one batch with one example.")
-        self._leaves = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        self._leaves = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     def batch(self, size: int) -> Any:
-        return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
+        return tf.nest.pack_sequence_as(self._structure, [leaf[:size].copy() for leaf in self._leaves])
 
     def batches(self, size: int) -> Any:
         """An endless dataset of batches of a size; examples repeat if there are too few. One op makes a batch. To join
@@ -76,8 +78,9 @@ class Examples:
         options.experimental_optimization.map_parallelization = False
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         count = _size(self._leaves)
-        held = count + (count == size)  # as many as the batch would be taken for one
-        leaves = [np.take(leaf, range(held), axis=0, mode="wrap") for leaf in self._leaves]
+        leaves = self._leaves
+        if count == size:  # as many as the batch would be taken for one
+            leaves = [np.concatenate([leaf, leaf[:1]]) for leaf in leaves]
         examples = tf.nest.pack_sequence_as(self._structure, leaves)
 
         def taken(all_examples: Any) -> Any:
@@ -101,9 +104,9 @@ def _single(data: Any) -> Any:
 
 
 def _as_array(leaf: Any) -> Any:
-    """A copy of a dense tensor in host memory, of shape [examples, ...]."""
+    """A dense tensor in host memory, of shape [examples, ...]; a copy, but of an array itself."""
     try:
-        array = np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
+        array = leaf if type(leaf) is np.ndarray else np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
     except (AttributeError, TypeError, ValueError):  # sparse, ragged, or no tensor at all
         array = np.array(None)
     if array.ndim == 0 or (array.dtype == object and not all(isinstance(one, (bytes, str)) for one in array.flat)):
@@ -195,7 +198,8 @@ def probe(
     Args:
         model: Compiled Keras model with weights.
         data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or tensors, or a batch
-            of inputs. Examples repeat if there are too few.
+            of inputs. Arrays are put into the device's memory as a whole, as `fit` does. Examples repeat if there are
+            too few.
         batch_sizes: Distinct batch sizes. One is enough; two make predictions of compiled steps more certain.
         log_dir: Directory that keeps the run; by default a temporary one, which is removed.
 
@@ -333,7 +337,6 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any, 
 SIZES = (4, 8)  # recorded batch sizes, those that are not larger than the training's
 LARGE = 256  # batch size from which on they are larger: predictions are made from less far away
 DEFAULT_SIZE = 32  # what `fit` takes for arrays
-_MOST = 1 << 20
 
 
 def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[RecordedRun, int]:

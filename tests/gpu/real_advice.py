@@ -5,7 +5,7 @@ The first fix that is said to be enough, and the batch size that is printed befo
 other processes. Plans have 70 % of a training's own peak as their budget. Prints Markdown; each training is a process
 of its own.
 
-usage: python tests/gpu/real_advice.py failures|plans [--runs DIR] [--jobs 6] [--only NAME …]
+usage: python tests/gpu/real_advice.py failures|plans [--runs DIR] [--jobs 6] [--only NAME …] [--mode default|graph]
        python tests/gpu/real_advice.py train JSON
 """
 
@@ -31,6 +31,7 @@ PLANNED = {"BERT-base": 32, "GPT-2": 16, "ViT-B": 64, "ResNet50": 64, "Efficient
 """Model to the batch size that is planned for."""
 LARGE_MIB = 24_000
 SHARE = 0.7
+MODES = ["default", "graph"]
 LOOKING = "Looking for what fits"
 
 
@@ -44,6 +45,7 @@ def train(
     accumulation: int = 1,
     segments: list[list[str]] | None = None,
     budget: int | None = None,
+    examples: int | None = None,
 ) -> None:
     """Trains a model, answers with its peaks or its failure; with a `budget`, asks for a plan instead.
 
@@ -56,7 +58,7 @@ def train(
     import tb_memplugin
 
     model, inputs, targets = made(name)
-    count = max(batch, before) * STEPS
+    count = examples or max(batch, before) * STEPS
     x, y = inputs(count), targets(count)
     if budget is not None:
         started = time.monotonic()
@@ -116,8 +118,8 @@ def trained(**arguments: Any) -> dict[str, Any]:
     return {**answered, "printed": printed}
 
 
-def failures(root: pathlib.Path, names: list[str], jobs: int) -> str:
-    cases = [(name, graph, later) for name in names for graph in (False, True) for later in (False, True)]
+def failures(root: pathlib.Path, names: list[str], modes: list[str], jobs: int) -> str:
+    cases = [(name, mode == "graph", later) for name in names for mode in modes for later in (False, True)]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         rows = list(pool.map(lambda case: failure(root, *case), cases))
     titles = "model | step | fails in | verdict | request | layer or largest layers inside | fix | followed"
@@ -193,7 +195,7 @@ def planned(name: str) -> str:
         return f"{cells} | {' '.join(plan.get('sentences') or [plan.get('error', '')[-300:]])} | | | | |"
     # The models are compiled by default: the change of XLA is graph mode.
     change = {"accumulation": plan["accumulation"], "segments": plan["segments"], "graph": plan["kind"] == "xla"}
-    after = trained(name=name, batch=plan["batch_size"] or batch, **change)
+    after = trained(name=name, batch=plan["batch_size"] or batch, examples=batch * STEPS, **change)
     if not after["peak"]:
         return f"{cells} | {plan['option']} | {plan['peak_bytes'] / 1e6:,.0f} | **fails** | | |"
     error = f"{100 * (plan['peak_bytes'] / after['peak'] - 1):+.1f} %"
@@ -208,9 +210,10 @@ def main() -> None:
     parser.add_argument("--runs", default=tempfile.mkdtemp())
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--only", nargs="*", choices=SMALLER)
+    parser.add_argument("--mode", nargs="*", choices=MODES, default=MODES, help="of failures")
     options = parser.parse_args()
     if options.what == "failures":
-        print(failures(pathlib.Path(options.runs), options.only or list(FAILING), options.jobs))
+        print(failures(pathlib.Path(options.runs), options.only or list(FAILING), options.mode, options.jobs))
     else:
         print(plans(options.only or list(PLANNED), options.jobs))
 

@@ -468,14 +468,15 @@ def test_a_batch_has_the_form_of_the_data(data: Any, batch: Any) -> None:
     assert plain(Examples(data, 4).batch(2)) == batch
 
 
-def test_no_more_examples_are_kept_than_asked_for_and_an_empty_batch_is_skipped() -> None:
-    examples = Examples((ROWS, LABELS), 4)
-    assert plain(examples.batch(100)[1]) == [0, 1, 2, 3]
-    # AND they are a copy
+def test_arrays_are_kept_whole_as_fit_does_and_of_a_dataset_as_many_examples_as_asked_for() -> None:
+    assert plain(Examples((ROWS, LABELS), 4).batch(100)[1]) == [0, 1, 2, 3, 4, 5]
+    assert plain(Examples(tf.data.Dataset.from_tensor_slices(LABELS).batch(3), 4).batch(100)) == [0, 1, 2, 3]
+    # AND a batch is a copy, which does not keep the arrays
     values = ROWS.copy()
-    examples = Examples(values, 4)
+    batch = Examples(values, 4).batch(1)
     values[:] = -1
-    assert plain(examples.batch(1)) == ([[0.0, 1.0]],)
+    assert plain(batch) == ([[0.0, 1.0]],) and batch[0].base is None
+    # AND an empty batch is skipped
     data = tf.data.Dataset.from_tensor_slices([0, 2, 0, 1]).map(lambda count: tf.range(count) + count)
     assert plain(Examples(data, 9).batch(9)) == [2, 3, 1]
 
@@ -531,7 +532,7 @@ def test_no_more_batches_are_read_than_needed(count: int, read: int) -> None:
 
 @pytest.mark.parametrize(("size", "rows"), [(1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 0]), (7, [0, 1, 2, 0, 1, 2, 0])])
 def test_batches_repeat_the_examples_to_any_size(size: int, rows: list[int]) -> None:
-    batches = Examples((ROWS, LABELS), 3).batches(size)
+    batches = Examples(tf.data.Dataset.from_tensor_slices((ROWS, LABELS)).batch(2), 3).batches(size)
     assert batches.element_spec[0].shape.as_list() == [None, 2]
     for x, y in batches.take(2):
         assert y.numpy().tolist() == rows and x.numpy().tolist() == ROWS[rows].tolist()
