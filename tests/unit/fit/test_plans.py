@@ -12,7 +12,7 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin.export import plan_of_run
-from tb_memplugin.fit import Conditions, Interval, Kind, Measured, PlanOption, Predictor
+from tb_memplugin.fit import Conditions, Interval, Kind, Measured, Plan, PlanOption, Predictor
 from tb_memplugin.fit.advice import _Planner
 from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
@@ -112,6 +112,17 @@ UNITS = {
 @pytest.fixture(scope="module")
 def transformer(stored: Run) -> Run:
     return with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+
+
+@pytest.fixture(scope="module")
+def recorded(transformer: Run) -> int:
+    return plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0
+
+
+@pytest.fixture(scope="module")
+def simulated(transformer: Run, recorded: int) -> Plan:
+    """For four fifths of the recorded peak, without trained steps."""
+    return plan_of_run(transformer, int(0.8 * recorded))
 
 
 def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment(transformer: Run) -> None:
@@ -297,8 +308,9 @@ def measuring(found: Mapping[str, tuple[int | Interval, float]]) -> tuple[Callab
     return measure, trained
 
 
-def test_trained_steps_offer_what_no_recording_shows_and_the_least_time_comes_first(transformer: Run) -> None:
-    recorded = plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0
+def test_trained_steps_offer_what_no_recording_shows_and_the_least_time_comes_first(
+    transformer: Run, recorded: int, simulated: Plan
+) -> None:
     budget = int(0.8 * recorded)
     saved, more = int(0.7 * recorded), int(0.98 * recorded)
     found = {"none": (recorded, 0.1), "recompute": (saved, 0.13), "accumulate": (saved, 0.14), "xla": (more, 0.05)}
@@ -306,7 +318,6 @@ def test_trained_steps_offer_what_no_recording_shows_and_the_least_time_comes_fi
     measure, trained = measuring({**found, "graph_optimizer": (saved, 0.11)})
     plan = plan_of_run(transformer, budget, train=measure)
     # THEN the unchanged steps, the first change that fits and both switches were trained
-    simulated = plan_of_run(transformer, budget)
     (first, *_) = (one for one in simulated.options if one.fits)
     assert trained == ["none", first.kind, "graph_optimizer", "xla"]
     # AND the one is the plan, with its measured time and lines, the other none
@@ -350,11 +361,11 @@ def test_trained_steps_make_a_plan_where_no_simulation_is_one(stored: Run) -> No
 @pytest.mark.parametrize("grows", [True, False])
 @pytest.mark.parametrize("share", [0.6, 0.99, 1.2])
 def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_more(
-    transformer: Run, share: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+    transformer: Run, recorded: int, simulated: Plan, share: float, grows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget = int(0.8 * (plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0))
-    simulated = next(one for one in plan_of_run(transformer, budget).options if one.fits)
-    assert simulated.low_bytes and simulated.peak_bytes and simulated.high_bytes
+    budget = int(0.8 * recorded)
+    first = next(one for one in simulated.options if one.fits)
+    assert first.low_bytes and first.peak_bytes and first.high_bytes
     rules = dataclasses.replace(Predictor.of(transformer, "CPU:0").rules, grows=grows)  # type: ignore[type-var]
     planned = _Planner._train
 
@@ -363,14 +374,14 @@ def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_m
         return planned(planner, *arguments)
 
     monkeypatch.setattr(_Planner, "_train", train)
-    peak = int(share * simulated.peak_bytes)
-    measure, _ = measuring({"none": (2 * budget, 0.1), simulated.kind: (peak, 0.11)})
-    found = next(one for one in plan_of_run(transformer, budget, train=measure).options if one.kind == simulated.kind)
+    peak = int(share * first.peak_bytes)
+    measure, _ = measuring({"none": (2 * budget, 0.1), first.kind: (peak, 0.11)})
+    found = next(one for one in plan_of_run(transformer, budget, train=measure).options if one.kind == first.kind)
     span = (found.low_bytes, found.peak_bytes, found.high_bytes)
     # THEN the range holds the trained peak, and the simulated one where chunks may be split less
     assert found.low_bytes and found.high_bytes and found.low_bytes <= peak <= found.high_bytes
-    if share < 1 and share < simulated.low_bytes / simulated.peak_bytes and grows:
-        assert span[1:] == (simulated.peak_bytes, simulated.high_bytes)
+    if share < 1 and share < first.low_bytes / first.peak_bytes and grows:
+        assert span[1:] == (first.peak_bytes, first.high_bytes)
     else:
         # AND it is as wide as recorded steps of one batch size differ
         spread = Predictor.of(transformer, "CPU:0").spread
@@ -378,12 +389,13 @@ def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_m
     assert found.fits is (found.high_bytes <= budget)
 
 
-def test_a_trained_peak_has_the_range_of_the_trained_steps_and_says_that_it_is_measured(transformer: Run) -> None:
-    plain = plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0
+def test_a_trained_peak_has_the_range_of_the_trained_steps_and_says_that_it_is_measured(
+    transformer: Run, recorded: int
+) -> None:
     # GIVEN trained steps whose peaks differ more than those of the recorded ones
-    peak = Interval(int(0.5 * plain), int(0.6 * plain), int(0.79 * plain))
-    measure, _ = measuring({"none": (plain, 0.1), "graph_optimizer": (peak, 0.1)})
-    plan = plan_of_run(transformer, int(0.8 * plain), train=measure)
+    peak = Interval(int(0.5 * recorded), int(0.6 * recorded), int(0.79 * recorded))
+    measure, _ = measuring({"none": (recorded, 0.1), "graph_optimizer": (peak, 0.1)})
+    plan = plan_of_run(transformer, int(0.8 * recorded), train=measure)
     # THEN the range has all of them, and what is printed says how each peak is known
     (option,) = (one for one in plan.options if one.kind == "graph_optimizer")
     assert Interval.of(option) == peak and option.fits
@@ -392,13 +404,13 @@ def test_a_trained_peak_has_the_range_of_the_trained_steps_and_says_that_it_is_m
     sources = {row.split(")")[1].split()[0] for row in str(plan).split("\n\n")[2].splitlines() if "MiB)" in row}
     assert sources == {"measured", "predicted"}
     # AND one of them above the budget is one too many
-    less = plan_of_run(transformer, int(0.78 * plain), train=measure)
+    less = plan_of_run(transformer, int(0.78 * recorded), train=measure)
     assert [one.fits for one in less.options if one.kind == "graph_optimizer"] == [False]
 
 
-def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run) -> None:
-    budget = int(0.8 * (plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0))
-    (first, *_) = (one.kind for one in plan_of_run(transformer, budget).options if one.fits)
+def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run, recorded: int, simulated: Plan) -> None:
+    budget = int(0.8 * recorded)
+    (first, *_) = (one.kind for one in simulated.options if one.fits)
     less = {"none": (2 * budget, 0.1), "accumulate": (budget // 2, 0.1), first: (budget + 1, 0.1)}
     measure, trained = measuring(less)
     plan = plan_of_run(transformer, budget, train=measure)
