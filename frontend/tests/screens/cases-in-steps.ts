@@ -111,8 +111,8 @@ const STEPS: Case[] = [
     { since: OOM_STEP },
   ],
   ["step: failure, span selected", "recorded", `${OOM_STEP}&selected=30-90`, { since: OOM_STEP }],
-  ["step: failure, earlier", "recorded", `${OOM_STEP}&step=5&stack=layer`, { since: OOM_STEP }],
-  ["step: failure, survivors", "recorded", `${OOM_STEP}&step=5&survived=1&moment=4`, { since: OOM_STEP }],
+  ["step: failure, earlier", "recorded", `${OOM_STEP}&step=6&stack=layer`, { since: OOM_STEP }],
+  ["step: failure, survivors", "recorded", `${OOM_STEP}&step=6&survived=1&moment=4`, { since: OOM_STEP }],
   ["step: narrow", "samples", STEP, { width: 300 }],
 ];
 

@@ -112,9 +112,9 @@ JARGON = ("replay", "chunk", "unsplit", "unreserved", "traced")
     [
         (
             "out_of_memory",
-            ["encoder/block1_attention", "trainable", "236", "54.0", "%"],
+            ["encoder/block1_attention", "trainable", "236", "54.4", "%"],
             "96.0 MiB requested by layer encoder/block2_attention, Einsum, [96,4,256,256] float, "
-            "demo/out_of_memory.py:46. Not enough free memory: 73.0 MiB.",
+            "demo/out_of_memory.py:46. Not enough free memory: 76.0 MiB.",
             "plan {} --run out_of_memory --budget 100%",
         ),
         (
@@ -174,7 +174,7 @@ def test_a_request_for_many_layers_counts_as_theirs() -> None:
     failed = dataclasses.replace(run, ooms=(dataclasses.replace(oom, request_ledger=(asked,)),))
     lines = str(failed).splitlines()
     assert lines[6].startswith("  memory at the failure with the request, step 12")
-    assert lines[8].split() == ["encoder/block2_attention", "trainable", "120", "22.5", "%"]
+    assert lines[8].split() == ["encoder/block2_attention", "trainable", "120", "22.6", "%"]
     # AND the largest tensors inside it are said, not those that hold most of what is in use
     inside = dataclasses.replace(oom.largest_tensors[0], layer="block2", shape=(96, 7), count=1, bytes=90 << 20)
     told = dataclasses.replace(failed, ooms=(dataclasses.replace(failed.ooms[0], request_tensors=(inside,)),))
