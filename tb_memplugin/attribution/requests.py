@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,6 @@ from tb_memplugin.schema import (
     OpFact,
     StepRequests,
     TraceFacts,
-    VariableFact,
     is_gpu,
     matches,
 )
@@ -297,27 +296,20 @@ def planned_requests(classifier: Classifier, until: StepRequests, module: Module
     """The chunks that a step has when its compiled module begins, of whose requests one failed, and all that the module
     requests while it runs.
 
-    Variables of one shape that were made as zeros or ones in this step, an optimizer's slots, share a chunk until their
-    first update, whose results get chunks of their own. These are added, at made-up addresses, as if they had been
-    there: the step needs both, and later ones begin with them."""
+    Slots that this step made as zeros of one shape share a chunk until their update, whose results get chunks of their
+    own. These are added as older ones, at made-up addresses: the step needs both, and later ones begin with them."""
     owned_by_module = [(plan := classifier.plan(row)) is not None and plan[0] is module for row in range(len(until))]
     kept = np.flatnonzero((until.death >= until.events) & ~np.asarray(owned_by_module, bool))
-    sharing = _sharing(classifier.window.facts)
-    more = [ChunkOwner(one.layer, one.role, one.trainable) for one in sharing]
-    sizes, count = [one.requested_bytes for one in sharing], len(module.allocations)
-    places = [0, *itertools.accumulate(map(rounded_bytes, sizes))][: len(sizes)]
-    step = _with_chunks(
-        until,
-        kept,
-        np.full(len(kept), -1),
-        np.full(len(kept), 2 * count),
-        [*sizes, *(one.bytes for one in module.allocations)],
-        [-1] * len(sizes) + list(range(count)),
-        [2 * count] * len(sizes) + [2 * count - 1 - number for number in range(count)],
-        2 * count,
-        more,
-        places,
-    )
+    count = len(module.allocations)
+    at = collections.Counter(one.end_address for one in classifier.window.facts.variables)
+    sharing = [one for one in classifier.window.facts.variables if one.end_address and at[one.end_address] > 1]
+    owners = [ChunkOwner(one.layer, one.role, one.trainable) for one in sharing]
+    sizes, end = [*(one.requested_bytes for one in sharing), *(one.bytes for one in module.allocations)], 2 * count
+    places = itertools.accumulate(map(rounded_bytes, sizes[: len(sharing) - 1]), initial=0) if sharing else ()
+    born = [-1] * len(sharing) + list(range(count))
+    freed = [end] * len(sharing) + list(range(end - 1, count - 1, -1))
+    fixed = np.full(len(kept), -1), np.full(len(kept), end)
+    step = _with_chunks(until, kept, *fixed, sizes, born, freed, end, owners, places)
     return dataclasses.replace(
         step,
         mode="xla",
@@ -326,15 +318,9 @@ def planned_requests(classifier: Classifier, until: StepRequests, module: Module
         added_address=until.added_address[:0],
         added_bytes=until.added_bytes[:0],
         module_moments=ModuleSizes(classifier, batch).moments_of(
-            (row, (module, one)) for row, one in enumerate(module.allocations, len(kept) + len(sizes))
+            (row, (module, one)) for row, one in enumerate(module.allocations, len(kept) + len(sharing))
         ),
     )
-
-
-def _sharing(facts: TraceFacts) -> list[VariableFact]:
-    """Variables whose value lies in one chunk with that of others."""
-    at = collections.Counter(one.end_address for one in facts.variables)
-    return [one for one in facts.variables if one.end_address and at[one.end_address] > 1]
 
 
 def _with_chunks(
@@ -347,7 +333,7 @@ def _with_chunks(
     freed: Sequence[int],
     events: int,
     owners: Sequence[ChunkOwner] = (),
-    addresses: Sequence[int] = (),
+    addresses: Iterable[int] = (),
 ) -> StepRequests:
     """Some chunks of a step, with other events, and further ones: first those of some owners, at their addresses, then
     ones of workspace. Their sizes at other batch sizes are fixed, and unknown."""

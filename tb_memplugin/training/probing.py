@@ -37,10 +37,9 @@ _KINDS = (
 
 
 class Examples:
-    """The user's data, held in host memory outside of TensorFlow's allocators: arrays as a whole, as `fit` puts all of
-    them into the device's memory, and at most `count` examples of a dataset. Reads no more of its batches than these
-    need, and does not change what later iterations of it yield. `RecordingError` if the data is empty or of another
-    kind."""
+    """The user's data, in host memory outside of TensorFlow's allocators: whole arrays, as `fit` puts all of them into
+    the device's memory, and at most `count` examples of a dataset. Reads no more batches of it than these need, and
+    does not change what later iterations yield. `RecordingError` if it is empty or of another kind."""
 
     def __init__(self, data: Any, count: int) -> None:
         if isinstance(data, tf.data.Dataset):
@@ -198,8 +197,7 @@ def probe(
     Args:
         model: Compiled Keras model with weights.
         data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or tensors, or a batch
-            of inputs. Arrays are put into the device's memory as a whole, as `fit` does. Examples repeat if there are
-            too few.
+            of inputs. Arrays are in the device's memory as a whole, as in `fit`. Too few examples repeat.
         batch_sizes: Distinct batch sizes. One is enough; two make predictions of compiled steps more certain.
         log_dir: Directory that keeps the run; by default a temporary one, which is removed.
 
