@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOGDIR ?= runs
-# Test files that run at the same time. On two cores four: many wait for an allocator that tries again, a child
-# process or a page; with three, the processors were busy for half of the time.
-TEST_JOBS ?= 4
+# Test files that run at the same time. On two cores six: many wait for an allocator that tries again, a child process
+# or a page.
+TEST_JOBS ?= 6
 # Scenarios that train at the same time; on a GPU one.
 JOBS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),1,2)
 # What is predicted or compared from few steps, whose peaks other trainings beside change: apart from the other tests.

@@ -13,8 +13,9 @@ from prepared_python import run_python
 import tb_memplugin
 
 MODEL = """
-import functools, os, signal, sys, threading
+import atexit, functools, gc, os, signal, sys, threading
 import keras, numpy as np, tb_memplugin
+atexit.unregister(gc.freeze)  # these programs end as a stranger's does: see prepared_python
 import tensorflow as tf
 tf.config.threading.set_inter_op_parallelism_threads(1)  # operations of small models run in one order
 keras.utils.set_random_seed(1)

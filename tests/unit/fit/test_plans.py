@@ -115,14 +115,9 @@ def transformer(stored: Run) -> Run:
 
 
 @pytest.fixture(scope="module")
-def recorded(transformer: Run) -> int:
-    return plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0
-
-
-@pytest.fixture(scope="module")
-def simulated(transformer: Run, recorded: int) -> Plan:
+def simulated(transformer: Run) -> Plan:
     """For four fifths of the recorded peak, without trained steps."""
-    return plan_of_run(transformer, int(0.8 * recorded))
+    return plan_of_run(transformer, int(0.8 * (plan_of_run(transformer, "1TiB").unchanged_peak_bytes or 0)))
 
 
 def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment(transformer: Run) -> None:
@@ -309,9 +304,9 @@ def measuring(found: Mapping[str, tuple[int | Interval, float]]) -> tuple[Callab
 
 
 def test_trained_steps_offer_what_no_recording_shows_and_the_least_time_comes_first(
-    transformer: Run, recorded: int, simulated: Plan
+    transformer: Run, simulated: Plan
 ) -> None:
-    budget = int(0.8 * recorded)
+    recorded, budget = simulated.unchanged_peak_bytes or 0, simulated.budget_bytes
     saved, more = int(0.7 * recorded), int(0.98 * recorded)
     found = {"none": (recorded, 0.1), "recompute": (saved, 0.13), "accumulate": (saved, 0.14), "xla": (more, 0.05)}
     # GIVEN a graph optimizer without which steps need less, and XLA, with which they save too little
@@ -361,9 +356,9 @@ def test_trained_steps_make_a_plan_where_no_simulation_is_one(stored: Run) -> No
 @pytest.mark.parametrize("grows", [True, False])
 @pytest.mark.parametrize("share", [0.6, 0.99, 1.2])
 def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_more(
-    transformer: Run, recorded: int, simulated: Plan, share: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+    transformer: Run, simulated: Plan, share: float, grows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget = int(0.8 * recorded)
+    budget = simulated.budget_bytes
     first = next(one for one in simulated.options if one.fits)
     assert first.low_bytes and first.peak_bytes and first.high_bytes
     rules = dataclasses.replace(Predictor.of(transformer, "CPU:0").rules, grows=grows)  # type: ignore[type-var]
@@ -390,8 +385,9 @@ def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_m
 
 
 def test_a_trained_peak_has_the_range_of_the_trained_steps_and_says_that_it_is_measured(
-    transformer: Run, recorded: int
+    transformer: Run, simulated: Plan
 ) -> None:
+    recorded = simulated.unchanged_peak_bytes or 0
     # GIVEN trained steps whose peaks differ more than those of the recorded ones
     peak = Interval(int(0.5 * recorded), int(0.6 * recorded), int(0.79 * recorded))
     measure, _ = measuring({"none": (recorded, 0.1), "graph_optimizer": (peak, 0.1)})
@@ -408,8 +404,8 @@ def test_a_trained_peak_has_the_range_of_the_trained_steps_and_says_that_it_is_m
     assert [one.fits for one in less.options if one.kind == "graph_optimizer"] == [False]
 
 
-def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run, recorded: int, simulated: Plan) -> None:
-    budget = int(0.8 * recorded)
+def test_a_change_that_trained_steps_refute_is_no_plan(transformer: Run, simulated: Plan) -> None:
+    budget = simulated.budget_bytes
     (first, *_) = (one.kind for one in simulated.options if one.fits)
     less = {"none": (2 * budget, 0.1), "accumulate": (budget // 2, 0.1), first: (budget + 1, 0.1)}
     measure, trained = measuring(less)
