@@ -270,7 +270,9 @@ class _Planner:
     def _fits(self, wanted: Conditions) -> bool:
         """Whether the whole range of the peak is within the budget, and `what_if` says that it fits into the limit."""
         within = dataclasses.replace(wanted, capacity_bytes=self._capacity)
-        return self._predictor.peaks(wanted).peak.high_bytes <= self._budget and self._predictor.fits(within)
+        fits = self._predictor.peaks(wanted).peak.high_bytes <= self._budget and self._predictor.fits(within)
+        # A compiler's answer on accumulated gradients may refute it.
+        return fits and (not (wanted.accumulate and self._predictor.ask(wanted)) or self._fits(wanted))
 
     def _described(self, change: _Change, found: Recomputing | None = None) -> PlanOption:
         wanted = _with(change.conditions, found)

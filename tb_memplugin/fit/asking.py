@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.fit.changes import Segments
-from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.schema import format_bytes
 
 MOST_RECOMPUTED = 3
-"""Choices of segments that are asked about for one plan: each compiles a model, which takes up to minutes."""
+"""Choices of segments, and numbers of accumulated batches, that one plan asks about: each compiles for minutes."""
 MOST_ASKED = 3
 """Batch sizes that are asked about to find the largest one that fits."""
 COMPILED = (
@@ -47,8 +47,8 @@ class Measured:
 PeakSource: TypeAlias = Literal["measured", "predicted"]
 Measure: TypeAlias = Callable[[Any], Measured]
 """Trains a few steps with a `PlanOption`, and restores everything."""
-Ask: TypeAlias = Callable[[int, Segments], Asked]
-"""Asks about a batch size with segments of layers recomputed; takes as long as compiling the step does."""
+Ask: TypeAlias = Callable[[int, Segments, bool], Asked]
+"""Asks about a batch size with segments recomputed, maybe with accumulated gradients; takes as long as compiling."""
 
 
 class Answers:
@@ -56,22 +56,21 @@ class Answers:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._found: dict[tuple[int, Segments], Asked] = {}
+        self._found: dict[tuple[int, Segments, bool], Asked] = {}
 
-    def ask(self, batch_size: int, segments: Segments) -> bool:
+    def ask(self, batch_size: int, segments: Segments, accumulates: bool) -> bool:
         """Ask what was not asked before; returns whether there is a new answer."""
-        key = (batch_size, segments)
-        is_too_much = bool(segments) and sum(bool(of) for _, of in self._found) >= MOST_RECOMPUTED
+        key, kind = (batch_size, segments, accumulates), (bool(segments), accumulates)
+        is_too_much = any(kind) and [(bool(of), more) for _, of, more in self._found].count(kind) >= MOST_RECOMPUTED
         if key in self._found or is_too_much:
             return False
         self._found[key] = self._ask(*key)
         return self._found[key].temporary_bytes is not None
 
-    def sentence(self, batch_size: int | None, segments: Segments) -> str | None:
-        found = self._found.get((batch_size or 0, segments))
-        return None if found is None else found.sentence
+    def sentence(self, of: Conditions) -> str | None:
+        return found.sentence if (found := self._found.get((of.batch_size or 0, of.recompute, of.accumulate))) else None
 
-    def sizes(self, segments: Segments) -> Mapping[int, int]:
-        """Batch size to bytes of temporaries, with these segments recomputed."""
-        known = {size: one.temporary_bytes for (size, of), one in self._found.items() if of == segments}
-        return {size: found for size, found in known.items() if found is not None}
+    def sizes(self, segments: Segments, accumulates: bool) -> Mapping[int, int]:
+        """Batch size to bytes of temporaries, with these segments recomputed; without accumulation where not asked."""
+        known = [(more, size, one.temporary_bytes) for (size, of, more), one in self._found.items() if of == segments]
+        return {size: found for more, size, found in sorted(known) if found is not None and more <= accumulates}

@@ -25,7 +25,7 @@ from tb_memplugin.analysis import device_facts, phases, retracing_of
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.fit.asking import COMPILED, Answers, Ask
 from tb_memplugin.fit.cases import Case, Method, PeakParts, make_case, recorded_parts, simulated_parts
-from tb_memplugin.fit.changes import Changed, Segments
+from tb_memplugin.fit.changes import Changed
 from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PRECISIONS, RECORDED, TOO_LITTLE, Conditions, refuse_unmatched
 from tb_memplugin.fit.evidence import (
     NOTHING,
@@ -200,20 +200,21 @@ class Predictor:
 
     @cached_property
     def deviation(self) -> float | None:
-        """By which share the simulated peak of the recorded training exceeds the measured one; None if unknown."""
-        return self._excess(same_start=True)
+        """By which share the simulated peak of the recorded training exceeds the measured one; None if unknown. A
+        growing pool leaves a compiled module's chunk whole, or splits it if it has larger regions: then, live bytes."""
+        return min(self._excesses(same_start=True), key=abs, default=None)
 
     @cached_property
     def _bias(self) -> float:
         """The same for trainings that begin in other orders, as predicted ones do; 0 if unknown."""
-        return self._excess(same_start=False) or 0.0
+        return next(iter(self._excesses(same_start=False)), 0.0)
 
-    def _excess(self, same_start: bool) -> float | None:
+    def _excesses(self, same_start: bool) -> list[float]:
         if not self._measured_bytes:
-            return None
-        case = self._case(RECORDED)
-        found = simulated(case.changed, self._allocator, self._exploratory, same_start)
-        return found.peak.typical_bytes / self._measured_bytes - 1
+            return []
+        found = simulated(self._case(RECORDED).changed, self._allocator, self._exploratory, same_start)
+        counted = 2 if self._steps[-1].mode == "xla" and self._allocator.grows else 1
+        return [one / self._measured_bytes - 1 for one in (found.peak.typical_bytes, found.live_bytes)[:counted]]
 
     @property
     def knows_other_batch_sizes(self) -> bool:
@@ -226,21 +227,21 @@ class Predictor:
         """Ask the compiler about a batch size and segments that the run does not have, where that is possible; returns
         whether there is a new answer, which tells more about other batch sizes, too."""
         batch, segments = conditions.batch_size, conditions.recompute
-        is_recorded = batch in self._evidence.ran and not segments
+        is_recorded = batch in self._evidence.ran and not (segments or conditions.accumulate)
         if not batch or self.answers is None or self._unusable is not None or batch > MAX_BATCH_SIZE or is_recorded:
             return False
-        is_new = self.answers.ask(batch, segments)
+        is_new = self.answers.ask(batch, segments, conditions.accumulate)
         if is_new:
             self._known.clear()
             self._tried = {}
         return is_new
 
-    def _asked(self, segments: Segments = ()) -> Mapping[int, int]:
+    def _asked(self, wanted: Conditions = RECORDED) -> Mapping[int, int]:
         """Batch size to bytes of the compiled step's temporaries, as far as the compiler was asked."""
-        return NOT_ASKED if self.answers is None else self.answers.sizes(segments)
+        return NOT_ASKED if self.answers is None else self.answers.sizes(wanted.recompute, wanted.accumulate)
 
     def _said(self, conditions: Conditions) -> tuple[str, ...]:
-        said = self.answers and self.answers.sentence(conditions.batch_size, conditions.recompute)
+        said = self.answers and self.answers.sentence(conditions)
         return (said,) if said else ()
 
     @cached_property
@@ -584,7 +585,7 @@ class Predictor:
                 f"steps in {conditions.precision}."
             )
         if conditions.recompute and self._steps[-1].mode == "xla":
-            is_asked = conditions.batch_size in self._asked(conditions.recompute)
+            is_asked = conditions.batch_size in self._asked(conditions)
             return None if is_asked else f"Unknown: {COMPILED}"
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None
@@ -594,7 +595,7 @@ class Predictor:
 
     def _case(self, conditions: Conditions) -> Case:
         wanted = dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size)
-        return make_case(self._first, self._steps, wanted, self.layers, self._asked(wanted.recompute))
+        return make_case(self._first, self._steps, wanted, self.layers, self._asked(wanted))
 
 
 _tried: "weakref.WeakKeyDictionary[StepRequests, dict[Hashable, dict[Hashable, bool]]]" = weakref.WeakKeyDictionary()

@@ -5,7 +5,7 @@ import time
 import types
 import warnings
 import weakref
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -18,6 +18,7 @@ from tb_memplugin.training.saved_state import restored
 
 _STAGE = "optimized_hlo_proto_serialized"
 _MOST_CHARACTERS = 200  # of an error's text
+Segments: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 class CompiledSteps:
@@ -35,33 +36,35 @@ class CompiledSteps:
     def __init__(self, model: Any, example: Any, device: str, until: float = math.inf) -> None:
         self._model, self._program = weakref.ref(model), _program(model)
         self._example, self._device, self._until, self._longest = example, device, until, 0.0
-        self._answers: dict[tuple[int, tuple[tuple[str, ...], ...]], Asked] = {}
+        self._answers: dict[Any, Asked] = {}
         self.refusal: str | None = None  # why nothing is asked, as a sentence
 
-    def __call__(self, batch_size: int, segments: tuple[tuple[str, ...], ...] = ()) -> Asked:
-        """Ask about a batch size, with segments recomputed: tuples of paths of layers, the model's name first."""
+    def __call__(self, batch_size: int, segments: Segments = (), accumulates: bool = False) -> Asked:
+        """Ask about a batch size, with segments recomputed: tuples of paths of layers, the model's name first; or with
+        gradients accumulated over some batches."""
         model = self._model()
         if self.refusal is not None:
             return Asked(None, self.refusal)
         if model is None or _program(model) != self._program:
             what = "does not exist any more" if model is None else "was changed after the probe"
             return Asked(None, f"XLA was not asked: the model {what}.")
-        if (batch_size, segments) not in self._answers:
+        if (key := (batch_size, segments, accumulates)) not in self._answers:
             if (began := time.perf_counter()) + self._longest > self._until:
                 return Asked(None, "XLA was not asked: that would take too long.")
-            self._answers[batch_size, segments] = self._answer(model, batch_size, segments)
+            self._answers[key] = self._answer(model, *key)
             self._longest = max(self._longest, time.perf_counter() - began)
-        return self._answers[batch_size, segments]
+        return self._answers[key]
 
-    def _answer(self, model: Any, batch_size: int, segments: tuple[tuple[str, ...], ...]) -> Asked:
+    def _answer(self, model: Any, batch_size: int, segments: Segments, accumulates: bool) -> Asked:
         which = f"batch size {batch_size:,}" + (f" with {len(segments)} segments recomputed" if segments else "")
+        which += ", accumulating gradients" * accumulates
         start = time.perf_counter()
         try:
             # The compiler lets no other thread of Python run, so the line appears before it begins.
             with Progress("tb_memplugin", delay=0.0) as progress, restored(model, trains=False):
                 progress.part(f"asking XLA at {which}")
                 inside = tuple(tuple(path.removeprefix(f"{model.name}/") for path in one) for one in segments)
-                found = self._temporary_bytes(changed_model(model, inside, True), batch_size)
+                found = self._temporary_bytes(changed_model(model, inside, True, 1 + accumulates), batch_size)
         except Exception as error:  # whatever a user's step, or the compiler, raises
             text = " ".join(str(error).split())[:_MOST_CHARACTERS]
             return Asked(None, f"XLA was asked for {which} and failed with {type(error).__name__}: {text}")
@@ -72,6 +75,9 @@ class CompiledSteps:
         return type(None), ()  # a run that is pickled has no model to ask
 
     def _temporary_bytes(self, model: Any, batch_size: int) -> int:
+        # The public way takes no other batch size than the traced one.
+        from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
+
         if model.distribute_strategy.num_replicas_in_sync > 1:
             raise NotImplementedError("the model is trained on several devices")
         model._symbolic_build(data_batch=self._example)
@@ -79,9 +85,12 @@ class CompiledSteps:
         def one_step_on_data(*flat: Any) -> Any:
             return model.train_step(tf.nest.pack_sequence_as(self._example, flat))
 
-        specs = [tf.TensorSpec((batch_size, *one.shape[1:]), one.dtype) for one in tf.nest.flatten(self._example)]
-        step = tf.function(one_step_on_data, jit_compile=True, autograph=False)
-        ask = step.experimental_get_compiler_ir(*specs)
+        def specs(size: int | None) -> list[Any]:
+            return [tf.TensorSpec((size, *one.shape[1:]), one.dtype) for one in tf.nest.flatten(self._example)]
+
+        # A dataset leaves the batch dimension open: with a known one, gradients are other operations.
+        step = tf.function(one_step_on_data, jit_compile=True, autograph=False).get_concrete_function(*specs(None))
+        ask = from_concrete_function(step, specs(batch_size))
         with tf.device(self._device):
             module = read_module(ask(stage=_STAGE))
         if module is None:
@@ -89,7 +98,7 @@ class CompiledSteps:
         return max((one.bytes for one in module.allocations if not one.output), default=0)
 
 
-def changed_model(model: Any, segments: tuple[tuple[str, ...], ...], compiled: bool, accumulation: int = 1) -> Any:
+def changed_model(model: Any, segments: Segments, compiled: bool, accumulation: int = 1) -> Any:
     """The model, or one that shares everything with it and recomputes segments of layers by their names inside it, with
     its settings but for these. Changes the given one, which `restored` undoes."""
     settings = {**model._compile_config.config, "optimizer": model.optimizer, "jit_compile": compiled}

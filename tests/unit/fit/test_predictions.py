@@ -1,5 +1,6 @@
 """Predictions from a small recorded training, whose other sizes are made by the same program."""
 
+import collections
 import dataclasses
 import importlib
 import pathlib
@@ -50,7 +51,7 @@ from tb_memplugin.fit import (
     with_advice,
 )
 from tb_memplugin.fit.predictor import largest
-from tb_memplugin.fit.simulation import History, recorded_peak, start_map
+from tb_memplugin.fit.simulation import History, Simulated, recorded_peak, start_map
 from tb_memplugin.schema import (
     UNKNOWN_POWER,
     Fix,
@@ -850,14 +851,40 @@ def test_where_freezing_all_but_the_last_layer_is_not_enough_it_is_no_fix() -> N
     assert freezing(60 * MIB, layers[1:]) is None
 
 
+@pytest.mark.parametrize(
+    ("mode", "grows", "measured", "deviation"),
+    [
+        ("xla", True, 100, 0.0),  # regions that were there before split the module's chunk
+        ("xla", True, 125, 0.0),
+        ("xla", True, 80, 0.25),
+        ("xla", True, 160, -0.21875),
+        ("xla", False, 100, 0.25),
+        ("graph", True, 100, 0.25),
+    ],
+)
+def test_a_compiled_step_in_a_pool_that_grows_may_have_a_split_chunk(
+    mode: str, grows: bool, measured: int, deviation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a simulation whose module takes a whole region
+    found = Simulated(Interval(125, 125, 125), collections.Counter(), 100)
+    monkeypatch.setattr(predictor_module, "simulated", lambda *_: found)
+    steps = [dataclasses.replace(one, mode=mode) for one in STEPS]
+    of = predictor(steps, measured)
+    assert of.rules is not None
+    monkeypatch.setitem(vars(of), "rules", dataclasses.replace(of.rules, grows=grows))
+    # THEN measured peaks are reproduced by what it holds, or by all of the region
+    assert of.deviation == pytest.approx(deviation)
+    assert (of.reason_against(Conditions()) is None) is (abs(deviation) < 0.1)
+
+
 def test_the_compiler_is_asked_once_about_each_batch_size_that_did_not_run() -> None:
     # GIVEN a run of a compiled model that can be asked
     steps = [dataclasses.replace(one, mode="xla") for one in STEPS]
-    questions: list[tuple[int, Any]] = []
+    questions: list[tuple[Any, ...]] = []
     temporaries = max(int(one.requested[one.batch_power != 0].sum()) for one in steps if not one.first)
 
-    def ask(batch_size: int, segments: Any) -> Asked:
-        questions.append((batch_size, segments))
+    def ask(batch_size: int, segments: Any, accumulates: bool) -> Asked:
+        questions.append((batch_size, segments, *["accumulates"] * accumulates))
         found = None if batch_size > 64 else temporaries * batch_size
         return Asked(found, f"Asked for {batch_size}.")
 
@@ -869,10 +896,13 @@ def test_the_compiler_is_asked_once_about_each_batch_size_that_did_not_run() -> 
         # THEN it is asked about the others once, and says so
         assert (f"Asked for {size}." in prediction.assumptions) is (size != BATCH)
     assert questions == [(16, ()), (32, ()), (128, ())]
+    # AND about accumulated gradients, which need other buffers
+    of.predict(Conditions(batch_size=BATCH, accumulate=True))
+    assert questions[3:] == [(BATCH, (), "accumulates")]
     # AND recomputed segments are asked about, three choices at most, and unknown before
     for at in range(5):
         wanted = Conditions(batch_size=16, recompute=((f"net/{at}",),))
         assert "tb_memplugin.plan(model, data" in (of.reason_against(wanted) or "")
         assert of.ask(wanted) is (at < 3)
         assert (of.reason_against(wanted) is None) is (at < 3)
-    assert len(questions) == 6
+    assert len(questions) == 7

@@ -103,7 +103,7 @@ def test_the_arguments_of_fit_are_found_in_the_traceback(filtering: bool) -> Non
 def test_no_question_is_asked_that_may_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(self: Any, model: Any, size: int, segments: Any) -> Asked:
+    def answer(self: Any, model: Any, size: int, segments: Any, accumulates: bool) -> Asked:
         asked.append(size)
         time.sleep(0.2)
         return Asked(1, "")
