@@ -568,11 +568,13 @@ def summarize_run(
     devices, device = device_facts(run), shown_device(run, selection.device)
     absent = [] if devices else unrecorded_devices(run.notes)
     failed, lines = failure_of(run, device), [*absent, _title(run)]
-    found = [] if failed is None or not selection.includes(failed) else [_cause(failed)]
-    found += [*(f"not read: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
+    cause = [] if failed is None or not selection.includes(failed) else [_cause(failed)]
+    found = [*cause, *(f"not read: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
     if device is not None:
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
         said = [dataclasses.replace(one, details=()) for one in answers(run, device, selection.phase, by_worker)]
+        if cause:  # which says what was free
+            said = [one for one in said if one.name != "fragmented" and one.status != "unknown"]
         lines += [*answer_lines(device, said)[1:], "", *_largest_layers(run, device, selection, by_worker or {})]
         inside = None if failed is None else request_contents(failed)
         largest = inside or largest_layer(run, device, selection.phase or device_phase(run, device))
@@ -627,8 +629,7 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
         return ["No step has a breakdown." if step is None else _without_breakdown(run, device, selection, step)]
     place = max(places, key=lambda one: one.in_use_bytes or 0)
     table = table_at(with_layers_of(run, by_worker, device).layer_tables, place.step)
-    sums: Counter[str | None] = Counter()
-    categories: Counter[str] = Counter()
+    sums, categories = Counter[str | None](), Counter[str]()
     request = () if isinstance(place, Snapshot) else place.request_ledger
     for row in (*place.ledger, *request):
         sums[row.layer] += row.bytes
@@ -640,9 +641,8 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
     when = "failure" if place is failed or getattr(place, "at_failure", False) else "peak"
-    at = "" if place.step is None else f", step {place.step}"
-    inside = " with the request" if request else ""
-    return _shares(f"memory at the {when}{inside}{at}", entries, sum(sums.values()), most).split("\n")
+    about = (" with the request" if request else "") + ("" if place.step is None else f", step {place.step}")
+    return _shares(f"memory at the {when}{about}", entries, sum(sums.values()), most).split("\n")
 
 
 def _trained(path: str, layers: Sequence[Layer]) -> str:
