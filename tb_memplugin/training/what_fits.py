@@ -85,11 +85,15 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     call, failed, why = _call_in(error), oom.batch_size, ""
     gc.collect()
     if call is None:
-        raise RecordingError("no `fit` or `train_on_batch` of a compiled Keras model is in the traceback.")
+        step = "the failed step is none of `fit` or `train_on_batch`, so its model and data are unknown"
+        raise RecordingError(f"{step}. Compile the model and call tb_memplugin.largest_batch_size(model, data).")
     model, examples = call["self"], Examples(_data_of(call), max(SIZES))
     device = next((one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device), None)
     if device is None or not (device.capacity_bytes and failed) or model.distribute_strategy.num_replicas_in_sync > 1:
         raise RecordingError("it takes a model on one device, with a known capacity and failed batch size.")
+    if model.jit_compile and not run.requests and not (oom.requests and oom.requests.planned):
+        step = "the compiled step's requests are unknown: most often, memory ran out as its batch was made"
+        raise RecordingError(f"{step}. Call tb_memplugin.largest_batch_size(model, data) in a new process.")
     if model.jit_compile:
         run = dataclasses.replace(run, ask=CompiledSteps(model, examples.batch(1), device.name, until))
         why = "a compiled step that failed may have freed the variables that it was changing"

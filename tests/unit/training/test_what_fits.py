@@ -1,6 +1,7 @@
 """How `print_what_fits` ends, and what it finds in a traceback."""
 
 import gc
+import pathlib
 import time
 import types
 from typing import Any
@@ -112,3 +113,10 @@ def test_no_question_is_asked_that_may_take_too_long(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(CompiledSteps, "_answer", answer)
     steps = CompiledSteps(model := keras.Sequential(), None, "CPU:0", time.perf_counter() + 0.3)
     assert [steps(size).temporary_bytes for size in (8, 16, 8)] == [1, None, 1] and asked == [8] and model
+
+
+def test_a_loop_of_ones_own_is_told_what_to_call(capsys: pytest.CaptureFixture[str]) -> None:
+    print_what_fits(RuntimeError(), str(pathlib.Path(__file__).parents[2] / "fixtures" / "runs" / "out_of_memory"))
+    said = capsys.readouterr().err.partition("Ctrl+C ends it.\n")[2]
+    assert said.startswith("Not measured: the failed step is none of `fit` or `train_on_batch`, ")
+    assert said.endswith("call tb_memplugin.largest_batch_size(model, data).\n") and said.count("\n") == 1
