@@ -1,6 +1,7 @@
 """Programs that memory ends, in processes of their own: what they then print of what fits is true, and nothing else
 about them changes."""
 
+import itertools
 import pathlib
 import re
 import subprocess
@@ -32,6 +33,15 @@ x, y = np.ones((4096, 64), "int32"), np.arange(4096, dtype="int32") % 3
 def train(**more):
     model.fit(x, y, batch_size=batch, steps_per_epoch=3, verbose=0, **more)
 """
+IMAGES = """
+inputs = keras.Input((32, 32, 3))
+hidden = inputs
+for width in (16, 32):
+    hidden = L.MaxPooling2D()(L.ReLU()(L.BatchNormalization()(L.Conv2D(width, 3, padding="same")(hidden))))
+model = keras.Model(inputs, L.Dense(3)(L.GlobalAveragePooling2D()(hidden)))
+x, y = np.ones((2048, 32, 32, 3), "float32"), np.arange(2048, dtype="int32") % 3
+"""
+CNN = MODEL.replace("model.compile", IMAGES + "model.compile").replace("x, y = np.ones((4096", "_ = np.ones((4096")
 FAILS = """
 if kind == "hook":
     sys.excepthook = lambda kind, error, trace: print("my own hook:", kind.__name__, file=sys.stderr, flush=True)
@@ -64,8 +74,8 @@ def child(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return run_python(["-c", code, *arguments], environment=environment, timeout=280)
 
 
-def passes(batch: int, how: str, code: str = "") -> bool:
-    done = child(MODEL + code + "\ntrain()\nprint('passed', flush=True)\nos._exit(0)", str(batch), "", how, "")
+def passes(batch: int, how: str, code: str = "", model: str = MODEL) -> bool:
+    done = child(model + code + "\ntrain()\nprint('passed', flush=True)\nos._exit(0)", str(batch), "", how, "")
     return "passed" in done.stdout
 
 
@@ -93,19 +103,23 @@ def test_the_batch_size_that_a_failed_first_step_prints_at_last_passes(tmp_path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("how", "kind"), [("graph", "first"), ("graph", "later"), ("jit", "first"), ("jit", "later")])
-def test_what_is_printed_passes_when_it_is_followed(how: str, kind: str, tmp_path: pathlib.Path) -> None:
-    done = child(MODEL + FAILS, str(FAILED), str(tmp_path), how, kind)
+@pytest.mark.parametrize(
+    ("model", "how", "kind"),
+    [*((MODEL, *case) for case in itertools.product(("graph", "jit"), ("first", "later"))), (CNN, "jit", "first")],
+    ids=["graph-first", "graph-later", "jit-first", "jit-later", "cnn"],
+)
+def test_what_is_printed_passes_when_it_is_followed(model: str, how: str, kind: str, tmp_path: pathlib.Path) -> None:
+    done = child(model + FAILS, str(FAILED), str(tmp_path), how, kind)
     # As it ends, TensorFlow itself aborts after a compiled step that failed.
     assert done.returncode == (1 if how == "graph" else -6)
     size, codes = answer(done.stderr)
     # THEN the batch size passes and twice as much fails; a plan passes with the batch size that failed
-    assert passes(size, how, codes["largest"]) and not passes(2 * size, how)
+    assert passes(size, how, codes["largest"], model) and not passes(2 * size, how, model=model)
     assert codes["plan"] or how == "jit"
     if codes["plan"]:
         parts = int((re.findall(r'"gradient_accumulation_steps": (\d+)', codes["plan"]) or [1])[0])
         assert parts * int((re.findall(r"batch_size = (\d+)", codes["plan"]) or [FAILED])[0]) == FAILED
-        assert passes(FAILED, how, codes["plan"].replace("batch_size =", "batch ="))
+        assert passes(FAILED, how, codes["plan"].replace("batch_size =", "batch ="), model)
 
 
 @pytest.mark.long
