@@ -640,7 +640,7 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
         for path, size in sums.most_common()
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
-    when = "failure" if place is failed or getattr(place, "at_failure", False) else "peak"
+    when = "failure" if place is failed or getattr(place, "at_failure", False) else "highest traced peak"
     about = (" with the request" if request else "") + ("" if place.step is None else f", step {place.step}")
     return _shares(f"memory at the {when}{about}", entries, sum(sums.values()), most).split("\n")
 

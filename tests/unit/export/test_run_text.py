@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, make_run, make_samples
+from reading_cases import MIB, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis import QUESTIONS, Answer, AnswerEvidence, describe_devices
-from tb_memplugin.export.text import answer_lines, category_name, device_lines
+from tb_memplugin.export.text import answer_lines, category_name, device_lines, summarize_run
 
 
 def lines_of(*peaks: tuple[str, int]) -> str:
@@ -48,3 +48,10 @@ def test_weights_of_which_it_is_unknown_whether_they_are_trained_are_named_as_on
     names = [category_name("weights", trainable) for trainable in (False, True, None)]
     assert names == ["weights, frozen", "weights, trainable", "weights, frozen or trainable"]
     assert category_name("optimizer_state", None) == "optimizer state"
+
+
+def test_the_layers_of_a_summary_are_those_of_the_highest_traced_peak_which_is_not_the_runs() -> None:
+    peaks = [100 * MIB, 104 * MIB, 140 * MIB]
+    text = summarize_run(make_run(make_samples([1, 2, 3], peaks), snapshots=(make_snapshot(2),)))
+    assert "140 MiB of 2.0 GiB at peak" in text
+    assert "memory at the highest traced peak, step 2 " in text
