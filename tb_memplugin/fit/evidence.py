@@ -122,7 +122,8 @@ def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase
     """The recorded steps of a device since the program last changed, without changes that no later step follows.
 
     The first one may be the step that made the long-lived chunks. Steps before it with other batch sizes count as well
-    if they have the same weights and optimizer state, for example those of an earlier session."""
+    if they have the same weights and optimizer state, for example those of an earlier session. The one step of a batch
+    smaller than all others is an epoch's partial one, and not the latest of them."""
     groups: list[list[StepRequests]] = [[]]
     for one in requests:
         if one.device == device and one.phase == phase:
@@ -140,7 +141,8 @@ def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase
             break
         known = {one.batch_size for one in (*earlier, *later)}
         earlier = [one for one in group if not one.first and one.batch_size not in known] + earlier
-    return (*first, *earlier, *later)
+    is_partial = later[:-1] and 0 < (later[-1].batch_size or 0) < min(one.batch_size or 0 for one in later[:-1])
+    return (*first, *earlier, *((later[-1], *later[:-1]) if is_partial else later))
 
 
 def program_of(run: Run, device: str) -> tuple[StepRequests, ...]:

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import statistics
 import time
 from typing import Any
 
@@ -16,9 +17,11 @@ from tb_memplugin.fit import (
     Conditions,
     FailedRequest,
     Prediction,
+    Predictor,
     Reproduced,
     capacity_bytes,
     checked_conditions,
+    recorded_program,
 )
 from tb_memplugin.fit.conditions import globs_of, matching, refuse_unmatched
 from tb_memplugin.fit.prediction import Enough, verdict_sentence
@@ -289,10 +292,14 @@ def test_an_untraced_step_before_a_partial_batch_counts_for_the_larger_one() -> 
         answer = tb_memplugin.what_if(own, batch_size=batch).prediction
         assert answer.method == "recorded" and (answer.high_bytes == highest) is reaches
     # AND predictions for other batch sizes from the full one's steps are at least as wide
-    full, larger = (tb_memplugin.what_if(own, batch_size=batch).prediction for batch in (4, 5))
+    larger_answer = tb_memplugin.what_if(own, batch_size=5)
+    full, larger = tb_memplugin.what_if(own, batch_size=4).prediction, larger_answer.prediction
     assert larger.method != "recorded" and larger.high_bytes >= larger.peak_bytes * highest // full.peak_bytes
-    # AND the median that a simulation is compared with is that of the partial batch's own steps
-    assert tb_memplugin.what_if(own, batch_size=2).measured_peak_bytes == int(peaks[samples.step == partial.step][0])
+    # AND the run's batch size is the full one, with the median of its own traced steps
+    program = recorded_program(own.requests, device)
+    assert Predictor(program).batch_sizes == (2, 4)
+    measured = [int(peaks[samples.step == one.step][0]) for one in steps[1:-1]]
+    assert larger_answer.measured_peak_bytes == int(statistics.median(measured))
 
 
 def test_the_peak_is_that_of_the_kind_of_steps_that_needs_most() -> None:
