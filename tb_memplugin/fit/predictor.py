@@ -45,6 +45,7 @@ from tb_memplugin.fit.simulation import (
     Outcome,
     Reproduced,
     exploratory_rows,
+    of_highest_kind,
     peak_in_one_piece,
     reproduce,
     settled,
@@ -53,7 +54,7 @@ from tb_memplugin.fit.simulation import (
     trainings,
 )
 from tb_memplugin.fit.steps import NOT_ASKED, SizedStep
-from tb_memplugin.schema import Layer, Phase, Run, StepRequests, recorded_precision, values_of
+from tb_memplugin.schema import Layer, Phase, Run, StepRequests, format_bytes, recorded_precision, values_of
 
 LASTING_STEPS = 24
 """Simulated steps after the first one that must all pass: pieces that earlier steps leave can make one fail."""
@@ -562,10 +563,19 @@ class Predictor:
         if self.deviation is not None and abs(self.deviation) > MOST_DEVIATION:
             return (
                 f"Unknown: the simulation of the recorded steps peaks {100 * abs(self.deviation):.0f} % "
-                f"{'above' if self.deviation > 0 else 'below'} the median of the run's steps. The traced steps are not "
-                "typical of this run, for example because its operations run in very different orders."
+                f"{'above' if self.deviation > 0 else 'below'} the median of the run's steps. {self._untypical}"
             )
         return None
+
+    @property
+    def _untypical(self) -> str:
+        own = of_highest_kind([one for one in self._steps if one.batch_size == self.batch_size])
+        sums = [int(one.requested[one.birth >= 0].sum()) for one in own]
+        if max(sums) > (1 + MOST_DEVIATION) * min(sums):
+            sizes = f"{format_bytes(min(sums))} to {format_bytes(max(sums))}"
+            return f"The traced steps request {sizes}, so tensors have other shapes in other steps."
+        because = "for example because its operations run in very different orders, or on tensors of other shapes"
+        return f"The traced steps are not typical of this run, {because}."
 
     def reason_against(self, conditions: Conditions) -> str | None:
         if self._steps and not self.batch_size and conditions.batch_size is not None:

@@ -15,7 +15,7 @@ BUDGETS = {
     "attribution": 3_794,
     "storage": 4_757,
     "analysis": 3_690,
-    "fit": 4_575,
+    "fit": 4_585,
     "export": 1_803,
     "recorder": 10_412,
     "training": 1_600,

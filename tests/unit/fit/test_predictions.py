@@ -121,6 +121,21 @@ def moved(requests: StepRequests) -> StepRequests:
     return dataclasses.replace(requests, address=address)
 
 
+def test_why_the_traced_steps_are_not_typical_is_said() -> None:
+    # GIVEN a training whose third step has longer sequences: each output takes twice the bytes
+    program, longer = Program(), [(*layer, 2 * output) for *layer, output in LAYERS]
+    steps = [program.step(step, first=not step).requests for step in (0, 1)]
+    program._layers = longer  # type: ignore[assignment]
+    steps.append(program.step(2).requests)
+    own = [int(one.requested[one.birth >= 0].sum()) for one in steps[1:]]
+    # THEN a simulation that misses the measured peak names the shapes as the reason, with the bytes of the steps
+    (shapes, *_) = predictor(steps, measured=1000 * MIB).predict(Conditions(batch_size=8)).assumptions
+    assert f"request {format_bytes(own[0])} to {format_bytes(own[1])}, so tensors have other shapes" in shapes
+    # AND where all traced steps request the same, it is one of two
+    (either, *_) = predictor(measured=1000 * MIB).predict(Conditions(batch_size=8)).assumptions
+    assert "in very different orders, or on tensors of other shapes." in either
+
+
 def test_the_replay_of_a_recorded_step_reproduces_every_address() -> None:
     for requests in STEPS:
         replay = reproduce(requests)
