@@ -143,7 +143,7 @@ if what == "ask":
 else:
     train(batches[0])
     found = {"losses": losses, "peak": int(np.median(peaks[2:]))}
-    record = tb_memplugin.MemoryCallback("recorded", trace_steps=[10, 11])
+    record = tb_memplugin.MemoryCallback("recorded", trace_steps=[8, 9])
     model.fit(data.batch(batches[0]), steps_per_epoch=7, verbose=0, callbacks=[record])
     (*_, last) = tb_memplugin.load("recorded")["."].snapshots
     found["asked_for"] = asked_for(last)
