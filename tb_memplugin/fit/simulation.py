@@ -110,22 +110,23 @@ def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
 
 
 def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:
-    """Rows of a first step's chunks with which a GPU's kernels only try out algorithms, which may fail: in its first
-    step a convolution runs every algorithm of cuDNN in turn, but for those whose scratch space does not fit. They are
-    sizes that the same op never requests again in later steps."""
+    """Rows of a first step's chunks with which a GPU only tries out algorithms, which may fail: in its first step a
+    convolution runs every algorithm of cuDNN in turn, but for those whose scratch space does not fit, and XLA those of
+    its kernels. They are sizes that the same op, or XLA, which requests for none, never requests again."""
     if not first.first or not is_gpu(first.device):
         return frozenset()
-    known: dict[str, set[int]] = {}
+    compiled = all(one.mode == "xla" for one in later)
+
+    def named(step: StepRequests) -> list[str | None]:
+        return [step.ops[op] if op >= 0 else "" if compiled else None for op in step.op.tolist()]
+
+    known: dict[str | None, set[int]] = {}
     for one in later:
-        for op, size in zip(one.op.tolist(), one.requested.tolist(), strict=True):
-            if op >= 0:
-                known.setdefault(one.ops[op], set()).add(size)
-    tried = np.flatnonzero(own_rows(first) & (first.op >= 0))
-    return frozenset(
-        row
-        for row in tried.tolist()
-        if (sizes := known.get(first.ops[int(first.op[row])])) is not None and int(first.requested[row]) not in sizes
-    )
+        for name, size in zip(named(one), one.requested.tolist(), strict=True):
+            known.setdefault(name, set()).add(size)
+    known.pop(None, None)
+    tried, names = np.flatnonzero(own_rows(first)).tolist(), named(first)
+    return frozenset(row for row in tried if int(first.requested[row]) not in known.get(names[row], first.requested))
 
 
 def older_rows(requests: StepRequests) -> list[int]:  # in address order

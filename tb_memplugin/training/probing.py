@@ -7,7 +7,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -26,7 +26,7 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import memory_request
 from tb_memplugin.recorder.loop import MemoryCallback
 from tb_memplugin.recorder.watch import variable_address
-from tb_memplugin.schema import FREE, clean, format_bytes, html_text
+from tb_memplugin.schema import FREE, clean, format_bytes, html_text, is_gpu
 from tb_memplugin.training.compiled_steps import CompiledSteps
 from tb_memplugin.training.saved_state import restored, saved_variables
 
@@ -353,6 +353,7 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
 
 MOST_TRIES = 3  # most batch sizes that are verified
 STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
+MUCH_LARGER = 1.25  # share by which a size is larger that is tried because a verified one leaves memory
 VERIFIED_STEPS = 2  # the first one makes the optimizer's slots, the second one is a typical one
 
 
@@ -423,17 +424,38 @@ def largest_batch_size(
 
 
 def largest_of(
-    run: RecordedRun, model: Any, examples: Examples, device: Device, limit: int, refuted: int, why: str
+    run: RecordedRun,
+    model: Any,
+    examples: Examples,
+    device: Device,
+    limit: int,
+    refuted: int,
+    why: str,
+    told: Callable[[BatchSizeAnswer], None] = lambda answer: None,
 ) -> BatchSizeAnswer:
-    """The answer from a run of the model, below a refuted size; `why` says why it cannot be verified, if so."""
+    """The answer from a run of the model, below a refuted size; `why` says why it cannot be verified, if so. `told` is
+    given each answer before it is verified."""
     own, usable, predictor = device.capacity_bytes, limit, Predictor.of(run, device.name, run.ask)
     sentences: list[str] = []
-    peaks: list[int] = []
-    measuring = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device.name),
-        on_train_end=lambda logs: peaks.append(allocator.memory_info(device.name)[1]),  # of the last step
-    )
-    for _ in range(MOST_TRIES):
+
+    def verified(size: int) -> int | None:
+        """The peak of a second step; None, with a sentence, if memory ran out or it is above the limit."""
+        peaks: list[int] = []
+        measuring = keras.callbacks.LambdaCallback(
+            on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device.name),
+            on_train_end=lambda logs: peaks.append(allocator.memory_info(device.name)[1]),  # of the last step
+        )
+        with contextlib.suppress(OutOfMemoryError), Progress("verification") as progress, restored(model):
+            progress.part(f"steps with batch size {size:,}")
+            train(model, examples, size, VERIFIED_STEPS, measuring)
+        peak = peaks[-1] if peaks else None
+        if peak is None:
+            sentences.append(f"Memory ran out in the steps with batch size {size:,}.")
+        elif peak > limit:
+            sentences.append(f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}.")
+        return peak if peak is None or peak <= limit else None
+
+    for tries in range(MOST_TRIES, 0, -1):  # noqa: B007  # used below
         for _ in range(MOST_ASKED):
             size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
             if not predictor.ask(Conditions(size)):
@@ -449,19 +471,23 @@ def largest_of(
         sentences.append(f"Batch size {size:,} is predicted to need {needed}{how}.")
         if own is not None and limit > own and (prediction.high_bytes or own) >= own:
             why = f"{device.name} has only {format_bytes(own)}"
+        unverified = f"Not verified: {why or 'there was no time for it'}."
+        answer = BatchSizeAnswer(size, predicted, None, None, (*sentences, unverified))
         if why:
-            sentences.append(f"Not verified: {why}.")
-            return BatchSizeAnswer(size, predicted, None, None, tuple(sentences))
-        peak = None
-        with contextlib.suppress(OutOfMemoryError), Progress("verification") as progress, restored(model):
-            progress.part(f"steps with batch size {size:,}")
-            train(model, examples, size, VERIFIED_STEPS, measuring)
-            peak = peaks[-1]
-        if peak is not None and peak <= limit:
-            sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
-            return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
-        ran_out = f"Memory ran out in the steps with batch size {size:,}."
-        too_large = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-        sentences.append(ran_out if peak is None else too_large)
+            return answer
+        told(answer)
+        if (peak := verified(size)) is not None:
+            break
         refuted, usable = size, int(usable * STEP_DOWN)
-    return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))
+    else:
+        return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))
+    sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
+    held = allocator.memory_info(device.name)[0]
+    for _ in range(tries - 1 if is_gpu(device.name) else 0):
+        # A pool of one region. Predictions must take for needed what convolutions only use because it was there.
+        larger = min(int(size * (limit * STEP_DOWN - held) / max(1, peak - held)), refuted - 1)
+        if larger < size * MUCH_LARGER or (needed_by_larger := verified(larger)) is None:
+            break
+        size, peak, predicted = larger, needed_by_larger, predictor.what_if(Conditions(larger, limit))
+        sentences.append(f"Batch size {size:,} is larger in proportion, and verified: a peak of {format_bytes(peak)}.")
+    return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -21,7 +21,14 @@ from tb_memplugin.fit import Applied, Conditions, Predictor, code_of
 from tb_memplugin.recorder.failure import causes, raised_errors
 from tb_memplugin.schema import Oom, format_bytes
 from tb_memplugin.training.compiled_steps import CompiledSteps
-from tb_memplugin.training.probing import SIZES, Examples, checked_devices, largest_of, recorded_steps
+from tb_memplugin.training.probing import (
+    SIZES,
+    BatchSizeAnswer,
+    Examples,
+    checked_devices,
+    largest_of,
+    recorded_steps,
+)
 
 _TRAINS = ("fit", "train_on_batch")
 
@@ -101,15 +108,25 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         run, _ = recorded_steps(model, small := examples.batch(max(SIZES)), failed)
         if Predictor.of(run, device.name).reason_against(Conditions()):  # most often, operations in very unlike orders
             run, _ = recorded_steps(model, small, failed)
-    answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why)
-    code = code_of(Applied("batch_size", batch_size=answer.batch_size), "", ()) if answer.batch_size else ""
-    print("\n\n".join(filter(None, [str(answer), code and f"    {code}"])), file=sys.stderr, flush=True)
+    unverified: list[BatchSizeAnswer] = []
+    try:
+        answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why, unverified.append)
+    except KeyboardInterrupt:
+        _print(unverified[-1:])
+        raise
+    _print([answer])
     plan = plan_of_run(run, device.capacity_bytes, device.name, failed)
     best = next((one for one in plan.options if one.fits), None)
     text, code = " ".join(plan.sentences) if plan.fits is None else "none of the simulated changes fits.", ""
     if best is not None and "batch_size" not in best.kind:  # else it is no more than the largest size
         text, code = f"{best.sentence}, {best.peak_source} peak {format_bytes(best.peak_bytes)}.", plan.code
     print(f"\nPlan for batch size {failed:,}: {text}", *code.splitlines(), sep="\n    ", file=sys.stderr, flush=True)
+
+
+def _print(answers: Iterable[BatchSizeAnswer]) -> None:
+    for one in answers:
+        code = code_of(Applied("batch_size", batch_size=one.batch_size), "", ()) if one.batch_size else ""
+        print("\n\n".join(filter(None, [str(one), code and f"    {code}"])), file=sys.stderr, flush=True)
 
 
 def _call_in(error: BaseException) -> dict[str, Any] | None:

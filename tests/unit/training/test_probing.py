@@ -321,6 +321,23 @@ def test_a_prediction_that_does_not_hold_is_followed_by_a_lower_one(monkeypatch,
     assert predictor.capacities == [100 * MIB, 95 * MIB]
 
 
+@pytest.mark.parametrize(
+    ("most", "fits", "tried", "said"),
+    [
+        (99, 95, [20, 95], "Batch size 95 is larger in proportion, and verified: a peak of 95.0 MiB."),
+        (50, 20, [20, 95], "Memory ran out in the steps with batch size 95."),
+    ],
+)
+def test_a_larger_size_is_tried_if_the_measured_peak_leaves_much_of_the_limit(
+    monkeypatch, most, fits, tried, said
+) -> None:
+    # GIVEN a prediction that only a fifth fits, as it takes scratch space for needed
+    predictor = Predictor(0, MIB, largest=20)
+    answer, sizes = search(monkeypatch, predictor, lambda size: size * MIB if size <= most else None, 100 * MIB)
+    assert (answer.batch_size, answer.verified, answer.peak_bytes) == (fits, True, fits * MIB)
+    assert sizes == tried and said in answer.sentences
+
+
 NONE_FITS = "No batch is predicted to fit into 100 MiB."
 
 

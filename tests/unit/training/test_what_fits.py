@@ -6,6 +6,7 @@ import time
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 keras = pytest.importorskip("keras")
@@ -14,6 +15,7 @@ from tb_memplugin.errors import RecordingError  # noqa: E402
 from tb_memplugin.fit import Asked  # noqa: E402
 from tb_memplugin.training import compiled_steps, print_what_fits, what_fits  # noqa: E402
 from tb_memplugin.training.compiled_steps import CompiledSteps  # noqa: E402
+from tb_memplugin.training.probing import BatchSizeAnswer  # noqa: E402
 
 OOM = types.SimpleNamespace(failed=True, phase="train", during="step")
 
@@ -66,6 +68,29 @@ def test_an_interrupt_that_a_finalizer_loses_is_raised_again(capsys: Any, monkey
         busy()
 
     assert printed(measure, capsys, monkeypatch, seconds=0.2) == "Stopped after 0 s.\n"
+
+
+def test_what_is_predicted_is_printed_if_the_time_is_up_in_its_verification(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = types.SimpleNamespace(jit_compile=False, distribute_strategy=types.SimpleNamespace(num_replicas_in_sync=1))
+    device = types.SimpleNamespace(name="GPU:0", capacity_bytes=1 << 30)
+    answer = BatchSizeAnswer(38, types.SimpleNamespace(), None, None, ("Not verified: no time.",))  # type: ignore[arg-type]
+
+    def verifying(*arguments: Any) -> None:
+        arguments[-1](answer)
+        busy()
+
+    monkeypatch.setattr(what_fits, "_call_in", lambda error: {"self": model, "x": np.ones((9, 2))})
+    monkeypatch.setattr(what_fits, "checked_devices", lambda *_: [device])
+    monkeypatch.setattr(what_fits, "recorded_steps", lambda *_: (None, 9))
+    known = types.SimpleNamespace(reason_against=lambda conditions: None)
+    monkeypatch.setattr(what_fits, "Predictor", types.SimpleNamespace(of=lambda *_: known))
+    monkeypatch.setattr(what_fits, "largest_of", verifying)
+    oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, requests=None)
+    said = printed(what_fits._measure, capsys, monkeypatch, oom, seconds=0.5)
+    assert said.startswith("largest batch size: 38\n  Not verified: no time.\n\n    batch_size = 38")
+    assert said.endswith("\nStopped after 0 s.\n")
 
 
 @pytest.mark.parametrize("fields", [{"phase": "validation"}, {"phase": None, "during": "building"}, {"failed": False}])
