@@ -482,10 +482,10 @@ def largest_of(
     else:
         return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))
     sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
-    held = allocator.memory_info(device.name)[0]
+    held, room = allocator.memory_info(device.name)[0], min(limit, own or limit) * STEP_DOWN
     for _ in range(tries - 1 if is_gpu(device.name) else 0):
         # A pool of one region. Predictions must take for needed what convolutions only use because it was there.
-        larger = min(int(size * (limit * STEP_DOWN - held) / max(1, peak - held)), refuted - 1)
+        larger = min(int(size * (room - held) / max(1, peak - held)), refuted - 1)
         if larger < size * MUCH_LARGER or (needed_by_larger := verified(larger)) is None:
             break
         size, peak, predicted = larger, needed_by_larger, predictor.what_if(Conditions(larger, limit))
