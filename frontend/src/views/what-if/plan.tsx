@@ -48,8 +48,7 @@ const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
     <td class="number" data-tip={option.reason ?? undefined}>
       {option.peak_bytes === null ? "unknown" : formatBytes(option.peak_bytes)}
     </td>
-    <td>{option.peak_source}</td>
-    <td class="number">{rangeText(option)}</td>
+    <td class="number">{(option.peak_source === "measured" ? "measured " : "") + rangeText(option)}</td>
     <td>{option.fits ? "yes" : "no"}</td>
     <td class="number">{timeText(option.extra_time)}</td>
   </tr>
@@ -66,10 +65,7 @@ function Options({ plan }: { plan: Plan }) {
         <table class="layers plan-options" data-testid="plan-options">
           <thead>
             <tr>
-              <Heads
-                names={["change", "peak", "source", "range", "fits", "step time"]}
-                numbers={["peak", "range", "step time"]}
-              />
+              <Heads names={["change", "peak", "range", "fits", "step time"]} numbers={["peak", "range", "step time"]} />
             </tr>
           </thead>
           <tbody>
