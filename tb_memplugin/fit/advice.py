@@ -173,6 +173,8 @@ class _Planner:
                 break
         found |= {option: self._measured(option, measure) for option in added}
         known = {option: trained.option(option, one) for option, one in found.items()}
+        begins = self._withheld or self._predictor.first_bytes(self._conditions[unchanged]) <= self._budget
+        known[unchanged] = dataclasses.replace(known[unchanged], fits=known[unchanged].fits and begins)
         predicted = [one for one in known if one in self._conditions and known[one].peak_source == "predicted"]
         self._conditions |= {known[one]: self._conditions[one] for one in predicted}
         enough = ((same.peak and same.peak.typical_bytes) or unchanged.peak_bytes or 0) * (1 - LEAST_SAVED)
@@ -268,11 +270,12 @@ class _Planner:
         return frozen(counts[bisected(last, -1, fits) if fits(last) else last]) if most else None
 
     def _fits(self, wanted: Conditions) -> bool:
-        """Whether the whole range of the peak is within the budget, and `what_if` says that it fits into the limit."""
+        """Whether the range and the first step are within the budget, and `what_if` says they fit into the limit."""
         within = dataclasses.replace(wanted, capacity_bytes=self._capacity)
-        fits = self._predictor.peaks(wanted).peak.high_bytes <= self._budget and self._predictor.fits(within)
-        # A compiler's answer on accumulated gradients may refute it.
-        return fits and (not (wanted.accumulate and self._predictor.ask(wanted)) or self._fits(wanted))
+        if wanted.accumulate and self._predictor.peaks(wanted).peak.low_bytes <= self._budget:
+            self._predictor.ask(wanted)  # the answer narrows the range
+        most = max(self._predictor.peaks(wanted).peak.high_bytes, self._predictor.first_bytes(wanted))
+        return most <= self._budget and self._predictor.fits(within)
 
     def _described(self, change: _Change, found: Recomputing | None = None) -> PlanOption:
         wanted = _with(change.conditions, found)
@@ -280,9 +283,13 @@ class _Planner:
         time = 0.0 if change.kind == "none" else None
         if found and change.kind == "recompute" and not self._is_compiled:
             time = found.extra_time
-        parts, fits = self._predictor.peaks(wanted), self._fits(wanted)
+        fits = self._fits(wanted)  # it may ask a compiler
+        parts = self._predictor.peaks(wanted)
         peak = parts.peak
         is_known = fits or change.kind == "none" or not peak.says_little
+        first = self._predictor.first_bytes(wanted)
+        is_less = peak.high_bytes < first and (change.kind == "none" or peak.high_bytes <= self._budget < first)
+        begins = f"The first step needs {format_bytes(first)}, as it makes the optimizer's slots." if is_less else None
         option = PlanOption(
             kind=cast(Kind, f"recompute_and_{change.kind}") if found and change.kind != "recompute" else change.kind,
             sentence="; ".join([*again, *filter(None, [change.sentence])]),
@@ -295,7 +302,7 @@ class _Planner:
             peak_source=parts.source,
             time_source=self._units.time_source,
             frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
-            reason=None if is_known else " ".join([TOO_LITTLE, *self._predictor.assumptions(wanted)]),
+            reason=begins if is_known else " ".join([TOO_LITTLE, *self._predictor.assumptions(wanted)]),
         )
         self._conditions[option] = wanted
         return option

@@ -71,6 +71,6 @@ class Answers:
         return found.sentence if (found := self._found.get((of.batch_size or 0, of.recompute, of.accumulate))) else None
 
     def sizes(self, segments: Segments, accumulates: bool) -> Mapping[int, int]:
-        """Batch size to bytes of temporaries, with these segments recomputed; without accumulation where not asked."""
-        known = [(more, size, one.temporary_bytes) for (size, of, more), one in self._found.items() if of == segments]
-        return {size: found for more, size, found in sorted(known) if found is not None and more <= accumulates}
+        """Batch size to bytes of temporaries, with these segments recomputed."""
+        known = {size: one.temporary_bytes for (size, *of), one in self._found.items() if of == [segments, accumulates]}
+        return {size: found for size, found in known.items() if found is not None}

@@ -65,6 +65,7 @@ def make_case(
         scratch, unknown = max(scratch, sizes.scratch_bytes), max(unknown, sizes.uncertain_bytes)
         between, measured = max(between, sizes.between_bytes), measured or sizes.measured
     change = change_of(conditions, layers, frozen, thawed, steps[-1])
+    change = dataclasses.replace(change, copied_bytes=0) if is_asked else change
     changed = change.applied(sized, batch or 0)
     if change.recompute and not is_asked:
         changed = _recomputed(changed, change)
@@ -81,6 +82,9 @@ def make_case(
         sentences.append(
             f"{known}XLA may choose other kernels and buffers for another batch size. The range covers that."
         )
+    if change.copied_bytes:
+        copied = format_bytes(change.copied_bytes)
+        sentences.append(f"XLA may copy up to {copied} of what an update reads. The range covers that.")
     total = 0
     for step in changed.high:
         total = max(total, int(step.requests.requested.sum()))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.fit.conditions import NO_BYTES, SLOTS, Conditions, Interval
-from tb_memplugin.fit.steps import LEFT_OUT, BatchSizes, Rows, SizedStep
+from tb_memplugin.fit.steps import LEFT_OUT, BatchSizes, Rows, SizedStep, module_row
 from tb_memplugin.schema import (
     OF_PASSES,
     PERSISTENT,
@@ -69,6 +69,7 @@ class Change:
     unsaved: frozenset[str] = frozenset()  # layers that save nothing any more, as no layer before is trained
     saved: frozenset[str] = frozenset()  # layers that save their results for the backward pass in addition
     without_slots: bool = False  # whether the recorded optimizer state of layers goes
+    copied_bytes: int = 0  # most that a compiled module may hold in addition
     batches: int = 1  # batches whose gradients an update sums; with several, most steps leave the weights as they are
     halved: bool = False  # halved, doubled: whether activations have two bytes instead of four, or four instead of two
     doubled: bool = False
@@ -107,7 +108,8 @@ class Change:
         """The step with all that may stay."""
         requests = self._scaled(requests)
         changed = with_lifetimes(requests, np.zeros(len(requests), bool), self._saved_rows(requests))
-        return SizedStep(changed, self._most_sizes(requests, sizes))
+        more = self.copied_bytes * (np.arange(len(requests)) == module_row(requests)) if self.copied_bytes else 0
+        return SizedStep(changed, self._most_sizes(requests, sizes) + more)
 
     def _least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step without all that may go."""
@@ -333,7 +335,7 @@ def change_of(
     if conditions.unfreeze is not None:
         change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
     if conditions.accumulate:
-        change = _accumulating(change, layers, step, conditions.batch_size)
+        change = _accumulating(change, layers, step, conditions.batch_size, slots)
     if conditions.recompute:
         change = _recomputing(change, conditions.recompute, layers)
     before = recorded_precision(layers) or "float32"
@@ -416,30 +418,33 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
     )
 
 
-def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequests, batch_size: int | None) -> Change:
-    """Sums gradients over batches of `batch_size` up to the recorded batch size; over two if either is unknown.
+def _accumulating(change: Change, layers: Sequence[Layer], step: StepRequests, batch: int | None, slots: int) -> Change:
+    """Sums gradients over batches of `batch` up to the recorded batch size; over two if either is unknown.
 
     Each trained variable has an accumulator, to which its gradient is added as soon as it is there. An update sets them
     to zeros, which TensorFlow keeps as constants: one for each shape of a variable. Shapes are not recorded: variables
     of one size whose layers' outputs have the same last dimension count as one. As an update frees the accumulators one
     by one, its temporaries make the peak higher by a part only: the least bytes are those of a step that only adds
-    gradients. At most, one more gradient waits to be added."""
+    gradients. At most, one more gradient waits to be added. Of a compiled step, XLA copies what several results of an
+    update need before one replaces it: at most all accumulators and slots, while all gradients wait."""
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]
     known = {path for path, _ in sums}
-    sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
+    sums = [one for one in _trained_variables(step) if one[0] in known] or sums
     widths = {layer.path: layer.output_shape[-1] for layer in layers if layer.output_shape}
-    zeros = {(size, widths.get(path, 0)) for path, size in sums} if requests.mode != "xla" else set()
+    is_xla = step.mode == "xla"
+    zeros = {(size, widths.get(path, 0)) for path, size in sums if not is_xla}
     added = [(_slot(path), size) for path, size in sums]
     added += [(ChunkOwner(None, "other_state", None), size) for size, _ in sorted(zeros)]
+    kept = "" if is_xla else ", and TensorFlow keeps zeros of each of their shapes to reset them"
     return _extended(
         change,
-        "The accumulated gradients take as many bytes as the trainable weights, and TensorFlow keeps zeros of each of "
-        "their shapes to reset them.",
+        f"The accumulated gradients take as many bytes as the trainable weights{kept}.",
         added,
         Interval(0, 0, max((size for _, size in sums), default=0)),
         is_estimate=False,
-        batches=max(2, requests.batch_size // batch_size) if requests.batch_size and batch_size else 2,
+        copied_bytes=is_xla * (slots + 2) * sum(size for _, size in sums),
+        batches=max(2, step.batch_size // batch) if step.batch_size and batch else 2,
     )
 
 

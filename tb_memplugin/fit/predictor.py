@@ -53,7 +53,7 @@ from tb_memplugin.fit.simulation import (
     start_map,
     trainings,
 )
-from tb_memplugin.fit.steps import NOT_ASKED, SizedStep
+from tb_memplugin.fit.steps import LEFT_OUT, NOT_ASKED, SizedStep
 from tb_memplugin.schema import Layer, Phase, Run, StepRequests, format_bytes, recorded_precision, values_of
 
 LASTING_STEPS = 24
@@ -325,6 +325,14 @@ class Predictor:
     def peaks(self, conditions: Conditions) -> PeakParts:
         """The peaks under conditions that `reason_against` allows: measured, or else simulated without a limit."""
         return self._answered(dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size))[0]
+
+    def first_bytes(self, conditions: Conditions) -> int:
+        """Peak of the first step, which makes the optimizer's slots, without requests that may fail; 0 if unknown."""
+        changed = self._case(conditions).changed
+        changed.high[0].sizes[list(self._exploratory)] = LEFT_OUT
+        (found,) = trainings(changed.high, self._allocator, changed.extra, frozenset(), orders=[0], count=0)
+        has_same_slots = bool(found.peaks) and not (conditions.frozen or conditions.optimizer)
+        return found.peaks[0].bytes + changed.transient.high_bytes if has_same_slots else 0
 
     def assumptions(self, conditions: Conditions) -> tuple[str, ...]:
         return self._answered(conditions)[2]

@@ -394,7 +394,8 @@ class SegmentSearch:
         return self._found[spans]
 
     def fits(self, found: Recomputing, budget: int) -> bool:
-        return found.parts.peak.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
+        most = max(found.parts.peak.high_bytes, self._predictor.first_bytes(self._with(found.segments)))
+        return most <= budget and self._predictor.fits(self._with(found.segments))
 
     def _with(self, segments: Segments) -> Conditions:
         return dataclasses.replace(self._conditions, recompute=segments)

@@ -94,7 +94,7 @@ def sizes_for(
     for row, factor in modules:
         lower[row] = upper[row] = recorded[row] * factor
     left = left[~np.isin(left, [row for row, _ in modules])]
-    temporaries = _temporaries(requests) if asked else None
+    temporaries = module_row(requests) if asked else None
     if temporaries is not None:
         known = {requests.batch_size: int(requests.requested[temporaries]), **asked}
         lower[temporaries] = upper[temporaries] = _between(batch_size, known)
@@ -136,11 +136,11 @@ def _between(batch_size: int, sizes: Mapping[int, int]) -> float:
 
 def temporary_bytes(requests: StepRequests) -> int:
     """The bytes of a compiled step's temporaries; 0 for other steps."""
-    row = _temporaries(requests) if requests.mode == "xla" else None
+    row = module_row(requests) if requests.mode == "xla" else None
     return 0 if row is None else int(requests.requested[row])
 
 
-def _temporaries(requests: StepRequests) -> int | None:
+def module_row(requests: StepRequests) -> int | None:
     """The row of the compiled module's temporaries: the largest chunk whose size only a compiler knows."""
     rows = [one.chunk for one in requests.module_moments]
     rows = rows or np.flatnonzero((requests.batch_power == UNKNOWN_POWER) & (requests.birth >= 0)).tolist()

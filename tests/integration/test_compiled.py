@@ -9,6 +9,7 @@ from child import recorded, run_child
 
 import tb_memplugin
 from tb_memplugin.analysis import request_contents
+from tb_memplugin.schema import format_bytes
 
 CODE = """
 import keras, numpy as np, os, tensorflow as tf, tb_memplugin
@@ -185,12 +186,42 @@ if what == "ask":
     found = Predictor.of(run, "CPU:0", run.ask).predict(Conditions(batches[0], accumulate=True))
     answer({"method": found.method, "asked_for": asked_for(found), "said": found.assumptions[0]})
 else:
+    optimizer = model.optimizer
     optimizer.gradient_accumulation_steps = 2
     model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=True)
     record = tb_memplugin.MemoryCallback("recorded", trace_steps=[3, 4])
     model.fit(data.batch(batches[0]), steps_per_epoch=6, verbose=0, callbacks=[record])
-    answer({"asked_for": [asked_for(one) for one in tb_memplugin.load("recorded")["."].snapshots]})
+    run = tb_memplugin.load("recorded")["."]
+    peaks = run.samples.devices["CPU:0"].peak_bytes.tolist()
+    answer({"asked_for": [asked_for(one) for one in run.snapshots], "peaks": peaks[2:]})
 """
+
+RECORDED = """
+from tb_memplugin.fit import Conditions, Predictor
+optimizer = model.optimizer
+optimizer.gradient_accumulation_steps = None
+model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=True)
+record = tb_memplugin.MemoryCallback("plain", trace_steps=[3, 4])
+model.fit(data.batch(batches[0]), steps_per_epoch=6, verbose=0, callbacks=[record])
+run = tb_memplugin.load("plain")["."]
+found = Predictor.of(run, "CPU:0").predict(Conditions(batches[1], accumulate=True), always=True)
+answer({"low": found.low_bytes, "high": found.high_bytes, "said": found.assumptions})
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
+def test_the_range_of_an_accumulating_compiled_step_holds_without_asking(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN only a recording of compiled steps with twice the batch, and no model to ask about
+    monkeypatch.chdir(tmp_path)
+    predicted = run_child(ASKED + RECORDED, name, "record", "96", "48", timeout=400)
+    assert any("XLA may copy up to" in one for one in predicted["said"])
+    # WHEN another process accumulates gradients THEN its steps' peaks are in the range
+    trained = run_child(ASKED + ACCUMULATED, name, "train", "48", timeout=400)
+    assert predicted["low"] <= min(trained["peaks"]) and max(trained["peaks"]) <= predicted["high"]
 
 
 @pytest.mark.long
@@ -204,6 +235,42 @@ def test_a_compiled_step_that_accumulates_gradients_is_asked_about_as_such(
     # THEN XLA's answer is what such a training asks for; without its own buffers, a third is missing
     trained = run_child(ASKED + ACCUMULATED, "mlp", "train", "48", timeout=400)
     assert asked["asked_for"] == pytest.approx(max(trained["asked_for"]), rel=0.001)
+
+
+BUDGETED = """
+model.compile("adam", loss, jit_compile=True)
+steps = []
+class Count(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None): steps.append(batch)
+record = [tb_memplugin.MemoryCallback("first")] if what == "record" else []
+try:
+    model.fit(data.batch(batches[0]), steps_per_epoch=6, verbose=0, callbacks=[Count(), *record])
+except tf.errors.ResourceExhaustedError:
+    pass
+if what == "record":
+    run = tb_memplugin.load("first")["."]
+    first, *later = run.samples.devices["CPU:0"].peak_bytes.tolist()
+    budget = (first + max(later)) // 2
+    same, fits = (tb_memplugin.plan(run, budget=size).options[0] for size in (budget, 2 * first))
+    answer({"first": first, "later": max(later), "budget": budget, "fits": [same.fits, fits.fits], "why": same.reason})
+else:
+    answer({"steps": len(steps)})
+"""
+
+
+def test_a_budget_below_the_first_steps_peak_is_not_kept_by_the_later_steps_peaks(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN compiled steps of which the first needs most: it has slots of zeros and the updated ones
+    monkeypatch.chdir(tmp_path)
+    found = run_child(ASKED + BUDGETED, "mlp", "record", "96")
+    assert found["later"] * 1.05 < found["first"]
+    # THEN the training does not fit into a budget between, and the plan says why; it fits into a larger one
+    assert found["fits"] == [False, True]
+    assert found["why"] == f"The first step needs {format_bytes(found['first'])}, as it makes the optimizer's slots."
+    # AND with the budget as its limit the training dies before its second step
+    limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(found["budget"] >> 20)}
+    assert run_child(ASKED + BUDGETED, "mlp", "train", "96", environment=limit)["steps"] == 0
 
 
 FOLLOWED = """

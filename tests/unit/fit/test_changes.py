@@ -557,6 +557,23 @@ def test_accumulated_gradients_take_the_bytes_of_the_trained_variables_and_zeros
         assert changed(conditions, [layer], step).change.extra == extra
 
 
+def test_a_compiled_update_may_copy_accumulators_slots_and_gradients_unless_the_compiler_was_asked() -> None:
+    # GIVEN a compiled step with 1,000 bytes of trained weights and two slots for them
+    step = compiled([(None, 10_000, U), (None, 64, 1)], 4)
+    layer = Layer("net/a", "Dense", True, 250, 1_000, 1_000, 2_000, (-1, 4), "float32", None)
+    wanted = Conditions(4, accumulate=True)
+    # WHEN gradients are accumulated THEN the module has up to two slots, an accumulator and a gradient more
+    case = make_case((), [step], wanted, [layer])
+    (low,), (high,) = case.changed.low, case.changed.high
+    assert (high.sizes - low.sizes).tolist() == [0, 4_000, 0] and low.sizes.tolist() == [400, 10_000, 64]
+    assert case.method == "estimate" and "XLA may copy up to 3.9 KiB" in case.sentences[1]
+    # AND as many as the compiler says where it was asked; other steps copy none
+    for answer, mode, size in (({4: 11_000}, "xla", 11_000), ({}, "graph", 10_000)):
+        exact = make_case((), [dataclasses.replace(step, mode=mode)], wanted, [layer], answer)
+        (low,), (high,) = exact.changed.low, exact.changed.high
+        assert low.sizes.tolist() == high.sizes.tolist() == [400, size, 64] and "copy" not in " ".join(exact.sentences)
+
+
 def test_results_that_an_unfreezing_saves_are_activations() -> None:
     of = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
     frozen, trained = (of.predict(one).ledger for one in (Conditions(), Conditions(unfreeze="*conv1")))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from reading_cases import MIB
 
 import tb_memplugin
 from tb_memplugin.export import plan_of_run
@@ -17,6 +18,7 @@ from tb_memplugin.fit.advice import _Planner
 from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
 from tb_memplugin.fit.segments import RECOMPUTED, SegmentSearch, Units, units_of
+from tb_memplugin.fit.simulation import recorded_peak
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
 
 
@@ -34,6 +36,29 @@ def test_a_budget_of_the_recorded_range_needs_no_change_and_where_nothing_fits_t
     assert "plan: none of the simulated changes fits" in str(plan)
     # A failed batch size has no recorded peak, so the peak is not called so.
     assert f", unchanged peak {format_bytes(plan.options[0].peak_bytes)}\n" in str(plan)
+
+
+def test_a_first_step_above_the_budget_fits_not_and_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN steps within a budget, the first of which is not
+    steps = tb_memplugin.plan(run, budget="1TiB").options[0]
+    first = steps.high_bytes + 3 * MIB
+    monkeypatch.setattr(Predictor, "first_bytes", lambda *_: first)
+    # WHEN steps are trained as well THEN no change only fits from the first step's peak on
+    for budget in (first - 1, first):
+        for measure in (None, lambda _: Measured(Interval(1, 2, 3), 0.1)):
+            same = plan_of_run(run, budget, train=measure).options[0]
+            assert same.fits is (budget == first)
+    assert f"no change: fits as recorded: The first step needs {format_bytes(first)}," in str(plan_of_run(run, first))
+
+
+def test_the_first_steps_peak_is_the_recorded_one_of_the_same_slots(stored: Run) -> None:
+    of = Predictor.of(stored, "CPU:0")
+    recorded = next(one for one in of.steps if one.first)
+    assert of.first_bytes(Conditions()) == recorded_peak(recorded).bytes
+    less = of.first_bytes(Conditions(batch_size=8))
+    assert 0 < less < of.first_bytes(Conditions())
+    # Other slots are not those that the recorded first step made.
+    assert of.first_bytes(Conditions(optimizer="sgd")) == of.first_bytes(Conditions(frozen=("net/a",))) == 0
 
 
 @pytest.mark.parametrize("share", [0.7, 0.5])
