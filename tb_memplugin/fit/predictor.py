@@ -329,8 +329,9 @@ class Predictor:
     def first_bytes(self, conditions: Conditions) -> int:
         """Peak of the first step, which makes the optimizer's slots, without requests that may fail; 0 if unknown."""
         changed = self._case(conditions).changed
-        changed.high[0].sizes[list(self._exploratory)] = LEFT_OUT
-        (found,) = trainings(changed.high, self._allocator, changed.extra, frozenset(), orders=[0], count=0)
+        first = SizedStep(changed.high[0].requests, changed.high[0].sizes.copy())
+        first.sizes[list(self._exploratory)] = LEFT_OUT
+        (found,) = trainings([first], self._allocator, changed.extra, frozenset(), orders=[0], count=0)
         has_same_slots = bool(found.peaks) and not (conditions.frozen or conditions.optimizer)
         return found.peaks[0].bytes + changed.transient.high_bytes if has_same_slots else 0
 
