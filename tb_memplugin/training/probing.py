@@ -439,16 +439,7 @@ def largest_of(
     sentences: list[str] = []
 
     def verified(size: int) -> int | None:
-        """The peak of a second step; None, with a sentence, if memory ran out or it is above the limit."""
-        peaks: list[int] = []
-        measuring = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device.name),
-            on_train_end=lambda logs: peaks.append(allocator.memory_info(device.name)[1]),  # of the last step
-        )
-        with contextlib.suppress(OutOfMemoryError), Progress("verification") as progress, restored(model):
-            progress.part(f"steps with batch size {size:,}")
-            train(model, examples, size, VERIFIED_STEPS, measuring)
-        peak = peaks[-1] if peaks else None
+        peak = _peak_of(model, examples, size, device.name)
         if peak is None:
             sentences.append(f"Memory ran out in the steps with batch size {size:,}.")
         elif peak > limit:
@@ -491,3 +482,16 @@ def largest_of(
         size, peak, predicted = larger, needed_by_larger, predictor.what_if(Conditions(larger, limit))
         sentences.append(f"Batch size {size:,} is larger in proportion, and verified: a peak of {format_bytes(peak)}.")
     return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
+
+
+def _peak_of(model: Any, examples: Examples, size: int, device: str) -> int | None:
+    """The peak of the last of some steps with a batch size; None if memory ran out."""
+    peaks: list[int] = []
+    measuring = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device),
+        on_train_end=lambda logs: peaks.append(allocator.memory_info(device)[1]),
+    )
+    with contextlib.suppress(OutOfMemoryError), Progress("verification") as progress, restored(model):
+        progress.part(f"steps with batch size {size:,}")
+        train(model, examples, size, VERIFIED_STEPS, measuring)
+    return peaks[-1] if peaks else None

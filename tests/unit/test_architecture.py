@@ -18,7 +18,7 @@ BUDGETS = {
     "fit": 4_612,
     "export": 1_803,
     "recorder": 10_412,
-    "training": 1_643,
+    "training": 1_647,
     "server": 1_773,
     "cli": 2_170,
 }
