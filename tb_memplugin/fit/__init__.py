@@ -8,6 +8,7 @@ package's `what_if` and `plan`, the command line, the server and `largest_batch_
 from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, simulated_fixes, with_advice
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Asked, Measure, Measured, PeakSource
 from tb_memplugin.fit.cases import Method
+from tb_memplugin.fit.changes import Segments
 from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, Interval, capacity_bytes, checked_conditions
 from tb_memplugin.fit.evidence import (
     Demand,

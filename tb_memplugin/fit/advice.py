@@ -284,8 +284,7 @@ class _Planner:
         if found and change.kind == "recompute" and not self._is_compiled:
             time = found.extra_time
         fits = self._fits(wanted)  # it may ask a compiler
-        parts = self._predictor.peaks(wanted)
-        peak = parts.peak
+        peak = (parts := self._predictor.peaks(wanted)).peak
         is_known = fits or change.kind == "none" or not peak.says_little
         first = self._predictor.first_bytes(wanted)
         is_less = peak.high_bytes < first and (change.kind == "none" or peak.high_bytes <= self._budget < first)

@@ -5,12 +5,12 @@ import time
 import types
 import warnings
 import weakref
-from typing import Any, TypeAlias
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tb_memplugin.fit import Asked
+from tb_memplugin.fit import Asked, Segments
 from tb_memplugin.importers import read_module
 from tb_memplugin.progress import Progress
 from tb_memplugin.training.remat_model import remat
@@ -18,7 +18,6 @@ from tb_memplugin.training.saved_state import restored
 
 _STAGE = "optimized_hlo_proto_serialized"
 _MOST_CHARACTERS = 200  # of an error's text
-Segments: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 class CompiledSteps:

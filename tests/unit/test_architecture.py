@@ -18,7 +18,7 @@ BUDGETS = {
     "fit": 4_612,
     "export": 1_803,
     "recorder": 10_412,
-    "training": 1_647,
+    "training": 1_646,
     "server": 1_773,
     "cli": 2_170,
 }
