@@ -21,7 +21,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tb_memplugin.environment import absolute
-from tb_memplugin.recorder.base import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -49,7 +48,6 @@ class AutomaticRecording:
     The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on. `arguments` are those of
     `MemoryCallback` and `MemoryRecorder`, except `log_dir`."""
 
-    @uncounted
     def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
         self.log_dir = absolute(log_dir)
         self.names: list[str] = []
@@ -144,7 +142,6 @@ class AutomaticRecording:
         self._note_latest(callback)
         return callback
 
-    @uncounted
     def loop_for(self, owner: Any, model: Any) -> Loop:
         """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond `MAX_RUNS`."""
         loop = self._loops.get(owner)
@@ -228,7 +225,6 @@ def _model_call(recording: AutomaticRecording, original: Any) -> Any:
     return call
 
 
-@uncounted
 def _add(
     recording: AutomaticRecording, model: Any, position: int, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:

@@ -20,6 +20,5 @@ from tb_memplugin.recorder.base.isolation import (
     changes,
     is_private,
     remove_abandoned,
-    uncounted,
 )
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, checked_settings, is_batch_size, is_step

@@ -12,8 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tb_memplugin.recorder.base.isolation import uncounted
-
 logger = logging.getLogger("tb_memplugin")
 
 WAIT_SECONDS = 5.0  # longest time that a thread of the program waits for the background thread while that does nothing
@@ -77,6 +75,7 @@ class _Thread:
         self._first = threading.Lock()
         self._thread: threading.Thread | None = None
         self._foreign = threading.Lock()  # held during a foreign call
+        self._clocks: dict[int, Callable[[], float]] = {}
         self._ending = False
 
     def submit(self, job: Job) -> None:
@@ -134,12 +133,22 @@ class _Thread:
         self._foreign.release()
         return True
 
+    def add_clock(self, worker: object, clock: Callable[[], float]) -> None:
+        """Count the processor time of a worker that the thread waits for as its own, until `remove_clock`."""
+        self._clocks[id(worker)] = clock
+
+    def remove_clock(self, worker: object) -> None:
+        self._clocks.pop(id(worker), None)
+
     def _used_seconds(self) -> float:
-        """Processor time of the thread; 0 if the system does not say."""
-        thread = self._thread
+        """Processor time of the thread and of its workers; 0 if the system does not say."""
+        thread, used = self._thread, 0.0
+        for clock in list(self._clocks.values()):
+            with contextlib.suppress(OSError, ValueError):  # a worker that ended
+                used += clock()
         if thread is None or thread.ident is None or not thread.is_alive() or not _CLOCKS:
-            return 0.0
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            return used
+        return used + time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
@@ -157,9 +166,7 @@ class _Thread:
 
     def _run_next(self) -> None:
         while self._next:
-            jobs = [self._next.popleft()]
-            _run_job(jobs[0])
-            uncounted(jobs.clear)()  # with the facts about a step that the job may have
+            _run_job(self._next.popleft())
 
     def _tick_those_due(self) -> None:
         for reference, due in list(self.due.items()):
@@ -182,6 +189,7 @@ def _run_job(job: Job) -> None:
 _thread = _Thread()
 submit, wait, while_it_works = _thread.submit, _thread.wait, _thread.while_it_works
 is_this_thread = _thread.is_current
+add_clock, remove_clock = _thread.add_clock, _thread.remove_clock
 foreign_call, end_foreign_calls = _thread.foreign_call, _thread.end_foreign_calls
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_thread.renew)

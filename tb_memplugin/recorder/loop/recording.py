@@ -31,7 +31,6 @@ from tb_memplugin.recorder.base import (
     is_step,
     remove_abandoned,
     submit,
-    uncounted,
     wait,
     weakly,
 )
@@ -41,16 +40,16 @@ from tb_memplugin.recorder.failure import (
     POLL_SECONDS,
     FailureMaps,
     OomWatch,
-    OwnedMap,
     Place,
     RaisedError,
     raised_errors,
     raised_now,
     uncaught_failures,
 )
+from tb_memplugin.recorder.helper import OwnedMap, TracedStep
 from tb_memplugin.recorder.loop.output import Output, ProgramCounts
-from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, TracedStep
-from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, program_counters
+from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer
+from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, batch_notes, program_counters
 from tb_memplugin.schema import (
     MISSING,
     PHASES,
@@ -74,6 +73,8 @@ logger = logging.getLogger("tb_memplugin")
 
 FLUSH_SECONDS = 5.0
 REMOTE_FLUSH_SECONDS = 45.0  # on a remote file system each flush uploads the whole file again
+
+MAX_PAUSED = 3  # most paused recordings that keep their helper process, the last ones
 
 POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
@@ -113,7 +114,6 @@ class Recording:
     told = False  # whether `tell` has nothing more to say
     _started = False  # whether the parts are there that `start` makes
 
-    @uncounted
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._devices, self._unavailable = choose_devices(settings.devices)
@@ -163,7 +163,6 @@ class Recording:
         atexit.register(_close_all)  # so that it runs before what TensorFlow has registered so far
         abandon_in_child(self)
 
-    @uncounted
     def _make_parts(self) -> None:
         settings, faults = self.settings, self.faults
         self._sampler = Sampler(self._devices)
@@ -176,8 +175,11 @@ class Recording:
         names = self._sampler.names
         maps = MemoryMaps([*names, *[PINNED] * any(map(is_gpu, names))], faults.warn)
         self._stalled = FailureMaps(self._devices, maps)
-        self.oom = OomWatch(self.layers, self._stalled, weakly(self._write_oom))
-        self.tracer = StepTracer(settings, self._devices, self.layers, faults, self.oom.recent, maps)
+        self.tracer = StepTracer(settings, self._devices, self.layers, faults, maps)
+        paused = [one for one in list(_by_place.values()) if one is not self and one.active and one.paused]
+        for one in paused[: max(0, len(paused) - MAX_PAUSED)]:
+            submit(one.tracer.helper.close)
+        self.oom = OomWatch(self.layers, self._stalled, self.tracer.helper, weakly(self._write_oom))
         spend = self.tracer.schedule.add_cost
         self._step_ends = StepEnds(maps, self._sampler.buffer, settings.overhead, spend)
         self._host_buffers = HostBuffers(maps, settings.overhead, spend)
@@ -233,6 +235,7 @@ class Recording:
             self.faults.run(POST_MORTEMS, self.oom.say_survived)
             if self.paused:
                 self._write(RunWriter.end)
+                submit(self.tracer.helper.close)
             else:
                 self._ending = True
                 self._rest()
@@ -281,7 +284,6 @@ class Recording:
                 self.layers.remove()
                 self._rest()
 
-    @uncounted
     def _rest(self) -> None:
         """Write what was recorded and close every file until `_wake`, without waiting."""
         if self._sample is not None:
@@ -306,7 +308,6 @@ class Recording:
             self._wake()
             self.layers.install()
 
-    @uncounted
     def _wake(self) -> None:
         self._sampler.host.open()
         submit(self._output.wake)
@@ -346,7 +347,6 @@ class Recording:
         if self.active:
             self.faults.run(RECORDING, self._check_table)
 
-    @uncounted
     def _check_table(self, step: int | None = None) -> None:
         """Write the layer table if it changed; by default from the next step on."""
         self._next_watch = time.monotonic() + FLUSH_SECONDS
@@ -402,7 +402,7 @@ class Recording:
         self._open = _OpenStep(phase, self._epoch, time.perf_counter())
         batches = self.tracer.first_batches()
         if batches is not None:
-            self._submit_step(OBSERVING, step, self.tracer.note_first_batches, *batches)
+            self._submit_step(OBSERVING, step, self.tracer.helper.first_batches, *batches)
         self.tracer.begin(step, phase)
         self.faults.run(SAMPLES, lambda: list(map(allocator.reset_peak, self._sampler.names)))
         if self._uses_ordinary:
@@ -442,7 +442,6 @@ class Recording:
     def end_step(self) -> None:
         self.faults.run(RECORDING, self._end_step)
 
-    @uncounted
     def _end_step(self) -> None:
         opened, self._open = self._open, None
         if opened is None:
@@ -544,10 +543,8 @@ class Recording:
         failed = dataclasses.replace(traced, interrupted=True)
 
         def replay(device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts) -> OwnedMap | None:
-            nonlocal failed  # so that its analysis finds the same owners
-            found = self.faults.run(REPLAYS, self.tracer.failed_step, failed, device, memory_map, request, now)
-            failed, owned = found or (failed, None)
-            return owned
+            about = (failed, device, memory_map, request, now, batch_notes.failed)
+            return self.faults.run(REPLAYS, self.tracer.helper.failed_step, *about)
 
         analyzed = self.drain()  # the chunks of earlier steps
         self.faults.run(POST_MORTEMS, self.oom.on_error, raised, place, replay if analyzed else None)
@@ -614,6 +611,8 @@ class Recording:
         finally:
             self._output.rest()
             self.faults.clean_up(DRIVER, self._sampler.driver.close)
+            if self._ending:
+                self.tracer.helper.close()
 
 
 def is_recording(except_into: Collection[str]) -> bool:

@@ -3,4 +3,4 @@ the observed facts come in; snapshots, memory maps, timelines and requests go ou
 buffers after some steps. Called by the recorder's loop alone."""
 
 from tb_memplugin.recorder.tracing.schedule import HostBuffers, StepEnds
-from tb_memplugin.recorder.tracing.tracer import StepTracer, TracedStep
+from tb_memplugin.recorder.tracing.tracer import StepTracer

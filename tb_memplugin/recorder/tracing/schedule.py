@@ -141,45 +141,6 @@ class TraceSchedule:
         return after / self._overhead if self._overhead else math.inf
 
 
-ALL_OF_FIRST = 64  # timelines that are all kept; of twice as many every second one, then every fourth one, and so on
-
-
-class KeptTimelines:
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], tuple[int, int]] = {}  # timelines and the highest bytes in use
-
-    def wants(self, device: str, phase: str, in_use_bytes: int) -> bool:
-        """Whether to keep the timeline of a step with this peak. A new highest peak is always kept."""
-        number, highest = self._counts.get((device, phase), (0, 0))
-        self._counts[device, phase] = (number + 1, max(highest, in_use_bytes))
-        every = 1 << max(0, (number // ALL_OF_FIRST).bit_length())
-        return in_use_bytes > highest or number < ALL_OF_FIRST or number % every == 0
-
-
-EACH_BATCH = 3  # most steps of one batch size after a change of the program
-EACH_CHANGE = 9  # most steps of all batch sizes after a change of the program
-MOST = 48  # most steps of one device and phase in a session
-FIRST = -1  # in place of the batch size of the first step, which counts for none
-
-
-class KeptRequests:
-    def __init__(self) -> None:
-        self._total: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._batches: dict[tuple[str, str], list[int | None]] = collections.defaultdict(list)  # since the last change
-
-    def wants(self, device: str, phase: str, batch_size: int | None, first: bool) -> bool:
-        """Whether to keep a step: the first one after a change, and a few of each batch size."""
-        key, kept = (device, phase), self._batches[device, phase]
-        if first:
-            kept.clear()
-        most = len(kept) < EACH_CHANGE and self._total[key] < MOST
-        wanted = most and (first or kept.count(batch_size) < EACH_BATCH)
-        if wanted:
-            self._total[key] += 1
-            kept.append(FIRST if first else batch_size)
-        return wanted
-
-
 SHARE = 0.2  # share of the overhead budget that each of the two may cost
 MAX_WAITING = 16  # most maps that wait to be measured, for example while the background thread cannot write its files
 LOOK_SECONDS = 0.1  # time after which to look again whether they wait

@@ -1,73 +1,27 @@
-"""`StepTracer`: opens a profiler window for each step that the schedule selects, and turns the profile of such a step
-into snapshots, memory maps, timelines and requests."""
+"""`StepTracer`: opens a profiler window for each step that the schedule selects, and has its profile analyzed."""
 
-import dataclasses
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
-from tb_memplugin.allocator import TraceReplay, between_maps, would_fit
-from tb_memplugin.attribution import Ages, AttributedStep, ModuleContents, StepChunks, ages_after, peak_event
-from tb_memplugin.importers import Request, read_dump, read_traces
-from tb_memplugin.recorder.base import Due, Faults, Settings, background, uncounted
+from tb_memplugin.recorder.base import Due, Faults, Settings, background
 from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
-from tb_memplugin.recorder.failure import OwnedMap, RecentSteps, is_forward
+from tb_memplugin.recorder.helper import TRACING, Dumps, Helper, Records, TracedStep
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
-from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines, TraceSchedule
-from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, batch_notes, note_running_fit
-from tb_memplugin.schema import (
-    AllocationTrace,
-    BatchFacts,
-    MemoryMap,
-    Phase,
-    Snapshot,
-    StepRequests,
-    Timeline,
-    TraceFacts,
-    is_cpu,
-)
+from tb_memplugin.recorder.tracing.schedule import TraceSchedule
+from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, note_running_fit
+from tb_memplugin.schema import Phase, TraceFacts, is_cpu
 
-TRACING = "step tracing"
-MAPS = "memory maps of traced steps"
-TIMELINES = "step timelines"
-REQUESTS = "requests of traced steps"
 PROFILES = "keeping raw profiles"
-_MISSED_EVENTS = (
-    "The memory map of this step is unknown: the trace misses events, so it does not lead from the map at step start "
-    "to the map at step end."
-)
 MAX_WAITING = 2
 """Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""
 RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
-Records: TypeAlias = list[Snapshot | MemoryMap | Timeline | StepRequests]
-"""Of a traced step, one of each per device; only a snapshot if the trace misses events."""
-Dumps: TypeAlias = Mapping[str, bytes | None]  # device to its serialized memory map, None if it cannot be read
-
-
-@dataclasses.dataclass(frozen=True)
-class TracedStep:
-    """A traced step before its analysis; facts and maps are by device."""
-
-    step: int
-    phase: Phase
-    wall_time: float
-    profile: bytes  # the serialized XSpace
-    facts: Mapping[str, TraceFacts]
-    start: Dumps
-    end: Dumps
-    only_learn: bool  # whether the step only updates the history of chunks and gets no snapshot
-    compiled: bool = False  # whether the step traced a function
-    interrupted: bool = False  # whether a failed allocation ended it, so that it does not show all that a step requests
-    at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)  # where the analysis ends
-
 
 class StepTracer:
-    """The training's thread opens and closes windows, the background thread analyzes them in order. That one calls
-    `note_first_batches` and `work_through`, the training's thread all other methods; `failed_step` once the background
-    thread has analyzed all earlier steps."""
+    """The training's thread opens and closes windows, the background thread has them analyzed in order: it calls
+    `work_through`, the training's thread all other methods."""
 
     def __init__(
         self,
@@ -75,17 +29,14 @@ class StepTracer:
         devices: Sequence[Device],
         watch: LayerWatch,
         faults: Faults,
-        recent: RecentSteps,
         maps: MemoryMaps,
     ) -> None:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
         self._only_requested = False
         self._settings = settings
-        self._capacities = {device.name: device.capacity_bytes for device in devices}
-        self._devices = tuple(self._capacities)
+        self._devices = tuple(device.name for device in devices)
         self._watch = watch
         self._faults = faults
-        self._recent = recent
         self._maps = maps
         self._window: ProfilerWindow | None = None
         self._start: Dumps = {}
@@ -98,19 +49,17 @@ class StepTracer:
         self._opening_seconds = 0.0
         self._room = threading.Semaphore(MAX_WAITING)
         self._traces_before = 0
-        self._ages: dict[str, Ages] = {}
-        self._kept_timelines = KeptTimelines()
-        self._kept_requests = KeptRequests()
-        for device in self._devices:
-            if is_cpu(device) and maps.available(device) and settings.traces:
-                size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
-                self._watch.history[device].handle_bytes = size
+        handle_bytes = {
+            device: faults.run(OBSERVING, resource_handle_bytes, maps, device)
+            for device in self._devices
+            if is_cpu(device) and maps.available(device) and settings.traces
+        }
+        self.helper = Helper({device.name: device.capacity_bytes for device in devices}, handle_bytes, faults)
 
     @property
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began
 
-    @uncounted
     def before_data(self, phase: Phase) -> None:
         """Read the memory maps before a phase requests its first batch: always for its first run, later as the budget
         allows. What is in use now is no batch of the phase."""
@@ -128,9 +77,6 @@ class StepTracer:
 
     def _read_maps(self) -> Dumps:
         return {device: self._maps.read(device) for device in self._devices}
-
-    def _parsed_maps(self) -> Mapping[str, MemoryMap | None]:
-        return {device: _parse(dump) for device, dump in self._read_maps().items()}
 
     def _read_maps_at_cost(self) -> Dumps:
         began = time.perf_counter()
@@ -194,11 +140,10 @@ class StepTracer:
                 "trace_steps=[10, 100] traces these steps all the same"
             )
 
-    @uncounted
     def _open(self) -> None:
         began = time.perf_counter()
         try:
-            self._faults.run(OBSERVING, self._watch.begin_window, self._parsed_maps, self._last_began)
+            self._faults.run(OBSERVING, self._watch.begin_window, self._last_began)
             self._window = ProfilerWindow()
             # Read just after the profiler starts and just before it stops, so that no event between them is missed.
             self._start = self._read_maps()
@@ -252,131 +197,25 @@ class StepTracer:
         if profile is None:
             self._room.release()
             return None
-        return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled)
+        observed = not self._faults.stopped(OBSERVING)
+        return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled, observed)
 
     # --- on the background thread
 
-    def note_first_batches(self, before: Dumps, after: Dumps) -> None:
-        """Note the chunks that only the later maps have as batches."""
-        for device in self._capacities:
-            first, second = (_parse(dumps.get(device)) for dumps in (before, after))
-            if first is not None and second is not None:
-                self._watch.history[device].first_batches(first, second)
-
     def work_through(self, traced: TracedStep) -> Records:
-        """The step's records, in tens of milliseconds, which count as overhead; never raises."""
-        began = time.thread_time()
-        result: Records = []
+        """The step's records. What their analysis costs counts as overhead; never raises."""
+        before = self.helper.cost_seconds
         try:
-            self._faults.run_step(TRACING, traced.step, self._analyze, traced, result)
+            records = self._faults.run_step(TRACING, traced.step, self.helper.records, traced) or []
+            if traced.phase == "train":
+                sizes = (facts.batch.size for facts in traced.facts.values())
+                self._watch.batch_size = next(sizes, None) or self._watch.batch_size
             if self._settings.keep_profile and not traced.only_learn:
                 self._faults.run(PROFILES, self._keep_profile, traced)
-            return result
+            return records
         finally:
-            self.schedule.add_cost(time.thread_time() - began)
+            self.schedule.add_cost(self.helper.cost_seconds - before)
             self._room.release()
-
-    def _analyze(self, traced: TracedStep, result: Records) -> None:
-        batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
-        analyzed = [
-            self._analyze_device(traced, trace, batch, result)
-            for trace in read_traces(traced.profile)
-            if trace.device in traced.facts
-        ]
-        if traced.phase == "train":
-            self._watch.batch_size = batch or self._watch.batch_size
-        for one in analyzed:
-            self._faults.run_step(REQUESTS, traced.step, self._add_requests, traced, one, batch, result)
-
-    def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
-        start, end = traced.start.get(device), traced.end.get(device)
-        when, capacity = traced.wall_time, self._capacities[device]
-        return _parse(start, when, capacity), _parse(end, when, capacity)
-
-    def _analyze_device(
-        self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: Records
-    ) -> AttributedStep:
-        device = profiled.device
-        start, end = self._parse_both(traced, device)
-        whole = between_maps(profiled, start, end)
-        failure = traced.at_failure.get(device)
-        trace = whole if failure is None else between_maps(profiled, start, failure)
-        history, facts = self._watch.history[device], traced.facts[device]
-        if trace.start_map is None and self._maps.available(device):
-            facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
-        observes = not self._faults.stopped(OBSERVING)
-        if observes:
-            facts = history.add_to(facts, trace)
-        step = self._attributed(traced, trace, facts)
-        if observes and not trace.missed:
-            history.remember(whole, step.input_sizes, facts.arguments)
-        if traced.only_learn:
-            return step
-        result.append(dataclasses.replace(step.snapshot, batch_size=batch))
-        if step.chunks is not None:
-            self._recent.add(device, step.chunks, facts, step.module_chunk(facts.batch.size))
-            memory_map = self._faults.run_step(MAPS, traced.step, self._map, step, step.chunks, traced.interrupted)
-            result += [] if memory_map is None else [memory_map]
-        if self._kept_timelines.wants(device, traced.phase, step.snapshot.in_use_bytes):
-            kept = self._faults.run_step(TIMELINES, traced.step, step.timeline)
-            result += [] if kept is None else [kept]
-        return step
-
-    def _attributed(self, traced: TracedStep, trace: AllocationTrace, facts: TraceFacts) -> AttributedStep:
-        own = {name: getattr(traced, name) for name in ("step", "phase", "wall_time")}
-        return AttributedStep(trace, facts, capacity_bytes=self._capacities[trace.device], **own)
-
-    def _add_requests(self, traced: TracedStep, step: AttributedStep, batch: int | None, result: Records) -> None:
-        # The chunks of a compilation for another batch size are those of no other step.
-        other = step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
-        if other or not self._kept_requests.wants(step.trace.device, traced.phase, batch, traced.only_learn):
-            return
-        requests = step.requests(first=traced.only_learn, batch_size=batch)
-        if requests is not None:
-            result.append(requests)
-            self._recent.keep_requests(requests)
-
-    def _map(self, step: AttributedStep, chunks: StepChunks, interrupted: bool) -> MemoryMap | None:
-        device = step.trace.device
-        ages = self._ages.get(device, {})
-        after = ages_after(ages, chunks)
-        # Most of what an interrupted step allocated is freed before the next one.
-        self._ages[device] = {key: after[key] for key in after if key in ages} if interrupted else after
-        return step.map(ages)
-
-    def failed_step(
-        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
-    ) -> tuple[TracedStep, OwnedMap | None]:
-        """A step that a failed allocation ended, and the memory map at the failure with owners from the step's trace.
-        The step gets the facts behind these owners, so that its timeline has the same ones. If its trace does not lead
-        to a known map, the post-mortem takes the owners from earlier steps, and the step is only learned from.
-
-        Without a memory map, the failure is assumed at the step's peak; the request must fail in the replay as well.
-        `now` has the variables that the step may have made, such as the optimizer's slots."""
-        traced = dataclasses.replace(traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True)
-        unmatched = dataclasses.replace(traced, only_learn=traced.only_learn or memory_map is not None)
-        trace = next((trace for trace in read_traces(traced.profile) if trace.device == device), None)
-        if trace is None:
-            return unmatched, None
-        start, end = self._parse_both(traced, device)
-        at_failure = _map_at_peak(trace, start, end, request) if memory_map is None else memory_map
-        trace = between_maps(trace, start, at_failure)
-        if at_failure is None or trace.start_map is None or trace.missed:
-            return unmatched, None
-        traced = dataclasses.replace(traced, at_failure={device: at_failure})
-        facts = self._watch.history[device].add_to(traced.facts[device], trace)
-        step, about = self._attributed(traced, trace, facts), request.requested_bytes
-        owned = step.map(self._ages.get(device, {}), len(trace) - 1)
-        compiled = request.compiled and about
-        inside = step.module_contents(about, request.uncertain_bytes) if compiled else ModuleContents()
-        if owned is None:
-            return traced, None
-        batch, requests = (batch_notes.failed or facts.batch).size, None
-        if about and not self._recent.has_requests(device, traced.phase):
-            of_request = about, request.uncertain_bytes, request.compiled
-            requests = self._faults.run_step(REQUESTS, traced.step, step.failed_requests, batch, *of_request)
-        tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents()
-        return traced, OwnedMap(owned, batch, inside, tensors, requests, running)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""
@@ -388,31 +227,3 @@ class StepTracer:
         tf.io.gfile.makedirs(directory)
         with tf.io.gfile.GFile(os.path.join(directory, "memory.xplane.pb"), "wb") as file:
             file.write(traced.profile)
-
-
-def _parse(dump: bytes | None, wall_time: float = 0.0, capacity_bytes: int | None = None) -> MemoryMap | None:
-    return None if dump is None else read_dump(dump, wall_time, capacity_bytes)
-
-
-def _map_at_peak(
-    trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap | None, request: Request
-) -> MemoryMap | None:
-    """The memory map at a step's peak, if the request fails there."""
-    whole = between_maps(trace, start, end)
-    if whole.start_map is None or whole.missed or not request.requested_bytes:
-        return None
-    at_peak = TraceReplay(whole, peak_event(whole)).map
-    return None if would_fit(at_peak, request.requested_bytes) else at_peak
-
-
-def _facts_at_failure(traced: TracedStep, device: str, request: Request, now: TraceFacts) -> Mapping[str, TraceFacts]:
-    """The facts of an interrupted step by device, including the variables that it made on the failing one."""
-    before_backward = is_forward(request.op, now.graphs)
-    facts = {
-        name: dataclasses.replace(one, interrupted=traced.phase == "train", before_backward=before_backward)
-        for name, one in traced.facts.items()
-    }
-    known = {variable.name for variable in facts[device].variables}
-    made = [dataclasses.replace(one, start_address=None) for one in now.variables if one.name not in known]
-    facts[device] = dataclasses.replace(facts[device], variables=(*facts[device].variables, *made))
-    return facts

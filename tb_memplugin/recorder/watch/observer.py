@@ -8,14 +8,10 @@ import logging
 import math
 import threading
 import weakref
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-import numpy as np
-
-from tb_memplugin.attribution import event_chunks, input_events
-from tb_memplugin.recorder.base import Faults, uncounted
+from tb_memplugin.recorder.base import Faults
 from tb_memplugin.recorder.heap import SourceLines
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.batches import batch_notes
@@ -26,16 +22,10 @@ from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
 from tb_memplugin.schema import (
-    IN_USE,
-    AllocationTrace,
     BatchFacts,
-    Earlier,
     GraphFacts,
-    KnownChunk,
     LayerTable,
-    MemoryMap,
     TraceFacts,
-    VariableFact,
 )
 
 logger = logging.getLogger("tb_memplugin")
@@ -43,75 +33,6 @@ logger = logging.getLogger("tb_memplugin")
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
 STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")  # attributes of a model
-
-
-class ChunkHistory:
-    """Remembers chunks of one device, where each resource handle of a variable requested `handle_bytes`, None without.
-    For one thread at a time, each window in order; any thread may call `ownable`."""
-
-    def __init__(self, handle_bytes: int | None = None) -> None:
-        self.handle_bytes = handle_bytes
-        self._known: dict[int, KnownChunk] = {}
-        self._input_sizes: set[int] = set()
-
-    def first_batches(self, before: MemoryMap, after: MemoryMap) -> None:
-        """Note the chunks that only the second map has as inputs: only the input pipeline ran between the maps."""
-        for address, allocated, requested in _chunks_in_use(after) - _chunks_in_use(before):
-            if requested != self.handle_bytes:  # as the iterator's handle does
-                self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
-                self._input_sizes.add(requested)
-
-    def ownable(self, memory_map: MemoryMap) -> set[int]:
-        """Addresses of the chunks in use that a variable or a tensor may own: all but variables' resource handles."""
-        chunks = _chunks_in_use(memory_map)
-        return {address for address, _, requested in chunks if requested != self.handle_bytes}
-
-    def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
-        if trace.start_map is not None:
-            in_use, known = _chunks_in_use(trace.start_map), self._known.items()
-            self._known = {at: one for at, one in known if (at, one.allocated, one.requested) in in_use}
-            sizes = {address: requested for address, _, requested in in_use}
-            facts = dataclasses.replace(facts, variables=self._with_addresses(facts, sizes))
-        earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self.handle_bytes)
-        return dataclasses.replace(facts, earlier=earlier)
-
-    def _with_addresses(self, facts: TraceFacts, in_use: Mapping[int, int]) -> tuple[VariableFact, ...]:
-        """The variables with the addresses of copy-on-read variables corrected. A sparse update, such as an
-        embedding's, makes a variable copy-on-read for good. Python then sees no address, or that of a copy that no
-        longer exists when the map is read; the value is in a chunk of its size with unknown contents. Variables of one
-        size are matched only if there are as many such chunks as variables."""
-        lost = [one for one in facts.variables if in_use.get(one.start_address or -1) != one.requested_bytes]
-        counts = Counter(fact.requested_bytes for fact in lost)
-        known = {fact.start_address for fact in facts.variables} | {fact.address for fact in facts.tensors}
-        known -= {fact.start_address for fact in lost}
-        known |= {address for address, chunk in self._known.items() if chunk.category == "inputs"}
-        candidates: dict[int, list[int]] = defaultdict(list)
-        for address, requested in sorted(in_use.items()):
-            if requested in counts and address not in known:
-                candidates[requested].append(address)
-        sizes = {size for size, count in counts.items() if len(candidates[size]) == count}
-        found = {id(fact): candidates[fact.requested_bytes].pop() for fact in lost if fact.requested_bytes in sizes}
-        starts = [(fact, found.get(id(fact), fact.start_address)) for fact in facts.variables]
-        return tuple(dataclasses.replace(fact, start_address=start) for fact, start in starts)
-
-    def remember(
-        self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
-    ) -> None:
-        """Note the chunks that a window left behind, given the requested bytes of its batches."""
-        made, is_input = event_chunks(trace), input_events(trace, arguments)
-        for address in made.address[made.birth == -1].tolist():
-            self._known.pop(address, None)
-        self._input_sizes.update(trace.requested[is_input].tolist(), input_sizes)
-        for row in np.flatnonzero((made.birth >= 0) & (made.death == len(trace))).tolist():
-            category: Literal["inputs", "other_state"] = "inputs" if is_input[made.birth[row]] else "other_state"
-            chunk = KnownChunk(int(made.allocated[row]), int(made.requested[row]), category)
-            self._known[int(made.address[row])] = chunk
-
-
-def _chunks_in_use(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
-    used = memory_map.state == IN_USE
-    columns = (memory_map.address[used], memory_map.bytes[used], memory_map.requested_bytes[used])
-    return set(zip(*(column.tolist() for column in columns), strict=True))
 
 
 class ObservedWindow:
@@ -186,11 +107,9 @@ class LayerWatch:
     variables and tensors, and the user's lines that call layers and ops, now and from window to window.
 
     The training's thread calls all methods except `completed_table`, which the background thread calls; that thread
-    also sets `batch_size`, uses the `history` of each device (after a failed step the training's thread does, once it
-    is idle), and calls `remove` for a recorder that was dropped without `close`."""
+    also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`."""
 
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
-        self.history: dict[str, ChunkHistory] = defaultdict(ChunkHistory)  # by device
         self.step_batch_size: int | None = None  # of the current step, as the program names it
         self.last_step = -1  # the last training step that ended, -1 for none
         self.batch_size: int | None = None  # for the table
@@ -213,7 +132,6 @@ class LayerWatch:
         self._lock = threading.Lock()  # for the table
         self._table_batch_size: int | None = None
 
-    @uncounted
     def install(self) -> None:
         """Start observing functions that are traced from now on. Calling it again does nothing."""
         self._observing = True
@@ -221,7 +139,6 @@ class LayerWatch:
             self._faults.run(OBSERVING, hooks.acquire)
             self._installed = not self._faults.stopped(OBSERVING)
 
-    @uncounted
     def remove(self) -> None:
         model = self._model()
         if self._observing and model is not None:
@@ -249,7 +166,6 @@ class LayerWatch:
         """A number that grows whenever a function is traced: if it grew during a step, that step compiled."""
         return call_notes.traced_calls
 
-    @uncounted
     def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
         """Warn once about a model without layers or of another framework. `gone` is called in a finalizer, on any
         thread, when the model does not exist any more."""
@@ -263,7 +179,6 @@ class LayerWatch:
         if not layers.children(model) and not (layers.is_module(model) and layers.variables_of(model, "weights")):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
-    @uncounted
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
 
@@ -287,18 +202,10 @@ class LayerWatch:
 
         self._faults.run(OBSERVING, see)
 
-    def begin_window(
-        self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None, batches_since: float = -math.inf
-    ) -> None:
+    def begin_window(self, batches_since: float = -math.inf) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
-
-        def read_chunks() -> Mapping[str, Set[int] | None]:
-            maps = {} if read_maps is None else read_maps()
-            return {device: None if one is None else self.history[device].ownable(one) for device, one in maps.items()}
-
         self._held.watch()
-        chunks = None if read_maps is None else read_chunks
-        self._window = window = self._observed(self._held, read_chunks=chunks, batches_since=batches_since)
+        self._window = window = self._observed(self._held, batches_since=batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
         self._batch = None

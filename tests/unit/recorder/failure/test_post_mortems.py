@@ -19,17 +19,18 @@ from trace_cases import graph
 
 from tb_memplugin.attribution import OomEvent, StepChunks
 from tb_memplugin.importers import Request
+from tb_memplugin.recorder.base import Faults
 from tb_memplugin.recorder.devices import Device, statistics
 from tb_memplugin.recorder.failure import (
     FailureMaps,
     OomWatch,
-    OwnedMap,
     Place,
     RaisedError,
-    RecentSteps,
     dump_files,
     memory_request,
 )
+from tb_memplugin.recorder.helper import OwnedMap, StepAnalysis
+from tb_memplugin.recorder.helper.recent_steps import RecentSteps
 from tb_memplugin.recorder.watch import batch_notes, call_notes
 from tb_memplugin.schema import (
     MISSING,
@@ -79,7 +80,9 @@ class Watched:
         self.watch = Watch()
         readable: Any = SimpleNamespace(available=lambda device: True, read=lambda device: make_dump())
         self.maps = FailureMaps([Device(name, capacity, None) for name in devices], readable)
-        self.oom = OomWatch(self.watch, self.maps, lambda oom, waits: self.written.append((oom, waits)))  # type: ignore[arg-type]
+        self.analysis: Any = StepAnalysis(dict.fromkeys(devices, capacity), {}, Faults())
+        watch: Any = self.watch
+        self.oom = OomWatch(watch, self.maps, self.analysis, lambda oom, waits: self.written.append((oom, waits)))
         self.oom._idle_since = 1000.0
 
     def dump(self, wall_time: float, allocator: str = "GPU_0_bfc", data: bytes | None = None) -> None:
@@ -259,7 +262,7 @@ def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_t
         watched.fails(error_of(COMPILED), 7)
         assert (watched.last.layer, watched.last.line) == (None, None)
         assert watched.last.requested_bytes == round(145.20 * MIB) + uncertain
-        watched.oom.recent.add("GPU:0", made((0, round(145.20 * MIB) + 3, 1, 20, INPUTS)), TraceFacts())
+        watched.analysis._recent.add("GPU:0", made((0, round(145.20 * MIB) + 3, 1, 20, INPUTS)), TraceFacts())
 
 
 @pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
@@ -324,7 +327,7 @@ def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
 
 
 def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
-    watched.oom.recent.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
+    watched.analysis._recent.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
     watched.watch.facts = None
     watched.fails(error_of(), 7)
     assert watched.last.layer == "model/head"
@@ -427,7 +430,7 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
         for name, address in (("stays", 0x1000), ("moved", 0x9000))
     ]
     held = TensorFact("held_tensors", 1000, 0x9000)
-    watched.oom.recent.add(
+    watched.analysis._recent.add(
         "GPU:0", made((1 << 40, 512, 1, 20, INPUTS)), TraceFacts(variables=tuple(weights), tensors=(held,))
     )
     watched.dump(1001)

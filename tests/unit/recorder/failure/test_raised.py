@@ -15,9 +15,10 @@ from dump_cases import make_dump
 
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.failure import failed_allocations as module
-from tb_memplugin.recorder.failure import is_forward, memory_request, raised_now
+from tb_memplugin.recorder.failure import memory_request, raised_now
 from tb_memplugin.recorder.failure.failed_allocations import VARIABLE, DumpFile, DumpFiles, RaisedErrors
 from tb_memplugin.recorder.failure.post_mortems import fact_of
+from tb_memplugin.recorder.helper.recent_steps import is_forward
 from tb_memplugin.schema import GraphFacts, OpFact
 
 OOM = (

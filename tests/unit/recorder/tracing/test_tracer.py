@@ -1,6 +1,5 @@
 """Which steps get a profiler window, its maps and facts, and what it costs; the profiler and time are fakes."""
 
-import collections
 import itertools
 import logging
 import math
@@ -16,6 +15,7 @@ from tb_memplugin.importers import summarize_dump
 from tb_memplugin.recorder.base import Due, Faults, checked_settings
 from tb_memplugin.recorder.devices import Device, PassedSteps
 from tb_memplugin.recorder.devices import memory_maps as framework
+from tb_memplugin.recorder.helper import TRACING
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, profiler
 from tb_memplugin.recorder.tracing import schedule as step_ends
 from tb_memplugin.recorder.tracing import tracer as step_tracer
@@ -25,11 +25,8 @@ from tb_memplugin.recorder.tracing.schedule import (
     LOOK_SECONDS,
     MAX_WAITING,
     SHARE,
-    KeptRequests,
-    KeptTimelines,
     TraceSchedule,
 )
-from tb_memplugin.recorder.tracing.tracer import TRACING
 from tb_memplugin.schema import PHASES, TraceFacts
 
 FACTS = TraceFacts(mode="xla")
@@ -40,20 +37,14 @@ class Observer:
     def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.traces = 0
-        self.history: dict[str, Any] = collections.defaultdict(SimpleNamespace)
+        self.batch_size: int | None = None
         self.calls: list[str] = []
-        self.maps_at_start: Any = None
         self.fails = False
 
-    @property
-    def handles(self) -> dict[str, int | None]:
-        return {device: known.handle_bytes for device, known in self.history.items()}
-
-    def begin_window(self, maps: Any, batches_since: float) -> None:
+    def begin_window(self, batches_since: float) -> None:
         self.calls.append("begin")
         if self.fails:
             raise KeyError("a layer")
-        self.maps_at_start = maps()
 
     def end_window(self, device: str) -> TraceFacts:
         self.calls.append(f"end {device}")
@@ -124,9 +115,14 @@ class Tracer:
         watch: Any = self.observer
         watch.replicated = False
         maps: Any = self.maps
-        self.tracer = StepTracer(settings, listed, watch, self.faults, None, maps)  # type: ignore[arg-type]
-        self.tracer._analyze = lambda traced, result: self.analyzed.append(traced)  # type: ignore[method-assign]
+        self.tracer = StepTracer(settings, listed, watch, self.faults, maps)
+        self.tracer.helper.records = self.records  # type: ignore[method-assign]
         self.analyzed: list[Any] = []
+
+    def records(self, traced: Any) -> Any:
+        self.analyzed.append(traced)
+        self.tracer.helper.cost_seconds += 1e-4
+        return []
 
     def step(self, number: int, compiles: bool = False, seconds: float = 1.0, peak: int = MIB) -> Any:
         """Run a step of so many seconds; the traced step, None if it was not traced."""
@@ -166,9 +162,6 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
     assert second.start["GPU:1"] is None
     assert [second.start["GPU:0"], second.end["GPU:0"]] == case.maps.given[-2:]
     assert case.observer.calls == ["begin", "end GPU:0", "end GPU:1", "close"] * 2
-    # ... of which the observer gets those at the start as chunks
-    assert case.observer.maps_at_start["GPU:1"] is None
-    assert case.observer.maps_at_start["GPU:0"].in_use_bytes == 1536
     # AND a step is being traced from its beginning to its end
     assert not case.tracer.tracing
     case.tracer.work_through(second)
@@ -184,8 +177,8 @@ def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pat
     clock = case.clock
     clock.map_seconds, clock.profiler_seconds, clock.facts_seconds = 0.5, 0.25, 0.125
     case.step(5, seconds=3.5)
-    # THEN two maps are read at its begin for the recorder and two before the observer, and two at its end
-    opening, closing = 4 * 0.5 + 0.25, 2 * 0.5 + 0.25 + 2 * 0.125
+    # THEN two maps are read at its begin, and two at its end
+    opening, closing = 2 * 0.5 + 0.25, 2 * 0.5 + 0.25 + 2 * 0.125
     assert case.spent == pytest.approx(opening + closing + 1.5)
 
 
@@ -511,37 +504,6 @@ def test_named_steps_are_traced_and_no_others(overhead, trace_steps, traced) -> 
     assert simulate(TraceSchedule(overhead, trace_steps), 1000) == traced
     if not traced:
         assert TraceSchedule(overhead, trace_steps).wants("train", 0, 0.0) is None
-
-
-def test_timelines_thin_out_by_powers_of_two_but_a_new_highest_peak_of_a_device_and_phase_is_kept() -> None:
-    kept = KeptTimelines()
-    steps = [number for number in range(300) if kept.wants("GPU:0", "train", 100)]
-    # All of the first 64, every second one up to 128, every fourth one up to 256, then every eighth one.
-    assert steps == [*range(64), *range(64, 128, 2), *range(128, 256, 4), *range(256, 300, 8)]
-    kept = KeptTimelines()
-    for _ in range(65):
-        kept.wants("GPU:0", "train", 100)
-    found = [kept.wants("GPU:0", "train", peak) for peak in (100, 101, 101, 101, 102)]
-    # The second and the fourth one have an odd number.
-    assert found == [False, True, False, True, True]
-    assert kept.wants("GPU:0", "validation", 1) and kept.wants("GPU:1", "train", 1)
-
-
-def kept(*steps: tuple[int | None, bool]) -> list[bool]:
-    requests = KeptRequests()
-    return [requests.wants("GPU:0", "train", batch, first) for batch, first in steps]
-
-
-def test_three_steps_of_a_batch_size_are_kept_beside_the_first_one_and_nine_after_a_change() -> None:
-    assert kept((4, True), *[(4, False)] * 5) == [True] * 4 + [False] * 2
-    assert kept(*[(4, False)] * 4, (8, False)) == [True] * 3 + [False, True]
-    assert kept(*[(None, False)] * 4) == [True] * 3 + [False]
-    # AND those that are not kept leave room for other batch sizes
-    assert kept(*[(4, False)] * 60, (8, False)) == [True] * 3 + [False] * 57 + [True]
-    assert kept((1, True), *[(size, False) for size in range(1, 12)]) == [True] * 9 + [False] * 3
-    # AND again after the next one, with the same batch sizes
-    sizes = [(size, False) for size in range(1, 12)]
-    assert kept((1, True), *sizes, (1, True), *sizes) == ([True] * 9 + [False] * 3) * 2
 
 
 DUMP = make_dump(in_use=1536)
