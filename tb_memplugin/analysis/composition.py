@@ -84,9 +84,12 @@ def rows_of_steps(
         chosen = chosen[extreme_rows(extremes, limit, always)]
     rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
     own = rows.devices[device]
-    for at in np.flatnonzero(own.peak_bytes == MISSING).tolist():
+    peaks = own.peak_bytes.copy()  # a column of a run may be read-only
+    for at in np.flatnonzero(peaks == MISSING).tolist():
         if int(rows.step[at]) in highest:
-            own.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
+            peaks[at] = highest[int(rows.step[at])].in_use_bytes
+    own = dataclasses.replace(own, peak_bytes=peaks)
+    rows = dataclasses.replace(rows, devices={device: own})
     if not unsampled:
         return rows, total
     missing = np.full(len(unsampled), MISSING)

@@ -132,6 +132,12 @@ def test_an_unknown_peak_has_no_composition_and_nothing_recorded_no_rows() -> No
         assert len(shown.rows.step) == 0 and shown.composition.shape == (0, len(shown.groups))
 
 
+def test_the_peak_of_a_traced_step_of_a_run_without_peaks_is_its_snapshots() -> None:
+    samples, _ = join_samples([make_samples([step], [MISSING], in_use=[5]) for step in range(3)])
+    shown = view(make_run(samples, snapshots=(make_snapshot(1, activations=1000, frozen=0, trainable=0),)))
+    assert shown.figures.peak_bytes.tolist() == [MISSING, shown.snapshots[0].in_use_bytes, MISSING]
+
+
 def test_only_the_requested_steps_and_phase_and_one_row_a_step_with_the_highest_peak() -> None:
     validated = make_samples([5, 5, 5, 9], [99, 120, 98, 97], phase="validation", in_use=[1, 2, 3, 4])
     run = make_run(join_samples([make_samples(range(10), range(10)), validated])[0])

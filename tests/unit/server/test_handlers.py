@@ -7,10 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, START, make_map, make_samples, make_timeline, write_records, write_small_run
+from reading_cases import (
+    DEVICE,
+    MIB,
+    START,
+    make_map,
+    make_samples,
+    make_snapshot,
+    make_timeline,
+    write_records,
+    write_small_run,
+)
 
+from tb_memplugin import load
 from tb_memplugin.analysis import layer_changes
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.export.text import summarize_run
 from tb_memplugin.schema import MISSING
 from tb_memplugin.server import DATA_ROUTES, Handlers, Stretch
 from tb_memplugin.storage import Reader
@@ -82,6 +94,19 @@ def test_the_division_of_a_device_is_of_a_snapshot(source: FileSource, handlers:
     assert "snapshot" not in answer
     with pytest.raises(NotFoundError, match=f"no snapshot of device 'GPU:7'; available: {DEVICE}"):
         handlers.device_memory(source, "exp", "GPU:7", None)
+
+
+def test_a_run_with_a_snapshot_and_no_peaks_is_answered(tmp_path: pathlib.Path) -> None:
+    write_records(tmp_path / "run", make_samples(range(20), [MISSING] * 20, in_use=[MIB] * 20), make_snapshot(3))
+    given = {"run": "run", "device": DEVICE, "phase": "train"}
+    overview, pool, answers = (
+        DATA_ROUTES[name].answer(Handlers(Reader()), FileSource(tmp_path), given)
+        for name in ("overview", "pool", "answers")
+    )
+    expected = [MISSING] * 3 + [make_snapshot(3).in_use_bytes] + [MISSING] * 16
+    assert overview.columns["peak_bytes"].tolist() == pool.columns["peak_bytes"].tolist() == expected
+    assert answers["answers"]
+    assert "104 MiB of 2.0 GiB at peak" in summarize_run(load(tmp_path)["run"])
 
 
 def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Path) -> None:
