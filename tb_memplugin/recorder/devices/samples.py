@@ -190,10 +190,11 @@ class FastPath:
         self._highest = self._resident = 0
 
     def next(self, step: int) -> bool:
-        """End the running step, keep its sample and begin the next one. False if more is due, or if this fails: nothing
-        was done then, and the fault will show on the other path."""
+        """End the running step, keep its sample and begin the next one. False if more is due, or if this fails: the
+        step goes on then with its peaks, and the fault will show on the other path."""
         if changes.last is not self._seen:
             return False
+        row: tuple[float, ...] = ()
         try:
             wall_time = time.time() + self._behind
             if not self.began <= wall_time < self._until or step >= self._last_step:
@@ -202,7 +203,7 @@ class FastPath:
                 self._resident = self._host.resident_bytes()
                 self._next_read = wall_time + RESIDENT_SECONDS
             handle, get, reset = self._handle, self._get, self._reset
-            row: tuple[float, ...] = (wall_time, self.step, self._resident)
+            row = wall_time, self.step, self._resident
             for device in self._devices:
                 figures = get(handle, device)
                 peak = figures["peak"]
@@ -215,6 +216,7 @@ class FastPath:
                 reset(handle, device)
             self._keep(row)
         except Exception:
+            allocator.lose_peaks(dict(zip(self._devices, row[4::2], strict=False)))  # some were reset
             return False
         self.step, self.began = step, wall_time
         self.passed += 1

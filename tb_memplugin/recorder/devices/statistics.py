@@ -124,13 +124,18 @@ def statistics() -> Statistics | None:
 
 
 lost_peaks: dict[str, int] = {}
-"""Device to the highest peak that the program itself reset since the recorder last did: its step had it, too."""
+"""Device to the highest peak that was reset within the running step: its step had it, too."""
+
+
+def lose_peaks(peaks: Mapping[str, float]) -> None:
+    for name, peak in peaks.items():
+        lost_peaks[name] = max(lost_peaks.get(name, 0), int(peak))
 
 
 def keep_peak(device: str) -> None:
     """Keep a device's peak, which the program is about to reset."""
     name = _short(device).upper()
-    lost_peaks[name] = max(lost_peaks.get(name, 0), memory_info(name)[1])
+    lose_peaks({name: memory_info(name)[1]})
 
 
 def reset_peak(device: str) -> None:

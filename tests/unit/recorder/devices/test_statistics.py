@@ -22,6 +22,7 @@ def fresh() -> Iterator[None]:
     devices.cpu_uses_bfc.cache_clear()
     yield
     devices.cpu_uses_bfc.cache_clear()
+    devices.lost_peaks.clear()
 
 
 @pytest.mark.parametrize("statistics", ["raise", "zero", "count"])
@@ -245,6 +246,26 @@ def test_a_fault_is_left_to_the_other_path(monkeypatch: pytest.MonkeyPatch, part
     system.allow(0, **{part: broken})
     assert not system.next(1)
     assert system.rows == [] and (system.steps.step, system.steps.passed) == (0, 0)
+
+
+@pytest.mark.parametrize("part", ["reset", "keep"])
+def test_a_fault_after_a_reset_loses_no_peak(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    # GIVEN a step that ends here after the peak of the first device was reset, or of both
+    monkeypatch.setattr(devices, "lost_peaks", {"GPU:1": 250})  # the program reset it before
+    system = System(monkeypatch, "GPU:0", "GPU:1")
+
+    def reset(context: str, device: str) -> None:
+        if part == "reset" and device == "GPU:1":
+            raise RuntimeError("broken on purpose")
+        system.peaks[device] = 50
+
+    system.peaks["GPU:0"] = 900
+    system.allow(0, reset=reset, keep=system.rows.append if part == "reset" else None)
+    assert not system.next(1)
+    # THEN the other path samples the step with them
+    monkeypatch.setattr(devices, "memory_info", lambda name: (50, system.peaks[name]))
+    sampler = samples.Sampler([devices.Device(name, None, None) for name in system.peaks])
+    assert sampler.sample(0.0, 0, "train", 0, None).peak_bytes == {"GPU:0": 900, "GPU:1": 250}
 
 
 def test_a_clock_that_is_set_back_does_not_run_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
