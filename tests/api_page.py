@@ -1,21 +1,25 @@
-"""Examples and tables of `PAGES` between ``generated KIND: NAME`` and ``end``, from the declared answers and exports.
+"""Lists of fields in `PAGES` between ``generated KIND: NAME`` and ``end``, from the declared answers and exports.
 
-A table has the fields of an object, or the columns of a route or of an exported table, with their meanings, which are
-those in the docstring of their record. Run as ``python tests/api_page.py`` to write them; tests compare them.
+An ``answer`` lists the fields of an object and of those in it by type, each object once on the page. A ``list`` has the
+fields of an object, ``columns`` those of a route, ``shared`` and ``export`` those of exported tables, with their
+meanings, which are those in the docstring of their record. Run as ``python tests/api_page.py`` to write them; tests
+compare them.
 """
 
 import dataclasses
-import json
 import pathlib
 import re
+import textwrap
 import types
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, get_args, get_origin
 
 from tb_memplugin.analysis import HOST_COLUMNS, PART_NAMES
 from tb_memplugin.export import TABLES
 from tb_memplugin.schema import (
     HeldTensorGroup,
+    Integers,
     LayerActivations,
     LedgerRow,
     Replay,
@@ -40,6 +44,7 @@ COLUMNS: Mapping[str, tuple[type, tuple[str, ...], Mapping[str, str]]] = {
 """Route to a record, columns that are fields of it, and other columns with what they are if the record has no such."""
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("tb_memplugin/server/http_api.md", "docs/export.md")]
+_WIDTH = 100
 _WORDS = {str: "text", bool: "flag", int: "integer", float: "number"}
 
 
@@ -52,54 +57,126 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return (_without_none(parts[0])[0] if optional else hint), optional
 
 
-def _word(hint: Any) -> str:
-    """A type in words."""
+def _object(hint: Any) -> Object | None:
+    """The object or objects of a field's type; None for a plain value."""
+    if isinstance(hint, Object):
+        return hint
     bare, optional = _without_none(hint)
+    if many := get_origin(bare) is tuple:
+        bare, _ = _without_none(get_args(bare)[0])
+    return Object(bare.__name__, many, optional) if dataclasses.is_dataclass(bare) else None  # type: ignore[union-attr]
+
+
+def _word(hint: Any) -> tuple[str, str]:
+    """A plain value's type in a word, and its marks: ``[]`` for a list, ``?`` for one that may be null."""
+    if hint == Integers:
+        return "integer", "[]"
+    bare, optional = _without_none(hint)
+    mark = "?" if optional else ""
     if get_origin(bare) is tuple:
-        word = f"list of {_word(get_args(bare)[0])}s"
-    else:
-        word = _WORDS.get(bare, "object" if dataclasses.is_dataclass(bare) else "text")
-    return word + (" or null" if optional else "")
+        word, inner = _word(get_args(bare)[0])
+        return word, f"{inner}[]{mark}"
+    return "figures" if get_origin(bare) is Mapping else _WORDS.get(bare, "text"), mark
+
+
+def _listed(name: str, seen: set[str]) -> Iterator[str]:
+    """Fields of an object by type, then those of the objects in it that are not in `seen`."""
+    seen.add(name)
+    by_type: dict[str, list[str]] = {}
+    within: list[str] = []
+    for field, hint in OBJECTS[name].items():
+        held = _object(hint)
+        if held is not None:
+            marks = ("[]" if held.many else "") + ("?" if held.optional else "")
+            by_type.setdefault("", []).append(f"{field}{marks} ({held.name})")
+            within.append(held.name)
+            continue
+
+        word, marks = _word(hint)
+        by_type.setdefault(word, []).append(field + marks)
+
+    yield name
+    for word, fields in by_type.items():
+        text = f"{word or 'objects'}: {', '.join(fields)}"
+        yield textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    for one in dict.fromkeys(within):
+        if one not in seen and one not in DOCUMENTED:
+            yield from _listed(one, seen)
+
+
+def example(name: str) -> dict[str, Any]:
+    """An object with a value of each field's type."""
+    return {field: _example(field, hint) for field, hint in OBJECTS[name].items()}
 
 
 def _example(name: str, hint: Any) -> Any:
     """A value of a field's type."""
-    if isinstance(hint, Object):
-        value = {field: _example(field, of) for field, of in OBJECTS[hint.name].items()}
-        return [value] if hint.many else value
+    held = _object(hint)
+    if held is not None:
+        return [example(held.name)] if held.many else example(held.name)
     bare, _ = _without_none(hint)
+    if hint == Integers:
+        return [3]
+    if get_origin(bare) is Mapping:
+        return {}
     if get_origin(bare) is tuple:
         return [_example(name, get_args(bare)[0])]
-    if dataclasses.is_dataclass(bare):
-        return {field: _example(field, of) for field, of in OBJECTS[bare.__name__].items()}
-    if get_origin(bare) is Literal:
-        return get_args(bare)[0]
-    return {int: 1048576 if "bytes" in name else 3, float: 0.5, bool: False}.get(bare, "…")
+    return {int: 3, float: 0.5, bool: False}.get(bare, "…")
+
+
+def _shared() -> Mapping[str, Any]:
+    """Columns that at least three of the exported tables have, by name."""
+    columns = Counter(column for table in TABLES.values() for column in table.columns)
+    return {column.name: column for column, count in columns.items() if count > 2}
+
+
+def _columns(columns: Iterable[Any]) -> Iterator[str]:
+    """A line for each column of an exported table."""
+    for one in columns:
+        other = f"; NULL: {one.unknown}" if one.unknown not in ("", "unknown") else ""
+        yield _line(one.name, one.kind, bool(one.unknown), one.meaning + other)
+
+
+def _line(name: str, word: str, unknown: bool, meaning: str) -> str:
+    """A field with its meaning; its type is left out if it is the usual one."""
+    kind = "" if word == ("integer" if name.endswith("_bytes") else "text") else f" ({word})"
+    return f"- `{name}`{'?' if unknown else ''}{kind}: {meaning}"
+
+
+def _field(name: str, hint: Any, meaning: str) -> str:
+    """A line for a field of an object."""
+    held = _object(hint)
+    if held is not None:
+        return _line(name, held.name + ("[]" if held.many else ""), held.optional, meaning)
+    word, marks = _word(hint)
+    return _line(name, word + marks.rstrip("?"), marks.endswith("?"), meaning)
 
 
 def documentation(page: str) -> str:
     """A page with its generated parts renewed."""
+    seen: set[str] = set()
+    shared = _shared()
 
     def part(match: "re.Match[str]") -> str:
-        if match[1] == "example":
-            example = _example("", Object(match[2], many=False))
-            text = f"```json\n{json.dumps(example, indent=2, ensure_ascii=False)}\n```"
-        elif match[1] == "columns":
-            record, names, others = COLUMNS[match[2]]
+        kind, name = match[1], match[2]
+        if kind == "answer":
+            lines = ["```text", *_listed(name, seen), "```"]
+        elif kind == "columns":
+            record, names, others = COLUMNS[name]
             told = dict.fromkeys(names, "") | dict(others)
-            rows = [f"| `{name}` | {meanings(record).get(name, text)} |" for name, text in told.items()]
-            text = "\n".join(["| column | meaning |", "|---|---|", *rows])
-        elif match[1] == "export":
-            table = TABLES[match[2]]
-            rows = [f"| `{one.name}` | {one.kind} | {one.meaning} | {one.unknown or '–'} |" for one in table.columns]
-            head = ["| column | type | meaning | NULL |", "|---|---|---|---|"]
-            text = "\n".join([f"A row is {table.row}.", "", *head, *rows])
+            lines = [f"- `{field}`: {meanings(record).get(field, text)}" for field, text in told.items()]
+        elif kind == "shared":
+            lines = list(_columns(shared.values()))
+        elif kind == "export":
+            table = TABLES[name]
+            usual = [f"`{one.name}`" for one in table.columns if shared.get(one.name) == one]
+            own = [one for one in table.columns if shared.get(one.name) != one]
+            lines = [f"A row is {table.row}. Shared: {', '.join(usual)}.", "", *_columns(own)]
         else:
-            told = meanings(DOCUMENTED[match[2]])
-            fields = OBJECTS[match[2]].items()
-            rows = [f"| `{name}` | {_word(hint)} | {told.get(name, '')} |" for name, hint in fields]
-            text = "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
-        return f"<!-- generated {match[1]}: {match[2]} -->\n{text}\n<!-- end -->"
+            told = meanings(DOCUMENTED[name])
+            lines = [_field(field, hint, told.get(field, "")) for field, hint in OBJECTS[name].items()]
+        text = "\n".join(lines)
+        return f"<!-- generated {kind}: {name} -->\n{text}\n<!-- end -->"
 
     return re.sub(r"<!-- generated (\w+): (\w+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
 

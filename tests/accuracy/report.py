@@ -33,7 +33,7 @@ def replaced(page: str, tables: Mapping[str, str]) -> str:
 def of_changes(cells: Sequence[Any]) -> str:
     """The table of predictions of changed conditions, and those that are outside their range."""
     kinds = dict.fromkeys(cell.kind for cell in cells)
-    totals = {f"**all, {kind}**": [cell for cell in cells if cell.kind == kind] for kind in kinds}
+    totals = {kind: [cell for cell in cells if cell.kind == kind] for kind in kinds}
     return _table("change", cells, totals) + _outside(cells)
 
 
@@ -41,7 +41,7 @@ def of_sizes(cells: Sequence[Any]) -> str:
     """The table of predictions of other batch sizes."""
     graph = [cell for cell in cells if cell.kind.startswith("graph")]
     compiled = [cell for cell in cells if cell.kind.startswith("XLA")]
-    return _table("trainings", cells, {"**all in graph mode**": graph, "**all compiled**": compiled}) + _steady(cells)
+    return _table("trainings", cells, {"graph mode": graph, "compiled": compiled}) + _steady(cells)
 
 
 def _steady(cells: Sequence[Any]) -> str:
@@ -71,16 +71,17 @@ def _outside(cells: Sequence[Any]) -> str:
 
 
 def _table(name: str, cells: Sequence[Any], totals: Mapping[str, Sequence[Any]]) -> str:
-    """A row for each model and kind, then one for each of the totals."""
-    lines = [
-        f"| model | {name} | predictions | median error | 90th percentile | worst | in range | unknown | steps ± |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    """A row for each of the totals; the rows of single models are printed, so that two measurements can be compared."""
+    head = "predictions | median error | 90th percentile | worst | in range | unknown | steps ± |"
     groups: dict[tuple[str, str], list[Any]] = {}
     for cell in cells:
         groups.setdefault((cell.model, cell.kind), []).append(cell)
-    lines += [f"| {model} | {kind} | {_figures(group)} |" for (model, kind), group in groups.items()]
-    lines += [f"| {title} | | {_figures(chosen)} |" for title, chosen in totals.items() if chosen]
+    print(f"| model | {name} | {head}")
+    for (model, kind), group in groups.items():
+        print(f"| {model} | {kind} | {_figures(group)} |")
+
+    lines = [f"| {name} | {head}", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    lines += [f"| {title} | {_figures(chosen)} |" for title, chosen in totals.items() if chosen]
     return "\n".join(lines) + "\n"
 
 
