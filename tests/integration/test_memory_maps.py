@@ -1,7 +1,6 @@
 """The allocator's memory map, read from real TensorFlow: against its statistics, and for what it costs.
 
-These, and those of `test_allocator_map` against the allocator's own dump, are the tests that a version of TensorFlow
-passes before it is listed in `tb_memplugin/recorder/devices/memory_maps.py`.
+With those of `test_allocator_map` against the allocator's own dump, they are the tests for a new version of TensorFlow.
 """
 
 import json

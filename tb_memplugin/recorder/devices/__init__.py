@@ -4,12 +4,13 @@ recorder's loop samples with it, `tracing` and `failure` read maps; Python code 
 
 from tb_memplugin.recorder.devices import statistics
 from tb_memplugin.recorder.devices.memory_maps import (
-    LOG_LEVEL,
     PINNED,
     MappedMemory,
     MemoryMaps,
+    exported_names,
     open_library,
     resource_handle_bytes,
+    tensor_address,
 )
 from tb_memplugin.recorder.devices.samples import FastPath, PassedSteps, Sample, SampleBuffer, Sampler
 from tb_memplugin.recorder.devices.statistics import Device, Driver, choose_devices, keep_peak, memory_info

@@ -1,16 +1,17 @@
 """Reads the memory maps of TensorFlow's BFC allocators (`MemoryMaps`) through functions of TensorFlow's C++ library
 (`Framework`); its objects are read by address, only where memory is mapped (`MappedMemory`).
 
-All symbols are in ``libtensorflow_framework.so.2``. Their names, as ``nm -D --defined-only`` prints them, are the same
-in every version below, but for `LOG_LEVEL`: the allocator is in namespace ``tsl``, everything else in ``tensorflow``.
-No function takes or returns a ``std::string``."""
+All symbols are in ``libtensorflow_framework.so.2``, named as ``nm -D --defined-only`` prints them: the allocator is in
+namespace ``tsl``, everything else in ``tensorflow``. No function takes or returns a ``std::string``."""
 
 import bisect
 import contextlib
 import ctypes
+import mmap
 import os
 import platform
 import re
+import struct
 import sys
 import threading
 from collections import Counter
@@ -23,10 +24,6 @@ from tb_memplugin.importers import MAX_DUMP_BYTES, read_dump, summarize_dump
 from tb_memplugin.recorder.devices import statistics as allocator_figures
 from tb_memplugin.recorder.devices.statistics import asks_for_bfc
 from tb_memplugin.schema import IN_USE, is_gpu
-
-TESTED_VERSIONS = ("2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1", "2.20.0", "2.21.0")
-"""Values of `tf.__version__` with which `tests/integration/test_memory_maps.py` passed: the `tensorflow` wheels on PyPI
-for Linux x86-64, which include the CUDA code, and `tensorflow-cpu` 2.21.0; with a BFC allocator on CPU:0."""
 
 MACHINES = ("x86_64",)
 """Machines that pass the address of a returned object as the first argument. AArch64 passes it in register x8, which
@@ -63,18 +60,9 @@ BFC_TYPES = ("N3tsl12BFCAllocatorE", "N10tensorflow15GPUBFCAllocatorE")
 """``typeid(allocator).name()`` of ``tsl::BFCAllocator`` and its subclass, for which it is the only base, so that both
 have the same address. MklCPUAllocator is not among them: it has a BFC allocator as a member."""
 
-LOG_LEVEL = {
-    "2.21.0": (
-        "_ZN4absl12lts_2025081411MinLogLevelEv",
-        "_ZN4absl12lts_2025081414SetMinLogLevelENS0_18LogSeverityAtLeastE",
-    )
-}
-"""By version: ``absl::LogSeverityAtLeast absl::MinLogLevel()`` and ``void absl::SetMinLogLevel(LogSeverityAtLeast)``.
-The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
-
 SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"  # environment variable: ``0`` turns all calls of this library off
 OBJECT_BYTES = 4096
-"""Space for a MemoryDump. The library does not export its size, which is below 128 bytes in all tested versions."""
+"""Space for a MemoryDump. The library does not export its size, below 128 bytes so far."""
 
 
 class UnreadableError(Exception):
@@ -202,16 +190,13 @@ class Framework:
         return prototype(result, *arguments)(self._address(symbol))
 
 
-def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
-    """The library of the TensorFlow that this process has loaded; `UnreadableError` for an untested build, or with
-    `SWITCH` set to 0."""
+def open_library(memory: MappedMemory) -> ctypes.CDLL:
+    """The library of the TensorFlow that this process has loaded; `UnreadableError` with `SWITCH` set to 0."""
     if os.environ.get(SWITCH, "").strip() == "0":
         raise UnreadableError(f"{SWITCH}=0 is set")
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         here = f"{platform.system()} {platform.machine()}".rstrip()
         raise UnreadableError(f"this works on Linux x86-64 only, not on {here}")
-    if version not in TESTED_VERSIONS:
-        raise UnreadableError(f"TensorFlow {version} is not one of the tested versions {', '.join(TESTED_VERSIONS)}")
     paths = memory.paths_of(LIBRARY)
     if len(paths) != 1:
         raise UnreadableError(f"this process has loaded {len(paths)} files named {LIBRARY}")
@@ -219,6 +204,22 @@ def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
         return ctypes.CDLL(paths[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError as error:
         raise UnreadableError(f"{LIBRARY} cannot be opened: {error}") from None
+
+
+def exported_names(path: str, pattern: bytes) -> set[str]:
+    """Names of an ELF file's dynamic symbols that match, read from its table of their names."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data[:6] != b"\x7fELF\x02\x01":  # 64 bits, little endian
+            return set()
+        (headers,) = struct.unpack_from("<Q", data, 0x28)
+        size, count = struct.unpack_from("<HH", data, 0x3A)
+        sections = [struct.unpack_from("<IIQQQQI", data, headers + size * number) for number in range(count)]
+        for _, kind, _, _, _, _, link in sections:
+            if kind == 11:  # SHT_DYNSYM, which links to its names
+                _, _, _, _, begin, length, _ = sections[link]
+                named = re.compile(rb"\0(" + pattern + rb")(?=\0)")
+                return {name.decode("ascii") for name in named.findall(data, begin, begin + length)}
+    return set()
 
 
 def _not_null(pointer: int | None) -> int:
@@ -295,14 +296,63 @@ def readable_name(mangled: str) -> str:
     return "::".join(parts) if parts and not left else mangled
 
 
-ATTEMPTS = 5  # most comparisons with the allocator's statistics in one read
+ATTEMPTS = 5  # most comparisons with the allocator's statistics in one read, and most self-checks
 MAX_DISAGREEMENTS = 20  # failed comparisons after which reading is turned off
+PROBE_BYTES = (100, 300, 400)  # the tensors of a self-check
+PROBE_CHUNK_BYTES = 1280  # of their chunks, of 256, 512 and 512 bytes
+_checked: set[str] = set()
+"""Devices of this process that passed their self-check."""
+
+
+def tensor_address(tensor: Any) -> int | None:
+    """Address of an eager tensor's data in device memory, None if unknown. Reads the data pointer at the start of the
+    DLManagedTensor in a DLPack capsule. The capsule must be dropped at once: a second reference to a variable's buffer
+    would make the next assignment copy it."""
+    import tensorflow as tf
+
+    try:
+        capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    except Exception:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    managed = pointer(capsule, b"dltensor")
+    return ctypes.c_void_p.from_address(managed).value if managed else None
+
+
+def self_check(read: Callable[[], bytes], device: str) -> None:
+    """Raise `UnreadableError` unless the device's maps show tensors of known sizes at their addresses while they exist,
+    and not afterwards. Repeated if it fails, since other threads may take the memory that was freed."""
+    import tensorflow as tf
+
+    for _ in range(ATTEMPTS):
+        with tf.init_scope(), tf.device(device):
+            # Of arrays, since TensorFlow keeps the tensors that it makes of Python's numbers.
+            shapes = [np.asarray([size // 4], np.int32) for size in PROBE_BYTES]
+            tensors = [tf.raw_ops.Empty(shape=shape, dtype=tf.float32) for shape in shapes]
+        addresses = [tensor_address(tensor) or 0 for tensor in tensors]
+        used = _sizes(read())
+        del tensors
+        left = _sizes(read())
+        wrong = [
+            f"it shows {used.get(address, 'no')} requested bytes in use at the address of a tensor of {size} bytes"
+            for address, size in zip(addresses, PROBE_BYTES, strict=True)
+            if used.get(address) != size
+        ] + [
+            f"it shows a freed tensor of {size} bytes as in use"
+            for address, size in zip(addresses, PROBE_BYTES, strict=True)
+            if left.get(address) == size
+        ]
+        if not wrong:
+            return
+    raise UnreadableError(wrong[0])
 
 
 class MemoryMaps:
     """Reads the memory maps of the recorded devices, and of `PINNED`, if that is safe: the functions that it calls are
-    not a public API, and docs/development/memory_map.md lists the checks that come first. Any thread may read, but not
-    a signal handler: a read takes the allocator's lock. `warn` is called once per device that cannot be read."""
+    not a public API, and docs/development/memory_map.md lists the checks that come first, here or, if the allocator has
+    no free chunk for them yet, with a later read. Any thread may read, but not a signal handler: a read takes the
+    allocator's lock. `warn` is called once per device that cannot be read."""
 
     def __init__(self, devices: Sequence[str], warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -319,7 +369,7 @@ class MemoryMaps:
 
             tf.config.list_logical_devices()  # creates the devices, and with them their allocators
             memory = MappedMemory()
-            self._framework = Framework(open_library(tf.__version__, memory))
+            self._framework = Framework(open_library(memory))
         except Exception as error:
             self._turn_off(devices, error)
             return
@@ -328,15 +378,18 @@ class MemoryMaps:
                 self._allocators[device] = find_allocator(self._framework, device, memory)
             except Exception as error:
                 self._turn_off([device], error)
+        for device in devices:
+            self.read(device)
 
     def available(self, device: str) -> bool:
-        """Whether the device's map can be read; the first read may turn it off."""
+        """Whether the device's map can be read; a read may turn it off."""
         # In a forked child, the allocator's lock may stay locked by a thread that does not exist there.
         return device in self._allocators and os.getpid() == self._process
 
     def read(self, device: str) -> bytes | None:
         """The device's current memory map, for `read_dump`. Never raises. None if it is not available, if the allocator
-        has no memory yet, or if other threads allocated while the first map was compared; the next read tries again."""
+        has no memory for the self-check yet, or if other threads allocated while the first map was compared; the next
+        read tries again."""
         allocator = self._allocators.get(device)
         if allocator is None or self._framework is None or not self.available(device):
             return None
@@ -345,11 +398,12 @@ class MemoryMaps:
                 return self._framework.memory_map(allocator)
             return self._verify(self._framework, device, allocator)
         except Exception as error:
-            self._turn_off([device], error)
+            # Tensors cannot be placed in pinned memory: its map is trusted as far as the device's is.
+            self._turn_off([device, PINNED], error)
             return None
 
     def _verify(self, framework: Framework, device: str, allocator: int) -> bytes | None:
-        """A map, if the bytes of its chunks in use equal the allocator's statistics."""
+        """A map, if the bytes of its chunks in use equal the allocator's statistics, and the self-check passes."""
         for _ in range(ATTEMPTS):
             before = 0 if device == PINNED else allocator_figures.memory_info(device)[0]
             data = framework.memory_map(allocator)
@@ -367,6 +421,11 @@ class MemoryMaps:
             if not summary.chunks and not before and not after:
                 return None
             if summary.in_use_bytes in (before, after):
+                if device not in _checked:
+                    if summary.largest_free_bytes < PROBE_CHUNK_BYTES:
+                        return None  # the tensors would wait for memory, or let the pool grow
+                    self_check(lambda: framework.memory_map(allocator), device)
+                    _checked.add(device)
                 self._verified.add(device)
                 return data
             if before == after:  # otherwise another thread allocated meanwhile
@@ -377,7 +436,7 @@ class MemoryMaps:
 
     def _turn_off(self, devices: Sequence[str], error: Exception) -> None:
         with self._lock:
-            turned_off = [device for device in devices if device in self._disagreements]
+            turned_off = [device for device in dict.fromkeys(devices) if device in self._disagreements]
             for device in turned_off:
                 del self._disagreements[device]
                 self._allocators.pop(device, None)
@@ -399,22 +458,21 @@ def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    before = _sizes(maps, device)
+    before = _sizes(maps.read(device))
     with tf.init_scope(), tf.device("CPU:0"):
         handles = [
             # As variables' handles: TensorFlow makes handles of any other name once for a process, and keeps them.
             tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=context.anonymous_name())
             for _ in range(_PROBES)
         ]
-        after = _sizes(maps, device)
+        after = _sizes(maps.read(device))
         del handles
     new = Counter(size for address, size in after.items() if before.get(address) != size)
     return next((size for size, count in new.most_common(1) if count == _PROBES), None)
 
 
-def _sizes(maps: MemoryMaps, device: str) -> dict[int, int]:
+def _sizes(dump: bytes | None) -> dict[int, int]:
     """Requested bytes of the chunks in use, by address."""
-    dump = maps.read(device)
     if dump is None:
         return {}
     memory_map = read_dump(dump, 0.0)

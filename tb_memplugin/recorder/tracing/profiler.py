@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.base import PrivateDirectory, abandon_in_child
-from tb_memplugin.recorder.devices import LOG_LEVEL, MappedMemory, open_library
+from tb_memplugin.recorder.devices import MappedMemory, exported_names, open_library
 
 logger = logging.getLogger("tb_memplugin")
 
 _WARNING = 1  # ``absl::LogSeverityAtLeast::kWarning``
+_GET = rb"_ZN4absl\d+lts_\d+11MinLogLevelEv"
+"""``absl::LogSeverityAtLeast absl::MinLogLevel()``, in a namespace named after Abseil's release. The type is an
+enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
+_SET = rb"_ZN4absl\d+lts_\d+14SetMinLogLevelENS\d*_\d*18LogSeverityAtLeastE"
+"""``void absl::SetMinLogLevel(absl::LogSeverityAtLeast)``"""
 
 
 class QuietLog:
@@ -62,11 +67,9 @@ class QuietLog:
 @functools.cache
 def _functions() -> tuple[Callable[[], int], Callable[[int], Any]]:
     """TensorFlow's functions that return and set the lowest level that is logged, or such as change nothing."""
-    import tensorflow as tf
-
     try:
-        library = open_library(tf.__version__, MappedMemory())
-        get, change = LOG_LEVEL[tf.__version__]
+        library = open_library(MappedMemory())
+        (get,), (change,) = (exported_names(library._name, pattern) for pattern in (_GET, _SET))
         integer = ctypes.c_int
         return ctypes.PYFUNCTYPE(integer)((get, library)), ctypes.PYFUNCTYPE(None, integer)((change, library))
     except Exception as error:

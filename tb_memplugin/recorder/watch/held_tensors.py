@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Set
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
+from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.heap import YOUNG, Promotions, cycles_of, find_holders, objects_of, subclasses
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.graphs import PIPELINE_FUNCTION
@@ -209,7 +210,7 @@ class HeldTensors:
                 del self._tensors[key]
             if tensor is None or id(known) in known_ids:
                 continue
-            address = known.address = layers.tensor_address(tensor) if known.address == 0 else known.address
+            address = known.address = tensor_address(tensor) if known.address == 0 else known.address
             if address is None or address in excluded:
                 continue
             category, holder = self._kind(tensor, of_datasets)

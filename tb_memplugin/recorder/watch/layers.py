@@ -1,7 +1,6 @@
 """The models of Keras and `tf.Module`: their tree of layers, their variables, the slots of their optimizers, and the
 layer table made of these."""
 
-import ctypes
 import dataclasses
 import itertools
 import math
@@ -13,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
+from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.heap import objects_of, subclasses
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.schema import DTYPE_BYTES, Layer, LayerTable, first_of, is_cpu
@@ -178,22 +178,6 @@ def bytes_in_use(device: str) -> int | None:
         return int(tf.config.experimental.get_memory_info(device)["current"])
     except Exception:
         return None
-
-
-def tensor_address(tensor: Any) -> int | None:
-    """Address of an eager tensor's data in device memory, None if unknown. Reads the data pointer at the start of the
-    DLManagedTensor in a DLPack capsule. The capsule must be dropped at once: a second reference to a variable's buffer
-    would make the next assignment copy it."""
-    import tensorflow as tf
-
-    try:
-        capsule = tf.experimental.dlpack.to_dlpack(tensor)
-    except Exception:
-        return None
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    managed = pointer(capsule, b"dltensor")
-    return ctypes.c_void_p.from_address(managed).value if managed else None
 
 
 def short_device(name: str) -> str:

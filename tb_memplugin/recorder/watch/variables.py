@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
+from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.schema import VariableFact, VariableRole, replaced_optimizer, unused
 
@@ -240,7 +241,7 @@ class FormerVariables:
         shape, dtype = tf.TensorShape(data.shape_and_type[0].shape), tf.as_dtype(data.shape_and_type[0].dtype)
         try:
             with tf.init_scope(), tf.device(handle.device):
-                address = layers.tensor_address(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
+                address = tensor_address(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
         except Exception:  # it is not initialized
             return None
         if address is None or not shape.is_fully_defined():

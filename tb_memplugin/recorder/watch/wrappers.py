@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, TypeAlias
 from tb_memplugin.attribution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.environment import OWN_FILES
 from tb_memplugin.recorder.base import abandon_in_child, changes
-from tb_memplugin.recorder.devices import keep_peak
+from tb_memplugin.recorder.devices import keep_peak, tensor_address
 from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
 from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, tape_records
 from tb_memplugin.recorder.watch.counters import program_counters, traces_of
-from tb_memplugin.recorder.watch.layers import packages, tensor_address, tensor_size
+from tb_memplugin.recorder.watch.layers import packages, tensor_size
 from tb_memplugin.recorder.watch.notes import DATA_ARGUMENTS, CallKind, Span, call_notes, input_notes
 from tb_memplugin.schema import LAYER_PREFIX, LINE_MARK
 

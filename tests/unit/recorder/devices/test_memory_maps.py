@@ -1,8 +1,11 @@
 """When the memory map is not read, and the warnings then, with fakes of TensorFlow's library."""
 
+import contextlib
 import ctypes
 import os
+import pathlib
 import platform
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -12,9 +15,10 @@ from unittest import mock
 import pytest
 from dump_cases import CHUNKS, Chunk, make_dump
 
-from tb_memplugin.recorder.devices import PINNED, MappedMemory, MemoryMaps
+from tb_memplugin.recorder.devices import PINNED, MappedMemory, MemoryMaps, exported_names
 from tb_memplugin.recorder.devices import memory_maps as framework
 from tb_memplugin.recorder.devices.memory_maps import MAX_DISAGREEMENTS, Framework, UnreadableError
+from tb_memplugin.recorder.tracing.profiler import _GET, _SET
 
 IN_USE = 1536
 DEVICE = "GPU:0"
@@ -47,7 +51,8 @@ def make(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> Callable[..., 
     """Makes `MemoryMaps` over a fake library; `in_use` are the statistics' figures in turn."""
     monkeypatch.delenv(framework.SWITCH, raising=False)
     config = SimpleNamespace(list_logical_devices=list)
-    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(__version__="2.21.0", config=config))
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(__version__="3.0.0-odd", config=config))
+    monkeypatch.setattr(framework, "_checked", {DEVICE})
     monkeypatch.setattr(framework, "MappedMemory", lambda: MappedMemory(f"1000-2000 r--p 0 0:0 1 {LIBRARY}"))
     monkeypatch.setattr(framework.ctypes, "CDLL", lambda *_, **__: None)
 
@@ -77,8 +82,8 @@ def test_repeated_disagreement_turns_it_off_once(make: Any, warnings: list[str])
 def test_other_threads_that_allocate_meanwhile_do_not_turn_it_off(make: Any, warnings: list[str]) -> None:
     changing = iter([*range(0, 2000, 10), IN_USE, IN_USE])
     maps = make(Library(make_dump(in_use=1)), changing)
-    read = [maps.read(DEVICE) for _ in range(21)]
-    assert read[:20] == [None] * 20 and read[20] == make_dump(in_use=1) and not warnings
+    read = [maps.read(DEVICE) for _ in range(20)]  # after one that `MemoryMaps` makes itself
+    assert read[:19] == [None] * 19 and read[19] == make_dump(in_use=1) and not warnings
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,8 @@ def test_a_map_of_pinned_memory_is_compared_with_its_own_statistics_and_leaves_t
     make: Any, warnings: list[str], dump: bytes, reason: str | None
 ) -> None:
     # GIVEN statistics of the device alone: TensorFlow has none of pinned memory
-    maps = make(Library(dump, make_dump()), iter([IN_USE, IN_USE]), devices=(DEVICE, PINNED))
+    dumps = [make_dump(), dump, *[dump] * (reason is None), make_dump()]
+    maps = make(Library(*dumps), iter([IN_USE, IN_USE]), devices=(DEVICE, PINNED))
     assert maps.read(PINNED) == (None if reason else dump) and maps.available(PINNED) is (reason is None)
     assert maps.read(DEVICE) == make_dump()
     assert warnings == [f"Not measuring pinned host memory: {reason}."] * bool(reason)
@@ -113,12 +119,12 @@ def test_a_map_of_pinned_memory_is_compared_with_its_own_statistics_and_leaves_t
 
 @pytest.mark.parametrize("error", [ValueError("odd"), UnreadableError("odd"), MemoryError("odd")])
 def test_read_raises_no_fault(make, warnings, monkeypatch, error) -> None:
-    maps = make(Library(make_dump(), error))
+    maps = make(Library(make_dump(), make_dump(), error))
     assert maps.read(DEVICE) is not None
     assert maps.read(DEVICE) is None and maps.read(DEVICE) is None
     assert len(warnings) == 1 and "odd" in warnings[0]
     # AND none of a warning
-    maps = make(Library(error))
+    maps = make(Library(make_dump(), error))
     monkeypatch.setattr(maps, "_warn", lambda _: 1 / 0)
     assert maps.read(DEVICE) is None and not maps.available(DEVICE)
 
@@ -139,33 +145,136 @@ def test_without_devices_and_in_a_forked_child_nothing_is_read_or_reported(make,
     none, maps = MemoryMaps([], warnings.append), make(library)
     assert none.read(DEVICE) is None and not none.available(DEVICE)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert maps.read(DEVICE) is None and not maps.available(DEVICE) and library.reads == 0 and not warnings
+    assert maps.read(DEVICE) is None and not maps.available(DEVICE) and library.reads == 1 and not warnings
+
+
+SIZES = framework.PROBE_BYTES
+PROBES: list[Chunk] = [(0x9400 + 512 * place, 512, size, True) for place, size in enumerate(SIZES)]
+REST: Chunk = (0x9A00, 2560, 0, False)
+
+
+class Tensors:
+    """A fake of TensorFlow: each tensor lies at the address of the next chunk of `PROBES`."""
+
+    def __init__(self) -> None:
+        self.raw_ops = self
+        self.made: list[int] = []
+        self.config = SimpleNamespace(list_logical_devices=list)
+
+    def init_scope(self) -> Any:
+        return contextlib.nullcontext()
+
+    def device(self, name: str) -> Any:
+        assert name == DEVICE
+        return contextlib.nullcontext()
+
+    def Empty(self, shape: Any, dtype: Any) -> int:  # noqa: N802
+        self.made.append(4 * int(shape[0]))
+        return PROBES[SIZES.index(self.made[-1])][0]
+
+    float32 = "float32"
+
+
+def changed(place: int, chunk: Chunk) -> bytes:
+    return make_dump(listed=[*CHUNKS[:3], *PROBES[:place], chunk, *PROBES[place + 1 :], REST])
 
 
 @pytest.mark.parametrize(
-    ("version", "system", "machine", "said"),
+    ("used", "left", "reason"),
     [
-        *((one, "linux", "x86_64", "not one of the tested versions 2") for one in ("2.15.1", "2.22.0", "2.2", "")),
-        ("2.21.0-dev20260101", "linux", "x86_64", "not one of the tested versions 2"),
-        (framework.TESTED_VERSIONS[-1], "darwin", "x86_64", "on Linux x86-64 only"),
-        (framework.TESTED_VERSIONS[-1], "win32", "AMD64", "on Linux x86-64 only"),
-        (framework.TESTED_VERSIONS[-1], "linux", "aarch64", "on Linux x86-64 only"),
+        (changed(0, PROBES[0]), make_dump(), None),
+        (
+            changed(1, (0x9600, 512, 299, True)),
+            make_dump(),
+            "299 requested bytes in use at the address of a tensor of 3",
+        ),
+        (
+            changed(1, (0x9600, 512, 300, False)),
+            make_dump(),
+            "no requested bytes in use at the address of a tensor of 3",
+        ),
+        (make_dump(), make_dump(), "no requested bytes in use at the address of a tensor of 100"),
+        (changed(0, PROBES[0]), changed(0, PROBES[0]), "shows a freed tensor of 100 bytes as in use"),
     ],
 )
-def test_untested_versions_and_other_systems_and_machines_are_refused(
-    version: str, system: str, machine: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_only_a_map_that_shows_known_tensors_while_they_exist_is_used(
+    make: Any, warnings: list[str], monkeypatch: pytest.MonkeyPatch, used: bytes, left: bytes, reason: str | None
 ) -> None:
+    library = Library(make_dump(), *[used, left] * framework.ATTEMPTS)
+    monkeypatch.setattr(framework, "tensor_address", lambda tensor: tensor)
+    make(library, devices=())  # puts the fakes in place
+    monkeypatch.setattr(framework, "_checked", set())
+    tensorflow = Tensors()
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    maps = MemoryMaps([DEVICE, *[PINNED] * (reason is not None)], warnings.append)
+    # THEN it is off for pinned memory as well, which cannot be checked
+    assert maps.available(DEVICE) is (reason is None) and not maps.available(PINNED)
+    assert len(tensorflow.made) == len(SIZES) * (1 if reason is None else framework.ATTEMPTS)
+    if reason is None:
+        assert not warnings and framework._checked == {DEVICE}
+    else:
+        (sentence,) = warnings
+        assert sentence.startswith("Not reading the memory map of GPU:0: it ") and reason in sentence
+
+
+def test_other_threads_that_take_freed_memory_do_not_fail_the_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", Tensors())
+    monkeypatch.setattr(framework, "tensor_address", lambda tensor: tensor)
+    used = changed(0, PROBES[0])
+    dumps = iter([used, used, make_dump(), make_dump(), used, make_dump()])
+    framework.self_check(lambda: next(dumps), DEVICE)
+    assert next(dumps, None) is None
+
+
+def test_the_self_check_waits_for_a_free_chunk(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(framework, "self_check", lambda _, device: checked.append(device))
+    full, free = make_dump(listed=CHUNKS[:3]), make_dump()
+    make(Library(full), devices=())
+    monkeypatch.setattr(framework, "_checked", set())
+    maps = make(Library(full, full, free))
+    assert maps.read(DEVICE) is None and maps.available(DEVICE) and not checked
+    assert maps.read(DEVICE) == free and checked == [DEVICE]
+    # AND is made once in a process
+    assert make(Library(free)).read(DEVICE) == free and checked == [DEVICE]
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("win32", "AMD64"), ("linux", "aarch64")])
+def test_other_systems_and_machines_are_refused(system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    with pytest.raises(UnreadableError, match=said):
-        framework.open_library(version, MappedMemory(""))
+    with pytest.raises(UnreadableError, match="on Linux x86-64 only"):
+        framework.open_library(MappedMemory(""))
+
+
+def elf(*names: bytes) -> bytes:
+    """A 64-bit ELF file with these dynamic symbols, and the same ones with another end outside of their table."""
+    table = b"\0" + b"\0".join(names) + b"\0"
+    begin = 64 + 3 * 64
+    sections = [(0, 0), (11, 2), (3, 0)]  # none, SHT_DYNSYM, its names
+    head = b"\x7fELF\x02\x01".ljust(0x28, b"\0") + struct.pack("<Q", 64) + bytes(10) + struct.pack("<HH", 64, 3)
+    rows = [struct.pack("<IIQQQQI", 0, kind, 0, 0, begin, len(table), link).ljust(64, b"\0") for kind, link in sections]
+    return head.ljust(64, b"\0") + b"".join(rows) + table + b"_ZN4absl12lts_2099010111MinLogLevelEv\0"
+
+
+def test_symbols_with_another_date_are_found_in_the_library(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "library.so"
+    ends = (b"11MinLogLevelEv", b"14SetMinLogLevelENS0_18LogSeverityAtLeastE")
+    names = [b"_ZN4absl12lts_20260526" + end for end in ends]
+    file.write_bytes(elf(b"_ZN4absl4FailEv", *names, b"_ZN4absl12lts_2026052611MinLogLevelEvX"))
+    for name, pattern in zip(names, (_GET, _SET), strict=True):
+        assert exported_names(str(file), pattern) == {name.decode()}
+    file.write_bytes(elf(b"_ZN4absl4FailEv"))
+    assert exported_names(str(file), _GET) == set()
+    file.write_bytes(b"#!/bin/sh\n")
+    assert exported_names(str(file), _GET) == set()
 
 
 def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refused(monkeypatch) -> None:
     with pytest.raises(UnreadableError, match="lacks _ZN3tsl12BFCAllocator15RecordMemoryMapEv"):
         Framework(ctypes.CDLL("libm.so.6"))
     with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
-        framework.open_library("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
+        framework.open_library(MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
 
 
 class FakeFramework(Framework):
