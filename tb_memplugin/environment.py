@@ -41,6 +41,15 @@ def absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
+def shown(path: str) -> str:
+    """A path relative to the working directory if it lies below it; else, or if that is gone, as it is."""
+    try:
+        relative = path if "://" in path else os.path.relpath(path)
+    except (OSError, ValueError):  # on Windows, another drive
+        return path
+    return path if relative.startswith("..") else relative
+
+
 OWN_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """How the paths of this package's files begin."""
 

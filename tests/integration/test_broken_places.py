@@ -91,6 +91,32 @@ def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path
     assert told["open at the end"] == [] and told["threads"] is True
 
 
+GONE = """
+os.mkdir(place + "/gone"); os.chdir(place + "/gone")
+first, second = record(place + "/first"), record(place + "/second")
+third = record(place + "/third")
+os.rmdir(place + "/gone")
+first.close()
+try: tb_memplugin.MemoryRecorder(".")
+except tb_memplugin.RecordingError as error: refused = str(error)
+from tb_memplugin.recorder.loop import recording
+ended = []
+recording.end_foreign_calls = ended.append
+second._recording._sampler.host.close = None  # one recording that cannot end
+recording._close_all()
+answer({"refused": refused, "ended": len(ended), "warnings": taken()})
+"""
+
+
+def test_without_a_working_directory_every_recording_ends(tmp_path: pathlib.Path) -> None:
+    told = run_child(WARNINGS + COMMON + GONE, str(tmp_path), timeout=120)
+    assert "log_dir cannot be created" in told["refused"] and told["ended"] == 1
+    assert [line.split(" stopped")[0] for line in told["warnings"]] == ["memory recording"], told
+    for name in ("first", "second", "third"):
+        assert f"Memory recorded in {tmp_path / name}: peak" in told["stderr"]
+    assert tb_memplugin.load(tmp_path)["third"].samples.step.tolist() == [0, 1, 2]
+
+
 COPIED = """
 class Mine(tb_memplugin.MemoryCallback):
     def __init__(self, name, **named):

@@ -123,12 +123,13 @@ def _check_log_dir(log_dir: Any) -> str:
         _refuse("must be a directory, but it is a file", log_dir=log_dir)
     try:
         os.makedirs(path, exist_ok=True)
+        whole = absolute(path)  # raises if the working directory is gone
     except OSError as error:
         _refuse(f"cannot be created: {error.strerror}", log_dir=log_dir)
     if not os.access(path, os.W_OK | os.X_OK):
         received = f"Received: log_dir={log_dir!r}. Pass a directory that you can write to."
         raise RecordingError(f"log_dir is not writable. {received}")
-    return absolute(path)
+    return whole
 
 
 def _check_steps(trace_steps: Any) -> frozenset[int] | None:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
+from tb_memplugin.environment import shown
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import (
     FOREIGN_SECONDS,
@@ -212,12 +213,15 @@ class Recording:
     def tell(self) -> None:
         """Say once, on standard error, where the run is and what it shows, unless the package's warnings are off."""
         told, self.told = self.told, True
+        if not told:
+            self.faults.clean_up("the last line", self._tell)
+
+    def _tell(self) -> None:
         peak, fatal = self._output.peak_bytes if self._started else None, self.fatal
         run = self.settings.log_dir
-        if told or is_private(run) or (peak is None and fatal is None) or not logger.isEnabledFor(logging.WARNING):
+        if is_private(run) or (peak is None and fatal is None) or not logger.isEnabledFor(logging.WARNING):
             return
-        run = run if self.settings.remote else os.path.relpath(run)
-        run = self.settings.log_dir if run.startswith("..") else run
+        run = shown(run)
         if fatal is None:
             see = f"tensorboard --logdir {shlex.quote(os.path.dirname(run) or '.')}"
             line = f"Memory recorded in {run}: peak {format_bytes(peak)}. {see}"
@@ -230,6 +234,9 @@ class Recording:
     def close_without_waiting(self) -> None:
         self.end_step()
         self.closed = True
+        self.faults.clean_up(RECORDING, self._finish)
+
+    def _finish(self) -> None:
         self.layers.remove()
         if self._started:
             self.faults.run(POST_MORTEMS, self.oom.say_survived)
@@ -629,18 +636,20 @@ def _write(place: tuple[str, str]) -> bool:
 
 def _close_all() -> None:
     unclosed = [one for one in list(_by_place.values()) if one.active]
-    for recording in unclosed:
-        recording.close_without_waiting()
-    if not wait():  # once for all, also for recordings that were dropped
-        for recording in unclosed:
-            recording.faults.warn(_INCOMPLETE)
-    for recording in unclosed:
-        recording.tell()
     reason = (
         "the memory recorder waits for up to %d s until TensorFlow gives up a request to the file system of a run: "
         "the process would be aborted otherwise"
     )
-    end_foreign_calls(functools.partial(logger.warning, reason, FOREIGN_SECONDS))
+    try:
+        for recording in unclosed:
+            recording.close_without_waiting()
+        if not wait():  # once for all, also for recordings that were dropped
+            for recording in unclosed:
+                recording.faults.warn(_INCOMPLETE)
+        for recording in unclosed:
+            recording.tell()
+    finally:
+        end_foreign_calls(functools.partial(logger.warning, reason, FOREIGN_SECONDS))
 
 
 def _forget_all() -> None:
