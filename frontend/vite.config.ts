@@ -5,7 +5,10 @@ import { defineConfig } from "vitest/config";
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** What never holds in a plot of the page: it has linear scales, x horizontal, and no series, points, legend or twin. */
+/**
+ * What never holds in a plot of the page: it has linear scales, x horizontal, and no series,
+ * points, legend or twin.
+ */
 const NEVER = [
   String.raw`showLegend|cursorFocus|cursorOnePt|cursor\._lock|cursor\.lock|cursor\.[xy]|legend\.live|drag\.y|drag\.setScale|mode == 2|i > 0|ms == 1`,
   String.raw`(?:\w+\.)?distr (?:== [234]|== 100|>= 3)|xScaleDistr == [234]|scaleX\.ori == 1|\w+\.from != null|axis\.label != null`,
@@ -19,10 +22,15 @@ const IDLE =
   "cursorPointShow cursorPointSize cursorPointStroke cursorPointFill seriesPointsShow";
 /** Parts of uPlot, and what takes their place. */
 const CUTS: readonly (readonly [RegExp, string])[] = [
-  ...IDLE.split(" ").map((name) => [RegExp(String.raw`(?<=\n(\t*)function ${name}\().*\{[^]*?\n\1\}`), ") {}"] as const),
+  ...IDLE.split(" ").map(
+    (name) => [RegExp(String.raw`(?<=\n(\t*)function ${name}\().*\{[^]*?\n\1\}`), ") {}"] as const,
+  ),
   [/(?<=const (?:linearPath|pointsPath) = )\w+\(\)/g, "null"],
   [/(?<=const (?:showLegend|showCursor|cursorFocus|cursorOnePt) = ).*/g, "0;"],
-  [/const months = \[[^]*?(?=function zeroPad2)|const localTz = .*|genIncrs\(2, -53, 53, \[1\]\);/g, ""],
+  [
+    /const months = \[[^]*?(?=function zeroPad2)|const localTz = .*|genIncrs\(2, -53, 53, \[1\]\);/g,
+    "",
+  ],
   [/(?<=const _timeAxisStamps = )\[[^]*?\n\t\];/, "0;"],
   [/\/\/ closest pt values[^]*?(?=\/\/ if only using)/, ""],
   [/const syncOpts = [^]*?(?=const syncKey)/, ""],
@@ -40,14 +48,16 @@ const bareUPlot: Plugin = {
     if (!id.endsWith("/uPlot.esm.js")) return undefined;
     let bare = code;
     for (const [cut, instead] of CUTS) {
-      if (bare.search(cut) < 0) throw new Error(`uPlot has no ${cut.source}: adapt vite.config.ts.`);
+      if (bare.search(cut) < 0)
+        throw new Error(`uPlot has no ${cut.source}: adapt vite.config.ts.`);
       bare = bare.replace(cut, instead);
     }
     return { code: bare, map: null };
   },
 };
 
-// One module, no other files: TensorBoard imports ./index.js, and its CSP allows inline styles but no foreign scripts.
+// One module, no other files: TensorBoard imports ./index.js, and its CSP allows inline styles but
+// no foreign scripts.
 export default defineConfig({
   plugins: [bareUPlot],
   build: {
@@ -63,5 +73,10 @@ export default defineConfig({
   },
   define: { "process.env.NODE_ENV": '"production"' },
   // One module graph for all files of a worker: no module keeps what one file leaves to the next.
-  test: { environment: "node", isolate: false, include: ["tests/**/*.test.ts"], setupFiles: ["tests/setup.ts"] },
+  test: {
+    environment: "node",
+    isolate: false,
+    include: ["tests/**/*.test.ts"],
+    setupFiles: ["tests/setup.ts"],
+  },
 });

@@ -2,7 +2,17 @@
 
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
-import type { Bin, BlockingChunks, ChunkOwner, DeviceMemory, Fixes, LedgerRow, MapRef, MemorySegment, Oom } from "../src/schema";
+import type {
+  Bin,
+  BlockingChunks,
+  ChunkOwner,
+  DeviceMemory,
+  Fixes,
+  LedgerRow,
+  MapRef,
+  MemorySegment,
+  Oom,
+} from "../src/schema";
 
 const BASE = 2 ** 46;
 const MIB = 2 ** 20;
@@ -20,7 +30,10 @@ const ownerOf = ({ layer, category, trainable }: LedgerRow): ChunkOwner => ({
   trainable,
 });
 
-/** Two regions: the ledger's rows cut into chunks, a hole after every second one, the rest in one chunk at the end. */
+/**
+ * Two regions: the ledger's rows cut into chunks, a hole after every second one, the rest in one
+ * chunk at the end.
+ */
 function piecesOf(plan: Plan, step: number): { pieces: Piece[]; owners: ChunkOwner[] } {
   const ledger = ledgerAt(plan, step);
   const { pool_bytes, in_use_bytes } = snapshotAt(plan, step);
@@ -30,7 +43,11 @@ function piecesOf(plan: Plan, step: number): { pieces: Piece[]; owners: ChunkOwn
   const pieces: Piece[] = [];
   ledger.forEach(({ category, bytes }, owner) => {
     for (let left = bytes; left > 0; left -= cut) {
-      pieces.push({ bytes: Math.min(left, cut), state: 1, owner: category === "unattributed" ? NaN : owner });
+      pieces.push({
+        bytes: Math.min(left, cut),
+        state: 1,
+        owner: category === "unattributed" ? NaN : owner,
+      });
       if (pieces.length % 3 === 1 && free > hole) {
         pieces.push({ bytes: hole, state: 0, owner: NaN });
         free -= hole;
@@ -60,13 +77,21 @@ function blockingChunksOf(pieces: readonly Piece[]): BlockingChunks[] {
     const place = Number.isNaN(owner) ? -1 : owner;
     const joined = before.bytes + bytes + after.bytes;
     const one = found.get(place) ?? { owner: place, chunks: 0, bytes: 0, joined_bytes: 0 };
-    found.set(place, { owner: place, chunks: one.chunks + 1, bytes: one.bytes + bytes, joined_bytes: Math.max(one.joined_bytes, joined) });
+    found.set(place, {
+      owner: place,
+      chunks: one.chunks + 1,
+      bytes: one.bytes + bytes,
+      joined_bytes: Math.max(one.joined_bytes, joined),
+    });
   });
   return [...found.values()].sort((a, b) => b.joined_bytes - a.joined_bytes);
 }
 
 export function mapRefOf(plan: Plan, step: number): MapRef {
-  const { in_use_bytes, pool_bytes, capacity_bytes, wall_time, device, phase } = snapshotAt(plan, step);
+  const { in_use_bytes, pool_bytes, capacity_bytes, wall_time, device, phase } = snapshotAt(
+    plan,
+    step,
+  );
   const { pieces } = piecesOf(plan, step);
   return {
     step,
@@ -93,7 +118,9 @@ export function mapOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
     return address - bytes;
   });
   const sum = (from: readonly Piece[], state?: number): number =>
-    from.filter((piece) => state === undefined || piece.state === state).reduce((total, { bytes }) => total + bytes, 0);
+    from
+      .filter((piece) => state === undefined || piece.state === state)
+      .reduce((total, { bytes }) => total + bytes, 0);
   const head = {
     run: plan.run,
     ...mapRefOf(plan, step),
@@ -106,11 +133,15 @@ export function mapOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
     ],
     summary: {
       free_bytes: sum(pieces, 0),
-      largest_free_bytes: Math.max(...pieces.filter(({ state }) => state === 0).map(({ bytes }) => bytes)),
+      largest_free_bytes: Math.max(
+        ...pieces.filter(({ state }) => state === 0).map(({ bytes }) => bytes),
+      ),
       unreserved_bytes: 0,
       rounding_bytes: 0,
       owned_bytes: sum(pieces.filter(({ owner }) => !Number.isNaN(owner))),
-      owner_unknown_bytes: sum(pieces.filter(({ owner, state }) => state === 1 && Number.isNaN(owner))),
+      owner_unknown_bytes: sum(
+        pieces.filter(({ owner, state }) => state === 1 && Number.isNaN(owner)),
+      ),
       unknown_bytes: 0,
       bins: binsOf(pieces),
       blocking_chunks: blockingChunksOf(pieces),
@@ -134,7 +165,12 @@ export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   for (const { category, trainable, bytes } of ledgerAt(plan, step)) {
     const split = category === "weights" ? trainable : null;
     const key = `${category}/${split}`;
-    sums.set(key, { part: "in_use", category, trainable: split, bytes: (sums.get(key)?.bytes ?? 0) + bytes });
+    sums.set(key, {
+      part: "in_use",
+      category,
+      trainable: split,
+      bytes: (sums.get(key)?.bytes ?? 0) + bytes,
+    });
   }
   const rest = (part: MemorySegment["part"], bytes: number): MemorySegment[] =>
     bytes > 0 ? [{ part, category: null, trainable: null, bytes }] : [];
@@ -225,7 +261,13 @@ export const fixesOf = (plan: Plan, oom: number): Fixes & { run: string; oom: nu
       low_bytes: 402 << 20,
       high_bytes: 420 << 20,
     },
-    { ...FIX, kind: "precision", change: "Mixed precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
+    {
+      ...FIX,
+      kind: "precision",
+      change: "Mixed precision",
+      sentence: "Mixed precision (mixed_float16), as an estimate.",
+      enough: null,
+    },
   ],
   note: null,
   unchanged: { peak_bytes: 530 << 20, low_bytes: 524 << 20, high_bytes: 540 << 20 },

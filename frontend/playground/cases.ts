@@ -1,4 +1,7 @@
-/** Small cases of everything that the page can be shown; each has an address in the playground and is read by a test. */
+/**
+ * Small cases of everything that the page can be shown; each has an address in the playground and
+ * is read by a test.
+ */
 
 import type { Plan } from "./training";
 
@@ -32,18 +35,30 @@ export const CASES: Record<string, Case> = {
     about: "an unfreezing, and another run beside it",
     plans: [plan({}), plan({ run: "all_trainable", unfreezeAt: 0, traceEvery: 60 })],
   },
-  "one-step": { about: "a run of one step", plans: [plan({ steps: 4, unfreezeAt: null, traceEvery: 9 })] },
+  "one-step": {
+    about: "a run of one step",
+    plans: [plan({ steps: 4, unfreezeAt: null, traceEvery: 9 })],
+  },
   roomy: {
     about: "a device with much more memory than is used, and no pool figures",
     plans: [plan({ capacity: 80 * GIB, pool: false, scale: 8 })],
   },
-  "at-once": { about: "an allocator that took its whole limit at once", plans: [plan({ atOnce: true })] },
-  measured: { about: "a pool measured at the end of every step", plans: [plan({ measureEvery: 1 })] },
+  "at-once": {
+    about: "an allocator that took its whole limit at once",
+    plans: [plan({ atOnce: true })],
+  },
+  measured: {
+    about: "a pool measured at the end of every step",
+    plans: [plan({ measureEvery: 1 })],
+  },
   "measured-at-times": {
     about: "a pool measured at the end of some steps, traced at others, in two attempts",
     plans: [plan({ measureEvery: 7, restarts: [120] })],
   },
-  "no-capacity": { about: "an allocator that does not say its limit", plans: [plan({ capacity: null })] },
+  "no-capacity": {
+    about: "an allocator that does not say its limit",
+    plans: [plan({ capacity: null })],
+  },
   damaged: {
     about: "damage and notes",
     plans: [
@@ -71,12 +86,24 @@ export const CASES: Record<string, Case> = {
     about: "a step that ran out of memory, without a memory map",
     plans: [plan({ failures: ["capacity"], mapless: true })],
   },
-  "recorded-activations": { about: "activation bytes that a training wrote itself", plans: [plan({ run: "transformer", recorded: 20 })] },
+  "recorded-activations": {
+    about: "activation bytes that a training wrote itself",
+    plans: [plan({ run: "transformer", recorded: 20 })],
+  },
   "never-unfrozen": { about: "layers that stay frozen", plans: [plan({ unfreezeAt: null })] },
-  "many-chunks": { about: "a map of some 50,000 chunks", plans: [plan({ steps: 44, unfreezeAt: null, chunkBytes: 4096 })] },
+  "many-chunks": {
+    about: "a map of some 50,000 chunks",
+    plans: [plan({ steps: 44, unfreezeAt: null, chunkBytes: 4096 })],
+  },
   compiled: { about: "steps that run compiled modules", plans: [plan({ compiled: true })] },
-  "many-moments": { about: "a step of some 8,000 moments", plans: [plan({ steps: 44, unfreezeAt: null, momentsEach: 380 })] },
-  "no-timelines": { about: "traced steps of an earlier version, without timelines", plans: [plan({ bare: true })] },
+  "many-moments": {
+    about: "a step of some 8,000 moments",
+    plans: [plan({ steps: 44, unfreezeAt: null, momentsEach: 380 })],
+  },
+  "no-timelines": {
+    about: "traced steps of an earlier version, without timelines",
+    plans: [plan({ bare: true })],
+  },
   restarted: { about: "a training that was started again", plans: [plan({ restarts: [120] })] },
   "two-workers": {
     about: "two workers with four devices each",
@@ -88,14 +115,30 @@ export const CASES: Record<string, Case> = {
   },
   hostile: {
     about: "names that hold markup",
-    plans: [plan({ run: "<img src=x onerror=alert(1)>", layers: ["<script>alert(2)</script>", "a".repeat(300)] })],
+    plans: [
+      plan({
+        run: "<img src=x onerror=alert(1)>",
+        layers: ["<script>alert(2)</script>", "a".repeat(300)],
+      }),
+    ],
   },
-  large: { about: "10,000 steps", plans: [plan({ steps: 10000, epochSteps: 500, unfreezeAt: 6000, traceEvery: 250, measureEvery: 3 })] },
+  large: {
+    about: "10,000 steps",
+    plans: [
+      plan({ steps: 10000, epochSteps: 500, unfreezeAt: 6000, traceEvery: 250, measureEvery: 3 }),
+    ],
+  },
   "many-runs": {
     about: "300 runs",
-    plans: Array.from({ length: 300 }, (_, index) => plan({ run: `sweep/learning_rate_${index}`, steps: 40 })),
+    plans: Array.from({ length: 300 }, (_, index) =>
+      plan({ run: `sweep/learning_rate_${index}`, steps: 40 }),
+    ),
   },
   empty: { about: "no run has memory data", plans: [] },
-  refused: { about: "a server that refuses", plans: [plan({})], refuses: "The run directory cannot be read." },
+  refused: {
+    about: "a server that refuses",
+    plans: [plan({})],
+    refuses: "The run directory cannot be read.",
+  },
   slow: { about: "a slow server", plans: [plan({})], delay: 3000 },
 };

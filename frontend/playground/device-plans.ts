@@ -17,6 +17,11 @@ export function devicePlans(plan: Plan): PlannedDevice[] {
   const { count, devices } = plan.workers;
   return Array.from({ length: count * devices }, (_, index) => {
     const [worker, name] = [`worker_${Math.floor(index / devices)}`, `GPU:${index % devices}`];
-    return { device: `${worker}/${name}`, worker, name, plan: { ...plan, scale: plan.scale * (1 + ((index * 7) % 5) / 20) } };
+    return {
+      device: `${worker}/${name}`,
+      worker,
+      name,
+      plan: { ...plan, scale: plan.scale * (1 + ((index * 7) % 5) / 20) },
+    };
   });
 }

@@ -5,13 +5,17 @@ import { devicePlans, type PlannedDevice } from "./device-plans";
 import { peaksOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 import type { Group } from "../src/schema";
 
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+const sum = (values: readonly number[]): number =>
+  values.reduce((total, value) => total + value, 0);
 
 function partsAt(plan: Plan, step: number): (Group & { bytes: number })[] {
   const parts = new Map<string, Group & { bytes: number }>();
   for (const { category, trainable, bytes } of snapshotAt(plan, step).ledger) {
     const group = { category, trainable };
-    parts.set(groupKey(group), { ...group, bytes: (parts.get(groupKey(group))?.bytes ?? 0) + bytes });
+    parts.set(groupKey(group), {
+      ...group,
+      bytes: (parts.get(groupKey(group))?.bytes ?? 0) + bytes,
+    });
   }
   return [...parts.values()];
 }
@@ -30,7 +34,9 @@ function deviceOf({ device, worker, name, plan }: PlannedDevice) {
     last_in_use_bytes: Math.floor((peaks.at(-1) ?? 0) * 0.4),
     headroom_bytes: plan.capacity === null ? null : plan.capacity - peak_bytes,
     pool_bytes: last?.pool_bytes ?? null,
-    breakdown: last ? { step: last.step, peak_bytes: last.in_use_bytes, parts: partsAt(plan, last.step) } : null,
+    breakdown: last
+      ? { step: last.step, peak_bytes: last.in_use_bytes, parts: partsAt(plan, last.step) }
+      : null,
     rows: plan.steps,
     ooms: 0,
   };
@@ -64,7 +70,10 @@ export function devicesOf(plan: Plan) {
       clock_offset_seconds: null,
     })),
     devices,
-    imbalance: largest && smallest && bytes > 0 ? { largest: largest.device, smallest: smallest.device, bytes, sentence } : null,
+    imbalance:
+      largest && smallest && bytes > 0
+        ? { largest: largest.device, smallest: smallest.device, bytes, sentence }
+        : null,
     most_loaded: ordered[0]?.device ?? null,
     sum_peak_bytes: sum(devices.map(({ peak_bytes }) => peak_bytes)),
     steps: {

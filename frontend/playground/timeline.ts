@@ -1,4 +1,7 @@
-/** Made-up answers of the timeline routes for the training of a plan: at the peak, its ledger is live. */
+/**
+ * Made-up answers of the timeline routes for the training of a plan: at the peak, its ledger is
+ * live.
+ */
 
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
@@ -14,7 +17,14 @@ interface Row {
   op: number;
 }
 
-const STAYS = new Set(["weights", "optimizer_state", "other_state", "held_tensors", "rounding", "unattributed"]);
+const STAYS = new Set([
+  "weights",
+  "optimizer_state",
+  "other_state",
+  "held_tensors",
+  "rounding",
+  "unattributed",
+]);
 
 /** Rounding is stored with the chunks that it is in: here an unsplit remainder, all of it. */
 const stored = (category: Category): Category => (category === "rounding" ? "workspace" : category);
@@ -22,23 +32,43 @@ const stored = (category: Category): Category => (category === "rounding" ? "wor
 /** Splits a ledger row into several allocations. */
 const pieces = (bytes: number, count: number): number[] => {
   const size = Math.ceil(bytes / count / 256) * 256;
-  return Array.from({ length: count }, (_, index) => Math.max(Math.min(size, bytes - index * size), 0)).filter((piece) => piece > 0);
+  return Array.from({ length: count }, (_, index) =>
+    Math.max(Math.min(size, bytes - index * size), 0),
+  ).filter((piece) => piece > 0);
 };
 
-/** Persistent rows are live all the time; others are allocated one after another before the peak and freed after it. */
-function rowsOf(plan: Plan, step: number): { rows: Row[]; owners: ChunkOwner[]; ops: string[]; moments: number; peak: number } {
+/**
+ * Persistent rows are live all the time; others are allocated one after another before the peak and
+ * freed after it.
+ */
+function rowsOf(
+  plan: Plan,
+  step: number,
+): { rows: Row[]; owners: ChunkOwner[]; ops: string[]; moments: number; peak: number } {
   const each = plan.momentsEach ?? 8;
   const ledger = ledgerAt(plan, step);
   const moving = ledger.filter(({ category }) => !STAYS.has(category));
   const peak = moving.length * each;
   const moments = 2 * peak + 20;
   const rows: Row[] = [];
-  const owners = ledger.map(({ layer, category, trainable }) => ({ layer, category: stored(category), trainable }));
+  const owners = ledger.map(({ layer, category, trainable }) => ({
+    layer,
+    category: stored(category),
+    trainable,
+  }));
   const ops: string[] = [];
   ledger.forEach(({ layer, category, bytes }, owner) => {
     if (STAYS.has(category)) {
       const rounding = category === "unattributed" ? NaN : category === "rounding" ? bytes : 0;
-      rows.push({ start: 0, end: moments, bytes, rounding, count: category === "unattributed" ? 0 : 1, owner, op: NaN });
+      rows.push({
+        start: 0,
+        end: moments,
+        bytes,
+        rounding,
+        count: category === "unattributed" ? 0 : 1,
+        owner,
+        op: NaN,
+      });
       return;
     }
     const first = moving.findIndex((row) => row === ledger[owner]) * each;
@@ -84,7 +114,9 @@ export function timelineRefOf(plan: Plan, step: number): TimelineRef {
     peak,
     events: moments - 1,
     duration_ns: moments * 400_000,
-    not_available: plan.compiled ? ["Measured times inside compiled modules are not available, because this is made up."] : [],
+    not_available: plan.compiled
+      ? ["Measured times inside compiled modules are not available, because this is made up."]
+      : [],
   };
 }
 

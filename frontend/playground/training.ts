@@ -1,10 +1,22 @@
-/** A made-up training: the answers of every route for one run. The same plan always gives the same figures. */
+/**
+ * A made-up training: the answers of every route for one run. The same plan always gives the same
+ * figures.
+ */
 
 import { totalsOf } from "../src/model/snapshot";
 import { devicePlans } from "./device-plans";
 import { encodeColumns } from "./encode";
 import type * as schema from "../src/schema";
-import type { Category, Group, LayerChange, LayersAnswer, LedgerRow, RunInfo, Snapshot, SnapshotSummary } from "../src/schema";
+import type {
+  Category,
+  Group,
+  LayerChange,
+  LayersAnswer,
+  LedgerRow,
+  RunInfo,
+  Snapshot,
+  SnapshotSummary,
+} from "../src/schema";
 
 const MIB = 2 ** 20;
 
@@ -19,7 +31,10 @@ export interface Plan {
   scale: number;
   layers: readonly string[];
   pool: boolean;
-  /** The pool was measured at the end of every step of this many; undefined for never, as in runs of earlier versions. */
+  /**
+   * The pool was measured at the end of every step of this many; undefined for never, as in runs of
+   * earlier versions.
+   */
   measureEvery?: number;
   /** Whether the allocator took its whole limit at once. */
   atOnce?: boolean;
@@ -37,11 +52,17 @@ export interface Plan {
   /** Verdicts of the failed steps, and whether their memory maps are missing. */
   failures?: schema.Verdict[];
   mapless?: boolean;
-  /** How many layers have activation bytes that the training wrote itself; such a run has no allocator figures. */
+  /**
+   * How many layers have activation bytes that the training wrote itself; such a run has no
+   * allocator figures.
+   */
   recorded?: number;
   /** Steps at which further attempts began. */
   restarts?: number[];
-  /** Workers, each with as many devices; one device if undefined. Other routes answer with the figures of the first device. */
+  /**
+   * Workers, each with as many devices; one device if undefined. Other routes answer with the
+   * figures of the first device.
+   */
   workers?: { count: number; devices: number };
 }
 
@@ -60,23 +81,37 @@ export const GROUPS: readonly Group[] = [
   { category: "unattributed", trainable: null },
 ];
 
-const unfrozen = (plan: Plan, step: number): boolean => plan.unfreezeAt !== null && step >= plan.unfreezeAt;
+const unfrozen = (plan: Plan, step: number): boolean =>
+  plan.unfreezeAt !== null && step >= plan.unfreezeAt;
 
 /** Bytes of each group at a step's peak. */
 function bytesAt(plan: Plan, step: number): number[] {
   const free = unfrozen(plan, step);
-  const sizes = free ? [30, 27, 54, 0.02, 0.5, 6, 90, 31, 27, 40, 0.3, 3.2] : [56, 1, 2, 0.02, 0.5, 6, 24, 2, 1, 60, 0.3, 3.2];
+  const sizes = free
+    ? [30, 27, 54, 0.02, 0.5, 6, 90, 31, 27, 40, 0.3, 3.2]
+    : [56, 1, 2, 0.02, 0.5, 6, 24, 2, 1, 60, 0.3, 3.2];
   const flutter = 1 + (((step * 7919) % 13) - 6) / 400;
-  return sizes.map((size, index) => Math.round((size * MIB * plan.scale * (index > 5 ? flutter : 1)) / 256) * 256);
+  return sizes.map(
+    (size, index) => Math.round((size * MIB * plan.scale * (index > 5 ? flutter : 1)) / 256) * 256,
+  );
 }
 
 const tracedSteps = (plan: Plan): number[] =>
-  Array.from({ length: Math.floor((plan.steps - 4) / plan.traceEvery) + 1 }, (_, index) => 3 + index * plan.traceEvery);
+  Array.from(
+    { length: Math.floor((plan.steps - 4) / plan.traceEvery) + 1 },
+    (_, index) => 3 + index * plan.traceEvery,
+  );
 
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+const sum = (values: readonly number[]): number =>
+  values.reduce((total, value) => total + value, 0);
 const wallTime = (step: number): number => 1790000000 + step * 0.25;
 
-const OF_NO_LAYER: ReadonlySet<Category> = new Set<Category>(["other_state", "held_tensors", "inputs", "unattributed"]);
+const OF_NO_LAYER: ReadonlySet<Category> = new Set<Category>([
+  "other_state",
+  "held_tensors",
+  "inputs",
+  "unattributed",
+]);
 
 export function ledgerAt(plan: Plan, step: number): LedgerRow[] {
   const bytes = bytesAt(plan, step);
@@ -87,12 +122,17 @@ export function ledgerAt(plan: Plan, step: number): LedgerRow[] {
     }
     // The last layer, which is trainable, has a third of the bytes of all layers.
     const last = Math.floor(total / 3 / 256) * 256;
-    const owned = trainable ?? (category === "optimizer_state" || category === "weight_gradients" ? true : null);
+    const owned =
+      trainable ??
+      (category === "optimizer_state" || category === "weight_gradients" ? true : null);
     const parts = [
       { layer: plan.layers[0] ?? null, category, trainable: owned ?? false, bytes: total - last },
       { layer: plan.layers.at(-1) ?? null, category, trainable: owned ?? true, bytes: last },
     ];
-    return parts.map((part) => ({ ...part, rounding_bytes: category === "rounding" ? part.bytes : 0 }));
+    return parts.map((part) => ({
+      ...part,
+      rounding_bytes: category === "rounding" ? part.bytes : 0,
+    }));
   });
   return rows.filter(({ bytes: size }) => size > 0).sort((a, b) => b.bytes - a.bytes);
 }
@@ -115,19 +155,31 @@ function summaryAt(plan: Plan, step: number): SnapshotSummary {
     pool_bytes: pool,
     largest_free_bytes: largest,
     capacity_bytes: plan.capacity,
-    fragmentation: pool === null || largest === null || pool === used ? null : (pool - used - largest) / (pool - used),
-    rounding_bytes: bytesAt(plan, step)[GROUPS.findIndex(({ category }) => category === "rounding")] ?? null,
-    not_available: plan.pool ? [] : ["The pool is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it."],
+    fragmentation:
+      pool === null || largest === null || pool === used
+        ? null
+        : (pool - used - largest) / (pool - used),
+    rounding_bytes:
+      bytesAt(plan, step)[GROUPS.findIndex(({ category }) => category === "rounding")] ?? null,
+    not_available: plan.pool
+      ? []
+      : [
+          "The pool is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it.",
+        ],
   };
 }
 
 /** Groups of tensors that Python keeps alive, one more in each traced step. */
 function heldAt(plan: Plan, step: number): schema.HeldTensorGroup[] {
   const count = 1 + Math.floor(step / plan.traceEvery);
-  const total = ledgerAt(plan, step).find(({ category }) => category === "held_tensors")?.bytes ?? 0;
+  const total =
+    ledgerAt(plan, step).find(({ category }) => category === "held_tensors")?.bytes ?? 0;
   const each = Math.floor(total / count / 4);
   return Array.from({ length: count }, (_, index) => {
-    const known = index % 2 === 0 ? { held_by: "list `history` in module __main__", line: "train.py:42" } : { held_by: null, line: null };
+    const known =
+      index % 2 === 0
+        ? { held_by: "list `history` in module __main__", line: "train.py:42" }
+        : { held_by: null, line: null };
     const owner = { category: "held_tensors" as const, retaining_path: null, ...known };
     return { shape: [each], dtype: "float32", count: 1, bytes: 4 * each, ...owner };
   });
@@ -137,13 +189,22 @@ export const snapshotAt = (plan: Plan, step: number): Snapshot => ({
   ...summaryAt(plan, step),
   run: plan.run,
   ledger: ledgerAt(plan, step),
-  replay: plan.pool ? { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: sum(bytesAt(plan, step)) } : null,
+  replay: plan.pool
+    ? {
+        addresses: 3079,
+        of_addresses: 3080,
+        chunks: 659,
+        of_chunks: 659,
+        peak_bytes: sum(bytesAt(plan, step)),
+      }
+    : null,
   saved_for_backward: [],
   held_tensors: heldAt(plan, step),
   largest_tensors: [],
 });
 
-export const snapshotsOf = (plan: Plan): SnapshotSummary[] => tracedSteps(plan).map((step) => summaryAt(plan, step));
+export const snapshotsOf = (plan: Plan): SnapshotSummary[] =>
+  tracedSteps(plan).map((step) => summaryAt(plan, step));
 
 export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<ArrayBuffer> {
   const place = { run: plan.run, device: "GPU:0", phase: "train" } as const;
@@ -152,34 +213,68 @@ export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<Arr
   const { step, wall_time, in_use_bytes, groups } = totals;
   return encodeColumns(
     { ...place, layer, groups },
-    { step, wall_time, in_use_bytes, ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])) },
+    {
+      step,
+      wall_time,
+      in_use_bytes,
+      ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])),
+    },
   );
 }
 
 /** Bytes that a training wrote itself, of each layer, from one step to another. */
-export function activationsOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
+export function activationsOf(
+  plan: Plan,
+  first: number,
+  last: number,
+  points: number,
+): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
-  const layers = Array.from({ length: plan.recorded ?? 0 }, (_, index) => `encoder/layer_${index}/attention`);
-  const bytes = layers.map((_, index) => steps.map((step) => ((layers.length - index) * 3 + (step % 7)) * MIB));
+  const layers = Array.from(
+    { length: plan.recorded ?? 0 },
+    (_, index) => `encoder/layer_${index}/attention`,
+  );
+  const bytes = layers.map((_, index) =>
+    steps.map((step) => ((layers.length - index) * 3 + (step % 7)) * MIB),
+  );
   return encodeColumns(
     { run: plan.run, total_rows: last - first + 1, layers },
-    { step: steps, wall_time: steps.map(wallTime), ...Object.fromEntries(bytes.map((column, index) => [`layer/${index}`, column])) },
+    {
+      step: steps,
+      wall_time: steps.map(wallTime),
+      ...Object.fromEntries(bytes.map((column, index) => [`layer/${index}`, column])),
+    },
   );
 }
 
-type PeaksAround = Pick<LayerChange, "peak_before_bytes" | "peak_before_step" | "peak_after_bytes" | "peak_after_step">;
-const UNKNOWN: PeaksAround = { peak_before_bytes: null, peak_before_step: null, peak_after_bytes: null, peak_after_step: null };
+type PeaksAround = Pick<
+  LayerChange,
+  "peak_before_bytes" | "peak_before_step" | "peak_after_bytes" | "peak_after_step"
+>;
+const UNKNOWN: PeaksAround = {
+  peak_before_bytes: null,
+  peak_before_step: null,
+  peak_after_bytes: null,
+  peak_after_step: null,
+};
 
 /** The highest peaks of the 20 steps before and after a change. */
 function peaksAround(plan: Plan, step: number): PeaksAround {
   const highest = (first: number, end: number): [number, number] => {
-    const peaks = Array.from({ length: end - first }, (_, index) => sum(bytesAt(plan, first + index)));
+    const peaks = Array.from({ length: end - first }, (_, index) =>
+      sum(bytesAt(plan, first + index)),
+    );
     const most = Math.max(...peaks);
     return [most, first + peaks.indexOf(most)];
   };
   const [before, beforeStep] = highest(Math.max(0, step - 20), step);
   const [after, afterStep] = highest(step, Math.min(plan.steps, step + 20));
-  return { peak_before_bytes: before, peak_before_step: beforeStep, peak_after_bytes: after, peak_after_step: afterStep };
+  return {
+    peak_before_bytes: before,
+    peak_before_step: beforeStep,
+    peak_after_bytes: after,
+    peak_after_step: afterStep,
+  };
 }
 
 function changesOf(plan: Plan): LayerChange[] {
@@ -202,22 +297,41 @@ function changesOf(plan: Plan): LayerChange[] {
   };
   const began = table(0, "recording began", []);
   if (plan.unfreezeAt === null) return [began];
-  return [began, table(plan.unfreezeAt, `${plan.layers.at(-1) ?? "a layer"} became trainable`, [plan.layers.at(-1) ?? "a layer"])];
+  return [
+    began,
+    table(plan.unfreezeAt, `${plan.layers.at(-1) ?? "a layer"} became trainable`, [
+      plan.layers.at(-1) ?? "a layer",
+    ]),
+  ];
 }
 
-/** Rows that an overview keeps: all up to twice `points`, else evenly chosen ones and every traced one. */
+/**
+ * Rows that an overview keeps: all up to twice `points`, else evenly chosen ones and every traced
+ * one.
+ */
 function rowsOf(plan: Plan, first: number, last: number, points: number): number[] {
   const all = Array.from({ length: last - first + 1 }, (_, index) => first + index);
   if (all.length <= 2 * points) return all;
   const traced = new Set(tracedSteps(plan));
   const every = Math.ceil(all.length / points);
-  return all.filter((step, index) => index % every === 0 || traced.has(step) || index === all.length - 1);
+  return all.filter(
+    (step, index) => index % every === 0 || traced.has(step) || index === all.length - 1,
+  );
 }
 
-export function overviewOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
+export function overviewOf(
+  plan: Plan,
+  first: number,
+  last: number,
+  points: number,
+): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
   const traced = tracedSteps(plan);
-  const snapshots = traced.map((step): schema.SnapshotRef => ({ ...summaryAt(plan, step), first_step: step, earlier_slots_bytes: 0 }));
+  const snapshots = traced.map((step): schema.SnapshotRef => ({
+    ...summaryAt(plan, step),
+    first_step: step,
+    earlier_slots_bytes: 0,
+  }));
   const bytes = steps.map((step) => bytesAt(plan, step));
   const peaks = bytes.map(sum);
   const unknown = steps.map(() => NaN);
@@ -241,7 +355,10 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
       batches: 4,
       peak_bytes: Math.round(sum(bytesAt(plan, last_step)) * 0.7),
     })),
-    sessions: [0, ...(plan.restarts ?? [])].map((first_step, index) => ({ session: `s${index}`, first_step })),
+    sessions: [0, ...(plan.restarts ?? [])].map((first_step, index) => ({
+      session: `s${index}`,
+      first_step,
+    })),
   };
   return encodeColumns(head, {
     step: steps,
@@ -263,7 +380,9 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
       ),
     ),
     traced: steps.map((step) => (traced.includes(step) ? 1 : 0)),
-    ...Object.fromEntries(GROUPS.map((_, index) => [`group/${index}`, bytes.map((row) => row[index] as number)])),
+    ...Object.fromEntries(
+      GROUPS.map((_, index) => [`group/${index}`, bytes.map((row) => row[index] as number)]),
+    ),
   });
 }
 
@@ -271,13 +390,22 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
 function measuredAt(plan: Plan, step: number): { pool: number; largest: number } | null {
   const pool = summaryAt(plan, step).pool_bytes;
   if (pool === null || plan.measureEvery === undefined || step % plan.measureEvery > 0) return null;
-  return { pool, largest: Math.floor(((pool - allocatedAtEnd(plan, step)) * (90 - (step % 41))) / 100) };
+  return {
+    pool,
+    largest: Math.floor(((pool - allocatedAtEnd(plan, step)) * (90 - (step % 41))) / 100),
+  };
 }
 
-export const allocatedAtEnd = (plan: Plan, step: number): number => Math.floor(sum(bytesAt(plan, step)) * 0.4);
+export const allocatedAtEnd = (plan: Plan, step: number): number =>
+  Math.floor(sum(bytesAt(plan, step)) * 0.4);
 
 /** The pool: measured at some steps, else traced, else unknown. */
-export function poolOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
+export function poolOf(
+  plan: Plan,
+  first: number,
+  last: number,
+  points: number,
+): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
   const traced = new Set(tracedSteps(plan));
   const rows = steps.map((step) => {
@@ -286,9 +414,16 @@ export function poolOf(plan: Plan, first: number, last: number, points: number):
     const rounding = isTraced ? (snapshot.rounding_bytes ?? NaN) : NaN;
     if (end) {
       const free = end.pool - allocatedAtEnd(plan, step);
-      return { source: 2, pool: end.pool, largest: end.largest, fragmentation: 1 - end.largest / free, rounding };
+      return {
+        source: 2,
+        pool: end.pool,
+        largest: end.largest,
+        fragmentation: 1 - end.largest / free,
+        rounding,
+      };
     }
-    if (!isTraced || snapshot.pool_bytes === null) return { source: 0, pool: NaN, largest: NaN, fragmentation: NaN, rounding };
+    if (!isTraced || snapshot.pool_bytes === null)
+      return { source: 0, pool: NaN, largest: NaN, fragmentation: NaN, rounding };
     return {
       source: 1,
       pool: snapshot.pool_bytes,
@@ -297,11 +432,21 @@ export function poolOf(plan: Plan, first: number, last: number, points: number):
       rounding,
     };
   });
-  const known = rows.flatMap(({ pool }, row) => (Number.isNaN(pool) ? [] : [{ pool, step: steps[row] as number }]));
+  const known = rows.flatMap(({ pool }, row) =>
+    Number.isNaN(pool) ? [] : [{ pool, step: steps[row] as number }],
+  );
   const growths = known.flatMap(({ pool, step }, index) => {
     const before = known[index - 1];
     if (before?.pool === pool) return [];
-    return [{ after_step: before?.step ?? null, by_step: step, bytes: pool - (before?.pool ?? 0), pool_bytes: pool, peak_rise_bytes: MIB }];
+    return [
+      {
+        after_step: before?.step ?? null,
+        by_step: step,
+        bytes: pool - (before?.pool ?? 0),
+        pool_bytes: pool,
+        peak_rise_bytes: MIB,
+      },
+    ];
   });
   const used = steps.map((step) => sum(bytesAt(plan, step)));
   const head = {
@@ -311,7 +456,10 @@ export function poolOf(plan: Plan, first: number, last: number, points: number):
     total_rows: last - first + 1,
     sources: ["unknown", "traced", "measured"],
     growths,
-    sentences: growths.map(({ by_step, pool_bytes }) => `The pool was ${Math.round(pool_bytes / MIB)} MiB at step ${by_step}.`),
+    sentences: growths.map(
+      ({ by_step, pool_bytes }) =>
+        `The pool was ${Math.round(pool_bytes / MIB)} MiB at step ${by_step}.`,
+    ),
   };
   return encodeColumns(head, {
     step: steps,
@@ -328,7 +476,8 @@ export function poolOf(plan: Plan, first: number, last: number, points: number):
   });
 }
 
-export const peaksOf = (plan: Plan): number[] => Array.from({ length: plan.steps }, (_, step) => sum(bytesAt(plan, step)));
+export const peaksOf = (plan: Plan): number[] =>
+  Array.from({ length: plan.steps }, (_, step) => sum(bytesAt(plan, step)));
 
 export function infoOf(plan: Plan): RunInfo {
   const planned = devicePlans(plan);
@@ -336,7 +485,13 @@ export function infoOf(plan: Plan): RunInfo {
     const peaks = peaksOf(own);
     const peak = Math.max(...peaks);
     const snapshots = tracedSteps(own).length;
-    return { device, capacity_bytes: plan.capacity, peak_bytes: peak, peak_step: peaks.indexOf(peak), snapshots };
+    return {
+      device,
+      capacity_bytes: plan.capacity,
+      peak_bytes: peak,
+      peak_step: peaks.indexOf(peak),
+      snapshots,
+    };
   });
   return {
     run: plan.run,

@@ -1,4 +1,7 @@
-/** The module that TensorBoard imports. TensorBoard calls `render` in an empty document; a saved report renders itself. */
+/**
+ * The module that TensorBoard imports. TensorBoard calls `render` in an empty document; a saved
+ * report renders itself.
+ */
 
 import { h, render as mount } from "preact";
 
@@ -7,10 +10,15 @@ import { httpSource } from "./api/source";
 import { createStore, keepUp } from "./state/store";
 import { App } from "./views/app/app";
 
-const SHEETS = import.meta.glob<string>("./**/*.css", { eager: true, query: "?inline", import: "default" });
+const SHEETS = import.meta.glob<string>("./**/*.css", {
+  eager: true,
+  query: "?inline",
+  import: "default",
+});
 /** Shared parts come before the views, which may differ from them. */
 const FIRST = ["theme", "shared", "app", "layers"];
-const placeOf = (path: string): number => FIRST.findIndex((folder) => path.includes(`/${folder}/`)) >>> 0;
+const placeOf = (path: string): number =>
+  FIRST.findIndex((folder) => path.includes(`/${folder}/`)) >>> 0;
 const styles = Object.keys(SHEETS)
   .sort((a, b) => placeOf(a) - placeOf(b))
   .map((path) => SHEETS[path]);

@@ -1,4 +1,7 @@
-/** The direction of imports between the folders of src: an allowlist, no cycles, no imports from one tab into another. */
+/**
+ * The direction of imports between the folders of src: an allowlist, no cycles, no imports from one
+ * tab into another.
+ */
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
@@ -25,19 +28,27 @@ const PACKAGES: Record<string, readonly string[]> = {
   charts: ["uplot"],
 };
 
-/** Folders of views that are not tabs: the frame around the tabs may import all of them, the shared parts none. */
+/**
+ * Folders of views that are not tabs: the frame around the tabs may import all of them, the shared
+ * parts none.
+ */
 const FRAME = "app";
 const SHARED = "shared";
 
 const root = join(import.meta.dirname, "../src");
-const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name) && !name.endsWith(".d.ts"));
+const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter(
+  (name) => /\.tsx?$/.test(name) && !name.endsWith(".d.ts"),
+);
 
-const folderOf = (name: string): string => (name.includes(sep) ? (name.split(sep)[0] as string) : name.replace(/\.tsx?$/, ""));
+const folderOf = (name: string): string =>
+  name.includes(sep) ? (name.split(sep)[0] as string) : name.replace(/\.tsx?$/, "");
 
 /** What a module imports, type-only and deferred imports and re-exports included. */
 function importsOf(name: string): string[] {
   const text = readFileSync(join(root, name), "utf8");
-  return [...text.matchAll(/(?:\bfrom\s+|\bimport\s+|\bimport\()"([^"]+)"/g)].map((found) => found[1] as string);
+  return [...text.matchAll(/(?:\bfrom\s+|\bimport\s+|\bimport\()"([^"]+)"/g)].map(
+    (found) => found[1] as string,
+  );
 }
 
 /** The modules of src that a module imports. */
@@ -46,12 +57,18 @@ function modulesOf(name: string): string[] {
     .filter((target) => target.startsWith("."))
     .flatMap((target) => {
       const path = join(root, name, "..", target);
-      return [`${path}.ts`, `${path}.tsx`].filter((one) => existsSync(one)).map((one) => relative(root, one));
+      return [`${path}.ts`, `${path}.tsx`]
+        .filter((one) => existsSync(one))
+        .map((one) => relative(root, one));
     });
 }
 
 /** Any cycle that can be reached from a module; empty if there is none. */
-function cycleFrom(start: string, graph: ReadonlyMap<string, readonly string[]>, done: Set<string>): string[] {
+function cycleFrom(
+  start: string,
+  graph: ReadonlyMap<string, readonly string[]>,
+  done: Set<string>,
+): string[] {
   const path: string[] = [];
   const visit = (name: string): string[] => {
     if (path.includes(name)) return [...path.slice(path.indexOf(name)), name];
@@ -77,9 +94,12 @@ describe("imports", () => {
       if (target.startsWith(".")) {
         const path = relative(root, join(root, name, "..", target));
         const other = path.split(sep)[0] as string;
-        if (other !== folder) expect(ALLOWED[folder] ?? [], `${name} imports ${target}`).toContain(other);
+        if (other !== folder)
+          expect(ALLOWED[folder] ?? [], `${name} imports ${target}`).toContain(other);
       } else {
-        const known = (PACKAGES[folder] ?? []).some((one) => target === one || target.startsWith(`${one}/`));
+        const known = (PACKAGES[folder] ?? []).some(
+          (one) => target === one || target.startsWith(`${one}/`),
+        );
         expect(known, `${name} imports ${target}`).toBe(true);
       }
     }
@@ -113,7 +133,9 @@ describe("views", () => {
   it.each(views)("%s imports from no tab but its own", (name) => {
     const own = tabOf(name);
     if (own === FRAME) return;
-    const others = (graph.get(name) ?? []).filter((one) => folderOf(one) === "views" && ![own, SHARED].includes(tabOf(one)));
+    const others = (graph.get(name) ?? []).filter(
+      (one) => folderOf(one) === "views" && ![own, SHARED].includes(tabOf(one)),
+    );
     expect(others).toEqual([]);
   });
 
@@ -124,6 +146,8 @@ describe("views", () => {
 
 describe("text from strangers", () => {
   it.each(files)("%s never becomes markup", (name) => {
-    expect(readFileSync(join(root, name), "utf8")).not.toMatch(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(/);
+    expect(readFileSync(join(root, name), "utf8")).not.toMatch(
+      /innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(/,
+    );
   });
 });

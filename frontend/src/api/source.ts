@@ -1,4 +1,7 @@
-/** The answers that the page asks for, from the plugin's routes or from a saved report: each route with its parameters and its check. */
+/**
+ * The answers that the page asks for, from the plugin's routes or from a saved report: each route
+ * with its parameters and its check.
+ */
 
 import { readColumns, type Check, list, text } from "../lib/check";
 import type { Devices } from "../model/devices";
@@ -12,7 +15,8 @@ import * as schema from "../schema";
 
 type Phase = schema.Phase;
 
-const column = (values: readonly (number | null)[]): Float64Array => Float64Array.from(values, (one) => one ?? NaN);
+const column = (values: readonly (number | null)[]): Float64Array =>
+  Float64Array.from(values, (one) => one ?? NaN);
 
 export function parseDevices(json: unknown, where = "devices"): Devices {
   const { steps, ...answer } = schema.devicesAnswer(json, where);
@@ -28,26 +32,42 @@ export function parseDevices(json: unknown, where = "devices"): Devices {
 }
 
 export function parseOverview(buffer: ArrayBuffer): Overview {
-  const { answer, numbered } = readColumns(buffer, "overview", schema.overviewHead, schema.OVERVIEW_COLUMNS);
+  const { answer, numbered } = readColumns(
+    buffer,
+    "overview",
+    schema.overviewHead,
+    schema.OVERVIEW_COLUMNS,
+  );
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
 export function parseActivations(buffer: ArrayBuffer): Activations {
-  const { answer, numbered } = readColumns(buffer, "activations", schema.activationsHead, ["step", "wall_time"]);
+  const { answer, numbered } = readColumns(buffer, "activations", schema.activationsHead, [
+    "step",
+    "wall_time",
+  ]);
   return { ...answer, bytes: numbered("layer", answer.layers) };
 }
 
 export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
-  const { answer, numbered } = readColumns(buffer, "ledger_totals", schema.ledgerTotalsHead, ["step", "wall_time", "in_use_bytes"]);
+  const { answer, numbered } = readColumns(buffer, "ledger_totals", schema.ledgerTotalsHead, [
+    "step",
+    "wall_time",
+    "in_use_bytes",
+  ]);
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
-export const parseMap = (buffer: ArrayBuffer): MemoryMap => readColumns(buffer, "map", schema.mapHead, schema.MAP_COLUMNS).answer;
+export const parseMap = (buffer: ArrayBuffer): MemoryMap =>
+  readColumns(buffer, "map", schema.mapHead, schema.MAP_COLUMNS).answer;
 
 export const parseTimeline = (buffer: ArrayBuffer): Timeline =>
-  splitRounding(readColumns(buffer, "timeline", schema.timelineHead, schema.TIMELINE_COLUMNS).answer);
+  splitRounding(
+    readColumns(buffer, "timeline", schema.timelineHead, schema.TIMELINE_COLUMNS).answer,
+  );
 
-export const parsePool = (buffer: ArrayBuffer): PoolSteps => readColumns(buffer, "pool", schema.poolHead, schema.POOL_COLUMNS).answer;
+export const parsePool = (buffer: ArrayBuffer): PoolSteps =>
+  readColumns(buffer, "pool", schema.poolHead, schema.POOL_COLUMNS).answer;
 
 const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
   readColumns(buffer, "host_memory", schema.hostMemoryHead, schema.HOST_COLUMNS).answer;
@@ -64,14 +84,20 @@ export class Refused extends Error {
   }
 }
 
-/** Routes that simulate: a report holds their answers for the recorded conditions and the capacity. */
+/**
+ * Routes that simulate: a report holds their answers for the recorded conditions and the capacity.
+ */
 export const SIMULATED = ["what_if", "curve", "plan"];
 
 /** Those that are null are not asked about. */
 export type Parameters = Record<string, string | number | null>;
 
 /** Gives the body of a route's answer, or throws `Refused`. */
-export type Ask = (route: string, parameters: Parameters, signal: AbortSignal) => Promise<ArrayBuffer>;
+export type Ask = (
+  route: string,
+  parameters: Parameters,
+  signal: AbortSignal,
+) => Promise<ArrayBuffer>;
 
 export type Span = readonly [number, number] | null;
 
@@ -86,9 +112,12 @@ export interface OverviewQuery {
 }
 
 /** Totals of a layer, or of all layers together for null. */
-export type TotalsQuery = Pick<OverviewQuery, "run" | "device" | "phase" | "session"> & { layer: string | null };
+export type TotalsQuery = Pick<OverviewQuery, "run" | "device" | "phase" | "session"> & {
+  layer: string | null;
+};
 
-export const jsonOf = (body: ArrayBuffer): unknown => JSON.parse(new TextDecoder().decode(body)) as unknown;
+export const jsonOf = (body: ArrayBuffer): unknown =>
+  JSON.parse(new TextDecoder().decode(body)) as unknown;
 
 function overSteps({ run, device, phase, points, span, session }: OverviewQuery): Parameters {
   const [first_step, last_step] = span ?? [null, null];
@@ -96,67 +125,117 @@ function overSteps({ run, device, phase, points, span, session }: OverviewQuery)
 }
 
 export function routesOver(ask: Ask) {
-  const json = async <T>(route: string, parameters: Parameters, signal: AbortSignal, check: Check<T>): Promise<T> =>
-    check(jsonOf(await ask(route, parameters, signal)), route);
-  const columns = async <T>(route: string, parameters: Parameters, signal: AbortSignal, parse: (body: ArrayBuffer) => T): Promise<T> =>
-    parse(await ask(route, parameters, signal));
+  const json = async <T>(
+    route: string,
+    parameters: Parameters,
+    signal: AbortSignal,
+    check: Check<T>,
+  ): Promise<T> => check(jsonOf(await ask(route, parameters, signal)), route);
+  const columns = async <T>(
+    route: string,
+    parameters: Parameters,
+    signal: AbortSignal,
+    parse: (body: ArrayBuffer) => T,
+  ): Promise<T> => parse(await ask(route, parameters, signal));
   return {
     runs: (signal: AbortSignal) => json("runs", {}, signal, schema.runsAnswer),
     /** `device`: null for a run without allocator data. */
     answers: (run: string, device: string | null, phase: Phase, signal: AbortSignal) =>
       json("answers", { run, device, phase }, signal, schema.answersAnswer),
-    overview: (query: OverviewQuery, signal: AbortSignal) => columns("overview", overSteps(query), signal, parseOverview),
-    pool: (query: OverviewQuery, signal: AbortSignal) => columns("pool", overSteps(query), signal, parsePool),
-    devices: (run: string, phase: Phase, signal: AbortSignal) => json("devices", { run, phase }, signal, parseDevices),
-    hostMemory: (query: OverviewQuery, signal: AbortSignal) => columns("host_memory", overSteps(query), signal, parseHostMemory),
+    overview: (query: OverviewQuery, signal: AbortSignal) =>
+      columns("overview", overSteps(query), signal, parseOverview),
+    pool: (query: OverviewQuery, signal: AbortSignal) =>
+      columns("pool", overSteps(query), signal, parsePool),
+    devices: (run: string, phase: Phase, signal: AbortSignal) =>
+      json("devices", { run, phase }, signal, parseDevices),
+    hostMemory: (query: OverviewQuery, signal: AbortSignal) =>
+      columns("host_memory", overSteps(query), signal, parseHostMemory),
     snapshots: (run: string, device: string, signal: AbortSignal) =>
-      json("snapshots", { run, device }, signal, schema.snapshotsAnswer).then(({ snapshots }) => snapshots),
+      json("snapshots", { run, device }, signal, schema.snapshotsAnswer).then(
+        ({ snapshots }) => snapshots,
+      ),
     snapshot: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
       json("snapshot", { run, device, step, phase }, signal, schema.snapshot),
     /** `device`: null for a run of one process. */
     layers: (run: string, device: string | null, step: number | null, signal: AbortSignal) =>
       json("layers", { run, device, step }, signal, schema.layersAnswer),
-    ledgerTotals: (query: TotalsQuery, signal: AbortSignal) => columns("ledger_totals", { ...query }, signal, parseLedgerTotals),
+    ledgerTotals: (query: TotalsQuery, signal: AbortSignal) =>
+      columns("ledger_totals", { ...query }, signal, parseLedgerTotals),
     activations: (run: string, points: number, span: Span, signal: AbortSignal) => {
       const [first_step, last_step] = span ?? [null, null];
-      return columns("activations", { run, first_step, last_step, points }, signal, parseActivations);
+      return columns(
+        "activations",
+        { run, first_step, last_step, points },
+        signal,
+        parseActivations,
+      );
     },
     timelines: (run: string, device: string, signal: AbortSignal) =>
-      json("timelines", { run, device }, signal, schema.timelinesAnswer).then(({ timelines }) => timelines),
+      json("timelines", { run, device }, signal, schema.timelinesAnswer).then(
+        ({ timelines }) => timelines,
+      ),
     timeline: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
       columns("timeline", { run, device, step, phase }, signal, parseTimeline),
     maps: (run: string, device: string, signal: AbortSignal) =>
       json("maps", { run, device }, signal, schema.mapsAnswer).then(({ maps }) => maps),
-    map: (run: string, place: Place, signal: AbortSignal) => columns("map", { run, ...place }, signal, parseMap),
-    ooms: (run: string, signal: AbortSignal) => json("oom", { run }, signal, schema.oomsAnswer).then(({ ooms }) => ooms),
+    map: (run: string, place: Place, signal: AbortSignal) =>
+      columns("map", { run, ...place }, signal, parseMap),
+    ooms: (run: string, signal: AbortSignal) =>
+      json("oom", { run }, signal, schema.oomsAnswer).then(({ ooms }) => ooms),
     /** `oom`: index of the failure in `ooms`. */
-    fixes: (run: string, oom: number, signal: AbortSignal) => json("fixes", { run, oom }, signal, schema.fixes),
+    fixes: (run: string, oom: number, signal: AbortSignal) =>
+      json("fixes", { run, oom }, signal, schema.fixes),
     deviceMemory: (run: string, device: string, step: number | null, signal: AbortSignal) =>
       json("device_memory", { run, device, step }, signal, schema.deviceMemory),
     whatIf: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json("what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.whatIf),
+      json(
+        "what_if",
+        { run, device, ...Object.fromEntries(changedConditions(conditions)) },
+        signal,
+        schema.whatIf,
+      ),
     curve: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json("curve", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.curve),
+      json(
+        "curve",
+        { run, device, ...Object.fromEntries(changedConditions(conditions)) },
+        signal,
+        schema.curve,
+      ),
     batchLimit: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json("batch_limit", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.batchLimit),
-    demand: (run: string, device: string, signal: AbortSignal) => json("demand", { run, device }, signal, schema.demandAnswer),
+      json(
+        "batch_limit",
+        { run, device, ...Object.fromEntries(changedConditions(conditions)) },
+        signal,
+        schema.batchLimit,
+      ),
+    demand: (run: string, device: string, signal: AbortSignal) =>
+      json("demand", { run, device }, signal, schema.demandAnswer),
     /** `budget`: a size such as 8GiB; empty for the capacity. */
     plan: (run: string, device: string, budget: string, batchSize: string, signal: AbortSignal) =>
-      json("plan", { run, device, budget: budget || null, batch_size: batchSize || null }, signal, schema.plan),
+      json(
+        "plan",
+        { run, device, budget: budget || null, batch_size: batchSize || null },
+        signal,
+        schema.plan,
+      ),
   };
 }
 
 export interface Source extends ReturnType<typeof routesOver> {
   /** Sentences on data that a saved report does not contain; a server has none. */
   absent?: readonly string[];
-  /** Whether it answers what-if questions for the recorded conditions only, as a saved report does. */
+  /**
+   * Whether it answers what-if questions for the recorded conditions only, as a saved report does.
+   */
   recordedOnly?: boolean;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }
 
 const get: Ask = async (route, parameters, signal) => {
-  const known = Object.entries(parameters).flatMap(([name, value]) => (value === null ? [] : [[name, String(value)]]));
+  const known = Object.entries(parameters).flatMap(([name, value]) =>
+    value === null ? [] : [[name, String(value)]],
+  );
   const address = known.length > 0 ? `${route}?${new URLSearchParams(known).toString()}` : route;
   let response: Response;
   try {
@@ -169,7 +248,11 @@ const get: Ask = async (route, parameters, signal) => {
   const isSentence = response.headers.get("content-type")?.startsWith("text/plain") ?? false;
   const sentence = isSentence ? (await response.text()).trim().slice(0, 500) : "";
   const parameter = response.headers.get("x-parameter");
-  throw new Refused(response.status, sentence || `The server answered ${response.status} for ${route}.`, parameter);
+  throw new Refused(
+    response.status,
+    sentence || `The server answered ${response.status} for ${route}.`,
+    parameter,
+  );
 };
 
 export const httpSource: Source = {

@@ -1,8 +1,19 @@
 /** Ranges, ticks and positions. Pure. */
 
-import { UNITS, formatCount, unitOf, formatDuration, formatMilliseconds, formatWallTime, type Unit } from "../lib/bytes";
+import {
+  UNITS,
+  formatCount,
+  unitOf,
+  formatDuration,
+  formatMilliseconds,
+  formatWallTime,
+  type Unit,
+} from "../lib/bytes";
 
-/** Steps, seconds since a start, times of day; in a step's timeline: milliseconds or the index of a moment. */
+/**
+ * Steps, seconds since a start, times of day; in a step's timeline: milliseconds or the index of a
+ * moment.
+ */
 export type XKind = "step" | "relative" | "wall" | "milliseconds" | "event index";
 export type YKind = "bytes" | "share";
 export type Range = readonly [number, number];
@@ -25,8 +36,14 @@ export function byteTicks(max: number, count: number): Ticks {
   const step = Math.max(niceStep(max / size / count), unit === "B" ? 1 : 0.01);
   const decimals = step >= 1 ? 0 : step >= 0.1 ? 1 : 2;
   const values: number[] = [];
-  for (let index = 0; index * step * size <= max * 1.0001; index += 1) values.push(index * step * size);
-  return { values, labels: values.map((value) => (value === 0 ? "0" : `${(value / size).toFixed(decimals)} ${unit}`)) };
+  for (let index = 0; index * step * size <= max * 1.0001; index += 1)
+    values.push(index * step * size);
+  return {
+    values,
+    labels: values.map((value) =>
+      value === 0 ? "0" : `${(value / size).toFixed(decimals)} ${unit}`,
+    ),
+  };
 }
 
 export function shareTicks(): Ticks {
@@ -38,7 +55,10 @@ export function shareTicks(): Ticks {
 const CAPACITY_INSIDE = 0.5;
 
 /** Upper end of the byte axis, and whether the capacity line lies inside. */
-export function byteRange(peak: number, capacity: number | null): { max: number; capacityInside: boolean } {
+export function byteRange(
+  peak: number,
+  capacity: number | null,
+): { max: number; capacityInside: boolean } {
   const top = Math.max(peak, 1) * 1.08;
   if (capacity === null) return { max: top, capacityInside: false };
   // Above the range its label stands in the plot: room for it over the peak.
@@ -47,10 +67,15 @@ export function byteRange(peak: number, capacity: number | null): { max: number;
 }
 
 /**
- * Places on the x-axis; relative times count from `start`. Times never run backwards: a clock that was set back stands still
- * instead.
+ * Places on the x-axis; relative times count from `start`. Times never run backwards: a clock that
+ * was set back stands still instead.
  */
-export function xValues(kind: XKind, step: Float64Array, wallTime: Float64Array, start: number): Float64Array {
+export function xValues(
+  kind: XKind,
+  step: Float64Array,
+  wallTime: Float64Array,
+  start: number,
+): Float64Array {
   if (kind !== "relative" && kind !== "wall") return step;
   const origin = kind === "relative" ? start : 0;
   let last = (wallTime.find((value) => !Number.isNaN(value)) ?? origin) - origin;
@@ -64,7 +89,8 @@ export function xValues(kind: XKind, step: Float64Array, wallTime: Float64Array,
 export function cellEdges(x: ArrayLike<number>): Float64Array {
   const count = x.length;
   const edges = new Float64Array(count + 1);
-  for (let index = 1; index < count; index += 1) edges[index] = ((x[index - 1] as number) + (x[index] as number)) / 2;
+  for (let index = 1; index < count; index += 1)
+    edges[index] = ((x[index - 1] as number) + (x[index] as number)) / 2;
   if (count === 0) return edges;
   const first = x[0] as number;
   const last = x[count - 1] as number;
@@ -74,40 +100,52 @@ export function cellEdges(x: ArrayLike<number>): Float64Array {
 }
 
 /**
- * Edges of cells that end at their own row, half a step after it on an axis of steps: for what is measured once, after many steps. `first`
- * is where the first cell begins, null if unknown: it is then as wide as the second one.
+ * Edges of cells that end at their own row, half a step after it on an axis of steps: for what is
+ * measured once, after many steps. `first` is where the first cell begins, null if unknown: it is
+ * then as wide as the second one.
  */
 export function endingEdges(x: ArrayLike<number>, kind: XKind, first: number | null): Float64Array {
   const count = x.length;
   const edges = new Float64Array(count + 1);
-  for (let index = 0; index < count; index += 1) edges[index + 1] = (x[index] as number) + (kind === "step" ? 0.5 : 0);
+  for (let index = 0; index < count; index += 1)
+    edges[index + 1] = (x[index] as number) + (kind === "step" ? 0.5 : 0);
   if (count === 0) return edges;
   const end = edges[1] as number;
-  edges[0] = first !== null && first < end ? first : end - (count > 1 ? (edges[2] as number) - end || 1 : 1);
+  edges[0] =
+    first !== null && first < end ? first : end - (count > 1 ? (edges[2] as number) - end || 1 : 1);
   return edges;
 }
 
 const UNITS_OF_TIME = [
-  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200,
-  86400, 172800, 432000, 864000,
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900,
+  1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000,
 ];
 
 export function tickSteps(kind: XKind): number[] {
   if (kind === "relative") return UNITS_OF_TIME;
   const steps: number[] = [];
-  for (let power = kind === "milliseconds" ? 1e-6 : 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
+  for (let power = kind === "milliseconds" ? 1e-6 : 1; power < 1e13; power *= 10)
+    steps.push(power, 2 * power, 5 * power);
   return steps;
 }
 
 const DAY = 86400;
 
-/** Local times, the date below the first and wherever it changes. `distance` is that of the ticks, in seconds. */
+/**
+ * Local times, the date below the first and wherever it changes. `distance` is that of the ticks,
+ * in seconds.
+ */
 export function wallLabels(times: readonly number[], distance: number): string[] {
   let day = "";
   return times.map((time) => {
     const [date, clock] = formatWallTime(time).split(" ") as [string, string];
     if (distance >= DAY) return date;
-    const label = distance >= 60 ? clock.slice(0, 5) : distance >= 1 ? clock : `${clock}${(time % 1).toFixed(3).slice(1)}`;
+    const label =
+      distance >= 60
+        ? clock.slice(0, 5)
+        : distance >= 1
+          ? clock
+          : `${clock}${(time % 1).toFixed(3).slice(1)}`;
     const dated = date === day ? label : `${label}\n${date}`;
     day = date;
     return dated;

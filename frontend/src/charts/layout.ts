@@ -24,15 +24,20 @@ export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): St
 /** Index of the band that holds `value` at a row, -1 above the stack. */
 export function bandAt(layout: Pick<StackLayout, "tops">, row: number, value: number): number {
   return layout.tops.findIndex(
-    (top, index) => value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0),
+    (top, index) =>
+      value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0),
   );
 }
 
 /**
- * Spans of x around the rows for which `marked` is 1. A row next to a pause, such as a validation on a time axis, is only as wide as
- * on its other side.
+ * Spans of x around the rows for which `marked` is 1. A row next to a pause, such as a validation
+ * on a time axis, is only as wide as on its other side.
  */
-export function markedSpans(x: Float64Array, edges: Float64Array, marked: Float64Array): [number, number][] {
+export function markedSpans(
+  x: Float64Array,
+  edges: Float64Array,
+  marked: Float64Array,
+): [number, number][] {
   const spans: [number, number][] = [];
   for (let row = 0; row < marked.length; row += 1) {
     if (marked[row] !== 1) continue;
@@ -57,7 +62,9 @@ export type WaterfallLayout = ReturnType<typeof waterfallLayout>;
 /** Below this share of the highest level the changes are lost on an axis that begins at 0. */
 const SMALL = 0.25;
 
-/** Bars and the ends of the axis; it begins above 0 where the changes would be too small to be seen. */
+/**
+ * Bars and the ends of the axis; it begins above 0 where the changes would be too small to be seen.
+ */
 export function waterfallLayout(start: number, deltas: readonly number[]) {
   let level = start;
   const bars: WaterfallBar[] = [{ index: -1, from: 0, to: start }];
@@ -80,7 +87,9 @@ export const LETTER = 7;
 export const shortened = (text: string, letters: number): string =>
   text.length > letters ? `${text.slice(0, Math.max(letters - 1, 0))}…` : text;
 
-/** At most `most` lines of at most `letters`, broken after spaces and after the separators of names. */
+/**
+ * At most `most` lines of at most `letters`, broken after spaces and after the separators of names.
+ */
 export function labelLines(label: string, letters: number, most: number): string[] {
   const lines: string[] = [];
   let line = "";
@@ -91,7 +100,10 @@ export function labelLines(label: string, letters: number, most: number): string
     } else line += word;
   }
   lines.push(line.trimEnd());
-  const shown = [...lines.slice(0, most - 1), ...(lines.length >= most ? [lines.slice(most - 1).join(" ")] : [])];
+  const shown = [
+    ...lines.slice(0, most - 1),
+    ...(lines.length >= most ? [lines.slice(most - 1).join(" ")] : []),
+  ];
   return shown.map((one) => shortened(one, letters));
 }
 
@@ -103,8 +115,16 @@ export interface Mark {
 const DOT = 16;
 const GAP = 6;
 
-/** Labels in one line from left to right, each at its place; those that do not fit become dots. `widthOf` measures a label. */
-export function placeMarks(marks: readonly Mark[], width: number, widthOf: (label: string) => number, maximum: number) {
+/**
+ * Labels in one line from left to right, each at its place; those that do not fit become dots.
+ * `widthOf` measures a label.
+ */
+export function placeMarks(
+  marks: readonly Mark[],
+  width: number,
+  widthOf: (label: string) => number,
+  maximum: number,
+) {
   let end = -Infinity;
   return marks.map((mark, index) => {
     const next = marks.slice(index + 1).find((other) => other.x <= width)?.x ?? width + GAP;
@@ -134,8 +154,14 @@ interface Block {
   shaded: boolean;
 }
 
-/** Epochs as blocks in pixels; labels only where they fit, neighbours too narrow to be told apart as one. */
-export function placeBlocks(spans: readonly { from: number; to: number; name: number }[], widthOf: (label: string) => number): Block[] {
+/**
+ * Epochs as blocks in pixels; labels only where they fit, neighbours too narrow to be told apart as
+ * one.
+ */
+export function placeBlocks(
+  spans: readonly { from: number; to: number; name: number }[],
+  widthOf: (label: string) => number,
+): Block[] {
   const blocks: (Block & { first: number; last: number })[] = [];
   spans.forEach(({ from, to, name }, index) => {
     const last = blocks.at(-1);

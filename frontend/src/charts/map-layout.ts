@@ -14,7 +14,10 @@ interface Cell {
   x: number;
   width: number;
   key: number;
-  /** Index of the chunk; -1 where several share a pixel, which then shows the kind with the most bytes. */
+  /**
+   * Index of the chunk; -1 where several share a pixel, which then shows the kind with the most
+   * bytes.
+   */
   chunk: number;
 }
 
@@ -37,8 +40,17 @@ class Pixel {
   }
 }
 
-/** Cells of the chunks from index `first` to before `end` that lie inside `view`, a span of addresses, `width` pixels wide. */
-export function stripCells(chunks: Chunks, first: number, end: number, view: Range, width: number): Cell[] {
+/**
+ * Cells of the chunks from index `first` to before `end` that lie inside `view`, a span of
+ * addresses, `width` pixels wide.
+ */
+export function stripCells(
+  chunks: Chunks,
+  first: number,
+  end: number,
+  view: Range,
+  width: number,
+): Cell[] {
   const scale = width / (view[1] - view[0]);
   const cells: Cell[] = [];
   let pixel: Pixel | null = null;
@@ -69,26 +81,50 @@ export function stripCells(chunks: Chunks, first: number, end: number, view: Ran
   return cells;
 }
 
-export function chunkAt(chunks: Pick<Chunks, "address" | "bytes">, first: number, end: number, address: number): number {
+export function chunkAt(
+  chunks: Pick<Chunks, "address" | "bytes">,
+  first: number,
+  end: number,
+  address: number,
+): number {
   const next = lowerBound(chunks.address, address, first, end);
   const before = next - 1;
-  if (before >= first && (chunks.address[before] as number) + (chunks.bytes[before] as number) > address) return before;
+  if (
+    before >= first &&
+    (chunks.address[before] as number) + (chunks.bytes[before] as number) > address
+  )
+    return before;
   return next;
 }
 
 /** The smallest span that a strip shows: one rounding unit of the allocator. */
 const LEAST = 256;
 
-/** A view inside the region: zoomed by `factor` around an address, moved back inside where it stands out. */
-export function zoomed(view: Range, whole: Range, around: number, factor: number, least = LEAST): Range {
+/**
+ * A view inside the region: zoomed by `factor` around an address, moved back inside where it stands
+ * out.
+ */
+export function zoomed(
+  view: Range,
+  whole: Range,
+  around: number,
+  factor: number,
+  least = LEAST,
+): Range {
   const length = Math.min(Math.max((view[1] - view[0]) * factor, least), whole[1] - whole[0]);
   const share = (around - view[0]) / (view[1] - view[0]);
   return clamped([around - share * length, around + (1 - share) * length], whole, least);
 }
 
-/** The view moved by a share of its length, at most to an end of the whole: an infinite share goes there. */
+/**
+ * The view moved by a share of its length, at most to an end of the whole: an infinite share goes
+ * there.
+ */
 export function panned(view: Range, whole: Range, share: number, least = LEAST): Range {
-  const distance = Math.min(Math.max((view[1] - view[0]) * share, whole[0] - view[0]), whole[1] - view[1]);
+  const distance = Math.min(
+    Math.max((view[1] - view[0]) * share, whole[0] - view[0]),
+    whole[1] - view[1],
+  );
   return clamped([view[0] + distance, view[1] + distance], whole, least);
 }
 
@@ -98,7 +134,10 @@ export function clamped(view: Range, whole: Range, least = LEAST): Range {
   return [from, from + length];
 }
 
-/** The span that a drag over a view marks, from its low end; null for a click, which moves by at most a 200th of the view. */
+/**
+ * The span that a drag over a view marks, from its low end; null for a click, which moves by at
+ * most a 200th of the view.
+ */
 export const dragged = (from: number, to: number, view: Range): Range | null =>
   Math.abs(to - from) > (view[1] - view[0]) / 200 ? [Math.min(from, to), Math.max(from, to)] : null;
 
@@ -124,10 +163,16 @@ export function paintStrip(
     context.fillRect(Math.floor(x), 0, Math.max(Math.ceil(x + wide) - Math.floor(x), 1), height);
   }
   context.fillStyle = inks.ground;
-  for (const { x, width: wide } of cells) if (wide >= APART) context.fillRect(Math.floor(x), 0, 1, height);
+  for (const { x, width: wide } of cells)
+    if (wide >= APART) context.fillRect(Math.floor(x), 0, 1, height);
   const cell = marked === null ? undefined : cells.find(({ chunk }) => chunk === marked);
   if (!cell) return;
   context.strokeStyle = inks.text;
   context.lineWidth = 2 * ratio;
-  context.strokeRect(cell.x + ratio, ratio, Math.max(cell.width - 2 * ratio, 1), height - 2 * ratio);
+  context.strokeRect(
+    cell.x + ratio,
+    ratio,
+    Math.max(cell.width - 2 * ratio, 1),
+    height - 2 * ratio,
+  );
 }

@@ -25,8 +25,9 @@ export const DOTS = [1.5, 4.5] as const;
 export const DOT_RADIUS = 0.9;
 
 /**
- * What a band is filled with, opaque, so that bands can cover each other without seams: its colour mixed with the ground, and its
- * lines or dots; hatched leans the other way and shows the ground between its lines.
+ * What a band is filled with, opaque, so that bands can cover each other without seams: its colour
+ * mixed with the ground, and its lines or dots; hatched leans the other way and shows the ground
+ * between its lines.
  */
 export function fillStyle(
   context: CanvasRenderingContext2D,
@@ -87,7 +88,10 @@ const INFERRED = 0.62;
 /** Width in pixels of the edges between bands there. */
 const EDGE = 0.75;
 
-/** A stack: lighter everywhere, then at full strength within `spans`, where the breakdown was measured. */
+/**
+ * A stack: lighter everywhere, then at full strength within `spans`, where the breakdown was
+ * measured.
+ */
 export function stackPainter(
   layout: StackLayout,
   fills: readonly BandFill[],
@@ -99,14 +103,21 @@ export function stackPainter(
     const paint = (strength: number): void => {
       // From the top down: each area covers the lower part of the one above it.
       for (let index = paths.length - 1; index >= 0; index -= 1) {
-        context.fillStyle = fillStyle(context, fills[index] as BandFill, ground, scale.ratio, strength);
+        context.fillStyle = fillStyle(
+          context,
+          fills[index] as BandFill,
+          ground,
+          scale.ratio,
+          strength,
+        );
         context.fill(paths[index] as Path2D);
       }
     };
     if (spans === "all") return paint(1);
     paint(INFERRED);
     // Lighter colours differ less: an edge tells neighbours apart.
-    for (const path of paths) stroke(context, scale, path, { colour: ground, width: EDGE, dash: [] });
+    for (const path of paths)
+      stroke(context, scale, path, { colour: ground, width: EDGE, dash: [] });
     const clip = new Path2D();
     for (const [from, to] of spans) {
       const middle = (scale.x(from) + scale.x(to)) / 2;
@@ -126,7 +137,12 @@ interface LineStyle {
   dash?: readonly number[];
 }
 
-export function stroke(context: CanvasRenderingContext2D, scale: Scale, path: Path2D, style: LineStyle): void {
+export function stroke(
+  context: CanvasRenderingContext2D,
+  scale: Scale,
+  path: Path2D,
+  style: LineStyle,
+): void {
   context.save();
   context.strokeStyle = style.colour;
   context.lineWidth = style.width * scale.ratio;
@@ -163,7 +179,12 @@ interface Hollow {
   ground: string;
 }
 
-export function pointsPainter(x: Float64Array, values: Float64Array, colour: string, hollow: Hollow | null = null): Painter {
+export function pointsPainter(
+  x: Float64Array,
+  values: Float64Array,
+  colour: string,
+  hollow: Hollow | null = null,
+): Painter {
   return (context, scale) => {
     const [full, rings] = [new Path2D(), new Path2D()];
     values.forEach((value, row) => {
@@ -187,7 +208,11 @@ export function pointsPainter(x: Float64Array, values: Float64Array, colour: str
 }
 
 /** Diamonds, hollow; painted unclipped, so that those at the edges stay whole. */
-export function diamondsPainter(points: readonly { x: number; y: number }[], colour: string, ground: string): Painter {
+export function diamondsPainter(
+  points: readonly { x: number; y: number }[],
+  colour: string,
+  ground: string,
+): Painter {
   return (context, scale) => {
     const size = 4.5 * scale.ratio;
     for (const point of points) {
@@ -208,8 +233,19 @@ export function diamondsPainter(points: readonly { x: number; y: number }[], col
   };
 }
 
-/** The outline of a band over neighbouring rows: one shape, because thousands of rectangles that touch take a hundred times as long to fill. */
-function outline(path: Path2D, scale: Scale, edges: Float64Array, low: Float64Array, high: Float64Array, from: number, to: number): void {
+/**
+ * The outline of a band over neighbouring rows: one shape, because thousands of rectangles that
+ * touch take a hundred times as long to fill.
+ */
+function outline(
+  path: Path2D,
+  scale: Scale,
+  edges: Float64Array,
+  low: Float64Array,
+  high: Float64Array,
+  from: number,
+  to: number,
+): void {
   path.moveTo(scale.x(edges[from] as number), scale.y(low[from] as number));
   for (let row = from; row < to; row += 1) {
     const y = scale.y(high[row] as number);
@@ -268,11 +304,22 @@ export function barsPainter(
   };
 }
 
-function trace(path: Path2D, scale: Scale, x: Float64Array, y: Float64Array, rows: readonly number[]): void {
+function trace(
+  path: Path2D,
+  scale: Scale,
+  x: Float64Array,
+  y: Float64Array,
+  rows: readonly number[],
+): void {
   for (const row of rows) path.lineTo(scale.x(x[row] as number), scale.y(y[row] as number));
 }
 
-export function linePainter(x: Float64Array, y: Float64Array, colour: string, width: number): Painter {
+export function linePainter(
+  x: Float64Array,
+  y: Float64Array,
+  colour: string,
+  width: number,
+): Painter {
   return (context, scale) => {
     const path = new Path2D();
     trace(path, scale, x, y, [...x.keys()]);
@@ -280,7 +327,13 @@ export function linePainter(x: Float64Array, y: Float64Array, colour: string, wi
   };
 }
 
-export function bandPainter(x: Float64Array, low: Float64Array, high: Float64Array, colour: string, strength: number): Painter {
+export function bandPainter(
+  x: Float64Array,
+  low: Float64Array,
+  high: Float64Array,
+  colour: string,
+  strength: number,
+): Painter {
   return (context, scale) => {
     const path = new Path2D();
     const rows = [...x.keys()];

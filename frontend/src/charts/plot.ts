@@ -2,7 +2,17 @@
 
 import uPlot from "uplot";
 
-import { byteTicks, shareTicks, tickSteps, wallLabels, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
+import {
+  byteTicks,
+  shareTicks,
+  tickSteps,
+  wallLabels,
+  xLabel,
+  type Range,
+  type Ticks,
+  type XKind,
+  type YKind,
+} from "./axis";
 import type { Painter, Scale } from "./paint";
 import { FONT } from "./rules";
 
@@ -37,8 +47,14 @@ export interface PlotSpec {
   lanes: readonly Painter[];
 }
 
-/** Where the cursor stands on a row: at its place, or at the start of the range if the row reaches into it. */
-export function placeOf({ x, range, rowAt }: Pick<PlotSpec, "x" | "range" | "rowAt">, row: number): number | null {
+/**
+ * Where the cursor stands on a row: at its place, or at the start of the range if the row reaches
+ * into it.
+ */
+export function placeOf(
+  { x, range, rowAt }: Pick<PlotSpec, "x" | "range" | "rowAt">,
+  row: number,
+): number | null {
   const place = x[row] ?? null;
   return place !== null && place < range[0] && rowAt?.(range[0]) === row ? range[0] : place;
 }
@@ -71,7 +87,11 @@ export class Plot {
   ) {
     const { width, height } = host.getBoundingClientRect();
     this.lines = { cursor: line("cursor-line"), pin: line("pin-line") };
-    this.chart = new uPlot(this.options(Math.max(width, 50), Math.max(height, 50)), this.data(), host);
+    this.chart = new uPlot(
+      this.options(Math.max(width, 50), Math.max(height, 50)),
+      this.data(),
+      host,
+    );
     const drawing = svg("svg");
     // A wide line below a narrow one: legible on every fill.
     this.paths = [svg("path"), svg("path")];
@@ -84,7 +104,12 @@ export class Plot {
   /** Whether a spec needs another plot: uPlot fixes these when it is made. */
   fits(spec: PlotSpec): boolean {
     const { xKind, yKind, headroom, inks } = this.spec;
-    return spec.xKind === xKind && spec.yKind === yKind && spec.headroom === headroom && spec.inks === inks;
+    return (
+      spec.xKind === xKind &&
+      spec.yKind === yKind &&
+      spec.headroom === headroom &&
+      spec.inks === inks
+    );
   }
 
   update(spec: PlotSpec): void {
@@ -102,7 +127,8 @@ export class Plot {
     const [from, to] = this.spec.range;
     const element = this.lines[which];
     element.hidden = x === null || x < from || x > to;
-    if (x !== null) element.style.transform = `translateX(${this.chart.valToPos(x, "x").toFixed(2)}px)`;
+    if (x !== null)
+      element.style.transform = `translateX(${this.chart.valToPos(x, "x").toFixed(2)}px)`;
   }
 
   /** Shows an outline, which costs no paint of the plot; none for null. */
@@ -167,7 +193,12 @@ export class Plot {
     this.show("cursor", this.places.cursor);
     this.show("pin", this.places.pin);
     if (this.outline) this.showOutline(this.outline);
-    this.events.painted({ left: bbox.left / ratio, top: bbox.top / ratio, width: bbox.width / ratio, height: bbox.height / ratio });
+    this.events.painted({
+      left: bbox.left / ratio,
+      top: bbox.top / ratio,
+      width: bbox.width / ratio,
+      height: bbox.height / ratio,
+    });
   }
 
   private moved(chart: uPlot): void {
@@ -199,7 +230,10 @@ export class Plot {
       padding: [this.spec.headroom, 24, 0, 0],
       legend: { show: false },
       series: [{}],
-      scales: { x: { time: xKind === "wall", auto: false, min: range[0], max: range[1] }, y: { auto: false, min: 0, max: yMax } },
+      scales: {
+        x: { time: xKind === "wall", auto: false, min: range[0], max: range[1] },
+        y: { auto: false, min: 0, max: yMax },
+      },
       axes: [this.xAxis(), this.yAxis()],
       cursor: {
         x: false,
@@ -213,21 +247,45 @@ export class Plot {
           },
         },
       },
-      hooks: { draw: [() => this.painted()], setCursor: [(chart) => this.moved(chart)], setSelect: [() => this.selected()] },
+      hooks: {
+        draw: [() => this.painted()],
+        setCursor: [(chart) => this.moved(chart)],
+        setSelect: [() => this.selected()],
+      },
     };
   }
 
   private xAxis(): uPlot.Axis {
     const { inks, xKind } = this.spec;
-    const axis: uPlot.Axis = { ...look(inks), size: xKind === "wall" ? 44 : 30, space: 80, grid: { show: false } };
-    if (xKind === "wall") return { ...axis, values: (_, splits, _axis, _space, distance) => wallLabels(splits, distance) };
-    return { ...axis, incrs: tickSteps(xKind), values: (_, splits) => splits.map((value) => xLabel(xKind, value)) };
+    const axis: uPlot.Axis = {
+      ...look(inks),
+      size: xKind === "wall" ? 44 : 30,
+      space: 80,
+      grid: { show: false },
+    };
+    if (xKind === "wall")
+      return {
+        ...axis,
+        values: (_, splits, _axis, _space, distance) => wallLabels(splits, distance),
+      };
+    return {
+      ...axis,
+      incrs: tickSteps(xKind),
+      values: (_, splits) => splits.map((value) => xLabel(xKind, value)),
+    };
   }
 
   private yAxis(): uPlot.Axis {
     const ticks = (chart: uPlot): Ticks =>
-      this.spec.yKind === "share" ? shareTicks() : byteTicks(this.spec.yMax, Math.max(chart.bbox.height / uPlot.pxRatio / 64, 2));
-    return { ...look(this.spec.inks), size: 76, splits: (chart) => ticks(chart).values, values: (chart) => ticks(chart).labels };
+      this.spec.yKind === "share"
+        ? shareTicks()
+        : byteTicks(this.spec.yMax, Math.max(chart.bbox.height / uPlot.pxRatio / 64, 2));
+    return {
+      ...look(this.spec.inks),
+      size: 76,
+      splits: (chart) => ticks(chart).values,
+      values: (chart) => ticks(chart).labels,
+    };
   }
 }
 

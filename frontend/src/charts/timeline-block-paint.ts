@@ -1,4 +1,6 @@
-/** Paints the blocks of a step's timeline; what does not change from one paint to the next is kept. */
+/**
+ * Paints the blocks of a step's timeline; what does not change from one paint to the next is kept.
+ */
 
 import type { Range } from "./axis";
 import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
@@ -6,8 +8,9 @@ import { basesOf, StackWalk, type Blocks } from "./timeline-blocks";
 import { momentAt, timelineCells, type TimelineLayout, type Cell } from "./timeline-layout";
 
 /**
- * Row of each pixel, column after column, each from the ground up; -1 where there is none. The work is bounded by pixels and events, not by
- * the corners of polygons, which are too many where thousands of blocks shift.
+ * Row of each pixel, column after column, each from the ground up; -1 where there is none. The work
+ * is bounded by pixels and events, not by the corners of polygons, which are too many where
+ * thousands of blocks shift.
  */
 export interface Raster {
   rows: Int32Array;
@@ -31,8 +34,15 @@ interface Frame {
   used?: Raster | undefined;
 }
 
-/** Blocks that reach no pixel's edge are left out; the height of each column is exact to half a pixel. */
-export function stackRaster(blocks: Blocks, cells: readonly Cell[], { width, height, scale, used }: Frame): Raster {
+/**
+ * Blocks that reach no pixel's edge are left out; the height of each column is exact to half a
+ * pixel.
+ */
+export function stackRaster(
+  blocks: Blocks,
+  cells: readonly Cell[],
+  { width, height, scale, used }: Frame,
+): Raster {
   const raster = emptyRaster(width, height, used);
   const walk = new StackWalk(blocks);
   const column = new Int32Array(height).fill(EMPTY);
@@ -48,7 +58,14 @@ export function stackRaster(blocks: Blocks, cells: readonly Cell[], { width, hei
 }
 
 /** Repaints a column from a place of the stack upwards; returns its height. */
-function paintColumn(column: Int32Array, { live, base, count }: StackWalk, { order }: Blocks, first: number, top: number, scale: number) {
+function paintColumn(
+  column: Int32Array,
+  { live, base, count }: StackWalk,
+  { order }: Blocks,
+  first: number,
+  top: number,
+  scale: number,
+) {
   let y = Math.round((base[first] as number) * scale);
   for (let at = first; at < count; at += 1) {
     const next = Math.round((base[at + 1] as number) * scale);
@@ -59,24 +76,43 @@ function paintColumn(column: Int32Array, { live, base, count }: StackWalk, { ord
   return y;
 }
 
-/** Blocks at their places in a range of the x-axis with these edges of moments. Each is at least one pixel wide and high. */
-export function placedRaster(blocks: Blocks, edges: Float64Array, range: Range, { width, height, scale, used }: Frame): Raster {
+/**
+ * Blocks at their places in a range of the x-axis with these edges of moments. Each is at least one
+ * pixel wide and high.
+ */
+export function placedRaster(
+  blocks: Blocks,
+  edges: Float64Array,
+  range: Range,
+  { width, height, scale, used }: Frame,
+): Raster {
   const raster = emptyRaster(width, height, used);
   const across = width / (range[1] - range[0]);
   const [first, last] = [momentAt(edges, range[0]), momentAt(edges, range[1])];
   for (const row of blocks.order) {
-    const [start, end, place] = [blocks.start[row] as number, blocks.end[row] as number, blocks.place?.[row] ?? NaN];
+    const [start, end, place] = [
+      blocks.start[row] as number,
+      blocks.end[row] as number,
+      blocks.place?.[row] ?? NaN,
+    ];
     if (end <= first || start > last || Number.isNaN(place)) continue;
     const from = Math.max(Math.floor(((edges[start] as number) - range[0]) * across), 0);
-    const to = Math.min(Math.max(Math.floor(((edges[end] as number) - range[0]) * across), from + 1), width);
+    const to = Math.min(
+      Math.max(Math.floor(((edges[end] as number) - range[0]) * across), from + 1),
+      width,
+    );
     const low = Math.floor(place * scale);
     const high = Math.max(Math.round((place + (blocks.bytes[row] as number)) * scale), low + 1);
-    for (let x = from; x < to; x += 1) raster.rows.fill(row, x * height + low, Math.min(x * height + high, (x + 1) * height));
+    for (let x = from; x < to; x += 1)
+      raster.rows.fill(row, x * height + low, Math.min(x * height + high, (x + 1) * height));
   }
   return raster;
 }
 
-/** Colours of pixels as 32-bit words: a square for each style, repeated over the plot, and the style of each row. */
+/**
+ * Colours of pixels as 32-bit words: a square for each style, repeated over the plot, and the style
+ * of each row.
+ */
 interface Colours {
   tiles: readonly Uint32Array[];
   size: number;
@@ -89,7 +125,11 @@ interface Colours {
 const APART = 4;
 
 /** The raster in colours, row after row from the top, as an image has them. */
-export function paintRaster({ rows, width, height }: Raster, { tiles, size, styles, edge }: Colours, out: Uint32Array): void {
+export function paintRaster(
+  { rows, width, height }: Raster,
+  { tiles, size, styles, edge }: Colours,
+  out: Uint32Array,
+): void {
   out.fill(0);
   // Most blocks have one colour: theirs need no place in a tile.
   const plain = tiles.map((tile) => tile.every((colour) => colour === tile[0]));
@@ -112,7 +152,8 @@ export function paintRaster({ rows, width, height }: Raster, { tiles, size, styl
           // The same above and below in the column to the left: no edge.
           if (rows[left + y] !== row || rows[left + end - 1] !== row)
             for (let at = y; at < end; at += 1)
-              if (rows[left + at] !== row && rows[right + at] === row) out[(height - 1 - at) * width + x] = edge;
+              if (rows[left + at] !== row && rows[right + at] === row)
+                out[(height - 1 - at) * width + x] = edge;
           out[(height - end) * width + x] = edge;
         }
       }
@@ -141,7 +182,8 @@ function tileOf(fill: BandFill, ground: string, size: number, ratio: number): Ui
 function coloursOf({ fills, styles, ground }: BlockFills, ratio: number): Colours {
   const size = Math.round(6 * ratio);
   const tiles = fills.map((fill) => tileOf(fill, ground, size, ratio));
-  const edge = tileOf({ colour: ground, pattern: "plain", muted: false }, ground, size, ratio)[0] ?? 0;
+  const edge =
+    tileOf({ colour: ground, pattern: "plain", muted: false }, ground, size, ratio)[0] ?? 0;
   return { tiles, size, styles, edge };
 }
 
@@ -152,13 +194,17 @@ const FAR = 2 ** 40;
 function kept<T extends object>(): (parts: readonly unknown[], make: (before?: T) => T) => T {
   let last: { parts: readonly unknown[]; value: T } | null = null;
   return (parts, make) => {
-    // An overwritten result is another object, so that everything derived from it is computed again.
-    if (last === null || parts.some((part, index) => part !== last?.parts[index])) last = { parts, value: make(last?.value) };
+    // An overwritten result is another object, so that everything derived from it is computed
+    // again.
+    if (last === null || parts.some((part, index) => part !== last?.parts[index]))
+      last = { parts, value: make(last?.value) };
     return last.value;
   };
 }
 
-/** A canvas and its pixels, kept from image to image: allocating them costs as much as filling them. */
+/**
+ * A canvas and its pixels, kept from image to image: allocating them costs as much as filling them.
+ */
 class Surface {
   private canvas: HTMLCanvasElement | null = null;
   private brush: CanvasRenderingContext2D | null = null;
@@ -177,7 +223,10 @@ class Surface {
   }
 }
 
-/** Width of a column of pixels while the range changes, in device pixels: painting half of them takes half the time. */
+/**
+ * Width of a column of pixels while the range changes, in device pixels: painting half of them
+ * takes half the time.
+ */
 const COARSE = 2;
 
 export class BlockPainter {
@@ -187,7 +236,13 @@ export class BlockPainter {
   private readonly surface = new Surface();
 
   /** `moving`: the range is about to change again. */
-  painter(blocks: Blocks, layout: TimelineLayout, range: Range, fills: BlockFills, moving: boolean): Painter {
+  painter(
+    blocks: Blocks,
+    layout: TimelineLayout,
+    range: Range,
+    fills: BlockFills,
+    moving: boolean,
+  ): Painter {
     return (context, scale) => {
       const [whole, height] = [Math.round(scale.width), Math.round(scale.height)];
       const width = moving ? Math.ceil(whole / COARSE) : whole;
@@ -201,13 +256,28 @@ export class BlockPainter {
       const colours = this.colours([fills, scale.ratio], () => coloursOf(fills, scale.ratio));
       const image = this.image([raster, colours], () => this.surface.show(raster, colours));
       context.imageSmoothingEnabled = false;
-      context.drawImage(image, Math.round(scale.left), Math.round(scale.y(0)) - height, whole, height);
+      context.drawImage(
+        image,
+        Math.round(scale.left),
+        Math.round(scale.y(0)) - height,
+        whole,
+        height,
+      );
     };
   }
 }
 
-/** Path data of the outline of some rows of a block, the lowest first, that lie on each other; empty if they have no place. */
-export function outlinePath(blocks: Blocks, { edges }: TimelineLayout, rows: readonly number[], range: Range, scale: Scale): string {
+/**
+ * Path data of the outline of some rows of a block, the lowest first, that lie on each other; empty
+ * if they have no place.
+ */
+export function outlinePath(
+  blocks: Blocks,
+  { edges }: TimelineLayout,
+  rows: readonly number[],
+  range: Range,
+  scale: Scale,
+): string {
   const row = rows[0];
   if (row === undefined) return "";
   const first = Math.max(blocks.start[row] ?? 0, momentAt(edges, range[0]));

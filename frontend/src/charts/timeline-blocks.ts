@@ -1,4 +1,6 @@
-/** Rectangles over the moments of a step, stacked on each other or each at a place of its own. Pure. */
+/**
+ * Rectangles over the moments of a step, stacked on each other or each at a place of its own. Pure.
+ */
 
 import { lowerBound } from "../lib/search";
 import type { Range } from "./axis";
@@ -22,7 +24,10 @@ export interface Blocks extends Spans {
   ends: Index;
 }
 
-/** Ranks in the order of a moment of theirs: those of moment m are at `first[m]` to before `first[m + 1]`, ascending. */
+/**
+ * Ranks in the order of a moment of theirs: those of moment m are at `first[m]` to before `first[m
+ * + 1]`, ascending.
+ */
 interface Index {
   ranks: Uint32Array;
   first: Uint32Array;
@@ -43,7 +48,12 @@ function indexOf(order: Uint32Array, moment: Float64Array, moments: number): Ind
   return { ranks, first };
 }
 
-function blocksOf(spans: Spans, order: Uint32Array, place: Float64Array | null, moments: number): Blocks {
+function blocksOf(
+  spans: Spans,
+  order: Uint32Array,
+  place: Float64Array | null,
+  moments: number,
+): Blocks {
   const rank = new Uint32Array(order.length);
   order.forEach((row, at) => (rank[row] = at));
   const { start, end, bytes } = spans;
@@ -51,15 +61,22 @@ function blocksOf(spans: Spans, order: Uint32Array, place: Float64Array | null, 
   return { start, end, bytes, order, rank, place, begins, ends };
 }
 
-export const stackedBlocks = (spans: Spans, order: Uint32Array, moments: number): Blocks => blocksOf(spans, order, null, moments);
+export const stackedBlocks = (spans: Spans, order: Uint32Array, moments: number): Blocks =>
+  blocksOf(spans, order, null, moments);
 
-/** The smallest are painted last, so that none is hidden below a neighbor that is drawn at least one pixel high. */
+/**
+ * The smallest are painted last, so that none is hidden below a neighbor that is drawn at least one
+ * pixel high.
+ */
 export function placedBlocks(spans: Spans, place: Float64Array, moments: number): Blocks {
-  const order = Uint32Array.from(place.keys()).sort((a, b) => (spans.bytes[b] ?? 0) - (spans.bytes[a] ?? 0));
+  const order = Uint32Array.from(place.keys()).sort(
+    (a, b) => (spans.bytes[b] ?? 0) - (spans.bytes[a] ?? 0),
+  );
   return blocksOf(spans, order, place, moments);
 }
 
-const lives = ({ start, end }: Spans, row: number, moment: number): boolean => (start[row] ?? 0) <= moment && moment < (end[row] ?? 0);
+const lives = ({ start, end }: Spans, row: number, moment: number): boolean =>
+  (start[row] ?? 0) <= moment && moment < (end[row] ?? 0);
 
 export function blockAt(blocks: Blocks, moment: number, value: number): number {
   const { order, place, bytes } = blocks;
@@ -82,14 +99,22 @@ interface Seen {
   up: number;
 }
 
-/** How many blocks that live in the range are narrower or lower than a pixel; rows of one `group`, beside each other, are one block. */
-export function countThin({ start, end, bytes }: Spans, group: Float64Array, { edges, range, across, up }: Seen): number {
+/**
+ * How many blocks that live in the range are narrower or lower than a pixel; rows of one `group`,
+ * beside each other, are one block.
+ */
+export function countThin(
+  { start, end, bytes }: Spans,
+  group: Float64Array,
+  { edges, range, across, up }: Seen,
+): number {
   let [thin, height] = [0, 0];
   for (let row = 0; row < group.length; row += 1) {
     height += bytes[row] as number;
     if (group[row + 1] === group[row]) continue;
     const [from, to] = [edges[start[row] as number] as number, edges[end[row] as number] as number];
-    if (from <= range[1] && to >= range[0] && (height * up < 1 || (to - from) * across < 1)) thin += 1;
+    if (from <= range[1] && to >= range[0] && (height * up < 1 || (to - from) * across < 1))
+      thin += 1;
     height = 0;
   }
   return thin;
@@ -109,12 +134,17 @@ export function basesOf(blocks: Blocks, row: number, first: number, end: number)
   const change = (ranks: Uint32Array, from: number, to: number): number => {
     let sum = 0;
     // Ranks of one moment ascend: those below come first.
-    for (let at = from; at < to && (ranks[at] as number) < own; at += 1) sum += bytes[order[ranks[at] as number] as number] as number;
+    for (let at = from; at < to && (ranks[at] as number) < own; at += 1)
+      sum += bytes[order[ranks[at] as number] as number] as number;
     return sum;
   };
   for (let moment = first; moment < end; moment += 1) {
     if (moment > first) {
-      base += change(begins.ranks, begins.first[moment] as number, begins.first[moment + 1] as number);
+      base += change(
+        begins.ranks,
+        begins.first[moment] as number,
+        begins.first[moment + 1] as number,
+      );
       base -= change(ends.ranks, ends.first[moment] as number, ends.first[moment + 1] as number);
     }
     bases[moment - first] = base;
@@ -141,7 +171,9 @@ export class StackWalk {
   to(moment: number): number {
     const fresh = this.moment < 0;
     const born = fresh ? this.all(moment) : this.between(this.blocks.begins, moment);
-    const lowest = fresh ? 0 : Math.min(born[0] ?? Infinity, this.between(this.blocks.ends, moment)[0] ?? Infinity);
+    const lowest = fresh
+      ? 0
+      : Math.min(born[0] ?? Infinity, this.between(this.blocks.ends, moment)[0] ?? Infinity);
     this.moment = moment;
     if (lowest === Infinity) return this.count;
     const changed = lowerBound(this.live, lowest, 0, this.count);
@@ -153,7 +185,8 @@ export class StackWalk {
     const { order } = this.blocks;
     const found = new Uint32Array(order.length);
     let count = 0;
-    for (let rank = 0; rank < order.length; rank += 1) if (lives(this.blocks, order[rank] as number, moment)) found[count++] = rank;
+    for (let rank = 0; rank < order.length; rank += 1)
+      if (lives(this.blocks, order[rank] as number, moment)) found[count++] = rank;
     return found.subarray(0, count);
   }
 
@@ -167,7 +200,8 @@ export class StackWalk {
     const { live, spare, base } = this;
     let [old, next, count] = [from, 0, from];
     while (old < this.count || next < born.length) {
-      const isOld = old < this.count && (next >= born.length || (live[old] as number) < (born[next] as number));
+      const isOld =
+        old < this.count && (next >= born.length || (live[old] as number) < (born[next] as number));
       const rank = (isOld ? live[old++] : born[next++]) as number;
       const row = order[rank] as number;
       if ((end[row] as number) <= moment) continue;
@@ -199,20 +233,42 @@ const LEAST = 0.25;
 const round = (value: number): number => Math.round(value * 100) / 100;
 
 /** The paths of all blocks in a range that are high enough to be seen, in the order of painting. */
-export const blockPaths = (blocks: Blocks, layout: TimelineLayout, range: Range, box: Box): BlockPath[] =>
-  blocks.place ? placedPaths(blocks, layout.edges, range, box) : stackedPaths(blocks, layout, range, box);
+export const blockPaths = (
+  blocks: Blocks,
+  layout: TimelineLayout,
+  range: Range,
+  box: Box,
+): BlockPath[] =>
+  blocks.place
+    ? placedPaths(blocks, layout.edges, range, box)
+    : stackedPaths(blocks, layout, range, box);
 
-function placedPaths({ order, place, start, end, bytes }: Blocks, edges: Float64Array, range: Range, box: Box): BlockPath[] {
+function placedPaths(
+  { order, place, start, end, bytes }: Blocks,
+  edges: Float64Array,
+  range: Range,
+  box: Box,
+): BlockPath[] {
   const [first, last] = [momentAt(edges, range[0]), momentAt(edges, range[1])];
   const x = (moment: number): number => {
     const share = ((edges[moment] ?? 0) - range[0]) / (range[1] - range[0]);
     return round(box.left + Math.min(Math.max(share, 0), 1) * box.width);
   };
   return [...order].flatMap((row): BlockPath[] => {
-    const [from, to, base, size] = [start[row] ?? 0, end[row] ?? 0, place?.[row] ?? NaN, bytes[row] ?? 0];
+    const [from, to, base, size] = [
+      start[row] ?? 0,
+      end[row] ?? 0,
+      place?.[row] ?? NaN,
+      bytes[row] ?? 0,
+    ];
     if (to <= first || from > last || Number.isNaN(base)) return [];
     const top = round(box.ground - (base + size) * box.scale);
-    return [{ row, path: `M${x(from)} ${round(box.ground - base * box.scale)}V${top}H${x(to)}V${round(box.ground - base * box.scale)}Z` }];
+    return [
+      {
+        row,
+        path: `M${x(from)} ${round(box.ground - base * box.scale)}V${top}H${x(to)}V${round(box.ground - base * box.scale)}Z`,
+      },
+    ];
   });
 }
 
@@ -237,7 +293,10 @@ function stackedPaths(blocks: Blocks, layout: TimelineLayout, range: Range, box:
       runs.set(row, own);
     }
   }
-  return [...runs].map(([row, own]) => ({ row, path: outline(own, (blocks.bytes[row] ?? 0) * box.scale, box) }));
+  return [...runs].map(([row, own]) => ({
+    row,
+    path: outline(own, (blocks.bytes[row] ?? 0) * box.scale, box),
+  }));
 }
 
 /** There along the lower side, back along the upper one. */

@@ -16,15 +16,23 @@ export interface TimelineLayout {
 export function timeEdges(time_ns: readonly number[], duration_ns: number): Float64Array {
   const last = time_ns.at(-1) ?? 0;
   // The last moment is at least a hundredth of the step wide, even if nothing follows it.
-  return Float64Array.from([...time_ns, Math.max(duration_ns, last + Math.max(last / 100, 1))], (value) => value / 1e6);
+  return Float64Array.from(
+    [...time_ns, Math.max(duration_ns, last + Math.max(last / 100, 1))],
+    (value) => value / 1e6,
+  );
 }
 
-export const orderEdges = (moments: number): Float64Array => Float64Array.from({ length: moments + 1 }, (_, moment) => moment);
+export const orderEdges = (moments: number): Float64Array =>
+  Float64Array.from({ length: moments + 1 }, (_, moment) => moment);
 
-export function timelineLayout(edges: Float64Array, parts: readonly Float64Array[]): TimelineLayout {
+export function timelineLayout(
+  edges: Float64Array,
+  parts: readonly Float64Array[],
+): TimelineLayout {
   const total = new Float64Array(Math.max(edges.length - 1, 0));
   const tops = parts.map((part) => {
-    for (let moment = 0; moment < total.length; moment += 1) total[moment] = (total[moment] ?? 0) + (part[moment] ?? 0);
+    for (let moment = 0; moment < total.length; moment += 1)
+      total[moment] = (total[moment] ?? 0) + (part[moment] ?? 0);
     return Float64Array.from(total);
   });
   return { edges, tops, total };
@@ -37,7 +45,10 @@ export function momentAt(edges: Float64Array, x: number): number {
   return Math.min(Math.max(moment, 0), Math.max(last, 0));
 }
 
-/** The range of the x-axis for a zoom from one moment to another; all of it without one, or where nothing would be seen. */
+/**
+ * The range of the x-axis for a zoom from one moment to another; all of it without one, or where
+ * nothing would be seen.
+ */
 export function rangeOfSpan(edges: Float64Array, span: readonly [number, number] | null): Range {
   const whole: Range = [edges[0] ?? 0, edges[edges.length - 1] ?? 1];
   if (span === null) return whole;
@@ -47,7 +58,11 @@ export function rangeOfSpan(edges: Float64Array, span: readonly [number, number]
 }
 
 /** The moments of a range of the x-axis, null if that is all of them or none. */
-export function spanOfRange(edges: Float64Array, from: number, to: number): [number, number] | null {
+export function spanOfRange(
+  edges: Float64Array,
+  from: number,
+  to: number,
+): [number, number] | null {
   const [first, last] = [momentAt(edges, from), momentAt(edges, to)];
   if (last <= first || (first === 0 && last >= edges.length - 2)) return null;
   return [first, last];
@@ -59,8 +74,15 @@ export interface Cell {
   moment: number;
 }
 
-/** One cell for each moment that is a pixel wide; of narrower ones beside each other, one a pixel, the highest: no peak is lost. */
-export function timelineCells({ edges, total }: Pick<TimelineLayout, "edges" | "total">, range: Range, width: number): Cell[] {
+/**
+ * One cell for each moment that is a pixel wide; of narrower ones beside each other, one a pixel,
+ * the highest: no peak is lost.
+ */
+export function timelineCells(
+  { edges, total }: Pick<TimelineLayout, "edges" | "total">,
+  range: Range,
+  width: number,
+): Cell[] {
   const scale = width / (range[1] - range[0]);
   const cells: Cell[] = [];
   let narrow: Cell | null = null;
@@ -94,12 +116,18 @@ export function timelineCells({ edges, total }: Pick<TimelineLayout, "edges" | "
 }
 
 /** Path data of the area below the uppermost boundary, in a box whose y-axis grows downward. */
-export function totalPath(layout: TimelineLayout, range: Range, width: number, height: number): string {
+export function totalPath(
+  layout: TimelineLayout,
+  range: Range,
+  width: number,
+  height: number,
+): string {
   const most = Math.max(maximum(layout.total), 1);
   const round = (value: number): number => Math.round(value * 10) / 10;
   const cells = timelineCells(layout, range, width);
   const steps = cells.map(
-    ({ from, to, moment }) => `L${round(from)} ${round(height - ((layout.total[moment] ?? 0) / most) * height)}H${round(to)}`,
+    ({ from, to, moment }) =>
+      `L${round(from)} ${round(height - ((layout.total[moment] ?? 0) / most) * height)}H${round(to)}`,
   );
   return `M0 ${height}${steps.join("")}V${height}Z`;
 }
@@ -120,7 +148,11 @@ export function placeStretches(
   return stretches
     .map(({ from, to, labels }) => ({ from: Math.max(from, low), to: Math.min(to, high), labels }))
     .filter(({ from, to }) => to > from)
-    .map(({ from, to, labels }) => ({ from, to, label: labels.find((label) => widthOf(label) + padding <= to - from) ?? "" }));
+    .map(({ from, to, labels }) => ({
+      from,
+      to,
+      label: labels.find((label) => widthOf(label) + padding <= to - from) ?? "",
+    }));
 }
 
 function areaOf(cells: readonly Cell[], top: Float64Array, scale: Scale): Path2D {
@@ -140,7 +172,12 @@ function areaOf(cells: readonly Cell[], top: Float64Array, scale: Scale): Path2D
 }
 
 /** The stack, from the top down: each area covers the lower part of the one above it. */
-export function timelinePainter(layout: TimelineLayout, range: Range, fills: readonly BandFill[], ground: string): Painter {
+export function timelinePainter(
+  layout: TimelineLayout,
+  range: Range,
+  fills: readonly BandFill[],
+  ground: string,
+): Painter {
   return (context, scale) => {
     const cells = timelineCells(layout, range, scale.width);
     for (let index = layout.tops.length - 1; index >= 0; index -= 1) {
@@ -150,15 +187,23 @@ export function timelinePainter(layout: TimelineLayout, range: Range, fills: rea
   };
 }
 
-export function timelineLine(layout: TimelineLayout, values: Float64Array, range: Range, colour: string, width: number): Painter {
+export function timelineLine(
+  layout: TimelineLayout,
+  values: Float64Array,
+  range: Range,
+  colour: string,
+  width: number,
+): Painter {
   return (context, scale) => {
     const path = new Path2D();
-    timelineCells({ edges: layout.edges, total: values }, range, scale.width).forEach(({ from, to, moment }, index) => {
-      const y = scale.y(values[moment] ?? 0);
-      if (index === 0) path.moveTo(scale.left + from, y);
-      else path.lineTo(scale.left + from, y);
-      path.lineTo(scale.left + to, y);
-    });
+    timelineCells({ edges: layout.edges, total: values }, range, scale.width).forEach(
+      ({ from, to, moment }, index) => {
+        const y = scale.y(values[moment] ?? 0);
+        if (index === 0) path.moveTo(scale.left + from, y);
+        else path.lineTo(scale.left + from, y);
+        path.lineTo(scale.left + to, y);
+      },
+    );
     stroke(context, scale, path, { colour, width });
   };
 }
@@ -168,7 +213,11 @@ export const STRETCH_HEIGHT = 18;
 const GAP = 3;
 
 /** A lane of named stretches above the plot; lane 0 is next to it. */
-export function stretchLane(stretches: readonly Stretch[], lane: number, inks: { ground: string; shade: string; text: string }): Painter {
+export function stretchLane(
+  stretches: readonly Stretch[],
+  lane: number,
+  inks: { ground: string; shade: string; text: string },
+): Painter {
   return (context, scale) => {
     const { ratio } = scale;
     const height = STRETCH_HEIGHT * ratio;
@@ -177,15 +226,21 @@ export function stretchLane(stretches: readonly Stretch[], lane: number, inks: {
     context.font = `${11 * ratio}px ${FONT}`;
     context.textBaseline = "middle";
     context.textAlign = "center";
-    const places = stretches.map(({ from, to, labels }) => ({ from: scale.x(from), to: scale.x(to), labels }));
+    const places = stretches.map(({ from, to, labels }) => ({
+      from: scale.x(from),
+      to: scale.x(to),
+      labels,
+    }));
     const plot: Range = [scale.left, scale.left + scale.width];
-    placeStretches(places, plot, (label) => context.measureText(label).width, 8 * ratio).forEach(({ from, to, label }, index) => {
-      context.fillStyle = index % 2 === 0 ? inks.shade : inks.ground;
-      context.fillRect(from, top, to - from, height);
-      context.fillStyle = inks.text;
-      context.fillRect(Math.round(from), top, Math.max(Math.round(ratio), 1), height);
-      if (label) context.fillText(label, (from + to) / 2, top + height / 2 + ratio);
-    });
+    placeStretches(places, plot, (label) => context.measureText(label).width, 8 * ratio).forEach(
+      ({ from, to, label }, index) => {
+        context.fillStyle = index % 2 === 0 ? inks.shade : inks.ground;
+        context.fillRect(from, top, to - from, height);
+        context.fillStyle = inks.text;
+        context.fillRect(Math.round(from), top, Math.max(Math.round(ratio), 1), height);
+        if (label) context.fillText(label, (from + to) / 2, top + height / 2 + ratio);
+      },
+    );
     context.restore();
   };
 }
@@ -195,7 +250,8 @@ export function spanPainter(from: number, to: number, colour: string): Painter {
     const [left, right] = [scale.x(from), Math.max(scale.x(to), scale.x(from) + scale.ratio)];
     context.save();
     context.fillStyle = colour;
-    for (const x of [left, right]) context.fillRect(x - scale.ratio / 2, scale.top, scale.ratio, scale.height);
+    for (const x of [left, right])
+      context.fillRect(x - scale.ratio / 2, scale.top, scale.ratio, scale.height);
     context.globalAlpha = 0.2;
     context.fillRect(left, scale.top, right - left, scale.height);
     context.restore();

@@ -34,7 +34,10 @@ export async function busy<T>(work: Promise<T>): Promise<T> {
   }
 }
 
-/** Runs `work` after a delay, during which the page counts as busy; returns a function that cancels it. */
+/**
+ * Runs `work` after a delay, during which the page counts as busy; returns a function that cancels
+ * it.
+ */
 export function later(milliseconds: number, work: () => void): () => void {
   let timer: number | null = window.setTimeout(() => {
     work();

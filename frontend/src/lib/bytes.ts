@@ -1,4 +1,7 @@
-/** Sizes, shares, times and tables as text. The sizes in tests/golden/bytes.json are shared with Python. */
+/**
+ * Sizes, shares, times and tables as text. The sizes in tests/golden/bytes.json are shared with
+ * Python.
+ */
 
 export const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 export type Unit = (typeof UNITS)[number];
@@ -6,10 +9,17 @@ export type Unit = (typeof UNITS)[number];
 const sizeOf = (index: number): number => 2 ** (10 * index);
 
 /** Halves round away from zero; `figure` is never negative here. */
-const roundTo = (figure: number, decimals: number): number => Math.floor(figure * 10 ** decimals + 0.5) / 10 ** decimals;
+const roundTo = (figure: number, decimals: number): number =>
+  Math.floor(figure * 10 ** decimals + 0.5) / 10 ** decimals;
 
-/** The figure with two or three significant digits, as text and as the number that the text says. */
-function figureText(figure: number, index: number, forced: boolean): { text: string; value: number } {
+/**
+ * The figure with two or three significant digits, as text and as the number that the text says.
+ */
+function figureText(
+  figure: number,
+  index: number,
+  forced: boolean,
+): { text: string; value: number } {
   if (index === 0 || roundTo(figure, 1) >= 100) {
     const value = roundTo(figure, 0);
     return { text: String(value), value };
@@ -26,7 +36,8 @@ function figureText(figure: number, index: number, forced: boolean): { text: str
 export function unitOf(bytes: number): Unit {
   const size = Math.abs(bytes);
   let index = 0;
-  while (index < UNITS.length - 1 && figureText(size / sizeOf(index), index, false).value >= 1024) index += 1;
+  while (index < UNITS.length - 1 && figureText(size / sizeOf(index), index, false).value >= 1024)
+    index += 1;
   return UNITS[index] as Unit;
 }
 
@@ -34,9 +45,13 @@ const LONG = 100_000;
 
 /** Whether a figure has six digits or more in a unit, though not in a larger one. */
 const isLong = (bytes: number, index: number): boolean =>
-  index < UNITS.length - 1 && figureText(Math.abs(bytes) / sizeOf(index), index, true).value >= LONG;
+  index < UNITS.length - 1 &&
+  figureText(Math.abs(bytes) / sizeOf(index), index, true).value >= LONG;
 
-/** Only the figure, for columns whose header or last cell names the unit; one that would be long in it has its own: "64.0 GiB". */
+/**
+ * Only the figure, for columns whose header or last cell names the unit; one that would be long in
+ * it has its own: "64.0 GiB".
+ */
 export function formatFigure(bytes: number, unit: Unit): string {
   const index = UNITS.indexOf(unit);
   if (isLong(bytes, index)) return formatBytes(bytes);
@@ -47,7 +62,8 @@ export function formatFigure(bytes: number, unit: Unit): string {
 
 /** "14.2 GiB"; with `unit`, in that unit unless the figure would be long. */
 export function formatBytes(bytes: number, unit: Unit | null = null): string {
-  if (unit !== null && !isLong(bytes, UNITS.indexOf(unit))) return `${formatFigure(bytes, unit)} ${unit}`;
+  if (unit !== null && !isLong(bytes, UNITS.indexOf(unit)))
+    return `${formatFigure(bytes, unit)} ${unit}`;
   const chosen = unitOf(bytes);
   const index = UNITS.indexOf(chosen);
   const { text } = figureText(Math.abs(bytes) / sizeOf(index), index, false);
@@ -66,15 +82,18 @@ export function signedFigure(bytes: number, magnitude: string): string {
   return `${arrow} ${magnitude.startsWith("<") ? "" : sign}${magnitude}`;
 }
 
-export const formatExact = (bytes: number): string => `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;
+export const formatExact = (bytes: number): string =>
+  `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;
 
 /** Whole numbers with thousands separators, the same in every locale. */
-export const formatCount = (count: number): string => String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+export const formatCount = (count: number): string =>
+  String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
 export const addressText = (address: number): string => `0x${address.toString(16)}`;
 
 /** The share of a whole, 0 to 1; null if one of them is unknown or the whole is nothing. */
-export const shareOf = (part: number | null, whole: number | null): number | null => (whole && part !== null ? part / whole : null);
+export const shareOf = (part: number | null, whole: number | null): number | null =>
+  whole && part !== null ? part / whole : null;
 
 /** Share of a whole below which rows of a table are folded into one. */
 const MINOR_SHARE = 0.01;
@@ -89,9 +108,13 @@ export function formatShare(share: number): string {
   return `${percent !== 0 && Math.abs(percent) < 9.95 ? percent.toFixed(1) : percent.toFixed(0)} %`;
 }
 
-export const unbroken = (sentence: string): string => sentence.replace(/(\d) (?=%|[KMGTP]iB\b|B\b)/g, "$1\u00a0");
+export const unbroken = (sentence: string): string =>
+  sentence.replace(/(\d) (?=%|[KMGTP]iB\b|B\b)/g, "$1\u00a0");
 
-/** The parts of a sentence in order: plain text, and code from between two backticks. A backtick without a partner is text. */
+/**
+ * The parts of a sentence in order: plain text, and code from between two backticks. A backtick
+ * without a partner is text.
+ */
 export const codeSpans = (sentence: string): { text: string; code: boolean }[] =>
   sentence
     .split(/`([^`]+)`/)
@@ -110,7 +133,8 @@ export function formatDuration(seconds: number): string {
   if (whole < 60) return `${sign}${whole} s`;
   const pad = (value: number): string => String(value).padStart(2, "0");
   if (whole < 3600) return `${sign}${Math.floor(whole / 60)} m ${pad(whole % 60)} s`;
-  if (whole < 86400) return `${sign}${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} m`;
+  if (whole < 86400)
+    return `${sign}${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} m`;
   return `${sign}${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
@@ -118,7 +142,12 @@ export function formatDuration(seconds: number): string {
 export function formatMilliseconds(milliseconds: number): string {
   const size = Math.abs(milliseconds);
   if (size === 0) return "0 ms";
-  const [figure, unit] = size < 1 ? [milliseconds * 1000, "µs"] : size < 1000 ? [milliseconds, "ms"] : [milliseconds / 1000, "s"];
+  const [figure, unit] =
+    size < 1
+      ? [milliseconds * 1000, "µs"]
+      : size < 1000
+        ? [milliseconds, "ms"]
+        : [milliseconds / 1000, "s"];
   return `${Number(figure.toPrecision(3))} ${unit}`;
 }
 
@@ -129,7 +158,8 @@ export function formatWallTime(seconds: number): string {
   return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
-export const plural = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`;
+export const plural = (count: number, one: string, many = `${one}s`): string =>
+  `${count} ${count === 1 ? one : many}`;
 
 type Cell = string | number | boolean | null;
 
@@ -138,12 +168,18 @@ export interface Table {
   rows: Cell[][];
 }
 
-export const tableOf = <T>(items: readonly T[], columns: Record<string, (item: T) => Cell>): Table => ({
+export const tableOf = <T>(
+  items: readonly T[],
+  columns: Record<string, (item: T) => Cell>,
+): Table => ({
   columns: Object.keys(columns),
   rows: items.map((item) => Object.values(columns).map((of) => of(item))),
 });
 
-/** Prefixes text that a spreadsheet would read as a formula with an apostrophe: names come from strangers. */
+/**
+ * Prefixes text that a spreadsheet would read as a formula with an apostrophe: names come from
+ * strangers.
+ */
 function csvCell(cell: Cell): string {
   if (cell === null || (typeof cell === "number" && !Number.isFinite(cell))) return "";
   if (typeof cell !== "string") return String(cell);
@@ -158,7 +194,9 @@ export function toJson({ columns, rows }: Table): string {
   const known = (cell: Cell | undefined): Cell =>
     cell === undefined || (typeof cell === "number" && !Number.isFinite(cell)) ? null : cell;
   return `${JSON.stringify(
-    rows.map((cells) => Object.fromEntries(columns.map((name, index) => [name, known(cells[index])]))),
+    rows.map((cells) =>
+      Object.fromEntries(columns.map((name, index) => [name, known(cells[index])])),
+    ),
     null,
     1,
   )}\n`;
@@ -175,8 +213,16 @@ export const fileName = (text: string, ending: string): string =>
 const REPLACEMENT = "\ufffd";
 
 const isAllowed = (code: number): boolean =>
-  code === 0x9 || code === 0xa || code === 0xd || (code >= 0x20 && code <= 0xd7ff) || (code >= 0xe000 && code <= 0xfffd) || code >= 0x10000;
+  code === 0x9 ||
+  code === 0xa ||
+  code === 0xd ||
+  (code >= 0x20 && code <= 0xd7ff) ||
+  (code >= 0xe000 && code <= 0xfffd) ||
+  code >= 0x10000;
 
-/** `text` with the characters replaced that no XML document may contain: control characters, halves of surrogate pairs. */
+/**
+ * `text` with the characters replaced that no XML document may contain: control characters, halves
+ * of surrogate pairs.
+ */
 export const wellFormed = (text: string): string =>
   Array.from(text, (one) => (isAllowed(one.codePointAt(0) ?? 0) ? one : REPLACEMENT)).join("");

@@ -4,7 +4,9 @@ export type Check<T> = (value: unknown, where: string) => T;
 
 export class WrongAnswer extends Error {
   constructor(where: string, expected: string, value: unknown) {
-    super(`The server's answer is invalid: ${where} should be ${expected}, got ${describe(value)}.`);
+    super(
+      `The server's answer is invalid: ${where} should be ${expected}, got ${describe(value)}.`,
+    );
     this.name = "WrongAnswer";
   }
 }
@@ -20,7 +22,8 @@ export const text: Check<string> = (value, where) => {
 };
 
 export const number: Check<number> = (value, where) => {
-  if (typeof value !== "number" || !Number.isFinite(value)) throw new WrongAnswer(where, "a number", value);
+  if (typeof value !== "number" || !Number.isFinite(value))
+    throw new WrongAnswer(where, "a number", value);
   return value;
 };
 
@@ -43,7 +46,9 @@ export const list =
 
 /** A list of numbers, which may be long: no text is made for each of them. */
 export const numbers: Check<number[]> = (value, where) =>
-  Array.isArray(value) && value.every((item) => Number.isFinite(item)) ? (value as number[]) : list(number)(value, where);
+  Array.isArray(value) && value.every((item) => Number.isFinite(item))
+    ? (value as number[])
+    : list(number)(value, where);
 
 export const oneOf =
   <T extends string>(allowed: readonly T[]): Check<T> =>
@@ -56,7 +61,8 @@ export const oneOf =
 export const object =
   <T extends object>(fields: { [K in keyof T]: Check<T[K]> }): Check<T> =>
   (value, where) => {
-    if (typeof value !== "object" || value === null) throw new WrongAnswer(where, "an object", value);
+    if (typeof value !== "object" || value === null)
+      throw new WrongAnswer(where, "an object", value);
     const given = value as Record<string, unknown>;
     const result = {} as T;
     for (const name of Object.keys(fields) as (keyof T & string)[]) {
@@ -82,19 +88,25 @@ export function decodeColumns(buffer: ArrayBuffer): Columns {
   const json: unknown = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const { rows, columns } = head(json, "columns");
   const start = Math.ceil((4 + length) / 8) * 8;
-  if (start + rows * columns.length * 8 > buffer.byteLength) throw broken("its columns are truncated");
+  if (start + rows * columns.length * 8 > buffer.byteLength)
+    throw broken("its columns are truncated");
   const places = new Map(columns.map((name, index) => [name, start + index * rows * 8]));
   return {
     rows,
     head: json,
     column(name) {
       const place = places.get(name);
-      return place === undefined ? new Float64Array(rows).fill(NaN) : new Float64Array(buffer, place, rows);
+      return place === undefined
+        ? new Float64Array(rows).fill(NaN)
+        : new Float64Array(buffer, place, rows);
     },
   };
 }
 
-/** An answer's checked head, its rows and its columns of these names; and the columns numbered under a name, as "group/0". */
+/**
+ * An answer's checked head, its rows and its columns of these names; and the columns numbered under
+ * a name, as "group/0".
+ */
 export function readColumns<Head extends object, Name extends string>(
   buffer: ArrayBuffer,
   where: string,
@@ -102,13 +114,18 @@ export function readColumns<Head extends object, Name extends string>(
   names: readonly Name[],
 ) {
   const read = decodeColumns(buffer);
-  const columns = Object.fromEntries(names.map((name) => [name, read.column(name)])) as Record<Name, Float64Array>;
-  const numbered = (name: string, of: readonly unknown[]): Float64Array[] => of.map((_, index) => read.column(`${name}/${index}`));
+  const columns = Object.fromEntries(names.map((name) => [name, read.column(name)])) as Record<
+    Name,
+    Float64Array
+  >;
+  const numbered = (name: string, of: readonly unknown[]): Float64Array[] =>
+    of.map((_, index) => read.column(`${name}/${index}`));
   return { answer: { ...check(read.head, where), rows: read.rows, ...columns }, numbered };
 }
 
 export const figures: Check<Record<string, number>> = (value, where) => {
   const given = object<Record<string, number>>({})(value, where);
-  for (const [name, one] of Object.entries(value as object)) given[name] = number(one, `${where}.${name}`);
+  for (const [name, one] of Object.entries(value as object))
+    given[name] = number(one, `${where}.${name}`);
   return given;
 };

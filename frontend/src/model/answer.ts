@@ -1,4 +1,6 @@
-/** Answers to the four questions on a run. The server makes them; names are those of the HTTP API. */
+/**
+ * Answers to the four questions on a run. The server makes them; names are those of the HTTP API.
+ */
 
 import { formatBytes, formatShare } from "../lib/bytes";
 import { HOST_RSS, WORDS, type WordName } from "./categories";
@@ -25,29 +27,50 @@ const LABELS: Record<string, string> = {
   to_host_bytes: `${HOST_RSS} at the end`,
 };
 
-const RATES: Record<string, string> = { bytes_per_step: "rate", host_bytes_per_step: `${HOST_RSS} beyond CPU:0` };
+const RATES: Record<string, string> = {
+  bytes_per_step: "rate",
+  host_bytes_per_step: `${HOST_RSS} beyond CPU:0`,
+};
 
 const label = (name: string): string =>
-  LABELS[name] ?? (name in WORDS ? WORDS[name as WordName].label : name.replace(/_bytes$/, "").replaceAll("_", " "));
+  LABELS[name] ??
+  (name in WORDS
+    ? WORDS[name as WordName].label
+    : name.replace(/_bytes$/, "").replaceAll("_", " "));
 
 function figureText(name: string, value: number): string {
   const rate = RATES[name];
   if (rate !== undefined) return `${rate}: ${formatBytes(Math.round(value))} per step`;
-  if (name.endsWith("_delta_bytes")) return `${label(name.replace("_delta_bytes", ""))}: ${value > 0 ? "+" : ""}${formatBytes(value)}`;
+  if (name.endsWith("_delta_bytes"))
+    return `${label(name.replace("_delta_bytes", ""))}: ${value > 0 ? "+" : ""}${formatBytes(value)}`;
   return `${label(name)}: ${name.endsWith("_bytes") ? formatBytes(value) : value}`;
 }
 
-/** The change between two steps that answers "What changed?" compares; null if that answer is about others. */
-export function changeBetween(answers: readonly Answer[] | null, step: number | null, other: number | null): Answer | null {
+/**
+ * The change between two steps that answers "What changed?" compares; null if that answer is about
+ * others.
+ */
+export function changeBetween(
+  answers: readonly Answer[] | null,
+  step: number | null,
+  other: number | null,
+): Answer | null {
   const changed = answers?.find(({ name }) => name === "changed");
-  const compared = changed?.evidence.view === "compare" && changed.evidence.step === step && changed.evidence.other_step === other;
+  const compared =
+    changed?.evidence.view === "compare" &&
+    changed.evidence.step === step &&
+    changed.evidence.other_step === other;
   return changed && compared ? changed : null;
 }
 
 export function answerTip({ figures, source, evidence, details }: Answer): string {
   const step = evidence.step === null ? "" : `, step ${evidence.step}`;
   const known = source === "unknown" ? [] : [`${source}${step}`];
-  return [...details, ...Object.entries(figures).map(([name, value]) => figureText(name, value)), ...known].join("\n");
+  return [
+    ...details,
+    ...Object.entries(figures).map(([name, value]) => figureText(name, value)),
+    ...known,
+  ].join("\n");
 }
 
 export function fixWord({ enough }: Fix): "fits" | "fails" | "estimate" {
@@ -60,38 +83,70 @@ const MIB = 1 << 20;
 /** Bytes as a size that a condition can be; exact. */
 const sizeText = (bytes: number): string => (bytes % MIB === 0 ? `${bytes / MIB}MiB` : `${bytes}B`);
 
-/** The conditions of What if under which a fix is tried, or the budget that it is planned for; null for a fix that is neither. */
-export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch_size">): Conditions | null {
+/**
+ * The conditions of What if under which a fix is tried, or the budget that it is planned for; null
+ * for a fix that is neither.
+ */
+export function fixConditions(
+  fix: Fix,
+  { batch_size: failed }: Pick<Oom, "batch_size">,
+): Conditions | null {
   const batch_size = failed === null ? "" : String(failed);
   const { kind, enough } = fix;
   if (kind === "batch") return { ...AS_RECORDED, batch_size: String(fix.batch_size ?? 1) };
-  if (kind === "limit" && fix.capacity_bytes !== null) return { ...AS_RECORDED, batch_size, capacity: sizeText(fix.capacity_bytes) };
-  if (kind === "freezing" && fix.freeze !== null) return { ...AS_RECORDED, batch_size, freeze: fix.freeze };
-  if (kind === "precision" && enough === null) return { ...AS_RECORDED, batch_size, precision: "mixed_float16" };
+  if (kind === "limit" && fix.capacity_bytes !== null)
+    return { ...AS_RECORDED, batch_size, capacity: sizeText(fix.capacity_bytes) };
+  if (kind === "freezing" && fix.freeze !== null)
+    return { ...AS_RECORDED, batch_size, freeze: fix.freeze };
+  if (kind === "precision" && enough === null)
+    return { ...AS_RECORDED, batch_size, precision: "mixed_float16" };
   if (kind === "accumulation") return AS_RECORDED;
   return fix.budget_bytes === null ? null : { ...AS_RECORDED, budget: sizeText(fix.budget_bytes) };
 }
 
-export function verdictSentence({ verdict, requested_bytes: requested, free_bytes: free, largest_free_bytes: largest }: Oom): string {
+export function verdictSentence({
+  verdict,
+  requested_bytes: requested,
+  free_bytes: free,
+  largest_free_bytes: largest,
+}: Oom): string {
   const figures = [
     ...(requested === null ? [] : [`${formatBytes(requested)} requested`]),
     ...(free === null ? [] : [`${formatBytes(free)} free`]),
-    ...(largest === null || verdict !== "fragmentation" ? [] : [`largest free chunk ${formatBytes(largest)}`]),
+    ...(largest === null || verdict !== "fragmentation"
+      ? []
+      : [`largest free chunk ${formatBytes(largest)}`]),
   ];
-  const said = { fragmentation: "Free memory is fragmented", capacity: "Not enough free memory", unknown: "Verdict unknown" };
+  const said = {
+    fragmentation: "Free memory is fragmented",
+    capacity: "Not enough free memory",
+    unknown: "Verdict unknown",
+  };
   return `${[said[verdict ?? "unknown"], figures.join(", ")].filter(Boolean).join(": ")}.`;
 }
 
-/** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named, the device only if asked for. */
-export function whenSentence({ status, step, phase, during, device: name }: Oom, named = true): string {
+/**
+ * "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named, the device only
+ * if asked for.
+ */
+export function whenSentence(
+  { status, step, phase, during, device: name }: Oom,
+  named = true,
+): string {
   const waiting = status === "failing";
   const device = named ? ` on ${name}` : "";
   const after = step === null ? "" : ` after step ${step}`;
   if (during === "building") return `Building the model${after} ran out of memory${device}`;
-  if (during === "between_steps") return `Memory ran out${device} ${after ? `between steps,${after}` : "before the first step"}`;
-  if (step === null) return waiting ? `An allocation${device} was still waiting for memory` : `An allocation${device} failed`;
+  if (during === "between_steps")
+    return `Memory ran out${device} ${after ? `between steps,${after}` : "before the first step"}`;
+  if (step === null)
+    return waiting
+      ? `An allocation${device} was still waiting for memory`
+      : `An allocation${device} failed`;
   const what = `Step ${step}${phase === null || phase === "train" ? "" : ` (${phase})`}`;
-  return waiting ? `${what} ended while waiting for memory${device}` : `${what} ran out of memory${device}`;
+  return waiting
+    ? `${what} ended while waiting for memory${device}`
+    : `${what} ran out of memory${device}`;
 }
 
 export interface Finding {
@@ -110,21 +165,36 @@ const stepIn = (sentence: string, before: string): number | null => {
 /** A finding on host memory, with the name of its worker in a run of several. */
 const HOST = /^(?:(.*): h|H)ost RSS grows/;
 
-/** The server's findings on growth, from every step of the run, of the shown device and of the host memory of its worker. */
+/**
+ * The server's findings on growth, from every step of the run, of the shown device and of the host
+ * memory of its worker.
+ */
 export function growthFindings(run: RunInfo, device: string): Finding[] {
   const own = (sentence: string): boolean => {
     const host = HOST.exec(sentence);
     if (host) return host[1] === undefined || device.startsWith(`${host[1]}/`);
-    return sentence.startsWith(`${device}:`) || !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`));
+    return (
+      sentence.startsWith(`${device}:`) ||
+      !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`))
+    );
   };
   return run.findings.filter(own).map((sentence): Finding => {
     const [first, last] = [stepIn(sentence, "since"), stepIn(sentence, "at")];
     const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
-    return { kind: "growth", step: last, view: HOST.test(sentence) ? "fragmentation" : "overview", zoom, sentence };
+    return {
+      kind: "growth",
+      step: last,
+      view: HOST.test(sentence) ? "fragmentation" : "overview",
+      zoom,
+      sentence,
+    };
   });
 }
 
-/** Whether it is on growth over steps that it names, which stands above the chart of a run that grows. */
+/**
+ * Whether it is on growth over steps that it names, which stands above the chart of a run that
+ * grows.
+ */
 export const isSteady = ({ zoom, view }: Finding): boolean => zoom !== null && view === "overview";
 
 export function frozenFindings(overview: Overview): Finding[] {
@@ -132,8 +202,11 @@ export function frozenFindings(overview: Overview): Finding[] {
   const step = at(overview.step, row);
   const peak = at(overview.peak_bytes, row);
   if (step === null || peak === null) return [];
-  const frozen = breakdown(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
-  const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
+  const frozen = breakdown(overview, row).find(
+    ({ group }) => group.category === "weights" && group.trainable === false,
+  );
+  const table =
+    overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
   if (!frozen?.bytes || table?.frozen_layers === 0) return [];
   return [
     {

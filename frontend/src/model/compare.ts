@@ -11,7 +11,9 @@ export interface GroupSums {
   bytes: number[];
 }
 
-export function groupSums(sides: readonly (readonly Pick<Part, "group" | "bytes">[])[]): GroupSums[] {
+export function groupSums(
+  sides: readonly (readonly Pick<Part, "group" | "bytes">[])[],
+): GroupSums[] {
   const all = new Map<string, GroupSums>();
   sides.forEach((parts, side) => {
     for (const { group, bytes } of parts) {
@@ -34,16 +36,26 @@ export interface GroupDelta {
 
 const EARLIER_MEANING = "slots of optimizers that the program no longer uses";
 
-export const deltaKey = ({ group, part }: GroupDelta): string => (part ? `${groupKey(group)}:${part}` : groupKey(group));
-export const deltaLabel = ({ group, part }: GroupDelta): string => (part ? `optimizer, ${part}` : groupLabel(group));
+export const deltaKey = ({ group, part }: GroupDelta): string =>
+  part ? `${groupKey(group)}:${part}` : groupKey(group);
+export const deltaLabel = ({ group, part }: GroupDelta): string =>
+  part ? `optimizer, ${part}` : groupLabel(group);
 export const deltaMeaning = ({ group, part }: GroupDelta): string =>
   part === "earlier" ? EARLIER_MEANING : categoryMeaning(group.category);
 
-/** In stack order; `earlier` are the bytes of each side's slots of earlier optimizers, which are a row of their own. */
-export const groupDeltas = (from: readonly Part[], to: readonly Part[], earlier: readonly [number, number] = [0, 0]): GroupDelta[] =>
+/**
+ * In stack order; `earlier` are the bytes of each side's slots of earlier optimizers, which are a
+ * row of their own.
+ */
+export const groupDeltas = (
+  from: readonly Part[],
+  to: readonly Part[],
+  earlier: readonly [number, number] = [0, 0],
+): GroupDelta[] =>
   groupSums([from, to]).flatMap(({ group, bytes: [before = 0, after = 0] }): GroupDelta[] => {
     const row = (a: number, b: number) => ({ group, from: a, to: b, delta: b - a });
-    if (group.category !== "optimizer_state" || Math.max(...earlier) === 0) return [row(before, after)];
+    if (group.category !== "optimizer_state" || Math.max(...earlier) === 0)
+      return [row(before, after)];
     const stayed = [Math.min(earlier[0], before), Math.min(earlier[1], after)] as const;
     return [
       { ...row(before - stayed[0], after - stayed[1]), part: "current" },
@@ -51,7 +63,10 @@ export const groupDeltas = (from: readonly Part[], to: readonly Part[], earlier:
     ];
   });
 
-/** The differences that matter, in stack order, and the sum of the others: none if it would be of a single one. */
+/**
+ * The differences that matter, in stack order, and the sum of the others: none if it would be of a
+ * single one.
+ */
 export function foldDeltas(deltas: readonly GroupDelta[]): {
   shown: GroupDelta[];
   folded: { count: number; from: number; to: number; delta: number } | null;
@@ -80,7 +95,9 @@ export interface LayerDelta {
 }
 
 const kindOf = ({ type, output_shape, output_dtype, parameters }: LayerFigures): string | null =>
-  type === null ? null : JSON.stringify([type, output_shape?.slice(1) ?? null, output_dtype, parameters]);
+  type === null
+    ? null
+    : JSON.stringify([type, output_shape?.slice(1) ?? null, output_dtype, parameters]);
 
 function deltaOf(match: Match, from: LayerFigures | null, to: LayerFigures | null): LayerDelta {
   let main: LayerDelta["main"] = null;
@@ -91,8 +108,14 @@ function deltaOf(match: Match, from: LayerFigures | null, to: LayerFigures | nul
   return { match, from, to, delta: (to?.total ?? 0) - (from?.total ?? 0), main };
 }
 
-/** Layers matched by path; those left over by type, shape, dtype and parameters, in the model's order; largest change first. */
-export function layerDeltas(from: readonly LayerFigures[], to: readonly LayerFigures[]): LayerDelta[] {
+/**
+ * Layers matched by path; those left over by type, shape, dtype and parameters, in the model's
+ * order; largest change first.
+ */
+export function layerDeltas(
+  from: readonly LayerFigures[],
+  to: readonly LayerFigures[],
+): LayerDelta[] {
   const byPath = new Map(to.map((layer) => [layer.path, layer]));
   const left: LayerFigures[] = [];
   const deltas: LayerDelta[] = [];
@@ -110,24 +133,35 @@ export function layerDeltas(from: readonly LayerFigures[], to: readonly LayerFig
   for (const layer of left) {
     const alike = byKind.get(kindOf(layer) ?? "")?.shift();
     if (alike) byPath.delete(alike.path);
-    deltas.push(alike ? deltaOf("type and shape", layer, alike) : deltaOf("only in A", layer, null));
+    deltas.push(
+      alike ? deltaOf("type and shape", layer, alike) : deltaOf("only in A", layer, null),
+    );
   }
   for (const layer of byPath.values()) deltas.push(deltaOf("only in B", null, layer));
   return deltas.sort((a, b) => Math.abs(b.delta) - Math.abs(a.delta));
 }
 
 export function matchCounts(deltas: readonly LayerDelta[]): Record<Match, number> {
-  const counts: Record<Match, number> = { path: 0, "type and shape": 0, "only in A": 0, "only in B": 0 };
+  const counts: Record<Match, number> = {
+    path: 0,
+    "type and shape": 0,
+    "only in A": 0,
+    "only in B": 0,
+  };
   for (const { match, from, to } of deltas) if ((from ?? to)?.path !== null) counts[match] += 1;
   return counts;
 }
 
 type Weights = ReturnType<typeof weightsOf>;
 
-/** All weights together. The same weights frozen on one side and trainable on the other are no change of their bytes. */
+/**
+ * All weights together. The same weights frozen on one side and trainable on the other are no
+ * change of their bytes.
+ */
 function weightsOf(deltas: readonly GroupDelta[]) {
   const own = deltas.filter(({ group }) => group.category === "weights");
-  const change = (trainable: boolean): number => own.find(({ group }) => group.trainable === trainable)?.delta ?? 0;
+  const change = (trainable: boolean): number =>
+    own.find(({ group }) => group.trainable === trainable)?.delta ?? 0;
   const [frozen, trainable] = [change(false), change(true)];
   const opposite = frozen * trainable < 0;
   return {
@@ -143,15 +177,28 @@ function weightsSentence({ from, to, moved }: Weights, sameRun: boolean, who: st
   const total = from === to ? "" : ` Weights ${formatDelta(to - from)}.`;
   const state = moved > 0 ? "frozen" : "trainable";
   const bytes = formatBytes(Math.abs(moved));
-  return sameRun ? `.${total} ${bytes} of weights became ${state}.` : `,${who} with ${bytes} more ${state} weights.${total}`;
+  return sameRun
+    ? `.${total} ${bytes} of weights became ${state}.`
+    : `,${who} with ${bytes} more ${state} weights.${total}`;
 }
 
 /** "B needs 180 MiB more than A."; `a` and `b` are the measured peaks. */
-export function differenceSentence(deltas: readonly GroupDelta[], a: number | null, b: number | null, sameRun: boolean): string {
+export function differenceSentence(
+  deltas: readonly GroupDelta[],
+  a: number | null,
+  b: number | null,
+  sameRun: boolean,
+): string {
   if (a === null || b === null) return "The peak of A or B is unknown: it was not measured.";
   const weights = weightsOf(deltas);
-  const isSame = weights.from === weights.to && deltas.every(({ group, delta }) => delta === 0 || group.category === "weights");
-  if (a === b && isSame && weights.moved === 0) return "A and B use the same memory. Choose another run or step above.";
-  const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${b > a ? "more" : "less"} than A`;
+  const isSame =
+    weights.from === weights.to &&
+    deltas.every(({ group, delta }) => delta === 0 || group.category === "weights");
+  if (a === b && isSame && weights.moved === 0)
+    return "A and B use the same memory. Choose another run or step above.";
+  const head =
+    a === b
+      ? "A and B have the same peak"
+      : `B needs ${formatBytes(Math.abs(b - a))} ${b > a ? "more" : "less"} than A`;
   return `${head}${weightsSentence(weights, sameRun, a === b ? " B" : "")}`;
 }

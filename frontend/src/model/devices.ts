@@ -3,7 +3,14 @@
 import { formatBytes, plural, type Table } from "../lib/bytes";
 import { groupKey, stackOrder } from "./categories";
 import { ofOneKind } from "./run";
-import type { DeviceRow, DevicesAnswer, Group, GroupBytes, TracedPeak, WorkerInfo } from "../schema";
+import type {
+  DeviceRow,
+  DevicesAnswer,
+  Group,
+  GroupBytes,
+  TracedPeak,
+  WorkerInfo,
+} from "../schema";
 
 interface DeviceSteps {
   step: Float64Array;
@@ -15,10 +22,19 @@ interface DeviceSteps {
 
 export type Devices = Omit<DevicesAnswer, "steps"> & { steps: DeviceSteps };
 
-export const DEVICE_SORTS = ["device", "peak_bytes", "peak_step", "headroom_bytes", "capacity_bytes", "pool_bytes", "ooms"] as const;
+export const DEVICE_SORTS = [
+  "device",
+  "peak_bytes",
+  "peak_step",
+  "headroom_bytes",
+  "capacity_bytes",
+  "pool_bytes",
+  "ooms",
+] as const;
 export type DeviceSort = (typeof DEVICE_SORTS)[number];
 
-export const ascends = (sort: DeviceSort): boolean => ["device", "peak_step", "headroom_bytes"].includes(sort);
+export const ascends = (sort: DeviceSort): boolean =>
+  ["device", "peak_step", "headroom_bytes"].includes(sort);
 
 /** The devices sorted; equal ones in natural order, unknown figures last. */
 export function sortedDevices(devices: readonly DeviceRow[], sort: DeviceSort): DeviceRow[] {
@@ -31,7 +47,10 @@ export function sortedDevices(devices: readonly DeviceRow[], sort: DeviceSort): 
   return [...devices].sort((a, b) => (key(a) === key(b) ? 0 : key(a) - key(b)));
 }
 
-export type DeviceLine = { kind: "worker"; worker: WorkerInfo } | { kind: "device"; device: DeviceRow } | { kind: "more"; count: number };
+export type DeviceLine =
+  | { kind: "worker"; worker: WorkerInfo }
+  | { kind: "device"; device: DeviceRow }
+  | { kind: "more"; count: number };
 
 const ENDS = 10;
 
@@ -44,7 +63,9 @@ export const ends = (lines: DeviceLine[]): DeviceLine[] => [
 export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): DeviceLine[] {
   const line = (device: DeviceRow): DeviceLine => ({ kind: "device", device });
   if (sort !== "device" || workers.length < 2) return sortedDevices(devices, sort).map(line);
-  const lines = new Map<string, DeviceLine[]>(workers.map((worker) => [worker.worker, [{ kind: "worker", worker }]]));
+  const lines = new Map<string, DeviceLine[]>(
+    workers.map((worker) => [worker.worker, [{ kind: "worker", worker }]]),
+  );
   const strange = devices.filter(({ worker }) => !lines.has(worker));
   for (const device of devices) lines.get(device.worker)?.push(line(device));
   return [...lines.values(), strange.map(line)].flat();
@@ -52,31 +73,59 @@ export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): De
 
 const LISTED = 10;
 
-const STATUSES: Record<string, string> = { failed: "ran out of memory", growing: "memory grows", fragmented: "free memory is fragmented" };
+const STATUSES: Record<string, string> = {
+  failed: "ran out of memory",
+  growing: "memory grows",
+  fragmented: "free memory is fragmented",
+};
 
-/** Workers that stopped early or have a bad status; the last entry counts those that are not listed. */
-export function conspicuous({ rolled_up, devices, workers }: Devices): { device: string | null; sentence: string }[] {
+/**
+ * Workers that stopped early or have a bad status; the last entry counts those that are not listed.
+ */
+export function conspicuous({
+  rolled_up,
+  devices,
+  workers,
+}: Devices): { device: string | null; sentence: string }[] {
   const stopped = workers.filter(({ stopped_early }) => stopped_early !== null);
   // Of few workers, the views of each say it.
-  const bad = rolled_up ? workers.filter(({ status }) => status !== null && status in STATUSES) : [];
+  const bad = rolled_up
+    ? workers.filter(({ status }) => status !== null && status in STATUSES)
+    : [];
   const listed = [
-    ...stopped.slice(0, LISTED).map(({ worker, stopped_early }) => ({ worker, sentence: stopped_early ?? "" })),
-    ...bad.slice(0, LISTED).map(({ worker, status }) => ({ worker, sentence: `${worker}: ${STATUSES[status ?? ""] ?? ""}` })),
+    ...stopped
+      .slice(0, LISTED)
+      .map(({ worker, stopped_early }) => ({ worker, sentence: stopped_early ?? "" })),
+    ...bad
+      .slice(0, LISTED)
+      .map(({ worker, status }) => ({
+        worker,
+        sentence: `${worker}: ${STATUSES[status ?? ""] ?? ""}`,
+      })),
   ];
   const left = [
     { count: stopped.length - LISTED, what: "stopped early" },
     { count: bad.length - LISTED, what: "with a failure, growth or fragmentation" },
   ].filter(({ count }) => count > 0);
   return [
-    ...listed.map(({ worker, sentence }) => ({ device: devices.find((row) => row.worker === worker)?.device ?? null, sentence })),
+    ...listed.map(({ worker, sentence }) => ({
+      device: devices.find((row) => row.worker === worker)?.device ?? null,
+      sentence,
+    })),
     ...left.map(({ count, what }) => ({ device: null, sentence: `${count} more ${what}` })),
   ];
 }
 
-export const workerTitle = ({ worker }: Pick<WorkerInfo, "worker">): string => worker || "worker without a name";
+export const workerTitle = ({ worker }: Pick<WorkerInfo, "worker">): string =>
+  worker || "worker without a name";
 
 /** "steps 0–117, 2 sessions, clock +0.3 s"; nothing about what is unknown. */
-export function workerFacts({ first_step, last_step, sessions, clock_offset_seconds: offset }: WorkerInfo): string {
+export function workerFacts({
+  first_step,
+  last_step,
+  sessions,
+  clock_offset_seconds: offset,
+}: WorkerInfo): string {
   const clock = offset === null ? 0 : Number(offset.toFixed(1));
   return [
     first_step === null || last_step === null ? "no steps" : `steps ${first_step}–${last_step}`,
@@ -107,7 +156,10 @@ export function breakdownNote(devices: readonly DeviceRow[]): string {
   const known = devices.filter(({ breakdown }) => breakdown !== null).length;
   if (known === 0) return "Breakdown unknown: no step of these devices was traced.";
   const step = alignedStep(devices);
-  const rest = known < devices.length ? ` Unknown for ${plural(devices.length - known, "device")}: not traced.` : "";
+  const rest =
+    known < devices.length
+      ? ` Unknown for ${plural(devices.length - known, "device")}: not traced.`
+      : "";
   return `${step === null ? "Breakdown from a traced step of each device." : `Breakdown from step ${step}.`}${rest}`;
 }
 
@@ -124,7 +176,11 @@ export function stepSentence({ steps, devices }: Devices, row: number): string {
     const value = column?.[row];
     return value === undefined || Number.isNaN(value) ? null : formatBytes(value);
   };
-  const [most, least, sum] = [size(steps.max_peak_bytes), size(steps.min_peak_bytes), size(steps.sum_in_use_bytes)];
+  const [most, least, sum] = [
+    size(steps.max_peak_bytes),
+    size(steps.min_peak_bytes),
+    size(steps.sum_in_use_bytes),
+  ];
   const several = ofOneKind(devices).length > 1;
   const parts = [
     ...(most === null ? [] : [`${several ? "highest peak" : "peak"} ${most}`]),
@@ -136,13 +192,29 @@ export function stepSentence({ steps, devices }: Devices, row: number): string {
 
 export function devicesFile({ devices }: Devices): Table {
   const groups = groupsOf(devices);
-  const figures = ["capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes", "headroom_bytes", "pool_bytes", "ooms"] as const;
+  const figures = [
+    "capacity_bytes",
+    "peak_bytes",
+    "peak_step",
+    "last_in_use_bytes",
+    "headroom_bytes",
+    "pool_bytes",
+    "ooms",
+  ] as const;
   return {
     columns: ["device", "worker", ...figures, "breakdown_step", ...groups.map(groupKey)],
     rows: devices.map((row) => {
-      const parts = new Map((row.breakdown?.parts ?? []).map((part) => [groupKey(part), part.bytes]));
+      const parts = new Map(
+        (row.breakdown?.parts ?? []).map((part) => [groupKey(part), part.bytes]),
+      );
       const own = groups.map((group) => (row.breakdown ? (parts.get(groupKey(group)) ?? 0) : null));
-      return [row.device, row.worker, ...figures.map((name) => row[name]), row.breakdown?.step ?? null, ...own];
+      return [
+        row.device,
+        row.worker,
+        ...figures.map((name) => row[name]),
+        row.breakdown?.step ?? null,
+        ...own,
+      ];
     }),
   };
 }

@@ -15,7 +15,8 @@ export interface SidePart {
   bytes: Float64Array;
 }
 
-const sideOf = (trainable: boolean | null): Side => (trainable === null ? "other" : trainable ? "trainable" : "frozen");
+const sideOf = (trainable: boolean | null): Side =>
+  trainable === null ? "other" : trainable ? "trainable" : "frozen";
 
 /** Fractions of a category's bytes that belong to frozen and to trainable layers. */
 interface Shares {
@@ -41,26 +42,37 @@ function sharesByStep(totals: LedgerTotals | null): Map<number, Map<Category, Sh
   return found;
 }
 
-/** Only trainable weights have gradients and optimizer slots; the split of other categories is unknown without a ledger. */
+/**
+ * Only trainable weights have gradients and optimizer slots; the split of other categories is
+ * unknown without a ledger.
+ */
 function sharesWithoutLedger(category: Category, table: LayerChange | undefined): Shares {
   if (category === "weight_gradients") return { frozen: 0, trainable: 1 };
   if (category !== "optimizer_state") return { frozen: 0, trainable: 0 };
-  const { optimizer_bytes: all, other_optimizer_bytes: others } = table ?? { optimizer_bytes: 0, other_optimizer_bytes: 0 };
+  const { optimizer_bytes: all, other_optimizer_bytes: others } = table ?? {
+    optimizer_bytes: 0,
+    other_optimizer_bytes: 0,
+  };
   return { frozen: 0, trainable: all > 0 ? (all - others) / all : 1 };
 }
 
 const tableAt = ({ changes, step }: Overview, row: number): LayerChange | undefined =>
   changes.findLast((change) => change.step <= (step[row] ?? 0)) ?? changes[0];
 
-export const isPersistent = ({ category }: Pick<SidePart, "category">): boolean => PERSISTENT.includes(category);
+export const isPersistent = ({ category }: Pick<SidePart, "category">): boolean =>
+  PERSISTENT.includes(category);
 
-/** Persistent parts below transient ones, in each frozen layers below trainable layers below the rest. */
-const order = (part: SidePart): number => (isPersistent(part) ? 0 : SIDES.length) + SIDES.indexOf(part.side);
+/**
+ * Persistent parts below transient ones, in each frozen layers below trainable layers below the
+ * rest.
+ */
+const order = (part: SidePart): number =>
+  (isPersistent(part) ? 0 : SIDES.length) + SIDES.indexOf(part.side);
 
 /**
  * Parts in the order of the stack.
- * A category that the overview does not split is split as in the ledger of the snapshot that its row's breakdown comes from;
- * in every row the parts have the same sum as the groups.
+ * A category that the overview does not split is split as in the ledger of the snapshot that its
+ * row's breakdown comes from; in every row the parts have the same sum as the groups.
  */
 export function splitBySide(overview: Overview, totals: LedgerTotals | null): SidePart[] {
   const parts = new Map<string, SidePart>();
@@ -72,7 +84,9 @@ export function splitBySide(overview: Overview, totals: LedgerTotals | null): Si
   };
   const ofStep = sharesByStep(totals);
   const shares = overview.snapshots.map(({ step }) => ofStep.get(step));
-  const split = new Set(overview.groups.filter(({ trainable }) => trainable !== null).map(({ category }) => category));
+  const split = new Set(
+    overview.groups.filter(({ trainable }) => trainable !== null).map(({ category }) => category),
+  );
   overview.groups.forEach(({ category, trainable }, index) => {
     const bytes = overview.bytes[index] as Float64Array;
     const whole = split.has(category) ? part(sideOf(trainable), category).bytes : null;
@@ -81,12 +95,16 @@ export function splitBySide(overview: Overview, totals: LedgerTotals | null): Si
       if (Number.isNaN(value)) continue;
       if (whole) whole[row] = (whole[row] as number) + value;
       else {
-        const known = shares[overview.snapshot[row] ?? NaN]?.get(category) ?? sharesWithoutLedger(category, tableAt(overview, row));
+        const known =
+          shares[overview.snapshot[row] ?? NaN]?.get(category) ??
+          sharesWithoutLedger(category, tableAt(overview, row));
         addSplit(part, category, row, value, known);
       }
     }
   });
-  return [...parts.values()].filter(({ bytes }) => bytes.some((value) => value > 0)).sort((a, b) => order(a) - order(b));
+  return [...parts.values()]
+    .filter(({ bytes }) => bytes.some((value) => value > 0))
+    .sort((a, b) => order(a) - order(b));
 }
 
 function addSplit(
@@ -111,11 +129,14 @@ function addSplit(
 }
 
 function categoriesOf(parts: readonly SidePart[], side: Side, row: number): Map<Category, number> {
-  const own = parts.filter((part) => part.side === side).map(({ category, bytes }): [Category, number] => [category, bytes[row] ?? 0]);
+  const own = parts
+    .filter((part) => part.side === side)
+    .map(({ category, bytes }): [Category, number] => [category, bytes[row] ?? 0]);
   return new Map(own.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1]));
 }
 
-const total = (bytes: ReadonlyMap<Category, number>): number => [...bytes.values()].reduce((sum, one) => sum + one, 0);
+const total = (bytes: ReadonlyMap<Category, number>): number =>
+  [...bytes.values()].reduce((sum, one) => sum + one, 0);
 
 const WHY: Record<"frozen" | "trainable", Partial<Record<Category, string>>> = {
   frozen: {
@@ -134,31 +155,51 @@ const WHY: Record<"frozen" | "trainable", Partial<Record<Category, string>>> = {
   },
 };
 
-function costSentence(parts: readonly SidePart[], side: "frozen" | "trainable", row: number, step: number): string | null {
+function costSentence(
+  parts: readonly SidePart[],
+  side: "frozen" | "trainable",
+  row: number,
+  step: number,
+): string | null {
   const bytes = categoriesOf(parts, side, row);
   if (bytes.size === 0) return null;
-  const named = [...bytes].map(([category, one]) => `${formatBytes(one)} of ${WHY[side][category] ?? categoryLabel(category)}`);
+  const named = [...bytes].map(
+    ([category, one]) => `${formatBytes(one)} of ${WHY[side][category] ?? categoryLabel(category)}`,
+  );
   return `At step ${step}, ${side} layers use ${formatBytes(total(bytes))}: ${named.join("; ")}.`;
 }
 
 function unfreezingSentence(change: LayerChange): string | null {
-  const { unfreezing_weight_bytes: frozen, trainable_weight_bytes: trained, optimizer_bytes: slots } = change;
+  const {
+    unfreezing_weight_bytes: frozen,
+    trainable_weight_bytes: trained,
+    optimizer_bytes: slots,
+  } = change;
   if (frozen === 0) return null;
   const gradients = `up to ${formatBytes(frozen)} of weight gradients`;
   const rest = "and the activations saved for the longer backward pass";
-  if (trained === 0 || slots === 0) return `Unfreezing all weights would add ${gradients}, their optimizer state, ${rest}.`;
+  if (trained === 0 || slots === 0)
+    return `Unfreezing all weights would add ${gradients}, their optimizer state, ${rest}.`;
   const ratio = slots / trained;
   const kept = `${formatBytes(Math.round(frozen * ratio))} of optimizer state (${Number(ratio.toFixed(2))} × the weights, as for those trained now)`;
   return `Unfreezing all weights would add ${kept}, ${gradients}, ${rest}.`;
 }
 
-const NOT_TRAINED = "This run has no training steps, so no weight has gradients, frozen or trainable.";
+const NOT_TRAINED =
+  "This run has no training steps, so no weight has gradients, frozen or trainable.";
 
-export function costSentences(overview: Overview, parts: readonly SidePart[], row: number, training = true): string[] {
+export function costSentences(
+  overview: Overview,
+  parts: readonly SidePart[],
+  row: number,
+  training = true,
+): string[] {
   const step = overview.step[row] ?? 0;
-  const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
+  const table =
+    overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
   return [
-    // Statistics of trainable layers are not trained either, but no layer is frozen because of them.
+    // Statistics of trainable layers are not trained either, but no layer is frozen because of
+    // them.
     table?.frozen_layers === 0 ? null : costSentence(parts, "frozen", row, step),
     costSentence(parts, "trainable", row, step),
     training ? table && unfreezingSentence(table) : NOT_TRAINED,

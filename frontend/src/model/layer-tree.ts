@@ -1,4 +1,7 @@
-/** The tree of a model's layers, down to their tensors, with the bytes at one moment; and its icicle. */
+/**
+ * The tree of a model's layers, down to their tensors, with the bytes at one moment; and its
+ * icicle.
+ */
 
 import { formatCount } from "../lib/bytes";
 import { categoryLabel } from "./categories";
@@ -6,7 +9,15 @@ import { blockOf, groupTitle, type Grouping, type LayerFigures } from "./layers"
 import { chunkFacts, ownerOf, stateOf, type MemoryMap } from "./memory-map";
 import { at } from "./overview";
 import { NOT_TIED, shortName } from "./run";
-import { isLive, ownerOfRow, rowFacts, shapeOfRow, shapeText, whatText, type Timeline } from "./timeline";
+import {
+  isLive,
+  ownerOfRow,
+  rowFacts,
+  shapeOfRow,
+  shapeText,
+  whatText,
+  type Timeline,
+} from "./timeline";
 import { CATEGORIES, type Category, type ChunkOwner, type TensorGroup } from "../schema";
 
 /** What holds bytes of a layer at the moment; a name of null: its shape is unknown. */
@@ -34,12 +45,17 @@ export interface TreeNode {
 }
 
 /** Whether its bytes include those of other layers, which have rows of their own in the table. */
-const isNested = ({ children }: TreeNode): boolean => children.some((child) => child.children.length > 0);
+const isNested = ({ children }: TreeNode): boolean =>
+  children.some((child) => child.children.length > 0);
 
 /** The name in a cell; "block1_attention/…" for a layer with those inside it. */
-export const cellName = (node: TreeNode): string => (node.layer !== null && isNested(node) ? `${node.name}/…` : node.name);
+export const cellName = (node: TreeNode): string =>
+  node.layer !== null && isNested(node) ? `${node.name}/…` : node.name;
 
-/** Which figure of the layer a cell's bytes are; those of several layers, or of one of several tensors, are named by the key. */
+/**
+ * Which figure of the layer a cell's bytes are; those of several layers, or of one of several
+ * tensors, are named by the key.
+ */
 export function cellFigure(node: TreeNode): string {
   const { key, layer, parts, children } = node;
   if (children.length > 0) return layer !== null && !isNested(node) ? "total" : `within:${key}`;
@@ -49,29 +65,49 @@ export function cellFigure(node: TreeNode): string {
 
 const NO_FACTS = (): string[] => [];
 
-const sumOf = (all: readonly { bytes: number }[]): number => all.reduce((sum, { bytes }) => sum + bytes, 0);
+const sumOf = (all: readonly { bytes: number }[]): number =>
+  all.reduce((sum, { bytes }) => sum + bytes, 0);
 
-function nodeOf(key: string, name: string, layer: LayerFigures | null, below: readonly TreeNode[]): TreeNode {
+function nodeOf(
+  key: string,
+  name: string,
+  layer: LayerFigures | null,
+  below: readonly TreeNode[],
+): TreeNode {
   const children = below.filter(({ bytes }) => bytes > 0).sort((a, b) => b.bytes - a.bytes);
   const sums = new Map<Category, number>();
-  for (const { category, bytes } of children.flatMap(({ parts }) => parts)) sums.set(category, (sums.get(category) ?? 0) + bytes);
-  const parts = [...sums].map(([category, bytes]) => ({ category, bytes })).sort((a, b) => b.bytes - a.bytes);
+  for (const { category, bytes } of children.flatMap(({ parts }) => parts))
+    sums.set(category, (sums.get(category) ?? 0) + bytes);
+  const parts = [...sums]
+    .map(([category, bytes]) => ({ category, bytes }))
+    .sort((a, b) => b.bytes - a.bytes);
   return { key, name, layer, bytes: sumOf(children), parts, children, facts: NO_FACTS };
 }
 
-/** A layer's own bytes: its tensors where they are known, the rest by category. They sum to its total. */
+/**
+ * A layer's own bytes: its tensors where they are known, the rest by category. They sum to its
+ * total.
+ */
 function leavesOf(layer: LayerFigures, key: string, tensors: Tensors): TreeNode[] {
   const own = tensors.get(layer.path) ?? [];
   return CATEGORIES.flatMap((category) => {
-    const leaf = (id: number | string, name: string, bytes: number, facts = NO_FACTS): TreeNode => ({
+    const leaf = (
+      id: number | string,
+      name: string,
+      bytes: number,
+      facts = NO_FACTS,
+    ): TreeNode => ({
       ...{ key: `${key}/${category}:${id}`, name, layer, bytes, facts },
       ...{ parts: [{ category, bytes }], children: [] },
     });
     const known = own.filter((tensor) => tensor.category === category);
     const left = layer.bytes[category] - sumOf(known);
     // Of another moment than the layer's bytes.
-    if (known.length === 0 || left < 0) return [leaf("", categoryLabel(category), layer.bytes[category])];
-    const leaves = known.map(({ name, bytes, facts }, index) => leaf(index, name ?? categoryLabel(category), bytes, facts));
+    if (known.length === 0 || left < 0)
+      return [leaf("", categoryLabel(category), layer.bytes[category])];
+    const leaves = known.map(({ name, bytes, facts }, index) =>
+      leaf(index, name ?? categoryLabel(category), bytes, facts),
+    );
     return [...leaves, leaf("rest", `other ${categoryLabel(category)}`, left)];
   });
 }
@@ -88,7 +124,11 @@ function branchesOf(layers: readonly LayerFigures[]): Branch {
   for (const layer of layers) {
     let branch = root;
     for (const part of (layer.path ?? "").split("/")) {
-      const next = branch.below.get(part) ?? { path: branch === root ? part : `${branch.path}/${part}`, layer: null, below: new Map() };
+      const next = branch.below.get(part) ?? {
+        path: branch === root ? part : `${branch.path}/${part}`,
+        layer: null,
+        below: new Map(),
+      };
       branch.below.set(part, next);
       branch = next;
     }
@@ -101,7 +141,12 @@ function childrenOf({ path, layer, below }: Branch, group: string, tensors: Tens
   const blocks = new Map<string, TreeNode[]>();
   for (const branch of below.values()) {
     const key = `${group}${branch.path || NOT_TIED}`;
-    const node = nodeOf(key, shortName(branch.path) || NOT_TIED, branch.layer, childrenOf(branch, group, tensors));
+    const node = nodeOf(
+      key,
+      shortName(branch.path) || NOT_TIED,
+      branch.layer,
+      childrenOf(branch, group, tensors),
+    );
     // What has no block in its own name stands alone.
     const block = blockOf(branch.path) === path ? branch.path : blockOf(branch.path);
     blocks.set(block, [...(blocks.get(block) ?? []), node]);
@@ -111,13 +156,22 @@ function childrenOf({ path, layer, below }: Branch, group: string, tensors: Tens
     ...leaves,
     // A block of one layer, or of all of them, would only repeat it.
     ...[...blocks].flatMap(([block, nodes]) =>
-      nodes.length === 1 || blocks.size === 1 ? nodes : [nodeOf(`${group}${block}_`, shortName(block), null, nodes)],
+      nodes.length === 1 || blocks.size === 1
+        ? nodes
+        : [nodeOf(`${group}${block}_`, shortName(block), null, nodes)],
     ),
   ];
 }
 
-/** Everything in use at the moment; layers by their paths, below their type or side where they are grouped so. */
-export function layerTree(layers: readonly LayerFigures[], tensors: Tensors, grouping: Grouping): TreeNode {
+/**
+ * Everything in use at the moment; layers by their paths, below their type or side where they are
+ * grouped so.
+ */
+export function layerTree(
+  layers: readonly LayerFigures[],
+  tensors: Tensors,
+  grouping: Grouping,
+): TreeNode {
   const groups = new Map<string, LayerFigures[]>();
   for (const layer of layers) {
     const title = grouping === "none" || grouping === "block" ? "" : groupTitle(layer, grouping);
@@ -153,7 +207,10 @@ export interface Cell {
 /** Narrower cells than this are one: neither seen nor hit. */
 const LEAST_WIDTH = 5;
 
-/** Cells level by level, each as wide as its share of the root's bytes, largest first; small ones of a parent are "12 more". */
+/**
+ * Cells level by level, each as wide as its share of the root's bytes, largest first; small ones of
+ * a parent are "12 more".
+ */
 export function icicle(root: TreeNode, width: number, levels: number): Cell[] {
   const cells: Cell[] = [{ node: root, level: 0, x: 0, width }];
   // Grows while it is read.
@@ -162,7 +219,10 @@ export function icicle(root: TreeNode, width: number, levels: number): Cell[] {
     const small = node.children.findIndex(({ bytes }) => (bytes / node.bytes) * room < LEAST_WIDTH);
     const rest = small < 0 ? [] : node.children.slice(small);
     const shown = node.children.slice(0, node.children.length - rest.length);
-    const more = { ...nodeOf(`${node.key}/more`, `${formatCount(rest.length)} more`, node.layer, rest), children: [] };
+    const more = {
+      ...nodeOf(`${node.key}/more`, `${formatCount(rest.length)} more`, node.layer, rest),
+      children: [],
+    };
     let from = x;
     for (const child of [...shown, ...(rest.length > 1 ? [more] : rest)]) {
       const wide = (child.bytes / node.bytes) * room;
@@ -173,7 +233,10 @@ export function icicle(root: TreeNode, width: number, levels: number): Cell[] {
   return cells;
 }
 
-/** The cell that an arrow key leads to, from parent to child and to the neighbour of the same level; null if there is none. */
+/**
+ * The cell that an arrow key leads to, from parent to child and to the neighbour of the same level;
+ * null if there is none.
+ */
 export function neighbour(cells: readonly Cell[], from: number, key: string): number | null {
   const cell = cells[from];
   const move = { ArrowUp: -1, ArrowDown: 1, ArrowLeft: 0, ArrowRight: 0 }[key];
@@ -181,7 +244,10 @@ export function neighbour(cells: readonly Cell[], from: number, key: string): nu
   const to =
     move === 0
       ? from + (key === "ArrowLeft" ? -1 : 1)
-      : cells.findIndex(({ level, x, width }) => level === cell.level + move && (move > 0 ? x >= cell.x - 0.01 : x + width > cell.x));
+      : cells.findIndex(
+          ({ level, x, width }) =>
+            level === cell.level + move && (move > 0 ? x >= cell.x - 0.01 : x + width > cell.x),
+        );
   const found = cells[to];
   const inside = found && (move <= 0 || found.x < cell.x + cell.width);
   return inside && found.level === cell.level + move ? to : null;
@@ -204,16 +270,29 @@ export function tensorsAtPeak(timeline: Timeline): Tensors {
     const { layer, category } = ownerOfRow(timeline, row);
     const shape = shapeOfRow(timeline, row);
     const name = shape ? shapeText(shape) : shortName(whatText(timeline, row));
-    return { layer, tensor: { category, name, bytes: at(timeline.bytes, row) ?? 0, facts: () => rowFacts(timeline, row) } };
+    return {
+      layer,
+      tensor: {
+        category,
+        name,
+        bytes: at(timeline.bytes, row) ?? 0,
+        facts: () => rowFacts(timeline, row),
+      },
+    };
   });
   return byLayer(all.filter(({ tensor }) => tensor.category !== "rounding"));
 }
 
-/** The chunks of a memory map whose owner is known, by what was requested; `known` are groups of its tensors with shapes. */
+/**
+ * The chunks of a memory map whose owner is known, by what was requested; `known` are groups of its
+ * tensors with shapes.
+ */
 export function tensorsOfMap(map: MemoryMap, known: readonly TensorGroup[]): Tensors {
   const keyOf = (owner: Pick<ChunkOwner, "layer" | "category">, bytes: number): string =>
     JSON.stringify([owner.layer, owner.category, bytes]);
-  const names = new Map(known.map((group) => [keyOf(group, group.bytes / group.count), shapeText(group)]));
+  const names = new Map(
+    known.map((group) => [keyOf(group, group.bytes / group.count), shapeText(group)]),
+  );
   const all = [...map.bytes.keys()].flatMap((chunk) => {
     const owner = stateOf(map, chunk) === "in_use" ? ownerOf(map, chunk) : null;
     const bytes = at(map.requested_bytes, chunk) ?? at(map.bytes, chunk) ?? 0;

@@ -3,20 +3,40 @@
 import { formatBytes, plural, formatCount, tableOf, type Table } from "../lib/bytes";
 import { NOT_TIED } from "./run";
 import { layerSizes } from "./snapshot";
-import { CATEGORIES, PERSISTENT, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
+import {
+  CATEGORIES,
+  PERSISTENT,
+  type Category,
+  type Layer,
+  type LayersAnswer,
+  type LedgerRow,
+  type SavedRow,
+} from "../schema";
 
 type Training = "frozen" | "trainable" | "no weights";
 
-/** A layer without weights is neither frozen nor trainable, whatever its flag: counts of layers leave it out. */
-export const trainingOf = ({ trainable, weight_bytes }: Pick<Layer, "trainable" | "weight_bytes">): Training =>
+/**
+ * A layer without weights is neither frozen nor trainable, whatever its flag: counts of layers
+ * leave it out.
+ */
+export const trainingOf = ({
+  trainable,
+  weight_bytes,
+}: Pick<Layer, "trainable" | "weight_bytes">): Training =>
   weight_bytes === 0 ? "no weights" : trainable ? "trainable" : "frozen";
 
-const nothing = (): Record<Category, number> => Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
+const nothing = (): Record<Category, number> =>
+  Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
 
 const sum = (bytes: Record<Category, number>, of: readonly Category[] = CATEGORIES): number =>
   of.reduce((total, category) => total + bytes[category], 0);
 
-const figuresOf = (path: string | null, layer: Layer | null, bytes: Record<Category, number>, saved: number) => ({
+const figuresOf = (
+  path: string | null,
+  layer: Layer | null,
+  bytes: Record<Category, number>,
+  saved: number,
+) => ({
   path,
   type: layer?.type ?? null,
   /** The layer's own flag, which its rows of the ledger have as well. */
@@ -30,7 +50,10 @@ const figuresOf = (path: string | null, layer: Layer | null, bytes: Record<Categ
   recomputed: layer?.recomputed ?? null,
   bytes,
   total: sum(bytes),
-  /** Persistent memory, and what is saved for the backward pass: neither depends on the moment of the peak. */
+  /**
+   * Persistent memory, and what is saved for the backward pass: neither depends on the moment of
+   * the peak.
+   */
   persistent: sum(bytes, PERSISTENT),
   saved,
 });
@@ -38,8 +61,9 @@ const figuresOf = (path: string | null, layer: Layer | null, bytes: Record<Categ
 export type LayerFigures = ReturnType<typeof figuresOf>;
 
 /**
- * Every layer of the table in the model's order, then owners that only the ledger knows. With a ledger the figures are its bytes: requested
- * ones by category and rounding apart, which sum to the bytes in use. Without one only weights and optimizer state are known, from the table.
+ * Every layer of the table in the model's order, then owners that only the ledger knows. With a
+ * ledger the figures are its bytes: requested ones by category and rounding apart, which sum to the
+ * bytes in use. Without one only weights and optimizer state are known, from the table.
  */
 export function layerFigures(
   table: LayersAnswer | null,
@@ -55,32 +79,59 @@ export function layerFigures(
     owned.set(row.layer, bytes);
   }
   const known = (table?.layers ?? []).map((layer) => {
-    const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
+    const ofTable = {
+      ...nothing(),
+      weights: layer.weight_bytes,
+      optimizer_state: layer.optimizer_bytes,
+    };
     const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
     owned.delete(layer.path);
     return figuresOf(layer.path, layer, bytes, savedOf(layer.path));
   });
   const untied = table?.other_optimizer_bytes ?? 0;
   if (ledger === null && untied > 0) owned.set(null, { ...nothing(), optimizer_state: untied });
-  return [...known, ...[...owned].map(([path, bytes]) => figuresOf(path, null, bytes, savedOf(path)))];
+  return [
+    ...known,
+    ...[...owned].map(([path, bytes]) => figuresOf(path, null, bytes, savedOf(path))),
+  ];
 }
 
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 
-export const SORT_KEYS = ["path", "type", "parameters", "total", "persistent", "saved", "output_bytes", ...CATEGORIES] as const;
+export const SORT_KEYS = [
+  "path",
+  "type",
+  "parameters",
+  "total",
+  "persistent",
+  "saved",
+  "output_bytes",
+  ...CATEGORIES,
+] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
 export type LayerGroup = ReturnType<typeof groupOf>;
 
-/** Why persistent memory and saved activations are more than the total, empty if they are not: they are of two moments. */
+/**
+ * Why persistent memory and saved activations are more than the total, empty if they are not: they
+ * are of two moments.
+ */
 export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
   of.persistent + of.saved > of.total
     ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
     : "";
 
 export function groupOf(title: string | null, layers: readonly LayerFigures[]) {
-  const group = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent: 0, saved: 0 };
+  const group = {
+    title,
+    layers: [...layers],
+    parameters: 0,
+    bytes: nothing(),
+    total: 0,
+    persistent: 0,
+    saved: 0,
+  };
   for (const layer of layers) {
     group.parameters += layer.parameters ?? 0;
     group.total += layer.total;
@@ -92,19 +143,28 @@ export function groupOf(title: string | null, layers: readonly LayerFigures[]) {
 }
 
 /**
- * "3 layers" and more about them; of a group by trainable "15 with weights", because only layers with weights are counted as trainable or
- * frozen.
+ * "3 layers" and more about them; of a group by trainable "15 with weights", because only layers
+ * with weights are counted as trainable or frozen.
  */
-export function countText({ layers }: LayerGroup, grouping: Grouping): { text: string; more: string } {
+export function countText(
+  { layers }: LayerGroup,
+  grouping: Grouping,
+): { text: string; more: string } {
   const named = layers.filter(({ path }) => path !== null);
   const without = named.filter(({ training }) => training === "no weights").length;
   const text = named.length === 0 ? "" : plural(named.length, "layer");
   if (without === 0) return { text, more: text };
   const parts = `${named.length - without} with weights`;
-  return { text: grouping === "trainable" ? parts : text, more: `${text}: ${parts}, ${without} without` };
+  return {
+    text: grouping === "trainable" ? parts : text,
+    more: `${text}: ${parts}, ${without} without`,
+  };
 }
 
-/** The parent in the path and the name up to its last part: vgg16/block1_conv2 is in the block vgg16/block1. */
+/**
+ * The parent in the path and the name up to its last part: vgg16/block1_conv2 is in the block
+ * vgg16/block1.
+ */
 export function blockOf(path: string): string {
   const cut = path.lastIndexOf("_");
   const slash = path.lastIndexOf("/");
@@ -124,8 +184,10 @@ export function groupTitle(layer: LayerFigures, grouping: Grouping): string {
 }
 
 function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
-  if (key === "path" || key === "type") return (a, b) => (a[key] ?? "\uffff").localeCompare(b[key] ?? "\uffff");
-  if (key === "output_bytes" || key === "parameters") return (a, b) => (b[key] ?? -1) - (a[key] ?? -1);
+  if (key === "path" || key === "type")
+    return (a, b) => (a[key] ?? "\uffff").localeCompare(b[key] ?? "\uffff");
+  if (key === "output_bytes" || key === "parameters")
+    return (a, b) => (b[key] ?? -1) - (a[key] ?? -1);
   return bySize(key);
 }
 
@@ -135,7 +197,11 @@ function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parame
   return (a: LayerFigures | LayerGroup, b: LayerFigures | LayerGroup): number => size(b) - size(a);
 }
 
-export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping, key: SortKey | null): LayerGroup[] {
+export function groupLayers(
+  layers: readonly LayerFigures[],
+  grouping: Grouping,
+  key: SortKey | null,
+): LayerGroup[] {
   const members = new Map<string | null, LayerFigures[]>();
   for (const layer of layers) {
     const title = grouping === "none" ? null : groupTitle(layer, grouping);
@@ -146,8 +212,10 @@ export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping,
   const made = [...members].map(([title, own]) => groupOf(title, own));
   if (key === null) return made;
   for (const group of made) group.layers.sort(compare(key));
-  if (key === "path" || key === "type") return made.sort((a, b) => (a.title ?? "").localeCompare(b.title ?? ""));
-  // Outputs have no subtotal, because a model's is that of its last layer: the group with the largest one comes first.
+  if (key === "path" || key === "type")
+    return made.sort((a, b) => (a.title ?? "").localeCompare(b.title ?? ""));
+  // Outputs have no subtotal, because a model's is that of its last layer: the group with the
+  // largest one comes first.
   const largestOutput = ({ layers: sorted }: LayerGroup): number => sorted[0]?.output_bytes ?? -1;
   if (key === "output_bytes") return made.sort((a, b) => largestOutput(b) - largestOutput(a));
   if (key === "parameters") return made.sort((a, b) => b.parameters - a.parameters);
@@ -164,7 +232,9 @@ export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dty
   return `${sizesText(layer)}${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
 }
 
-export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | "output_dtype" | "output_bytes">): string[] {
+export function outputFacts(
+  layer: Pick<LayerFigures, "type" | "output_shape" | "output_dtype" | "output_bytes">,
+): string[] {
   const missing = (why: string): string => `Output size unknown: ${why}.`;
   if (layer.type === null) return [missing("the layer is not in the layer table")];
   const source = "from the layer table (Keras)";
@@ -175,7 +245,8 @@ export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | 
 
 /** Bytes of one element, null for an unknown dtype. */
 export function dtypeBytes(dtype: string): number | null {
-  const bits = dtype === "bool" ? 8 : /^(?:u?int|b?float|complex)(8|16|32|64|128)$/.exec(dtype)?.[1];
+  const bits =
+    dtype === "bool" ? 8 : /^(?:u?int|b?float|complex)(8|16|32|64|128)$/.exec(dtype)?.[1];
   return bits === undefined ? null : Number(bits) / 8;
 }
 
@@ -196,7 +267,12 @@ function times(bytes: number, one: number, most: number): string | null {
 /** Larger multiples of an output are chance. */
 const MOST_OUTPUTS = 4;
 
-function ofOutput(layer: Layer, bytes: number, batch: number | null, size: (bytes: number) => string): string | null {
+function ofOutput(
+  layer: Layer,
+  bytes: number,
+  batch: number | null,
+  size: (bytes: number) => string,
+): string | null {
   const whole = (exampleBytes(layer) ?? NaN) * (batch ?? NaN);
   const count = times(bytes, whole, MOST_OUTPUTS);
   if (count === null || batch === null) return null;
@@ -210,7 +286,10 @@ export interface FormulaStep {
   batch_size: number | null;
 }
 
-/** How a figure follows from shapes; null where it does not. `size` formats bytes: tooltips have few digits. */
+/**
+ * How a figure follows from shapes; null where it does not. `size` formats bytes: tooltips have few
+ * digits.
+ */
 export function formula(
   category: Category,
   layer: Layer | null,
@@ -228,7 +307,8 @@ export function formula(
     case "optimizer_state":
     case "weight_gradients": {
       const count = times(bytes, trainable, Infinity);
-      if (count === null || (category === "optimizer_state" && bytes !== optimizer_bytes)) return null;
+      if (count === null || (category === "optimizer_state" && bytes !== optimizer_bytes))
+        return null;
       const keeper = category === "optimizer_state" ? `${optimizer ?? "the optimizer"} keeps ` : "";
       return `${keeper}${count}the trainable weights: ${count && `${count}${size(trainable)} = `}${size(bytes)}`;
     }
@@ -252,5 +332,7 @@ export const layerFile = (layers: readonly LayerFigures[]): Table =>
     persistent_bytes: ({ persistent }) => persistent,
     saved_bytes: ({ saved }) => saved,
     total_bytes: ({ total }) => total,
-    ...Object.fromEntries(CATEGORIES.map((category) => [category, ({ bytes }: LayerFigures) => bytes[category]])),
+    ...Object.fromEntries(
+      CATEGORIES.map((category) => [category, ({ bytes }: LayerFigures) => bytes[category]]),
+    ),
   });

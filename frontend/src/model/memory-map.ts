@@ -9,7 +9,10 @@ import type { BlockingChunks, ChunkOwner, MAP_COLUMNS, MapHead, Phase } from "..
 
 export type Place = { device: string; step: number; phase: Phase } | { oom: number };
 
-export type MemoryMap = MapHead & { rows: number } & Record<(typeof MAP_COLUMNS)[number], Float64Array>;
+export type MemoryMap = MapHead & { rows: number } & Record<
+    (typeof MAP_COLUMNS)[number],
+    Float64Array
+  >;
 
 export const COLOURINGS = ["category", "layer", "age"] as const;
 export type Colouring = (typeof COLOURINGS)[number];
@@ -21,7 +24,8 @@ export function stateOf(map: Pick<MemoryMap, "states" | "state">, chunk: number)
   return name === "free" || name === "in_use" ? name : "unknown";
 }
 
-export const ownerOf = (map: MemoryMap, chunk: number): ChunkOwner | null => map.owners[at(map.owner, chunk) ?? -1] ?? null;
+export const ownerOf = (map: MemoryMap, chunk: number): ChunkOwner | null =>
+  map.owners[at(map.owner, chunk) ?? -1] ?? null;
 
 /** First chunk of each region and, last, the number of chunks. Chunks lie region after region. */
 export function regionStarts(map: MemoryMap): number[] {
@@ -46,7 +50,8 @@ export function chunkFacts(map: MemoryMap, chunk: number): { title: string; fact
   const bytes = `${formatBytes(size)} (${formatExact(size)})`;
   const state = stateOf(map, chunk);
   if (state === "free") return { title: "free", facts: [bytes, place] };
-  if (state === "unknown") return { title: "unknown: no traced step touched it", facts: [bytes, place] };
+  if (state === "unknown")
+    return { title: "unknown: no traced step touched it", facts: [bytes, place] };
   const requested = at(map.requested_bytes, chunk);
   const since = at(map.since, chunk);
   const how = SOURCES[map.sources[map.source[chunk] ?? -1] ?? ""];
@@ -66,7 +71,8 @@ export function largestLayers(map: MemoryMap, limit: number): string[] {
   const sums = new Map<string, number>();
   for (let chunk = 0; chunk < map.rows; chunk += 1) {
     const layer = ownerOf(map, chunk)?.layer;
-    if (layer !== null && layer !== undefined) sums.set(layer, (sums.get(layer) ?? 0) + (map.bytes[chunk] ?? 0));
+    if (layer !== null && layer !== undefined)
+      sums.set(layer, (sums.get(layer) ?? 0) + (map.bytes[chunk] ?? 0));
   }
   return [...sums]
     .sort((a, b) => b[1] - a[1])
@@ -74,7 +80,10 @@ export function largestLayers(map: MemoryMap, limit: number): string[] {
     .map(([layer]) => layer);
 }
 
-export function blockingSentence(map: MemoryMap, { owner, chunks, bytes, joined_bytes }: BlockingChunks): string {
+export function blockingSentence(
+  map: MemoryMap,
+  { owner, chunks, bytes, joined_bytes }: BlockingChunks,
+): string {
   const name = ownerLabel(map.owners[owner] ?? null);
   const [subject, without] =
     chunks > 1
@@ -102,10 +111,21 @@ export interface Fit {
 
 export type FitMap = Pick<
   MemoryMap,
-  "device" | "pool_bytes" | "in_use_bytes" | "capacity_bytes" | "complete" | "rows" | "states" | "state" | "bytes" | "region" | "regions"
+  | "device"
+  | "pool_bytes"
+  | "in_use_bytes"
+  | "capacity_bytes"
+  | "complete"
+  | "rows"
+  | "states"
+  | "state"
+  | "bytes"
+  | "region"
+  | "regions"
 >;
 
-const roundedBytes = (requested: number): number => Math.max(ROUNDING, Math.ceil(requested / ROUNDING) * ROUNDING);
+const roundedBytes = (requested: number): number =>
+  Math.max(ROUNDING, Math.ceil(requested / ROUNDING) * ROUNDING);
 
 function binBytes(size: number): number {
   let bin = 0;
@@ -127,11 +147,15 @@ function freeChunks(map: FitMap): { sizes: number[]; idle_bytes: number } {
     else busy.add(region);
   }
   const idle = [...seen].filter((region) => !busy.has(region));
-  return { sizes, idle_bytes: idle.reduce((sum, region) => sum + (map.regions[region]?.bytes ?? 0), 0) };
+  return {
+    sizes,
+    idle_bytes: idle.reduce((sum, region) => sum + (map.regions[region]?.bytes ?? 0), 0),
+  };
 }
 
 const sum = (sizes: readonly number[]): number => sizes.reduce((total, size) => total + size, 0);
-const largest = (sizes: readonly number[]): number => sizes.reduce((most, size) => Math.max(most, size), 0);
+const largest = (sizes: readonly number[]): number =>
+  sizes.reduce((most, size) => Math.max(most, size), 0);
 
 /** Bytes by which the pool can grow within the allocator's limit, a multiple of 256. */
 function unreservedBytes({ capacity_bytes: capacity, pool_bytes: pool }: FitMap): number | null {
@@ -143,7 +167,10 @@ function unreservedBytes({ capacity_bytes: capacity, pool_bytes: pool }: FitMap)
 const releasesRegions = ({ device }: FitMap): boolean => isGpu(device);
 
 /** Largest free chunk that may exist among chunks whose state is unknown. */
-function unseenFree({ pool_bytes: pool, in_use_bytes: used, capacity_bytes: capacity }: FitMap, sizes: readonly number[]): number {
+function unseenFree(
+  { pool_bytes: pool, in_use_bytes: used, capacity_bytes: capacity }: FitMap,
+  sizes: readonly number[],
+): number {
   if (pool === null || used === null) return capacity ?? Infinity;
   // Unknown memory may lie next to the largest known free chunk.
   return Math.max(0, pool - used - sum(sizes)) + largest(sizes);
@@ -183,22 +210,35 @@ function grown(map: FitMap, rounded: number, sizes: readonly number[], idleBytes
     return { fits: null, reason: `Unknown: ${chunks}, but the state of some chunks is unknown.` };
   }
   if (unreserved === null) {
-    return { fits: null, reason: `No free chunk is large enough: ${chunks}. Whether the pool can grow is unknown.` };
+    return {
+      fits: null,
+      reason: `No free chunk is large enough: ${chunks}. Whether the pool can grow is unknown.`,
+    };
   }
-  const grow = unreserved > 0 ? `the pool can grow by only ${formatBytes(unreserved)}` : "the pool is at its limit";
+  const grow =
+    unreserved > 0
+      ? `the pool can grow by only ${formatBytes(unreserved)}`
+      : "the pool is at its limit";
   return { fits: false, reason: `No free chunk is large enough: ${chunks}, and ${grow}.` };
 }
 
 /**
- * Whether the allocator would serve a request of that many bytes, a whole number above 0: its rules (best fit with coalescing) on the map's
- * chunks. tests/golden/fits.json holds the expected figures.
+ * Whether the allocator would serve a request of that many bytes, a whole number above 0: its rules
+ * (best fit with coalescing) on the map's chunks. tests/golden/fits.json holds the expected
+ * figures.
  */
 export function wouldFit(map: FitMap, requested: number): Fit {
   const rounded = roundedBytes(requested);
   const { sizes, idle_bytes } = freeChunks(map);
-  const chunk = sizes.reduce((best, size) => (size >= rounded && size < best ? size : best), Infinity);
+  const chunk = sizes.reduce(
+    (best, size) => (size >= rounded && size < best ? size : best),
+    Infinity,
+  );
   const answer = chunk < Infinity ? served(chunk, rounded) : grown(map, rounded, sizes, idle_bytes);
-  const note = rounded === requested ? "" : ` (The allocator rounds the request up to ${formatCount(rounded)} bytes.)`;
+  const note =
+    rounded === requested
+      ? ""
+      : ` (The allocator rounds the request up to ${formatCount(rounded)} bytes.)`;
   return {
     requested_bytes: requested,
     rounded_bytes: rounded,
@@ -211,17 +251,32 @@ export function wouldFit(map: FitMap, requested: number): Fit {
 }
 
 export function freeBySize(map: MemoryMap): number[] {
-  const free = Array.from({ length: map.rows }, (_, chunk) => chunk).filter((chunk) => stateOf(map, chunk) === "free");
+  const free = Array.from({ length: map.rows }, (_, chunk) => chunk).filter(
+    (chunk) => stateOf(map, chunk) === "free",
+  );
   return free.sort((a, b) => (map.bytes[b] ?? 0) - (map.bytes[a] ?? 0) || a - b);
 }
 
-export function requestPlace(map: MemoryMap, chunk: number, requested: number): { holds: boolean | null; sentence: string } {
+export function requestPlace(
+  map: MemoryMap,
+  chunk: number,
+  requested: number,
+): { holds: boolean | null; sentence: string } {
   const { rounded_bytes: needed } = wouldFit(map, requested);
   const size = map.bytes[chunk] ?? 0;
   const state = stateOf(map, chunk);
-  if (state === "unknown") return { holds: null, sentence: "Unknown: the state of this chunk is unknown." };
-  if (state === "in_use") return { holds: false, sentence: `In use: ${formatBytes(size)}, ${chunkFacts(map, chunk).title}.` };
-  if (size >= needed) return { holds: true, sentence: `Holds it: ${formatBytes(size)} free, ${formatBytes(needed)} needed.` };
+  if (state === "unknown")
+    return { holds: null, sentence: "Unknown: the state of this chunk is unknown." };
+  if (state === "in_use")
+    return {
+      holds: false,
+      sentence: `In use: ${formatBytes(size)}, ${chunkFacts(map, chunk).title}.`,
+    };
+  if (size >= needed)
+    return {
+      holds: true,
+      sentence: `Holds it: ${formatBytes(size)} free, ${formatBytes(needed)} needed.`,
+    };
   return {
     holds: false,
     sentence: `Too small: ${formatBytes(size)} free, ${formatBytes(needed)} needed, ${formatBytes(needed - size)} short.`,

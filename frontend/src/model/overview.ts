@@ -1,13 +1,26 @@
-/** Rows of training steps with their breakdown. Columns are as long as `rows`; NaN means "unknown". */
+/**
+ * Rows of training steps with their breakdown. Columns are as long as `rows`; NaN means "unknown".
+ */
 
 import { formatBytes, formatDelta, plural } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
 import { groupLabel } from "./categories";
 import { shortName } from "./run";
-import type { Failure, Group, LayerChange, Mode, OVERVIEW_COLUMNS, OverviewHead, SnapshotRef } from "../schema";
+import type {
+  Failure,
+  Group,
+  LayerChange,
+  Mode,
+  OVERVIEW_COLUMNS,
+  OverviewHead,
+  SnapshotRef,
+} from "../schema";
 
 type OverviewColumn = (typeof OVERVIEW_COLUMNS)[number];
-export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<OverviewColumn, Float64Array>;
+export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<
+    OverviewColumn,
+    Float64Array
+  >;
 
 export function at(column: Float64Array, row: number): number | null {
   const value = column[row];
@@ -24,7 +37,8 @@ export function peakRow(overview: Overview): number {
   return best;
 }
 
-export const rowOfStep = (overview: Overview, step: number): number => nearestIndex(overview.step, step);
+export const rowOfStep = (overview: Overview, step: number): number =>
+  nearestIndex(overview.step, step);
 
 export interface Part {
   group: Group;
@@ -40,7 +54,8 @@ export function breakdown(overview: Overview, row: number): Part[] {
   });
 }
 
-type Provenance = { kind: "traced" | "failure" | "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
+type Provenance =
+  { kind: "traced" | "failure" | "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
 
 export function provenance(overview: Overview, row: number): Provenance {
   const index = at(overview.snapshot, row);
@@ -68,18 +83,26 @@ export function provenanceSentence(source: Provenance): string {
   }
 }
 
-export const modeLabel = (mode: Mode | null): string => (mode === "xla" ? "XLA" : (mode ?? "unknown mode"));
+export const modeLabel = (mode: Mode | null): string =>
+  mode === "xla" ? "XLA" : (mode ?? "unknown mode");
 
 export const failureOf = (overview: Overview, step: number): Failure | null =>
   overview.failures.filter((failure) => failure.step === step).at(-1) ?? null;
 
-/** A failed request on top of what was in use, of one far above the capacity only the lower part; null if either is unknown. */
+/**
+ * A failed request on top of what was in use, of one far above the capacity only the lower part;
+ * null if either is unknown.
+ */
 export function requestOf(
   { requested_bytes: bytes, in_use_bytes: low }: Pick<Failure, "requested_bytes" | "in_use_bytes">,
   capacity: number | null,
 ) {
   if (bytes === null || low === null) return null;
-  return { low, high: Math.min(low + bytes, 1.5 * Math.max(capacity ?? Infinity, low)), label: `${formatBytes(bytes)} requested` };
+  return {
+    low,
+    high: Math.min(low + bytes, 1.5 * Math.max(capacity ?? Infinity, low)),
+    label: `${formatBytes(bytes)} requested`,
+  };
 }
 
 /** The request that failed at a step, and the capacity then. */
@@ -94,7 +117,8 @@ export const momentOf = ({ at_failure }: Pick<SnapshotRef, "at_failure">): strin
   at_failure ? "at the failed allocation" : "at the peak";
 
 /** When a snapshot's breakdown was measured: "at the peak of step 412". */
-export const instantOf = (of: Pick<SnapshotRef, "step" | "at_failure">): string => `${momentOf(of)} of step ${of.step}`;
+export const instantOf = (of: Pick<SnapshotRef, "step" | "at_failure">): string =>
+  `${momentOf(of)} of step ${of.step}`;
 
 export const measuredAt = (of: Pick<SnapshotRef, "step" | "at_failure">): string =>
   `${of.at_failure ? "measured" : "traced"} ${instantOf(of)}`;
@@ -106,13 +130,18 @@ export function rowSentence(overview: Overview, row: number): string {
     .filter((part): part is Part & { bytes: number } => part.bytes !== null && part.bytes > 0)
     .sort((a, b) => b.bytes - a.bytes)
     .map((part) => `${groupLabel(part.group)} ${formatBytes(part.bytes)}`);
-  return [`step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "unknown" : formatBytes(peak)}`, ...parts].join("; ");
+  return [
+    `step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "unknown" : formatBytes(peak)}`,
+    ...parts,
+  ].join("; ");
 }
 
 type ChangeEffect = ReturnType<typeof effects>[number];
 
 export const isFreezing = (effect: ChangeEffect): boolean =>
-  effect.changes.some((change) => change.became_trainable.length > 0 || change.became_frozen.length > 0);
+  effect.changes.some(
+    (change) => change.became_trainable.length > 0 || change.became_frozen.length > 0,
+  );
 
 function grouped(changes: readonly LayerChange[]): LayerChange[][] {
   const groups: LayerChange[][] = [];
@@ -124,8 +153,12 @@ function grouped(changes: readonly LayerChange[]): LayerChange[][] {
   return groups;
 }
 
-/** The layer table at the start: of neighbouring ones the last, since the first step builds the optimizer. */
-export const initialTable = ({ changes }: Pick<Overview, "changes">): LayerChange | null => grouped(changes)[0]?.at(-1) ?? null;
+/**
+ * The layer table at the start: of neighbouring ones the last, since the first step builds the
+ * optimizer.
+ */
+export const initialTable = ({ changes }: Pick<Overview, "changes">): LayerChange | null =>
+  grouped(changes)[0]?.at(-1) ?? null;
 
 /** The effect of every change except the first, which is the start of the recording. */
 export function effects(overview: Overview) {
@@ -151,9 +184,13 @@ export function effects(overview: Overview) {
 }
 
 /** "block5_conv1" or "3 layers". The server names layers with weights only. */
-const named = (paths: readonly string[]): string => (paths.length === 1 ? shortName(paths[0] ?? "") : plural(paths.length, "layer"));
+const named = (paths: readonly string[]): string =>
+  paths.length === 1 ? shortName(paths[0] ?? "") : plural(paths.length, "layer");
 
-function changeTitle({ became_trainable: unfrozen, became_frozen: frozen }: LayerChange): string | null {
+function changeTitle({
+  became_trainable: unfrozen,
+  became_frozen: frozen,
+}: LayerChange): string | null {
   const parts: string[] = [];
   if (unfrozen.length > 0) parts.push(`unfroze ${named(unfrozen)}`);
   if (frozen.length > 0) parts.push(`froze ${named(frozen)}`);
@@ -175,17 +212,28 @@ export function effectSentence(effect: ChangeEffect): string {
   const parts: string[] = [];
   if (moved > 0) parts.push(`${formatBytes(moved)} of weights became trainable`);
   if (moved < 0) parts.push(`${formatBytes(-moved)} of weights became frozen`);
-  const stayed = effect.stayed > 0 ? `, and ${formatBytes(effect.stayed)} of the earlier optimizer stayed` : "";
-  if (effect.optimizer_delta !== 0 || stayed) parts.push(`optimizer state ${formatDelta(effect.optimizer_delta)}${stayed}`);
+  const stayed =
+    effect.stayed > 0 ? `, and ${formatBytes(effect.stayed)} of the earlier optimizer stayed` : "";
+  if (effect.optimizer_delta !== 0 || stayed)
+    parts.push(`optimizer state ${formatDelta(effect.optimizer_delta)}${stayed}`);
   if (before !== null && after !== null) {
-    parts.push(`measured peak ${formatBytes(before)} → ${formatBytes(after)} (${formatDelta(after - before)})`);
+    parts.push(
+      `measured peak ${formatBytes(before)} → ${formatBytes(after)} (${formatDelta(after - before)})`,
+    );
   }
-  const what = parts.length > 0 ? `${capital(parts.join("; "))}.` : "No effect on memory was measured.";
+  const what =
+    parts.length > 0 ? `${capital(parts.join("; "))}.` : "No effect on memory was measured.";
   return `Step ${effect.step}: ${reasons}. ${what}`;
 }
 
-/** The choices that show a run before and after a change, at the steps whose peaks the sentence names; null where a side is unknown. */
-export function comparison({ step_before: step, step_after: otherStep }: ChangeEffect, run: string) {
+/**
+ * The choices that show a run before and after a change, at the steps whose peaks the sentence
+ * names; null where a side is unknown.
+ */
+export function comparison(
+  { step_before: step, step_after: otherStep }: ChangeEffect,
+  run: string,
+) {
   if (step === null || otherStep === null) return null;
   return { view: "compare", primary: run, step, other: run, otherStep } as const;
 }

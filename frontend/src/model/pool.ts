@@ -1,4 +1,7 @@
-/** The allocator's pool at every step, and how it grew. Columns are as long as `rows`; NaN means "unknown". */
+/**
+ * The allocator's pool at every step, and how it grew. Columns are as long as `rows`; NaN means
+ * "unknown".
+ */
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
@@ -23,9 +26,13 @@ export type PoolSteps = PoolHead & { rows: number } & Record<PoolColumn, Float64
 
 type Instant = "step end" | "peak" | "failed allocation";
 
-const sourceAt = (pool: PoolSteps, row: number): PoolSource => pool.sources[at(pool.pool_source, row) ?? 0] ?? "unknown";
+const sourceAt = (pool: PoolSteps, row: number): PoolSource =>
+  pool.sources[at(pool.pool_source, row) ?? 0] ?? "unknown";
 
-/** The instant that allocated bytes are shown at where the pool is unknown: that of the measurements, if there are any. */
+/**
+ * The instant that allocated bytes are shown at where the pool is unknown: that of the
+ * measurements, if there are any.
+ */
 export const usualInstant = ({ pool_source, sources }: PoolSteps): Instant =>
   pool_source.includes(sources.indexOf("measured")) ? "step end" : "peak";
 
@@ -40,9 +47,15 @@ const allocatedAt = (pool: PoolSteps, row: number): number | null =>
   at(instantAt(pool, row) === "step end" ? pool.in_use_bytes : pool.peak_bytes, row);
 
 const minus = (from: number | null, ...others: readonly (number | null)[]): number | null =>
-  others.reduce<number | null>((rest, other) => (rest === null || other === null ? null : rest - other), from);
+  others.reduce<number | null>(
+    (rest, other) => (rest === null || other === null ? null : rest - other),
+    from,
+  );
 
-/** The pool at one step, every figure at the same instant except for rounding; null where it is unknown. */
+/**
+ * The pool at one step, every figure at the same instant except for rounding; null where it is
+ * unknown.
+ */
 export function poolFacts(pool: PoolSteps, row: number) {
   const [bytes, capacity] = [at(pool.pool_bytes, row), at(pool.capacity_bytes, row)];
   const largest = at(pool.largest_free_bytes, row);
@@ -68,10 +81,20 @@ export function poolFacts(pool: PoolSteps, row: number) {
 
 export type PoolFacts = ReturnType<typeof poolFacts>;
 
-/** A traced step at its peak, as its answer and its memory map; the others, and failures, as they are. */
+/**
+ * A traced step at its peak, as its answer and its memory map; the others, and failures, as they
+ * are.
+ */
 export function atPeak(facts: PoolFacts, traced: SnapshotSummary | undefined): PoolFacts {
-  if (facts.source !== "measured" || traced === undefined || traced.pool_bytes === null) return facts;
-  const { pool_bytes: bytes, in_use_bytes: allocated, largest_free_bytes: largest, fragmentation, rounding_bytes } = traced;
+  if (facts.source !== "measured" || traced === undefined || traced.pool_bytes === null)
+    return facts;
+  const {
+    pool_bytes: bytes,
+    in_use_bytes: allocated,
+    largest_free_bytes: largest,
+    fragmentation,
+    rounding_bytes,
+  } = traced;
   return {
     ...facts,
     source: "traced",
@@ -88,21 +111,35 @@ export function atPeak(facts: PoolFacts, traced: SnapshotSummary | undefined): P
   };
 }
 
-/** The row of a step, or of the nearest one, in the first of the pools that spans it, else in the last; null without rows. */
-export function poolRowOf(pools: readonly PoolSteps[], step: number): { pool: PoolSteps; row: number } | null {
-  const spans = ({ step: steps, rows }: PoolSteps): boolean => rows > 0 && step >= (steps[0] ?? NaN) && step <= (steps[rows - 1] ?? NaN);
+/**
+ * The row of a step, or of the nearest one, in the first of the pools that spans it, else in the
+ * last; null without rows.
+ */
+export function poolRowOf(
+  pools: readonly PoolSteps[],
+  step: number,
+): { pool: PoolSteps; row: number } | null {
+  const spans = ({ step: steps, rows }: PoolSteps): boolean =>
+    rows > 0 && step >= (steps[0] ?? NaN) && step <= (steps[rows - 1] ?? NaN);
   const pool = pools.find(spans) ?? pools.at(-1);
   return pool && pool.rows > 0 ? { pool, row: nearestIndex(pool.step, step) } : null;
 }
 
-/** The pool at rows where it is unknown but equal in the known rows on both sides, within a session; NaN elsewhere. */
+/**
+ * The pool at rows where it is unknown but equal in the known rows on both sides, within a session;
+ * NaN elsewhere.
+ */
 export function unchangedPool(pool: PoolSteps): Float64Array {
   const unchanged = new Float64Array(pool.rows).fill(NaN);
   let before = -1;
   for (let row = 0; row < pool.rows; row += 1) {
     const bytes = at(pool.pool_bytes, row);
     if (bytes === null) continue;
-    if (before >= 0 && pool.pool_bytes[before] === bytes && pool.session[before] === pool.session[row])
+    if (
+      before >= 0 &&
+      pool.pool_bytes[before] === bytes &&
+      pool.session[before] === pool.session[row]
+    )
       unchanged.fill(bytes, before + 1, row);
     before = row;
   }
@@ -110,13 +147,16 @@ export function unchangedPool(pool: PoolSteps): Float64Array {
   return unchanged.map((bytes, row) => Math.min(bytes, at(pool.capacity_bytes, row) ?? Infinity));
 }
 
-export const instantText = (instant: Instant): string => (instant === "step end" ? "at step end" : `at the ${instant}`);
+export const instantText = (instant: Instant): string =>
+  instant === "step end" ? "at step end" : `at the ${instant}`;
 
-const ofStep = ({ instant, step }: PoolFacts): string => `${instant === "step end" ? "end" : instant} of step ${step ?? "?"}`;
+const ofStep = ({ instant, step }: PoolFacts): string =>
+  `${instant === "step end" ? "end" : instant} of step ${step ?? "?"}`;
 
 export function poolProvenance({ source, free_largest: largest }: PoolFacts): string {
   if (source === "measured") return "Measured at step end.";
-  if (source === "failed") return `Measured at the failed allocation of this step.${largest === null ? " Fragmentation unknown." : ""}`;
+  if (source === "failed")
+    return `Measured at the failed allocation of this step.${largest === null ? " Fragmentation unknown." : ""}`;
   if (source === "unknown") return "Fragmentation unknown: the pool was not measured at this step.";
   return `Traced: measured at the peak of this step.${largest === null ? " Fragmentation unknown." : ""}`;
 }
@@ -130,7 +170,8 @@ export function figureSource(name: keyof PoolFacts, facts: PoolFacts): string {
         ? `the owners at the failed allocation of ${step}`
         : `traced at the peak of ${step}`;
   if (name === "capacity_bytes") return `the allocator's own figure, ${step}`;
-  if (name === "allocated_bytes" || facts.source !== "unknown") return `the allocator's own figure, at the ${ofStep(facts)}`;
+  if (name === "allocated_bytes" || facts.source !== "unknown")
+    return `the allocator's own figure, at the ${ofStep(facts)}`;
   return `unknown: the allocator's pool was not measured at ${step}`;
 }
 
@@ -199,7 +240,9 @@ const MEANINGS: Record<MemoryPart, string> = {
 
 export function segmentLabel(segment: MemorySegment): string {
   const { part, category, trainable } = segment;
-  return part === "in_use" && category !== null ? groupLabel({ category, trainable }) : LABELS[part];
+  return part === "in_use" && category !== null
+    ? groupLabel({ category, trainable })
+    : LABELS[part];
 }
 
 export const segmentMeaning = ({ part }: MemorySegment): string => MEANINGS[part];
@@ -207,35 +250,70 @@ export const segmentMeaning = ({ part }: MemorySegment): string => MEANINGS[part
 export const segmentKey = ({ part, category, trainable }: MemorySegment): string =>
   [part, category, trainable].filter((one) => one !== null).join(":");
 
-export const inPool = ({ part }: MemorySegment): boolean => ["in_use", "free_largest", "free_other", "pool_free"].includes(part);
+export const inPool = ({ part }: MemorySegment): boolean =>
+  ["in_use", "free_largest", "free_other", "pool_free"].includes(part);
 
-/** "TensorFlow's pool holds 256 MiB: 167 MiB in use, 89.0 MiB free. …", from the pool to other processes. */
-export function deviceMemorySentence(memory: DeviceMemory, format: (bytes: number) => string): string {
-  const { pool_bytes: pool, in_use_bytes: used, driver_process_bytes: process, driver_used_bytes: all } = memory;
+/**
+ * "TensorFlow's pool holds 256 MiB: 167 MiB in use, 89.0 MiB free. …", from the pool to other
+ * processes.
+ */
+export function deviceMemorySentence(
+  memory: DeviceMemory,
+  format: (bytes: number) => string,
+): string {
+  const {
+    pool_bytes: pool,
+    in_use_bytes: used,
+    driver_process_bytes: process,
+    driver_used_bytes: all,
+  } = memory;
   if (pool === null) return `${format(used)} are in use.${othersSentence(process, all, format)}`;
-  const own = process !== null && process > pool ? ` This process uses another ${format(process - pool)} (CUDA context, libraries).` : "";
+  const own =
+    process !== null && process > pool
+      ? ` This process uses another ${format(process - pool)} (CUDA context, libraries).`
+      : "";
   const summary = `TensorFlow's pool holds ${format(pool)}: ${format(used)} in use, ${format(Math.max(pool - used, 0))} free.`;
   return summary + own + othersSentence(process, all, format);
 }
 
-const othersSentence = (process: number | null, all: number | null, format: (bytes: number) => string): string =>
-  all !== null && process !== null && all > process ? ` Other processes use ${format(all - process)}.` : "";
+const othersSentence = (
+  process: number | null,
+  all: number | null,
+  format: (bytes: number) => string,
+): string =>
+  all !== null && process !== null && all > process
+    ? ` Other processes use ${format(all - process)}.`
+    : "";
 
 export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_bytes }: Demand) {
   const share = (bytes: number): number => (peak_bytes > 0 ? bytes / peak_bytes : 0);
   return [
     { name: "demand", label: "live at once", bytes: demand_bytes, share: share(demand_bytes) },
-    { name: "rounding", label: "rounding to 256 bytes", bytes: rounding_bytes, share: share(rounding_bytes) },
-    { name: "unsplit", label: "unsplit remainders", bytes: unsplit_bytes, share: share(unsplit_bytes) },
+    {
+      name: "rounding",
+      label: "rounding to 256 bytes",
+      bytes: rounding_bytes,
+      share: share(rounding_bytes),
+    },
+    {
+      name: "unsplit",
+      label: "unsplit remainders",
+      bytes: unsplit_bytes,
+      share: share(unsplit_bytes),
+    },
   ] as const;
 }
 
 export type HostPart = (typeof HOST_PARTS)[number];
 
-export type HostMemory = HostMemoryHead & { rows: number } & Record<(typeof HOST_COLUMNS)[number], Float64Array>;
+export type HostMemory = HostMemoryHead & { rows: number } & Record<
+    (typeof HOST_COLUMNS)[number],
+    Float64Array
+  >;
 
 /** Whether the parts were measured at a row. The remainder is known exactly then. */
-export const isMeasured = (host: HostMemory, row: number): boolean => at(host.other_bytes, row) !== null;
+export const isMeasured = (host: HostMemory, row: number): boolean =>
+  at(host.other_bytes, row) !== null;
 
 /** For each row the last row up to it at which the parts were measured, −1 before the first. */
 export function measuredRows(host: HostMemory): Int32Array {
@@ -248,7 +326,10 @@ export function measuredRows(host: HostMemory): Int32Array {
   return rows;
 }
 
-/** Host memory at one step; the parts are those of the last step up to it at which they were measured, null before the first one. */
+/**
+ * Host memory at one step; the parts are those of the last step up to it at which they were
+ * measured, null before the first one.
+ */
 export function hostFacts(host: HostMemory, row: number) {
   const from = measuredRows(host)[row] ?? -1;
   return {
@@ -256,19 +337,30 @@ export function hostFacts(host: HostMemory, row: number) {
     host_resident_bytes: at(host.host_resident_bytes, row),
     measured_step: from < 0 ? null : at(host.step, from),
     measured_bytes: from < 0 ? null : at(host.host_resident_bytes, from),
-    parts: Object.fromEntries(HOST_PARTS.map((name) => [name, from < 0 ? null : at(host[name], from)])) as Record<HostPart, number | null>,
+    parts: Object.fromEntries(
+      HOST_PARTS.map((name) => [name, from < 0 ? null : at(host[name], from)]),
+    ) as Record<HostPart, number | null>,
   };
 }
 
 export type HostFacts = ReturnType<typeof hostFacts>;
 
-export const shownParts = (host: HostMemory): HostPart[] => HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
+export const shownParts = (host: HostMemory): HostPart[] =>
+  HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
 
-/** The parts in a list, the highest of the stack first. Pinned memory needs a GPU, and `CPU:0` must be recorded: no rows say "unknown" for them. */
+/**
+ * The parts in a list, the highest of the stack first. Pinned memory needs a GPU, and `CPU:0` must
+ * be recorded: no rows say "unknown" for them.
+ */
 export const listedParts = (host: HostMemory): HostPart[] =>
   [...HOST_PARTS]
     .reverse()
-    .filter((name) => host[name].some((bytes) => !Number.isNaN(bytes)) || name === "tf_data_bytes" || name === "other_bytes");
+    .filter(
+      (name) =>
+        host[name].some((bytes) => !Number.isNaN(bytes)) ||
+        name === "tf_data_bytes" ||
+        name === "other_bytes",
+    );
 
 export function hostSentence(host: HostMemory, row: number): string {
   const bytes = at(host.host_resident_bytes, row);

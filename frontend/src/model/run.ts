@@ -5,11 +5,15 @@ import type { DeviceFacts, Phase, RunInfo, RunStatus } from "../schema";
 
 export const NOT_TIED = "not tied to a layer";
 
-export const tail = (path: string, parts: number): string => path.split("/").slice(-parts).join("/");
+export const tail = (path: string, parts: number): string =>
+  path.split("/").slice(-parts).join("/");
 
 export const shortName = (path: string): string => tail(path, 1) || path;
 
-/** For each path the shortest end that no other of them has: "layer_03/attention" where "attention" would not do. */
+/**
+ * For each path the shortest end that no other of them has: "layer_03/attention" where "attention"
+ * would not do.
+ */
 export function distinctNames(paths: readonly string[]): string[] {
   const longest = Math.max(1, ...paths.map((path) => path.split("/").length));
   const names = paths.map(shortName);
@@ -73,14 +77,20 @@ export function keptOrder(before: readonly string[], now: readonly string[]): st
 export function runFacts(run: RunInfo): string[] {
   const facts = [run.run, plural(run.steps, "step")];
   if (run.sessions > 1) facts.push(plural(run.sessions, "session"));
-  for (const { device, peak_bytes } of run.devices) if (peak_bytes !== null) facts.push(`${device} peak ${formatBytes(peak_bytes)}`);
-  if (run.activation_layers > 0) facts.push(`activations of ${plural(run.activation_layers, "layer")}`);
+  for (const { device, peak_bytes } of run.devices)
+    if (peak_bytes !== null) facts.push(`${device} peak ${formatBytes(peak_bytes)}`);
+  if (run.activation_layers > 0)
+    facts.push(`activations of ${plural(run.activation_layers, "layer")}`);
   if (run.largest_at_failure) facts.push(`at the failure: ${run.largest_at_failure.sentence}`);
   return [...facts, ...run.damage, ...run.notes].map(withoutTicks);
 }
 
-/** The layer that held most when the run failed, and its share; null if no breakdown of a failure is known. */
-export const culpritOf = ({ largest_at_failure: of }: RunInfo): string | null => of && `${of.name} ${formatShare(of.share)}`;
+/**
+ * The layer that held most when the run failed, and its share; null if no breakdown of a failure is
+ * known.
+ */
+export const culpritOf = ({ largest_at_failure: of }: RunInfo): string | null =>
+  of && `${of.name} ${formatShare(of.share)}`;
 
 export const whyNoDevice = ({ devices, notes }: Pick<RunInfo, "devices" | "notes">): string[] =>
   devices.length > 0 ? [] : notes.filter((note) => note.includes("Not recording "));
@@ -89,13 +99,19 @@ const kindOf = (device: string): string => shortName(device).split(":")[0]?.toUp
 const isCpu = (device: string): boolean => kindOf(device) === "CPU";
 export const isGpu = (device: string): boolean => kindOf(device) === "GPU";
 
-/** The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs. */
-export function ofOneKind<Device extends Pick<DeviceFacts, "device">>(devices: readonly Device[]): readonly Device[] {
+/**
+ * The accelerators, or all devices if there are none: the memory of a CPU is not compared with
+ * theirs.
+ */
+export function ofOneKind<Device extends Pick<DeviceFacts, "device">>(
+  devices: readonly Device[],
+): readonly Device[] {
   const accelerators = devices.filter(({ device }) => !isCpu(device));
   return accelerators.length > 0 ? accelerators : devices;
 }
 
-export const preferredDevice = (run: RunInfo): string | null => run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
+export const preferredDevice = (run: RunInfo): string | null =>
+  run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
 
 export function preferredLabel(run: RunInfo): string {
   const device = preferredDevice(run) ?? "";
@@ -103,7 +119,11 @@ export function preferredLabel(run: RunInfo): string {
   return `most loaded${kind}: ${device}`;
 }
 
-export const preferredPhase = (run: RunInfo): Phase => (run.phases.includes("train") ? "train" : (run.phases[0] ?? "train"));
+export const preferredPhase = (run: RunInfo): Phase =>
+  run.phases.includes("train") ? "train" : (run.phases[0] ?? "train");
 
-/** Whether the run recorded training steps: without them there are no gradients, and nothing is saved for a backward pass. */
+/**
+ * Whether the run recorded training steps: without them there are no gradients, and nothing is
+ * saved for a backward pass.
+ */
 export const trains = ({ phases }: Pick<RunInfo, "phases">): boolean => phases.includes("train");

@@ -32,14 +32,20 @@ export const SIZE_MEANINGS: Record<keyof LayerSizes, string> = {
 export const sizesOfPhase = (phase: Phase): readonly (keyof LayerSizes)[] =>
   phase === "train" ? ["total", "persistent", "saved"] : ["total", "persistent"];
 
-/** Sizes of a layer. Layers are ranked by `total`, their bytes at the moment shown: that is what fills the memory then. */
+/**
+ * Sizes of a layer. Layers are ranked by `total`, their bytes at the moment shown: that is what
+ * fills the memory then.
+ */
 export interface LayerSizes {
   persistent: number;
   saved: number;
   total: number;
 }
 
-export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, LayerSizes> {
+export function layerSizes(
+  ledger: readonly LedgerRow[],
+  saved: readonly SavedRow[],
+): Map<string | null, LayerSizes> {
   const byLayer = new Map<string | null, LayerSizes>();
   const sizesOf = (layer: string | null): LayerSizes => {
     const sizes = byLayer.get(layer) ?? { persistent: 0, saved: 0, total: 0 };
@@ -56,7 +62,10 @@ export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRo
 }
 
 /** The layers with the most bytes, largest first; equal ones in alphabetical order. */
-export function rankedLayers(sizes: ReadonlyMap<string | null, LayerSizes>, limit: number): string[] {
+export function rankedLayers(
+  sizes: ReadonlyMap<string | null, LayerSizes>,
+  limit: number,
+): string[] {
   const layers = [...sizes].filter((entry): entry is [string, LayerSizes] => entry[0] !== null);
   return layers
     .sort((a, b) => b[1].total - a[1].total || a[0].localeCompare(b[0]))
@@ -81,20 +90,33 @@ export function heldTensors(groups: readonly HeldTensorGroup[]): HeldTensors {
   };
 }
 
-/** What holds the tensors of a shape: the path to them, or the holder; null if unknown or if there are several. */
-export function holderOf(groups: readonly HeldTensorGroup[], { shape, dtype }: Pick<HeldTensorGroup, "shape" | "dtype">): string | null {
-  const [group, ...others] = groups.filter((one) => one.dtype === dtype && sizesText(one.shape) === sizesText(shape));
+/**
+ * What holds the tensors of a shape: the path to them, or the holder; null if unknown or if there
+ * are several.
+ */
+export function holderOf(
+  groups: readonly HeldTensorGroup[],
+  { shape, dtype }: Pick<HeldTensorGroup, "shape" | "dtype">,
+): string | null {
+  const [group, ...others] = groups.filter(
+    (one) => one.dtype === dtype && sizesText(one.shape) === sizesText(shape),
+  );
   return group && others.length === 0 ? (group.retaining_path ?? group.held_by) : null;
 }
 
 export const sizesText = (shape: readonly number[]): string => `(${shape.join(", ")})`;
 
 export function replayText({ addresses, of_addresses, chunks, of_chunks }: Replay): string {
-  const [placed, allocations, same, all] = [addresses, of_addresses, chunks, of_chunks].map(formatCount);
+  const [placed, allocations, same, all] = [addresses, of_addresses, chunks, of_chunks].map(
+    formatCount,
+  );
   return `replay: ${placed} of ${allocations} addresses, ${same} of ${all} chunks`;
 }
 
-/** `in_use_bytes` is that of the whole device at the step's peak, `bytes` has a column for each group. */
+/**
+ * `in_use_bytes` is that of the whole device at the step's peak, `bytes` has a column for each
+ * group.
+ */
 export type LedgerTotals = LedgerTotalsHead & { rows: number; bytes: Float64Array[] } & Record<
     "step" | "wall_time" | "in_use_bytes",
     Float64Array
@@ -111,7 +133,10 @@ export function totalsOf(
     for (const { category, trainable, bytes, layer: owner } of ledger) {
       if (layer !== null && owner !== layer) continue;
       const key = groupKey({ category, trainable });
-      const sums = made.get(key) ?? { group: { category, trainable }, bytes: new Float64Array(ordered.length) };
+      const sums = made.get(key) ?? {
+        group: { category, trainable },
+        bytes: new Float64Array(ordered.length),
+      };
       sums.bytes[row] = (sums.bytes[row] ?? 0) + bytes;
       made.set(key, sums);
     }
@@ -129,7 +154,12 @@ export function totalsOf(
   };
 }
 
-export type Activations = ActivationsHead & { rows: number; step: Float64Array; wall_time: Float64Array; bytes: Float64Array[] };
+export type Activations = ActivationsHead & {
+  rows: number;
+  step: Float64Array;
+  wall_time: Float64Array;
+  bytes: Float64Array[];
+};
 
 export interface LayerSeries {
   /** Layer path; null for the sum of the layers that are not shown one by one. */
@@ -139,7 +169,10 @@ export interface LayerSeries {
   max_bytes: number;
 }
 
-/** The `limit` layers with the highest recorded bytes, then one series for all others. In order of size. */
+/**
+ * The `limit` layers with the highest recorded bytes, then one series for all others. In order of
+ * size.
+ */
 export function topLayers(activations: Activations, limit: number): LayerSeries[] {
   const all = activations.layers.map((layer, index): LayerSeries => {
     const bytes = activations.bytes[index] ?? new Float64Array(activations.rows).fill(NaN);
@@ -151,10 +184,14 @@ export function topLayers(activations: Activations, limit: number): LayerSeries[
   const sum = new Float64Array(activations.rows).fill(NaN);
   for (const series of rest) {
     series.bytes.forEach((value, row) => {
-      if (!Number.isNaN(value)) sum[row] = (Number.isNaN(sum[row]) ? 0 : (sum[row] as number)) + value;
+      if (!Number.isNaN(value))
+        sum[row] = (Number.isNaN(sum[row]) ? 0 : (sum[row] as number)) + value;
     });
   }
-  return [...all.slice(0, limit), { layer: null, count: rest.length, bytes: sum, max_bytes: maximum(sum) }];
+  return [
+    ...all.slice(0, limit),
+    { layer: null, count: rest.length, bytes: sum, max_bytes: maximum(sum) },
+  ];
 }
 
 export function totalAt(series: readonly LayerSeries[], row: number): number | null {

@@ -1,27 +1,37 @@
-/** The one selected step: every view shows it, or the traced step that its breakdown comes from. Pure. */
+/**
+ * The one selected step: every view shows it, or the traced step that its breakdown comes from.
+ * Pure.
+ */
 
 import { lowerBound } from "../lib/search";
 import { at, peakRow, rowOfStep, snapshotAt, type Overview } from "./overview";
 import type { Answer, SnapshotRef } from "../schema";
 
-/** The traced row with the highest measured peak, the earliest of several; without one, the row of the highest peak; -1 without rows. */
+/**
+ * The traced row with the highest measured peak, the earliest of several; without one, the row of
+ * the highest peak; -1 without rows.
+ */
 export function defaultRow(overview: Overview): number {
   let best = -1;
   for (let row = 0; row < overview.rows; row += 1) {
     if (overview.traced[row] !== 1) continue;
-    if (best < 0 || (at(overview.peak_bytes, row) ?? -1) > (at(overview.peak_bytes, best) ?? -1)) best = row;
+    if (best < 0 || (at(overview.peak_bytes, row) ?? -1) > (at(overview.peak_bytes, best) ?? -1))
+      best = row;
   }
   if (best >= 0) return best;
   return overview.rows > 0 ? Math.max(peakRow(overview), 0) : -1;
 }
 
 /**
- * The row of B that answers what differs from step A: of another run its traced row with the highest peak; of the same run that of the
- * steps on the other side of the last change of its layers, otherwise the traced row that differs most from A in its peak.
+ * The row of B that answers what differs from step A: of another run its traced row with the
+ * highest peak; of the same run that of the steps on the other side of the last change of its
+ * layers, otherwise the traced row that differs most from A in its peak.
  */
 export function counterpartRow(stepOfA: number | null, b: Overview, sameRun: boolean): number {
   if (!sameRun || stepOfA === null) return defaultRow(b);
-  const traced = Array.from({ length: b.rows }, (_, row) => row).filter((row) => b.traced[row] === 1 && b.step[row] !== stepOfA);
+  const traced = Array.from({ length: b.rows }, (_, row) => row).filter(
+    (row) => b.traced[row] === 1 && b.step[row] !== stepOfA,
+  );
   const peakOf = (row: number): number => at(b.peak_bytes, row) ?? 0;
   const highest = (rows: readonly number[], size: (row: number) => number): number =>
     rows.reduce((best, row) => (best < 0 || size(row) > size(best) ? row : best), -1);
@@ -36,10 +46,13 @@ export function counterpartRow(stepOfA: number | null, b: Overview, sameRun: boo
 }
 
 /**
- * The two steps of a run to compare while none is chosen, the earlier one first: those of "What changed?", or else the default one and its
- * counterpart. Null without steps.
+ * The two steps of a run to compare while none is chosen, the earlier one first: those of "What
+ * changed?", or else the default one and its counterpart. Null without steps.
  */
-export function comparedSteps(whole: Overview, answers: readonly Answer[] | null): readonly [number, number] | null {
+export function comparedSteps(
+  whole: Overview,
+  answers: readonly Answer[] | null,
+): readonly [number, number] | null {
   const evidence = answers?.find(({ name }) => name === "changed")?.evidence;
   let [a, b] = evidence?.view === "compare" ? [evidence.step, evidence.other_step] : [null, null];
   if (a === null || b === null) {
@@ -53,7 +66,10 @@ export function comparedSteps(whole: Overview, answers: readonly Answer[] | null
 const holds = ({ step, rows }: Overview, wanted: number): boolean =>
   rows > 0 && (step[0] as number) <= wanted && wanted <= (step[rows - 1] as number);
 
-/** The row of the last failed step, or of the step nearest to it; -1 without one: what failed is looked at first. */
+/**
+ * The row of the last failed step, or of the step nearest to it; -1 without one: what failed is
+ * looked at first.
+ */
 function failedRow(overview: Overview): number {
   const last = overview.failures.at(-1);
   return last && overview.rows > 0 ? rowOfStep(overview, last.step) : -1;
@@ -64,24 +80,40 @@ function standardRow(whole: Overview): number {
   return failed >= 0 ? failed : defaultRow(whole);
 }
 
-/** The traced row with the most frozen weights, of several the default one, else that of the highest peak. */
+/**
+ * The traced row with the most frozen weights, of several the default one, else that of the highest
+ * peak.
+ */
 function frozenRow(whole: Overview): number {
-  const frozen = whole.bytes[whole.groups.findIndex(({ category, trainable }) => category === "weights" && trainable === false)];
+  const frozen =
+    whole.bytes[
+      whole.groups.findIndex(
+        ({ category, trainable }) => category === "weights" && trainable === false,
+      )
+    ];
   const standard = standardRow(whole);
   const sizeOf = (row: number): number => frozen?.[row] || 0;
   const traced = [...whole.traced.keys()].filter((row) => whole.traced[row] === 1);
   return traced.reduce((best, row) => {
     const more = sizeOf(row) - sizeOf(best);
-    const higher = best !== standard && (at(whole.peak_bytes, row) ?? 0) > (at(whole.peak_bytes, best) ?? 0);
+    const higher =
+      best !== standard && (at(whole.peak_bytes, row) ?? 0) > (at(whole.peak_bytes, best) ?? 0);
     return more > 0 || (more === 0 && higher) ? row : best;
   }, standard);
 }
 
 /**
- * The row of the chosen step, or of the nearest one; of the default step if none is chosen, which is a frozen one if `ofFrozen`. `whole` is the overview of the whole run,
- * `shown` that of the zoom, `preferred` a step to show by default. Null without rows.
+ * The row of the chosen step, or of the nearest one; of the default step if none is chosen, which
+ * is a frozen one if `ofFrozen`. `whole` is the overview of the whole run, `shown` that of the
+ * zoom, `preferred` a step to show by default. Null without rows.
  */
-export function selectStep(whole: Overview, shown: Overview, chosen: number | null, ofFrozen = false, preferred: number | null = null) {
+export function selectStep(
+  whole: Overview,
+  shown: Overview,
+  chosen: number | null,
+  ofFrozen = false,
+  preferred: number | null = null,
+) {
   const standard = ofFrozen ? frozenRow(whole) : standardRow(whole);
   if (standard < 0) return null;
   const defaultStep = preferred ?? (whole.step[standard] as number);
@@ -103,9 +135,12 @@ export function selectStep(whole: Overview, shown: Overview, chosen: number | nu
 
 export type StepSelection = NonNullable<ReturnType<typeof selectStep>>;
 
-export const tracedSteps = ({ snapshots }: Overview): number[] => [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
+export const tracedSteps = ({ snapshots }: Overview): number[] =>
+  [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
 
-/** Steps that the keyboard selects one after the other: the traced ones, or all if none was traced. */
+/**
+ * Steps that the keyboard selects one after the other: the traced ones, or all if none was traced.
+ */
 export function stopsOf(whole: Overview): readonly number[] {
   const traced = tracedSteps(whole);
   return traced.length > 0 ? traced : [...whole.step];
@@ -115,18 +150,35 @@ export function stopsOf(whole: Overview): readonly number[] {
 export const batchSizeAt = (snapshots: readonly SnapshotRef[], step: number): number | null =>
   snapshots.find((one) => one.step === step)?.batch_size ?? null;
 
-export function tracedNeighbours(traced: readonly number[], step: number): { before: number | null; after: number | null } {
+export function tracedNeighbours(
+  traced: readonly number[],
+  step: number,
+): { before: number | null; after: number | null } {
   const place = lowerBound(traced, step);
-  return { before: traced[place - 1] ?? null, after: traced[traced[place] === step ? place + 1 : place] ?? null };
+  return {
+    before: traced[place - 1] ?? null,
+    after: traced[traced[place] === step ? place + 1 : place] ?? null,
+  };
 }
 
 /** "failed", "peak", or "" for any other step. */
-export const peakWord = ({ failed, isPeak }: StepSelection): string => (failed ? "failed" : isPeak ? "peak" : "");
+export const peakWord = ({ failed, isPeak }: StepSelection): string =>
+  failed ? "failed" : isPeak ? "peak" : "";
 
-/** What is shown instead of the selected step; "" if it is shown itself. `timeline` is the step of the shown timeline. */
-export function stepNote({ chosen, step, snapshot, overview }: StepSelection, timeline: number | null): string {
-  const nearest = chosen !== null && chosen !== step ? `Step ${chosen} is not in the chart; step ${step} is the nearest. ` : "";
-  if (snapshot === null && timeline === null) return `${nearest}No ${overview.phase} step was traced; breakdown from the layer table.`;
+/**
+ * What is shown instead of the selected step; "" if it is shown itself. `timeline` is the step of
+ * the shown timeline.
+ */
+export function stepNote(
+  { chosen, step, snapshot, overview }: StepSelection,
+  timeline: number | null,
+): string {
+  const nearest =
+    chosen !== null && chosen !== step
+      ? `Step ${chosen} is not in the chart; step ${step} is the nearest. `
+      : "";
+  if (snapshot === null && timeline === null)
+    return `${nearest}No ${overview.phase} step was traced; breakdown from the layer table.`;
   const from = timeline ?? snapshot?.step;
   if (from === step) return nearest.trim();
   const why = snapshot?.step === step ? "has no timeline" : "was not traced";

@@ -1,10 +1,23 @@
-/** Where the tensors of a step lie above each other: stacked, or in the order of their addresses. */
+/**
+ * Where the tensors of a step lie above each other: stacked, or in the order of their addresses.
+ */
 
 import { categoryLabel, groupKey, groupOfOwner } from "./categories";
-import { isLive, ownerOfRow, lineOfRow, shapeOfRow, type Timeline, whatText, sizesOfRow } from "./timeline";
+import {
+  isLive,
+  ownerOfRow,
+  lineOfRow,
+  shapeOfRow,
+  type Timeline,
+  whatText,
+  sizesOfRow,
+} from "./timeline";
 import { CATEGORIES, PERSISTENT, type Category, type Group } from "../schema";
 
-/** Rank of a row by how long it lives: persistent categories, others that live throughout, persistent ones for a part, transient ones. */
+/**
+ * Rank of a row by how long it lives: persistent categories, others that live throughout,
+ * persistent ones for a part, transient ones.
+ */
 function lifetimeRank(timeline: Timeline, row: number): number {
   const { category, trainable } = ownerOfRow(timeline, row);
   const place = CATEGORIES.indexOf(category);
@@ -14,15 +27,19 @@ function lifetimeRank(timeline: Timeline, row: number): number {
 }
 
 /**
- * All rows, the lowest of the stack first: what lives throughout by category and size, then the others as they are allocated, of those at
- * one moment the longest-lived first. The rounding of a tensor follows it.
+ * All rows, the lowest of the stack first: what lives throughout by category and size, then the
+ * others as they are allocated, of those at one moment the longest-lived first. The rounding of a
+ * tensor follows it.
  */
 export function stackOrder(timeline: Timeline): Uint32Array {
   const { rows, tensor, start, end, bytes } = timeline;
   // The first row of each tensor decides, so that its rounding stays with it.
   const head = new Uint32Array(rows);
-  for (let row = 1; row < rows; row += 1) head[row] = tensor[row] === tensor[row - 1] ? (head[row - 1] ?? row) : row;
-  const rank = Float64Array.from({ length: rows }, (_, row) => (head[row] === row ? lifetimeRank(timeline, row) : 0));
+  for (let row = 1; row < rows; row += 1)
+    head[row] = tensor[row] === tensor[row - 1] ? (head[row - 1] ?? row) : row;
+  const rank = Float64Array.from({ length: rows }, (_, row) =>
+    head[row] === row ? lifetimeRank(timeline, row) : 0,
+  );
   const at = (column: Float64Array, row: number): number => column[row] ?? 0;
   const transient = 2 * CATEGORIES.length;
   return Uint32Array.from({ length: rows }, (_, row) => row).sort((one, other) => {
@@ -30,23 +47,30 @@ export function stackOrder(timeline: Timeline): Uint32Array {
     if (a === b) return one - other;
     const byRank = at(rank, a) - at(rank, b);
     if (byRank !== 0) return byRank;
-    const byLife = at(rank, a) >= transient ? at(start, a) - at(start, b) || at(end, b) - at(end, a) : 0;
+    const byLife =
+      at(rank, a) >= transient ? at(start, a) - at(start, b) || at(end, b) - at(end, a) : 0;
     return byLife || at(bytes, b) - at(bytes, a) || a - b;
   });
 }
 
 export type AddressPlaces = NonNullable<ReturnType<typeof addressPlaces>>;
 
-/** Unused ranges above this share of the used addresses are cut down to it: regions may lie terabytes apart. */
+/**
+ * Unused ranges above this share of the used addresses are cut down to it: regions may lie
+ * terabytes apart.
+ */
 const LONGEST_GAP = 1 / 16;
 
 /**
- * Lower end of each row in bytes from the ground of the chart, NaN where the address is unknown; the places at which a range of addresses
- * that the step never uses is cut out; and the tensors without a known address, with their bytes at the peak.
+ * Lower end of each row in bytes from the ground of the chart, NaN where the address is unknown;
+ * the places at which a range of addresses that the step never uses is cut out; and the tensors
+ * without a known address, with their bytes at the peak.
  */
 export function addressPlaces(timeline: Timeline) {
   const { address, bytes, rows } = timeline;
-  const known = Array.from({ length: rows }, (_, row) => row).filter((row) => !Number.isNaN(address[row]));
+  const known = Array.from({ length: rows }, (_, row) => row).filter(
+    (row) => !Number.isNaN(address[row]),
+  );
   if (known.length === 0) return null;
   known.sort((a, b) => (address[a] ?? 0) - (address[b] ?? 0));
   const spans: { from: number; to: number }[] = [];
@@ -73,7 +97,9 @@ export function addressPlaces(timeline: Timeline) {
 
 function unplaced(timeline: Timeline, place: Float64Array) {
   const { rows, tensor, bytes, peak } = timeline;
-  const missing = Array.from({ length: rows }, (_, row) => row).filter((row) => Number.isNaN(place[row]));
+  const missing = Array.from({ length: rows }, (_, row) => row).filter((row) =>
+    Number.isNaN(place[row]),
+  );
   const atPeak = missing.filter((row) => isLive(timeline, row, peak));
   return {
     unknown: new Set(missing.map((row) => tensor[row])).size,
@@ -81,7 +107,17 @@ function unplaced(timeline: Timeline, place: Float64Array) {
   };
 }
 
-export const LIVE_KEYS = ["layer", "category", "operation", "shape", "dtype", "bytes", "allocated", "freed", "line"] as const;
+export const LIVE_KEYS = [
+  "layer",
+  "category",
+  "operation",
+  "shape",
+  "dtype",
+  "bytes",
+  "allocated",
+  "freed",
+  "line",
+] as const;
 export type LiveKey = (typeof LIVE_KEYS)[number];
 
 export interface LiveSort {
@@ -119,11 +155,19 @@ export function sortedRows(timeline: Timeline, sort: LiveSort): Uint32Array {
   const sign = ascends(sort) ? 1 : -1;
   const compare = (a: string | number | null, b: string | number | null): number => {
     if (a === null || b === null) return Number(a === null) - Number(b === null);
-    return sign * (typeof a === "number" && typeof b === "number" ? a - b : natural.compare(String(a), String(b)));
+    return (
+      sign *
+      (typeof a === "number" && typeof b === "number"
+        ? a - b
+        : natural.compare(String(a), String(b)))
+    );
   };
   const bytes = (row: number): number => timeline.bytes[row] ?? 0;
   return Uint32Array.from({ length: timeline.rows }, (_, row) => row).sort(
-    (a, b) => compare(values[a] ?? null, values[b] ?? null) || bytes(b) - bytes(a) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0),
+    (a, b) =>
+      compare(values[a] ?? null, values[b] ?? null) ||
+      bytes(b) - bytes(a) ||
+      (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0),
   );
 }
 
@@ -141,11 +185,16 @@ const LARGEST = 5;
 const none = (): Flow => ({ allocated_bytes: 0, freed_bytes: 0, allocated: 0, freed: 0 });
 
 /**
- * Statistics from the first to the last moment of a span, both with their events. What lives before the step is not allocated in it.
+ * Statistics from the first to the last moment of a span, both with their events. What lives before
+ * the step is not allocated in it.
  *
  * @param total Bytes in use at each moment.
  */
-export function spanStatistics(timeline: Timeline, total: Float64Array, [first, last]: readonly [number, number]) {
+export function spanStatistics(
+  timeline: Timeline,
+  total: Float64Array,
+  [first, last]: readonly [number, number],
+) {
   const all = none();
   const groups = new Map<string, Flow & { group: Group }>();
   const tensors = new Map<number, number>();
@@ -160,14 +209,19 @@ export function spanStatistics(timeline: Timeline, total: Float64Array, [first, 
     // An allocation is counted once, not again with its rounding.
     const count = group.category === "rounding" ? 0 : (timeline.count[row] ?? 0);
     for (const flow of [all, own]) {
-      if (born) [flow.allocated_bytes, flow.allocated] = [flow.allocated_bytes + bytes, flow.allocated + count];
+      if (born)
+        [flow.allocated_bytes, flow.allocated] = [
+          flow.allocated_bytes + bytes,
+          flow.allocated + count,
+        ];
       if (gone) [flow.freed_bytes, flow.freed] = [flow.freed_bytes + bytes, flow.freed + count];
     }
     const tensor = timeline.tensor[row] ?? 0;
     if (born) tensors.set(tensor, (tensors.get(tensor) ?? 0) + bytes);
   }
   let peak = first;
-  for (let moment = first; moment <= last; moment += 1) if ((total[moment] ?? 0) > (total[peak] ?? 0)) peak = moment;
+  for (let moment = first; moment <= last; moment += 1)
+    if ((total[moment] ?? 0) > (total[peak] ?? 0)) peak = moment;
   const moved = (flow: Flow): number => flow.allocated_bytes + flow.freed_bytes;
   return {
     ...all,
@@ -181,8 +235,17 @@ export function spanStatistics(timeline: Timeline, total: Float64Array, [first, 
   };
 }
 
-/** Memory of variables and the input pipeline, which no Python object of the program holds as a tensor. */
-const OWNED: ReadonlySet<Category> = new Set<Category>(["weights", "optimizer_state", "other_state", "inputs", "rounding"]);
+/**
+ * Memory of variables and the input pipeline, which no Python object of the program holds as a
+ * tensor.
+ */
+const OWNED: ReadonlySet<Category> = new Set<Category>([
+  "weights",
+  "optimizer_state",
+  "other_state",
+  "inputs",
+  "rounding",
+]);
 
 const outlives = ({ end, moments }: Timeline, row: number): boolean => (end[row] ?? 0) >= moments;
 
@@ -190,16 +253,25 @@ const outlives = ({ end, moments }: Timeline, row: number): boolean => (end[row]
 export const isHeld = (timeline: Timeline, row: number): boolean =>
   outlives(timeline, row) && !OWNED.has(ownerOfRow(timeline, row).category);
 
-/** Rows that the step allocated and did not free, without rounding and new values in place of freed ones, such as weights. */
+/**
+ * Rows that the step allocated and did not free, without rounding and new values in place of freed
+ * ones, such as weights.
+ */
 export function survivors(timeline: Timeline, rows: Iterable<number>): number[] {
   const { start, owner, bytes } = timeline;
   const key = (row: number): string => `${owner[row]}/${bytes[row]}`;
   const freed = new Map<string, number>();
   for (let row = 0; row < timeline.rows; row += 1) {
-    if (start[row] === 0 && !outlives(timeline, row)) freed.set(key(row), (freed.get(key(row)) ?? 0) + 1);
+    if (start[row] === 0 && !outlives(timeline, row))
+      freed.set(key(row), (freed.get(key(row)) ?? 0) + 1);
   }
   return [...rows].filter((row) => {
-    if (start[row] === 0 || !outlives(timeline, row) || ownerOfRow(timeline, row).category === "rounding") return false;
+    if (
+      start[row] === 0 ||
+      !outlives(timeline, row) ||
+      ownerOfRow(timeline, row).category === "rounding"
+    )
+      return false;
     const left = freed.get(key(row)) ?? 0;
     freed.set(key(row), left - 1);
     return left <= 0;

@@ -1,6 +1,17 @@
-/** The timeline of one traced step: its live allocations at every moment, and its passes, times, rows and moments in words. */
+/**
+ * The timeline of one traced step: its live allocations at every moment, and its passes, times,
+ * rows and moments in words.
+ */
 
-import { formatBytes, formatMilliseconds, plural, formatCount, formatExact, type Table, tableOf } from "../lib/bytes";
+import {
+  formatBytes,
+  formatMilliseconds,
+  plural,
+  formatCount,
+  formatExact,
+  type Table,
+  tableOf,
+} from "../lib/bytes";
 import { maximum, lowerBound } from "../lib/search";
 import { groupKey, groupOfOwner, groupLabel } from "./categories";
 import { dtypeBytes } from "./layers";
@@ -27,7 +38,10 @@ type TimelineColumn =
   | "count"
   | "owner"
   | "op"
-  /** Number of the row's tensor: a tensor's bytes and its rounding are two rows beside each other. Ascending. */
+  /**
+   * Number of the row's tensor: a tensor's bytes and its rounding are two rows beside each other.
+   * Ascending.
+   */
   | "tensor"
   | "rounding_bytes"
   /** As in memory maps; NaN where unknown. */
@@ -39,14 +53,19 @@ export type Timeline = TimelineHead & { rows: number } & Record<TimelineColumn, 
 
 const NOBODY: ChunkOwner = { layer: null, category: "unattributed", trainable: null };
 
-export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner => timeline.owners[timeline.owner[row] ?? -1] ?? NOBODY;
+export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner =>
+  timeline.owners[timeline.owner[row] ?? -1] ?? NOBODY;
 
-export const opOfRow = (timeline: Timeline, row: number): string | null => timeline.ops[at(timeline.op, row) ?? -1] ?? null;
+export const opOfRow = (timeline: Timeline, row: number): string | null =>
+  timeline.ops[at(timeline.op, row) ?? -1] ?? null;
 
 export const shapeOfRow = (timeline: Timeline, row: number): TensorShape | null =>
-  ownerOfRow(timeline, row).category === "rounding" ? null : (timeline.shapes[at(timeline.shape, row) ?? -1] ?? null);
+  ownerOfRow(timeline, row).category === "rounding"
+    ? null
+    : (timeline.shapes[at(timeline.shape, row) ?? -1] ?? null);
 
-export const lineOfRow = (timeline: Timeline, row: number): string | null => timeline.lines[at(timeline.line, row) ?? -1] ?? null;
+export const lineOfRow = (timeline: Timeline, row: number): string | null =>
+  timeline.lines[at(timeline.line, row) ?? -1] ?? null;
 
 export interface Series {
   /** `groupKey` of a group, `layer:PATH`, `others` or `no_layer`. */
@@ -56,14 +75,21 @@ export interface Series {
   bytes: Float64Array;
 }
 
-function sumsBy(timeline: Timeline, keyOf: (owner: ChunkOwner) => string): Map<string, Float64Array> {
+function sumsBy(
+  timeline: Timeline,
+  keyOf: (owner: ChunkOwner) => string,
+): Map<string, Float64Array> {
   const keys = timeline.owners.map(keyOf);
   const changes = new Map<string, Float64Array>();
   for (let row = 0; row < timeline.rows; row += 1) {
     const key = keys[timeline.owner[row] ?? -1] ?? "";
     const column = changes.get(key) ?? new Float64Array(timeline.moments + 1);
     changes.set(key, column);
-    const [start, end, bytes] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0, timeline.bytes[row] ?? 0];
+    const [start, end, bytes] = [
+      timeline.start[row] ?? 0,
+      timeline.end[row] ?? 0,
+      timeline.bytes[row] ?? 0,
+    ];
     column[start] = (column[start] ?? 0) + bytes;
     column[end] = (column[end] ?? 0) - bytes;
   }
@@ -78,7 +104,9 @@ function sumsBy(timeline: Timeline, keyOf: (owner: ChunkOwner) => string): Map<s
 export function groupSeries(timeline: Timeline): Series[] {
   const sums = sumsBy(timeline, (owner) => groupKey(groupOfOwner(owner)));
   const groups = CATEGORIES.flatMap((category): Group[] =>
-    category === "weights" ? [false, true, null].map((trainable) => ({ category, trainable })) : [{ category, trainable: null }],
+    category === "weights"
+      ? [false, true, null].map((trainable) => ({ category, trainable }))
+      : [{ category, trainable: null }],
   );
   return groups.flatMap((group): Series[] => {
     const bytes = sums.get(groupKey(group));
@@ -86,15 +114,26 @@ export function groupSeries(timeline: Timeline): Series[] {
   });
 }
 
-/** Bytes by layer: the `limit` layers with the highest maximum, then the other layers together, then what is not tied to a layer. */
+/**
+ * Bytes by layer: the `limit` layers with the highest maximum, then the other layers together, then
+ * what is not tied to a layer.
+ */
 export function layerSeries(timeline: Timeline, limit: number): Series[] {
   const sums = sumsBy(timeline, ({ layer }) => (layer === null ? "no_layer" : `layer:${layer}`));
   const none = sums.get("no_layer");
   sums.delete("no_layer");
   const ordered = [...sums].sort((a, b) => maximum(b[1]) - maximum(a[1]));
   const others = new Float64Array(timeline.moments);
-  for (const [, column] of ordered.slice(limit)) column.forEach((bytes, moment) => (others[moment] = (others[moment] ?? 0) + bytes));
-  const named = ordered.slice(0, limit).map(([key, bytes]): Series => ({ key, group: null, layer: key.slice("layer:".length), bytes }));
+  for (const [, column] of ordered.slice(limit))
+    column.forEach((bytes, moment) => (others[moment] = (others[moment] ?? 0) + bytes));
+  const named = ordered
+    .slice(0, limit)
+    .map(([key, bytes]): Series => ({
+      key,
+      group: null,
+      layer: key.slice("layer:".length),
+      bytes,
+    }));
   return [
     ...named,
     ...(ordered.length > limit ? [{ key: "others", group: null, layer: null, bytes: others }] : []),
@@ -124,21 +163,36 @@ export const bandOf = (timeline: Timeline, moment: number): Band | null =>
 export const isCompiled = (timeline: Timeline, moment: number): boolean =>
   timeline.compiled.some(({ start, end }) => start <= moment && moment < end);
 
-/** Of the timelines of a phase, the one to show: that of the wanted step or the nearest; without one, that of the highest peak. */
-export function chosenTimeline(list: readonly TimelineRef[], step: number | null): TimelineRef | null {
+/**
+ * Of the timelines of a phase, the one to show: that of the wanted step or the nearest; without
+ * one, that of the highest peak.
+ */
+export function chosenTimeline(
+  list: readonly TimelineRef[],
+  step: number | null,
+): TimelineRef | null {
   const better = (a: TimelineRef, b: TimelineRef): boolean =>
-    step === null ? b.in_use_bytes > a.in_use_bytes : Math.abs(b.step - step) < Math.abs(a.step - step);
-  return list.reduce<TimelineRef | null>((best, one) => (best === null || better(best, one) ? one : best), null);
+    step === null
+      ? b.in_use_bytes > a.in_use_bytes
+      : Math.abs(b.step - step) < Math.abs(a.step - step);
+  return list.reduce<TimelineRef | null>(
+    (best, one) => (best === null || better(best, one) ? one : best),
+    null,
+  );
 }
 
-/** A timeline as it is stored: a row is a tensor's chunk, or several chunks, with `rounding_bytes` of its `bytes` not requested. */
+/**
+ * A timeline as it is stored: a row is a tensor's chunk, or several chunks, with `rounding_bytes`
+ * of its `bytes` not requested.
+ */
 export type StoredTimeline = Omit<Timeline, "tensor">;
 
 const COLUMNS = ["start", "end", "count", "op", "rounding_bytes", "shape", "line"] as const;
 
 /**
- * The rows with their known rounding in rows of category `rounding`, which keep layer, trainable, operation and span, and lie above the
- * requested bytes. Rows without bytes are left out; the sum at every moment does not change.
+ * The rows with their known rounding in rows of category `rounding`, which keep layer, trainable,
+ * operation and span, and lie above the requested bytes. Rows without bytes are left out; the sum
+ * at every moment does not change.
  */
 export function splitRounding(stored: StoredTimeline): Timeline {
   const owners: ChunkOwner[] = [...stored.owners];
@@ -152,7 +206,11 @@ export function splitRounding(stored: StoredTimeline): Timeline {
   };
   const most = 2 * stored.rows;
   const source = new Uint32Array(most);
-  const [owner, bytes, address] = [new Float64Array(most), new Float64Array(most), new Float64Array(most)];
+  const [owner, bytes, address] = [
+    new Float64Array(most),
+    new Float64Array(most),
+    new Float64Array(most),
+  ];
   let rows = 0;
   const add = (row: number, its: number, size: number, place: number): void => {
     [source[rows], owner[rows], bytes[rows], address[rows]] = [row, its, size, place];
@@ -170,7 +228,10 @@ export function splitRounding(stored: StoredTimeline): Timeline {
     for (let at = 0; at < rows; at += 1) out[at] = column[source[at] as number] ?? NaN;
     return out;
   };
-  const columns = Object.fromEntries(COLUMNS.map((name) => [name, take(stored[name])])) as Pick<Timeline, (typeof COLUMNS)[number]>;
+  const columns = Object.fromEntries(COLUMNS.map((name) => [name, take(stored[name])])) as Pick<
+    Timeline,
+    (typeof COLUMNS)[number]
+  >;
   return {
     ...stored,
     ...columns,
@@ -186,7 +247,8 @@ export function splitRounding(stored: StoredTimeline): Timeline {
 /** A tensor with its rows: the requested bytes first, then the rounding. */
 export function tensorOf(timeline: Timeline, number: number) {
   const rows: number[] = [];
-  for (let row = lowerBound(timeline.tensor, number); timeline.tensor[row] === number; row += 1) rows.push(row);
+  for (let row = lowerBound(timeline.tensor, number); timeline.tensor[row] === number; row += 1)
+    rows.push(row);
   const [first] = rows;
   if (first === undefined) return null;
   const bytes = rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
@@ -209,14 +271,22 @@ export const tensorStops = (timeline: Timeline, rows: readonly number[]): number
   ...new Set(rows.map((row) => timeline.tensor[row] ?? -1)),
 ];
 
-/** The tensor with the most bytes at a moment among single allocations with a known owner, null if there is none. */
+/**
+ * The tensor with the most bytes at a moment among single allocations with a known owner, null if
+ * there is none.
+ */
 export function largestTensor(timeline: Timeline, moment: number): number | null {
   let best = -1;
   for (let row = 0; row < timeline.rows; row += 1) {
     // What fails for most rows comes first.
-    if (!isLive(timeline, row, moment) || (best >= 0 && (timeline.bytes[row] ?? 0) <= (timeline.bytes[best] ?? 0))) continue;
+    if (
+      !isLive(timeline, row, moment) ||
+      (best >= 0 && (timeline.bytes[row] ?? 0) <= (timeline.bytes[best] ?? 0))
+    )
+      continue;
     const { category } = ownerOfRow(timeline, row);
-    if (timeline.count[row] === 1 && category !== "rounding" && category !== "unattributed") best = row;
+    if (timeline.count[row] === 1 && category !== "rounding" && category !== "unattributed")
+      best = row;
   }
   return best < 0 ? null : (timeline.tensor[best] ?? null);
 }
@@ -232,7 +302,11 @@ export function sizeFormula({ shape, dtype }: TensorShape): string | null {
 }
 
 export const sizeText = (bytes: number | null): string =>
-  bytes === null ? "unknown" : bytes < 1024 ? formatExact(bytes) : `${formatBytes(bytes)} (${formatExact(bytes)})`;
+  bytes === null
+    ? "unknown"
+    : bytes < 1024
+      ? formatExact(bytes)
+      : `${formatBytes(bytes)} (${formatExact(bytes)})`;
 
 const BAND_LABELS: Record<BandName, string> = {
   forward: "forward",
@@ -252,15 +326,19 @@ export const bandLabel = (name: BandName): string => BAND_LABELS[name];
 export const bandMeaning = (name: BandName): string => BAND_MEANINGS[name];
 
 /** Time of a moment in milliseconds since the trace's first event. */
-const milliseconds = (timeline: Timeline, moment: number): number => (timeline.time_ns[moment] ?? timeline.duration_ns) / 1e6;
+const milliseconds = (timeline: Timeline, moment: number): number =>
+  (timeline.time_ns[moment] ?? timeline.duration_ns) / 1e6;
 
-export const timeText = (timeline: Timeline, moment: number): string => formatMilliseconds(milliseconds(timeline, moment));
+export const timeText = (timeline: Timeline, moment: number): string =>
+  formatMilliseconds(milliseconds(timeline, moment));
 
 export const sinceText = (timeline: Timeline, row: number): string =>
   (timeline.start[row] ?? 0) === 0 ? "before" : timeText(timeline, timeline.start[row] ?? 0);
 
 export const untilText = (timeline: Timeline, row: number): string =>
-  (timeline.end[row] ?? 0) >= timeline.moments ? "after" : timeText(timeline, timeline.end[row] ?? 0);
+  (timeline.end[row] ?? 0) >= timeline.moments
+    ? "after"
+    : timeText(timeline, timeline.end[row] ?? 0);
 
 export function whatText(timeline: Timeline, row: number): string {
   const count = timeline.count[row] ?? 1;
@@ -273,8 +351,14 @@ export function whatText(timeline: Timeline, row: number): string {
 
 export function rowFacts(timeline: Timeline, row: number): string[] {
   const owner = ownerOfRow(timeline, row);
-  const since = (timeline.start[row] ?? 0) === 0 ? "allocated before the step" : `allocated at ${sinceText(timeline, row)}`;
-  const until = (timeline.end[row] ?? 0) >= timeline.moments ? "live after the step" : `freed at ${untilText(timeline, row)}`;
+  const since =
+    (timeline.start[row] ?? 0) === 0
+      ? "allocated before the step"
+      : `allocated at ${sinceText(timeline, row)}`;
+  const until =
+    (timeline.end[row] ?? 0) >= timeline.moments
+      ? "live after the step"
+      : `freed at ${untilText(timeline, row)}`;
   const what = whatText(timeline, row);
   return [
     `${owner.layer ?? NOT_TIED}: ${groupLabel(groupOfOwner(owner))}`,
@@ -307,10 +391,19 @@ export function tensorLines(timeline: Timeline, tensor: Tensor): string[] {
   ];
 }
 
-export const atPeakText = (timeline: Timeline, row: number): string => (isLive(timeline, row, timeline.peak) ? "yes" : "no");
+export const atPeakText = (timeline: Timeline, row: number): string =>
+  isLive(timeline, row, timeline.peak) ? "yes" : "no";
 
-/** "at 12.3 ms, forward: 1.2 GiB in use; activations 600 MiB; …", largest first: text for screen readers. */
-export function momentSentence(timeline: Timeline, series: readonly Series[], labels: readonly string[], moment: number): string {
+/**
+ * "at 12.3 ms, forward: 1.2 GiB in use; activations 600 MiB; …", largest first: text for screen
+ * readers.
+ */
+export function momentSentence(
+  timeline: Timeline,
+  series: readonly Series[],
+  labels: readonly string[],
+  moment: number,
+): string {
   const parts = series
     .map(({ bytes }, index) => ({ label: labels[index] ?? "", bytes: bytes[moment] ?? 0 }))
     .filter(({ bytes }) => bytes > 0)
@@ -322,14 +415,18 @@ export function momentSentence(timeline: Timeline, series: readonly Series[], la
     ...(band ? [bandLabel(band.name)] : []),
     ...(moment === timeline.peak ? ["peak"] : []),
   ];
-  return [`${where.join(", ")}: ${formatBytes(total)} in use`, ...parts.map(({ label, bytes }) => `${label} ${formatBytes(bytes)}`)].join(
-    "; ",
-  );
+  return [
+    `${where.join(", ")}: ${formatBytes(total)} in use`,
+    ...parts.map(({ label, bytes }) => `${label} ${formatBytes(bytes)}`),
+  ].join("; ");
 }
 
-/** All rows; unknown values are null. Rows of one `tensor` are its requested bytes and its rounding. */
+/**
+ * All rows; unknown values are null. Rows of one `tensor` are its requested bytes and its rounding.
+ */
 export function timelineFile(timeline: Timeline): Table {
-  const timeOf = (moment: number | undefined): number | null => timeline.time_ns[moment ?? -1] ?? null;
+  const timeOf = (moment: number | undefined): number | null =>
+    timeline.time_ns[moment ?? -1] ?? null;
   return tableOf([...timeline.start.keys()], {
     layer: (row) => ownerOfRow(timeline, row).layer,
     category: (row) => ownerOfRow(timeline, row).category,
@@ -339,7 +436,8 @@ export function timelineFile(timeline: Timeline): Table {
     dtype: (row) => shapeOfRow(timeline, row)?.dtype ?? null,
     bytes: (row) => at(timeline.bytes, row),
     // An allocation is counted once, not again with its rounding.
-    count: (row) => (ownerOfRow(timeline, row).category === "rounding" ? 0 : at(timeline.count, row)),
+    count: (row) =>
+      ownerOfRow(timeline, row).category === "rounding" ? 0 : at(timeline.count, row),
     since_ns: (row) => (timeline.start[row] === 0 ? null : timeOf(timeline.start[row])),
     until_ns: (row) => timeOf(timeline.end[row]),
     line: (row) => lineOfRow(timeline, row),

@@ -1,9 +1,20 @@
-/** What a run would need under other conditions, and what makes it fit into a budget, beside what was measured. */
+/**
+ * What a run would need under other conditions, and what makes it fit into a budget, beside what
+ * was measured.
+ */
 
 import { formatBytes, formatCount, plural, type Table, tableOf } from "../lib/bytes";
 import { groupOfOwner } from "./categories";
 import { groupSums, type GroupSums } from "./compare";
-import type { CurvePoint, FailedRequest, Method, PlainRow, Plan, PlanOption, WhatIf } from "../schema";
+import type {
+  CurvePoint,
+  FailedRequest,
+  Method,
+  PlainRow,
+  Plan,
+  PlanOption,
+  WhatIf,
+} from "../schema";
 
 export const METHOD_WORDS: Record<Method, string> = {
   recorded: "measured in this run",
@@ -27,7 +38,8 @@ export const rangeText = ({ low_bytes: low, high_bytes: high }: PeakRange): stri
   low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
 
 /** "96 MiB (92 MiB to 99 MiB)" */
-const peakText = (range: PeakRange): string => `${formatBytes(range.peak_bytes ?? 0)} (${rangeText(range)})`;
+const peakText = (range: PeakRange): string =>
+  `${formatBytes(range.peak_bytes ?? 0)} (${rangeText(range)})`;
 
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
@@ -46,7 +58,10 @@ export interface ConditionHints {
   capacity: string;
 }
 
-export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: Conditions): ConditionHints {
+export function conditionHints(
+  answer: WhatIf | null,
+  { batch_size, capacity }: Conditions,
+): ConditionHints {
   const unknown = { batchSize: "as recorded", capacity: "such as 24GiB" };
   if (answer === null) return unknown;
   const { batch_size: size, capacity_bytes: bytes, recorded } = answer;
@@ -54,7 +69,8 @@ export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: 
   const source = recorded.batch_sizes.includes(size ?? 0) ? "" : ", as failed";
   const limit = bytes === null ? null : formatBytes(bytes);
   return {
-    batchSize: batch_size !== "" || size === null ? unknown.batchSize : `${formatCount(size)}${source}`,
+    batchSize:
+      batch_size !== "" || size === null ? unknown.batchSize : `${formatCount(size)}${source}`,
     capacity: capacity !== "" || limit === null ? unknown.capacity : limit,
   };
 }
@@ -62,8 +78,11 @@ export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: 
 export const askedText = ({ batch_size, capacity_bytes }: WhatIf): string =>
   `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${capacity_bytes === null ? "unknown" : formatBytes(capacity_bytes)}`;
 
-/** What is left to say below the headline: the reason of an unknown answer is the headline itself. */
-export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] => (peak_bytes === null ? assumptions.slice(1) : assumptions);
+/**
+ * What is left to say below the headline: the reason of an unknown answer is the headline itself.
+ */
+export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] =>
+  peak_bytes === null ? assumptions.slice(1) : assumptions;
 
 export const replayText = ({ reproduced: { addresses, of } }: WhatIf): string =>
   `${formatCount(addresses)} of ${formatCount(of)} addresses`;
@@ -76,7 +95,10 @@ export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf):
 /** A peak with its parts: measured, predicted for the conditions, or that of the plan. */
 export interface NamedPeak extends PeakRange {
   name: "measured" | "predicted" | "plan" | "smallest";
-  /** What it is called on the screen: the training without any change but its batch size is what a plan is compared with. */
+  /**
+   * What it is called on the screen: the training without any change but its batch size is what a
+   * plan is compared with.
+   */
   label: string;
   /** Where it was measured: other views show other steps. */
   moment?: string;
@@ -85,14 +107,28 @@ export interface NamedPeak extends PeakRange {
 
 export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
   const { measured, ledger } = answer;
-  const exact = (bytes: number): PeakRange => ({ peak_bytes: bytes, low_bytes: null, high_bytes: null });
+  const exact = (bytes: number): PeakRange => ({
+    peak_bytes: bytes,
+    low_bytes: null,
+    high_bytes: null,
+  });
   const hasPlan = plan !== null && plan.ledger.length > 0 && chosenOption(plan)?.kind !== "none";
   const { freeze, unfreeze, optimizer, precision } = answer.conditions;
-  const label = [freeze, unfreeze, optimizer, precision].every((one) => one === null) ? "unchanged" : "predicted";
+  const label = [freeze, unfreeze, optimizer, precision].every((one) => one === null)
+    ? "unchanged"
+    : "predicted";
   const planned = plan?.fits === true ? ("plan" as const) : ("smallest" as const);
   return [
     ...(measured
-      ? [{ ...measured, ...exact(measured.in_use_bytes), name: "measured" as const, label: "measured", moment: `step ${measured.step}` }]
+      ? [
+          {
+            ...measured,
+            ...exact(measured.in_use_bytes),
+            name: "measured" as const,
+            label: "measured",
+            moment: `step ${measured.step}`,
+          },
+        ]
       : []),
     { ...answer, name: "predicted", label, ledger },
     ...(hasPlan ? [{ ...plan, name: planned, label: planned }] : []),
@@ -100,28 +136,44 @@ export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
 }
 
 export const categoriesOf = (peaks: readonly NamedPeak[]): GroupSums[] =>
-  groupSums(peaks.map(({ ledger }) => ledger.map(({ bytes, ...owner }) => ({ group: groupOfOwner(owner), bytes }))));
+  groupSums(
+    peaks.map(({ ledger }) =>
+      ledger.map(({ bytes, ...owner }) => ({ group: groupOfOwner(owner), bytes })),
+    ),
+  );
 
 function requester({ op, layer }: FailedRequest): string {
   const name = op?.split("/").at(-1);
-  return [...(name === undefined ? [] : [name]), ...(layer === null ? [] : [layer])].join(" in ") || "an unknown operation";
+  return (
+    [...(name === undefined ? [] : [name]), ...(layer === null ? [] : [layer])].join(" in ") ||
+    "an unknown operation"
+  );
 }
 
-/** "batch size 16: 96 MiB (92 MiB to 99 MiB)", and for a batch size that does not fit ", does not fit: fails at 61 MiB for Relu in net/conv1" */
+/**
+ * "batch size 16: 96 MiB (92 MiB to 99 MiB)", and for a batch size that does not fit ", does not
+ * fit: fails at 61 MiB for Relu in net/conv1"
+ */
 export function pointText({ batch_size, fits, fails_at, ...range }: CurvePoint): string {
   const text = `batch size ${formatCount(batch_size)}: ${peakText(range)}`;
   if (fits === null) return `${text}, unknown whether it fits`;
   if (fits) return `${text}, fits`;
-  const where = fails_at === null ? "" : `: fails at ${formatBytes(fails_at.requested_bytes)} for ${requester(fails_at)}`;
+  const where =
+    fails_at === null
+      ? ""
+      : `: fails at ${formatBytes(fails_at.requested_bytes)} for ${requester(fails_at)}`;
   return `${text}, does not fit${where}`;
 }
 
 /** The curve with the point of the answer, which it may not have. */
 export function curveWith(curve: readonly CurvePoint[], answer: WhatIf): CurvePoint[] {
   const { batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at } = answer;
-  if (batch_size === null || peak_bytes === null || low_bytes === null || high_bytes === null) return [...curve];
+  if (batch_size === null || peak_bytes === null || low_bytes === null || high_bytes === null)
+    return [...curve];
   const others = curve.filter((point) => point.batch_size !== batch_size);
-  return [...others, { batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at }].sort((a, b) => a.batch_size - b.batch_size);
+  return [...others, { batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at }].sort(
+    (a, b) => a.batch_size - b.batch_size,
+  );
 }
 
 export function pointOf(curve: readonly CurvePoint[], batchSize: number | null): number | null {
@@ -130,7 +182,8 @@ export function pointOf(curve: readonly CurvePoint[], batchSize: number | null):
 }
 
 export function ledgerTable(peaks: readonly NamedPeak[]): Table {
-  const keyOf = ({ layer, category, trainable }: PlainRow): string => JSON.stringify([layer, category, trainable]);
+  const keyOf = ({ layer, category, trainable }: PlainRow): string =>
+    JSON.stringify([layer, category, trainable]);
   const sumsOf = (ledger: readonly PlainRow[]): Map<string, number> => {
     const sums = new Map<string, number>();
     for (const row of ledger) sums.set(keyOf(row), (sums.get(keyOf(row)) ?? 0) + row.bytes);
@@ -139,7 +192,8 @@ export function ledgerTable(peaks: readonly NamedPeak[]): Table {
   const rows = new Map(peaks.flatMap(({ ledger }) => ledger.map((row) => [keyOf(row), row])));
   const column = (wanted: NamedPeak["name"][]) => {
     const sums = sumsOf(peaks.find(({ name }) => wanted.includes(name))?.ledger ?? []);
-    return ([key]: [string, PlainRow]): number | null => sums.get(key) ?? (sums.size > 0 ? 0 : null);
+    return ([key]: [string, PlainRow]): number | null =>
+      sums.get(key) ?? (sums.size > 0 ? 0 : null);
   };
   return tableOf([...rows], {
     layer: ([, { layer }]) => layer,
@@ -151,9 +205,13 @@ export function ledgerTable(peaks: readonly NamedPeak[]): Table {
   });
 }
 
-export const timeText = (share: number | null): string => (share === null ? "unknown" : `+${Math.round(100 * share)} %`);
+export const timeText = (share: number | null): string =>
+  share === null ? "unknown" : `+${Math.round(100 * share)} %`;
 
-/** The option that is the plan, or the one with the smallest peak if nothing fits; null without options. */
+/**
+ * The option that is the plan, or the one with the smallest peak if nothing fits; null without
+ * options.
+ */
 export function chosenOption({ fits, options, high_bytes }: Plan): PlanOption | null {
   if (fits !== null && fits) return options.find((option) => option.fits) ?? null;
   return options.find((option) => option.high_bytes === high_bytes) ?? null;
@@ -168,7 +226,8 @@ export function planSentence(plan: Plan): string {
   return `Fits into ${budget}: ${wordsOf(option)}. ${option.sentence.charAt(0).toUpperCase()}${option.sentence.slice(1)}`;
 }
 
-export const planNotes = ({ fits, sentences }: Plan): string[] => (fits === null ? sentences.slice(1) : sentences);
+export const planNotes = ({ fits, sentences }: Plan): string[] =>
+  fits === null ? sentences.slice(1) : sentences;
 
 const PARTS: Partial<Record<PlanOption["kind"], (option: PlanOption) => string>> = {
   none: () => "unchanged",
@@ -187,7 +246,10 @@ const wordsOf = (option: PlanOption): string =>
     .map((kind) => PARTS[kind as PlanOption["kind"]]?.(option) ?? kind)
     .join(", ");
 
-/** A simulated change in the picture of peaks and times; without a label for one more number of recomputed segments. */
+/**
+ * A simulated change in the picture of peaks and times; without a label for one more number of
+ * recomputed segments.
+ */
 export interface PlanDot extends PeakRange {
   peak_bytes: number;
   low_bytes: number;
@@ -202,7 +264,8 @@ export interface PlanDot extends PeakRange {
 }
 
 /** "55.9 MiB (51.1 MiB to 76.3 MiB), step time +23 %" */
-const dotText = (range: PeakRange, time: number | null): string => `${peakText(range)}, step time ${timeText(time)}`;
+const dotText = (range: PeakRange, time: number | null): string =>
+  `${peakText(range)}, step time ${timeText(time)}`;
 
 /** Every simulated change with a known peak, those that take the least time first. */
 export function planDots(plan: Plan): PlanDot[] {
@@ -212,7 +275,16 @@ export function planDots(plan: Plan): PlanDot[] {
     if (peak_bytes === null || low_bytes === null || high_bytes === null) return [];
     const range = { peak_bytes, low_bytes, high_bytes };
     const text = `${sentence}: ${dotText(range, time)}`;
-    return [{ ...range, label: wordsOf(option), sentence: text, time, isPlan: option === chosen, budget: null }];
+    return [
+      {
+        ...range,
+        label: wordsOf(option),
+        sentence: text,
+        time,
+        isPlan: option === chosen,
+        budget: null,
+      },
+    ];
   });
   const known = new Set(options.map(({ peak_bytes, time }) => `${peak_bytes}/${time}`));
   const more = plan.curve
@@ -221,7 +293,9 @@ export function planDots(plan: Plan): PlanDot[] {
       const sentence = `recompute ${plural(segments, "segment")}: ${dotText(range, time)}`;
       return { ...range, label: "", sentence, time, isPlan: false, budget: budgetOf(range) };
     });
-  return [...options, ...more].sort((a, b) => (a.time ?? Infinity) - (b.time ?? Infinity) || b.peak_bytes - a.peak_bytes);
+  return [...options, ...more].sort(
+    (a, b) => (a.time ?? Infinity) - (b.time ?? Infinity) || b.peak_bytes - a.peak_bytes,
+  );
 }
 
 /** The budget for which the plan is a point of the curve: the end of its range. */
@@ -245,15 +319,45 @@ export const optionsTable = ({ options }: Plan): Table =>
   });
 
 /** The budget is that of the plan; empty for the capacity. */
-export const CONDITIONS = ["batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision", "budget"] as const;
+export const CONDITIONS = [
+  "batch_size",
+  "capacity",
+  "freeze",
+  "unfreeze",
+  "optimizer",
+  "precision",
+  "budget",
+] as const;
 export type ConditionName = (typeof CONDITIONS)[number];
 export type Conditions = Readonly<Record<ConditionName, string>>;
 
-export const AS_RECORDED: Conditions = { batch_size: "", capacity: "", freeze: "", unfreeze: "", optimizer: "", precision: "", budget: "" };
+export const AS_RECORDED: Conditions = {
+  batch_size: "",
+  capacity: "",
+  freeze: "",
+  unfreeze: "",
+  optimizer: "",
+  precision: "",
+  budget: "",
+};
 
 /** Optimizers by name, `momentum` being SGD with momentum. */
-export const OPTIMIZERS = ["sgd", "momentum", "rmsprop", "adagrad", "lion", "adam", "adamw", "adamax", "nadam", "adadelta", "ftrl"];
+export const OPTIMIZERS = [
+  "sgd",
+  "momentum",
+  "rmsprop",
+  "adagrad",
+  "lion",
+  "adam",
+  "adamw",
+  "adamax",
+  "nadam",
+  "adadelta",
+  "ftrl",
+];
 export const PRECISIONS = ["float32", "mixed_float16", "mixed_bfloat16"] as const;
 
 export const changedConditions = (conditions: Conditions): [ConditionName, string][] =>
-  CONDITIONS.flatMap((name) => (conditions[name] === "" ? [] : [[name, conditions[name]] as [ConditionName, string]]));
+  CONDITIONS.flatMap((name) =>
+    conditions[name] === "" ? [] : [[name, conditions[name]] as [ConditionName, string]],
+  );

@@ -4,18 +4,31 @@ import { DEVICE_SORTS } from "../model/devices";
 import { GROUPINGS, SORT_KEYS } from "../model/layers";
 import { COLOURINGS } from "../model/memory-map";
 import { RUN_SORTS } from "../model/run";
-import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Conditions } from "../model/what-if";
+import {
+  AS_RECORDED,
+  CONDITIONS,
+  changedConditions,
+  type ConditionName,
+  type Conditions,
+} from "../model/what-if";
 import { VIEW_NAMES } from "./views";
 import { CATEGORIES, PHASES } from "../schema";
 
-/** `parse` gives the default for what it cannot read, and `print` writes nothing for the default. */
+/**
+ * `parse` gives the default for what it cannot read, and `print` writes nothing for the default.
+ */
 export interface Codec<T> {
   initial: T;
   print(value: T, out: URLSearchParams): void;
   parse(given: URLSearchParams): T;
 }
 
-function inOne<T>(name: string, initial: T, read: (text: string) => T | null, write: (value: T) => string = String): Codec<T> {
+function inOne<T>(
+  name: string,
+  initial: T,
+  read: (text: string) => T | null,
+  write: (value: T) => string = String,
+): Codec<T> {
   return {
     initial,
     print: (value, out) => {
@@ -28,9 +41,11 @@ function inOne<T>(name: string, initial: T, read: (text: string) => T | null, wr
   };
 }
 
-const among = <T extends string>(allowed: readonly T[], text: string): T | null => allowed.find((item) => item === text) ?? null;
+const among = <T extends string>(allowed: readonly T[], text: string): T | null =>
+  allowed.find((item) => item === text) ?? null;
 
-const wholeNumber = (text: string): number | null => (/^\d{1,15}$/.test(text) ? Number(text) : null);
+const wholeNumber = (text: string): number | null =>
+  /^\d{1,15}$/.test(text) ? Number(text) : null;
 
 type Span = readonly [number, number];
 
@@ -50,7 +65,12 @@ const oneOrNone = <T extends string>(name: string, allowed: readonly T[]): Codec
   inOne<T | null>(name, null, (text) => among(allowed, text));
 
 /** One of a few words, or null, which has a word of its own. */
-export const oneOrNamedNone = <T extends string>(name: string, allowed: readonly T[], initial: T, none: string): Codec<T | null> => ({
+export const oneOrNamedNone = <T extends string>(
+  name: string,
+  allowed: readonly T[],
+  initial: T,
+  none: string,
+): Codec<T | null> => ({
   initial,
   print: (value, out) => {
     if (value !== initial) out.set(name, value ?? none);
@@ -66,7 +86,8 @@ const text = (name: string): Codec<string> => inOne(name, "", String);
 const nameOrNone = (name: string): Codec<string | null> => inOne<string | null>(name, null, String);
 
 const whole = (name: string): Codec<number> => inOne(name, 0, wholeNumber);
-export const wholeOrNone = (name: string): Codec<number | null> => inOne<number | null>(name, null, wholeNumber);
+export const wholeOrNone = (name: string): Codec<number | null> =>
+  inOne<number | null>(name, null, wholeNumber);
 
 export const sizeOrNone = (name: string): Codec<number | null> =>
   inOne<number | null>(name, null, (written) => {
@@ -166,13 +187,21 @@ const CODECS = {
   fitMib: sizeOrNone("fit"),
   conditions: {
     initial: AS_RECORDED,
-    print: (conditions, out) => changedConditions(conditions).forEach(([name, value]) => out.set(name, value)),
-    parse: (given) => Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
+    print: (conditions, out) =>
+      changedConditions(conditions).forEach(([name, value]) => out.set(name, value)),
+    parse: (given) =>
+      Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<
+        ConditionName,
+        string
+      >,
   } satisfies Codec<Conditions> as Codec<Conditions>,
   exact: flag("exact"),
   /** Whether lists and maps show all entries instead of the first ones. */
   all: flag("all"),
-  /** Whether the list of a step's allocations shows what the step allocated and did not free, at every moment. */
+  /**
+   * Whether the list of a step's allocations shows what the step allocated and did not free, at
+   * every moment.
+   */
   survived: flag("survived"),
 };
 
@@ -180,13 +209,15 @@ export type Choices = { [Name in keyof typeof CODECS]: (typeof CODECS)[Name]["in
 
 const NAMES = Object.keys(CODECS) as (keyof Choices)[];
 
-const choicesOf = (of: (name: keyof Choices) => unknown): Choices => Object.fromEntries(NAMES.map((name) => [name, of(name)])) as never;
+const choicesOf = (of: (name: keyof Choices) => unknown): Choices =>
+  Object.fromEntries(NAMES.map((name) => [name, of(name)])) as never;
 
 export const DEFAULTS: Choices = choicesOf((name) => CODECS[name].initial);
 
 export function encode(choices: Choices): string {
   const out = new URLSearchParams();
-  const print = <Name extends keyof Choices>(name: Name): void => (CODECS[name] as Codec<Choices[Name]>).print(choices[name], out);
+  const print = <Name extends keyof Choices>(name: Name): void =>
+    (CODECS[name] as Codec<Choices[Name]>).print(choices[name], out);
   NAMES.forEach(print);
   return out.toString();
 }
@@ -198,9 +229,13 @@ export function decode(address: string): Choices {
 
 const OF_A_STEP = ["primary", "device", "phase", "step", "session"] as const;
 
-export const sameStep = (a: Choices, b: Choices): boolean => OF_A_STEP.every((name) => a[name] === b[name]);
+export const sameStep = (a: Choices, b: Choices): boolean =>
+  OF_A_STEP.every((name) => a[name] === b[name]);
 
-/** The choices with some of them changed; what is selected inside a step belongs to it, so another step clears it. */
+/**
+ * The choices with some of them changed; what is selected inside a step belongs to it, so another
+ * step clears it.
+ */
 export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
   const next = { ...choices, ...changed };
   if (sameStep(next, choices)) return next;

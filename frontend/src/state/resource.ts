@@ -1,7 +1,8 @@
 /**
- * Answers to one kind of question, each with the version of the run that it was fetched for. An old answer stays until the new one
- * arrives. Answers that are not in use may be dropped: what a view or an effect reads, and what `keep` names, is in use. So whoever calls
- * `want` also reads the answer or names it in `keep`; otherwise it may be gone by the time it is read.
+ * Answers to one kind of question, each with the version of the run that it was fetched for. An old
+ * answer stays until the new one arrives. Answers that are not in use may be dropped: what a view
+ * or an effect reads, and what `keep` names, is in use. So whoever calls `want` also reads the
+ * answer or names it in `keep`; otherwise it may be gone by the time it is read.
  */
 
 import { signal, type Signal } from "@preact/signals";
@@ -13,7 +14,9 @@ import { busy } from "../lib/activity";
 const OBJECT_BYTES = 32;
 const FIELD_BYTES = 8;
 
-/** Of plain data: what it holds more than once counts once, and every character of a text one byte. */
+/**
+ * Of plain data: what it holds more than once counts once, and every character of a text one byte.
+ */
 export function footprint(value: unknown): number {
   const counted = new Set<object>();
   const left: unknown[] = [value];
@@ -45,10 +48,17 @@ export interface Loaded<T> {
 
 export const NOTHING: Loaded<never> = { value: null, error: null, loading: false };
 
-/** What is shown of a zoom: its own answer if that has rows, and the answer for the whole until it has arrived. */
+/**
+ * What is shown of a zoom: its own answer if that has rows, and the answer for the whole until it
+ * has arrived.
+ */
 export function nearer<T extends { rows: number }>(whole: Loaded<T>, near: Loaded<T>): Loaded<T> {
   if (near.value && near.value.rows > 0) return near;
-  return { value: whole.value, error: near.error ?? whole.error, loading: whole.loading || near.loading };
+  return {
+    value: whole.value,
+    error: near.error ?? whole.error,
+    loading: whole.loading || near.loading,
+  };
 }
 
 interface Question<Args extends unknown[], T> {
@@ -65,7 +75,10 @@ interface Entry<T> extends Kept {
   abort: AbortController | null;
   /** Arrived while values were held back. */
   held: T | null;
-  /** Whether a view, an effect or something derived that one of them reads is subscribed to the state. */
+  /**
+   * Whether a view, an effect or something derived that one of them reads is subscribed to the
+   * state.
+   */
   watched: boolean;
 }
 
@@ -102,7 +115,10 @@ export class Resource<Args extends unknown[], T> {
     void this.fetch(entry);
   }
 
-  /** Fetches the answers that failed and are in use; forgets the others, so that they are fetched when they are wanted again. */
+  /**
+   * Fetches the answers that failed and are in use; forgets the others, so that they are fetched
+   * when they are wanted again.
+   */
   retryFailed(): void {
     for (const entry of [...this.entries.values()]) {
       if (entry.state.peek().error === null) continue;
@@ -114,7 +130,10 @@ export class Resource<Args extends unknown[], T> {
     }
   }
 
-  /** Names all questions whose answers are in use though nothing reads them, and stops fetching the others: nobody waits for them. */
+  /**
+   * Names all questions whose answers are in use though nothing reads them, and stops fetching the
+   * others: nobody waits for them.
+   */
   keep(questions: readonly Args[]): void {
     this.pinned = new Set(questions.map((args) => this.keyOf(args)));
     for (const [key, entry] of this.entries) {
@@ -190,7 +209,8 @@ export class Resource<Args extends unknown[], T> {
     } catch (fault) {
       if (abort.signal.aborted) return;
       const error = fault instanceof Error ? fault.message : String(fault);
-      const about = fault instanceof Refused && fault.parameter !== null && { parameter: fault.parameter };
+      const about = fault instanceof Refused &&
+        fault.parameter !== null && { parameter: fault.parameter };
       entry.state.value = { value: entry.state.peek().value, error, ...about, loading: false };
     }
   }
@@ -201,7 +221,10 @@ interface Kept {
   drop(): void;
 }
 
-/** Bounds the memory of what was fetched: drops what was not used for longest, but nothing that is in use. */
+/**
+ * Bounds the memory of what was fetched: drops what was not used for longest, but nothing that is
+ * in use.
+ */
 export class Shelf {
   /** Their bytes; those used last are at the end. */
   private readonly kept = new Map<Kept, number>();

@@ -18,7 +18,10 @@ export function createRuns(source: Source) {
   const once = async (): Promise<void> => {
     const abort = new AbortController();
     try {
-      const [runs, names] = await Promise.all([source.runs(abort.signal), source.hostRuns(abort.signal).catch(() => hostRuns.peek())]);
+      const [runs, names] = await Promise.all([
+        source.runs(abort.signal),
+        source.hostRuns(abort.signal).catch(() => hostRuns.peek()),
+      ]);
       const now = JSON.stringify([runs, names]);
       if (now === text && answer.peek().error === null) return;
       text = now;
@@ -27,7 +30,11 @@ export function createRuns(source: Source) {
         answer.value = { value: runs, error: null, loading: false };
       });
     } catch (fault) {
-      answer.value = { ...answer.peek(), error: fault instanceof Error ? fault.message : String(fault), loading: false };
+      answer.value = {
+        ...answer.peek(),
+        error: fault instanceof Error ? fault.message : String(fault),
+        loading: false,
+      };
     }
   };
   /** One request at a time, so that a slow server gets no second request before it has answered. */
@@ -83,16 +90,29 @@ export function matcher(filter: string): Matcher {
   }
 }
 
-/** The runs that can be shown: those that the filter does not hide, and of them the checked ones once the user has checked some. */
+/**
+ * The runs that can be shown: those that the filter does not hide, and of them the checked ones
+ * once the user has checked some.
+ */
 function candidates(all: readonly RunInfo[], { filter, runs, primary }: Choices): RunInfo[] {
   const matching = matcher(filter);
-  return all.filter(({ run }) => matching.test(run) && (runs === null || runs.includes(run) || run === primary));
+  return all.filter(
+    ({ run }) => matching.test(run) && (runs === null || runs.includes(run) || run === primary),
+  );
 }
 
-export const isMissing = (all: readonly RunInfo[], name: string | null): boolean => name !== null && !all.some(({ run }) => run === name);
+export const isMissing = (all: readonly RunInfo[], name: string | null): boolean =>
+  name !== null && !all.some(({ run }) => run === name);
 
-/** The run shown as a stack: the chosen one, else the one shown before, else the worst; null if the chosen one is not there. */
-export function primaryRun(all: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
+/**
+ * The run shown as a stack: the chosen one, else the one shown before, else the worst; null if the
+ * chosen one is not there.
+ */
+export function primaryRun(
+  all: readonly RunInfo[],
+  choices: Choices,
+  sticky: string | null,
+): RunInfo | null {
   if (isMissing(all, choices.primary)) return null;
   const runs = candidates(all, choices);
   const named = (name: string | null): RunInfo | undefined => runs.find((run) => run.run === name);
@@ -100,12 +120,19 @@ export function primaryRun(all: readonly RunInfo[], choices: Choices, sticky: st
   return named(choices.primary) ?? named(sticky) ?? worst[0] ?? null;
 }
 
-export function selectedRuns(all: readonly RunInfo[], choices: Choices, primary: RunInfo | null): RunInfo[] {
+export function selectedRuns(
+  all: readonly RunInfo[],
+  choices: Choices,
+  primary: RunInfo | null,
+): RunInfo[] {
   if (choices.runs === null) return primary === null ? [] : [primary];
   return candidates(all, choices);
 }
 
-/** The run compared with: the chosen one, else another checked one, else the same run, to compare two of its steps; null as above. */
+/**
+ * The run compared with: the chosen one, else another checked one, else the same run, to compare
+ * two of its steps; null as above.
+ */
 export function otherRun(
   runs: readonly RunInfo[],
   selected: readonly RunInfo[],
@@ -119,25 +146,38 @@ export function otherRun(
 
 export function shownDevice(run: RunInfo | null, choices: Choices): string | null {
   if (!run) return null;
-  return run.devices.some(({ device }) => device === choices.device) ? choices.device : preferredDevice(run);
+  return run.devices.some(({ device }) => device === choices.device)
+    ? choices.device
+    : preferredDevice(run);
 }
 
 export function shownPhase(run: RunInfo | null, choices: Choices): Phase {
   if (!run) return "train";
-  return choices.phase !== null && run.phases.includes(choices.phase) ? choices.phase : preferredPhase(run);
-}
-
-/** The phase of another run to show beside the shown phase of the primary run: the same, or of each run the one that it is about. */
-export function phaseBeside(run: RunInfo, primary: RunInfo | null, shown: Phase): Phase | null {
-  if (run.phases.includes(shown)) return shown;
-  return primary !== null && shown === preferredPhase(primary) && run.phases.length > 0 ? preferredPhase(run) : null;
+  return choices.phase !== null && run.phases.includes(choices.phase)
+    ? choices.phase
+    : preferredPhase(run);
 }
 
 /**
- * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in `<run>/memory`, so TensorBoard may know a run
- * by its own name or only by that of its directory. Runs that TensorBoard does not list follow in our order.
+ * The phase of another run to show beside the shown phase of the primary run: the same, or of each
+ * run the one that it is about.
  */
-export function colourIndex(runs: readonly Pick<RunInfo, "run">[], hostRuns: readonly string[]): Map<string, number> {
+export function phaseBeside(run: RunInfo, primary: RunInfo | null, shown: Phase): Phase | null {
+  if (run.phases.includes(shown)) return shown;
+  return primary !== null && shown === preferredPhase(primary) && run.phases.length > 0
+    ? preferredPhase(run)
+    : null;
+}
+
+/**
+ * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in
+ * `<run>/memory`, so TensorBoard may know a run by its own name or only by that of its directory.
+ * Runs that TensorBoard does not list follow in our order.
+ */
+export function colourIndex(
+  runs: readonly Pick<RunInfo, "run">[],
+  hostRuns: readonly string[],
+): Map<string, number> {
   const places = new Map(hostRuns.map((name, index) => [name, index]));
   let next = hostRuns.length;
   const result = new Map<string, number>();
@@ -153,7 +193,10 @@ export function colourIndex(runs: readonly Pick<RunInfo, "run">[], hostRuns: rea
 export type ChoicesSignal = ReadonlySignal<Choices>;
 
 export function createShown(
-  { answer, hostRuns }: { answer: ReadonlySignal<Loaded<RunsAnswer>>; hostRuns: ReadonlySignal<string[]> },
+  {
+    answer,
+    hostRuns,
+  }: { answer: ReadonlySignal<Loaded<RunsAnswer>>; hostRuns: ReadonlySignal<string[]> },
   choices: ChoicesSignal,
 ) {
   const sticky = signal<string | null>(null);
@@ -172,7 +215,9 @@ export function createShown(
     runs,
     selected,
     primary,
-    /** The view that the shown run has; null without a run, and where the run has nothing to show. */
+    /**
+     * The view that the shown run has; null without a run, and where the run has nothing to show.
+     */
     view,
     needs: (need: Need): boolean => view.value !== null && VIEWS[view.value].needs.includes(need),
     other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),

@@ -1,4 +1,7 @@
-/** The page's state: runs, the user's choices, the resources fetched for both, and what TensorBoard's page tells. */
+/**
+ * The page's state: runs, the user's choices, the resources fetched for both, and what
+ * TensorBoard's page tells.
+ */
 
 import { computed, signal, effect, type ReadonlySignal, type Signal } from "@preact/signals";
 
@@ -18,7 +21,11 @@ const KEY = "p.tb_memplugin.at";
 
 interface TfStorage {
   getString(key: string): string;
-  setString(key: string, value: string, options: { defaultValue: string; useLocationReplace: boolean }): void;
+  setString(
+    key: string,
+    value: string,
+    options: { defaultValue: string; useLocationReplace: boolean },
+  ): void;
   addHashListener?(listener: () => void): void;
 }
 
@@ -33,12 +40,15 @@ function attempt<T>(work: () => T): T | null {
 function storage(): TfStorage | null {
   return attempt(() => {
     if (window.parent === window) return null;
-    const host = (window.parent as unknown as { tensorboard?: { tf_storage?: TfStorage } }).tensorboard;
+    const host = (window.parent as unknown as { tensorboard?: { tf_storage?: TfStorage } })
+      .tensorboard;
     return host?.tf_storage ?? null;
   });
 }
 
-/** The page's part of the address: TensorBoard's hash if it can be reached, else the document's own. */
+/**
+ * The page's part of the address: TensorBoard's hash if it can be reached, else the document's own.
+ */
 export function readAddress(): string {
   const kept = attempt(() => storage()?.getString(KEY) ?? null);
   return kept ?? window.location.hash.replace(/^#/, "");
@@ -46,8 +56,18 @@ export function readAddress(): string {
 
 export function writeAddress(text: string): void {
   const host = storage();
-  if (host && attempt(() => (host.setString(KEY, text, { defaultValue: "", useLocationReplace: true }), true))) return;
-  attempt(() => window.history.replaceState(null, "", `${window.location.pathname}${window.location.search}#${text}`));
+  if (
+    host &&
+    attempt(() => (host.setString(KEY, text, { defaultValue: "", useLocationReplace: true }), true))
+  )
+    return;
+  attempt(() =>
+    window.history.replaceState(
+      null,
+      "",
+      `${window.location.pathname}${window.location.search}#${text}`,
+    ),
+  );
 }
 
 /** Writes an address so that the browser's Back button returns to the one before it. */
@@ -74,8 +94,11 @@ export function onReload(listener: () => void): void {
   });
 }
 
-/** TensorBoard hides a tab by making its frame 0 pixels high; the document itself stays "visible". */
-export const isVisible = (): boolean => document.visibilityState === "visible" && window.innerHeight > 0;
+/**
+ * TensorBoard hides a tab by making its frame 0 pixels high; the document itself stays "visible".
+ */
+export const isVisible = (): boolean =>
+  document.visibilityState === "visible" && window.innerHeight > 0;
 
 /** `darkMode` of the document's own address, TensorBoard's name for it; null if it is not given. */
 function darkAsked(): boolean | null {
@@ -84,7 +107,11 @@ function darkAsked(): boolean | null {
 }
 
 function darkNow(): boolean {
-  const host = attempt(() => (window.parent === window ? darkAsked() : window.parent.document.body.classList.contains("dark-mode")));
+  const host = attempt(() =>
+    window.parent === window
+      ? darkAsked()
+      : window.parent.document.body.classList.contains("dark-mode"),
+  );
   return host ?? window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
@@ -92,7 +119,10 @@ export function followDarkMode(listener: (dark: boolean) => void): void {
   const report = (): void => listener(darkNow());
   attempt(() => {
     if (window.parent === window) return;
-    new MutationObserver(report).observe(window.parent.document.body, { attributes: true, attributeFilter: ["class"] });
+    new MutationObserver(report).observe(window.parent.document.body, {
+      attributes: true,
+      attributeFilter: ["class"],
+    });
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", report);
   report();
@@ -108,28 +138,48 @@ interface Lists {
   answers: ReadonlySignal<Loaded<AnswersAnswer>>;
 }
 
-export function createStep({ whole, overview }: Overviews, { timelineList, answers }: Lists, shown: Shown, choices: ChoicesSignal) {
+export function createStep(
+  { whole, overview }: Overviews,
+  { timelineList, answers }: Lists,
+  shown: Shown,
+  choices: ChoicesSignal,
+) {
   /** Those that Compare shows of one run while none is chosen. */
   const defaultPair = computed((): readonly [number, number] | null => {
     const [all, { step, otherStep }] = [whole.value.value, choices.value];
     const isOpen = shown.view.value === "compare" && step === null && otherStep === null;
-    return isOpen && all && shown.other.value === shown.primary.value ? comparedSteps(all, answers.value.value?.answers ?? null) : null;
+    return isOpen && all && shown.other.value === shown.primary.value
+      ? comparedSteps(all, answers.value.value?.answers ?? null)
+      : null;
   });
   /** Null until the overview of the whole run has arrived, and without steps. */
   const shownStep = computed((): StepSelection | null => {
     const all = whole.value.value;
     const { step, view } = choices.value;
-    return all && selectStep(all, overview.value.value ?? all, step, view === "frozen", defaultPair.value?.[0]);
+    return (
+      all &&
+      selectStep(all, overview.value.value ?? all, step, view === "frozen", defaultPair.value?.[0])
+    );
   });
-  /** The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the nearest one. */
+  /**
+   * The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the
+   * nearest one.
+   */
   const shownTimeline = computed((): TimelineRef | null => {
     const selected = shownStep.value;
     if (!selected) return null;
-    const ofPhase = (timelineList.value.value ?? []).filter(({ phase }) => phase === shown.phase.value);
+    const ofPhase = (timelineList.value.value ?? []).filter(
+      ({ phase }) => phase === shown.phase.value,
+    );
     return chosenTimeline(ofPhase, (selected.snapshot ?? selected).step);
   });
-  /** The overview of the zoom, once that of the whole run has arrived as well, which decides on the selected step. */
-  const shownOverview = computed((): Loaded<Overview> => (whole.value.value ? overview.value : { ...overview.value, ...whole.value }));
+  /**
+   * The overview of the zoom, once that of the whole run has arrived as well, which decides on the
+   * selected step.
+   */
+  const shownOverview = computed((): Loaded<Overview> =>
+    whole.value.value ? overview.value : { ...overview.value, ...whole.value },
+  );
   return { defaultPair, shownStep, shownTimeline, shownOverview };
 }
 
@@ -137,15 +187,26 @@ const sameInside = (a: Choices, b: Choices): boolean =>
   (["moment", "span", "selection", "tensor"] as const).every((name) => a[name] === b[name]);
 
 /**
- * Clears the moment, its zoom, the span and the tensor once another timeline is shown without a choice: a live run got a higher traced peak, or a
- * filter hides the run. A step, a moment or a tensor that was chosen since, on the page or by the address, stays.
+ * Clears the moment, its zoom, the span and the tensor once another timeline is shown without a
+ * choice: a live run got a higher traced peak, or a filter hides the run. A step, a moment or a
+ * tensor that was chosen since, on the page or by the address, stays.
  */
-export function clearInside(timeline: ReadonlySignal<TimelineRef | null>, shown: Shown, choices: Signal<Choices>): void {
+export function clearInside(
+  timeline: ReadonlySignal<TimelineRef | null>,
+  shown: Shown,
+  choices: Signal<Choices>,
+): void {
   let last: { key: string; choices: Choices } | null = null;
   effect(() => {
     const [ref, now] = [timeline.value, choices.value];
     if (ref === null) return;
-    const key = JSON.stringify([shown.primary.value?.run, ref.device, ref.phase, ref.step, ref.wall_time]);
+    const key = JSON.stringify([
+      shown.primary.value?.run,
+      ref.device,
+      ref.phase,
+      ref.step,
+      ref.wall_time,
+    ]);
     const before = last;
     last = { key, choices: now };
     if (before === null || before.key === key) return;
@@ -168,7 +229,9 @@ export function createStore(source: Source) {
   const steps = createStep(overviews, records, shown, choices);
   clearInside(steps.shownTimeline, shown, choices);
   // A link to a step's timeline names the step: the default changes as the training goes on.
-  const impliedStep = computed(() => (supports(choices.value.view, "moment") ? (steps.shownStep.value?.step ?? null) : null));
+  const impliedStep = computed(() =>
+    supports(choices.value.view, "moment") ? (steps.shownStep.value?.step ?? null) : null,
+  );
   return {
     ...chosen,
     ...keepAddress(chosen, impliedStep),
@@ -192,15 +255,23 @@ export function createStore(source: Source) {
   };
 }
 
-/** TensorBoard's own reload is off by default and at least 30 s apart: too slow to watch a training. */
+/**
+ * TensorBoard's own reload is off by default and at least 30 s apart: too slow to watch a training.
+ */
 const POLL_MS = 5000;
 /** The server itself waits for a run that is being read, up to a second. */
 const SOON_MS = 200;
 
-/** Polls until the shown run has been read: there is nothing to show before. The page is busy meanwhile. */
+/**
+ * Polls until the shown run has been read: there is nothing to show before. The page is busy
+ * meanwhile.
+ */
 function pollWhileRead(store: Store): void {
-  const reading = computed(() => store.primary.value?.status === "reading" && store.answer.value.error === null);
-  const again = (): unknown => reading.peek() && later(SOON_MS, () => void store.poll().then(again));
+  const reading = computed(
+    () => store.primary.value?.status === "reading" && store.answer.value.error === null,
+  );
+  const again = (): unknown =>
+    reading.peek() && later(SOON_MS, () => void store.poll().then(again));
   effect(() => void (reading.value && again()));
 }
 
@@ -220,13 +291,28 @@ export function keepUp(store: Store, live: boolean): void {
   }, POLL_MS);
 }
 
-/** Choices that change with each key or turn of the wheel, or follow from others: Back does not stop at them. */
-const PASSING: ReadonlySet<keyof Choices> = new Set(["search", "moment", "tensor", "span", "mapZooms", "fitMib"]);
+/**
+ * Choices that change with each key or turn of the wheel, or follow from others: Back does not stop
+ * at them.
+ */
+const PASSING: ReadonlySet<keyof Choices> = new Set([
+  "search",
+  "moment",
+  "tensor",
+  "span",
+  "mapZooms",
+  "fitMib",
+]);
 
-/** Of the runs' filter, its first character and its removal are changes: Back undoes it as a whole. */
+/**
+ * Of the runs' filter, its first character and its removal are changes: Back undoes it as a whole.
+ */
 const isChange = (before: Choices, now: Choices): boolean =>
   (Object.keys(now) as (keyof Choices)[]).some(
-    (name) => !PASSING.has(name) && now[name] !== before[name] && (name !== "filter" || !now.filter || !before.filter),
+    (name) =>
+      !PASSING.has(name) &&
+      now[name] !== before[name] &&
+      (name !== "filter" || !now.filter || !before.filter),
   );
 
 export function createChoices() {
@@ -234,7 +320,10 @@ export function createChoices() {
   const choose = (changed: Partial<Choices>): void => {
     choices.value = changedTo(choices.peek(), changed);
   };
-  /** Whether the change takes the place of the one before it, and whether there is a stop to use instead of a new one. */
+  /**
+   * Whether the change takes the place of the one before it, and whether there is a stop to use
+   * instead of a new one.
+   */
   const replaces = { current: false, spare: false };
   const replaceAll = (now: Choices): void => {
     replaces.current = true;
@@ -260,15 +349,22 @@ export function createChoices() {
   };
 }
 
-/** The address of the default choices, once there is another one to go back to: an empty one is TensorBoard's on another tab. */
+/**
+ * The address of the default choices, once there is another one to go back to: an empty one is
+ * TensorBoard's on another tab.
+ */
 const FIRST = `view=${DEFAULTS.view}`;
 
 export function keepAddress(
-  { choices, replaces }: { choices: Signal<Choices>; replaces: { current: boolean; spare: boolean } },
+  {
+    choices,
+    replaces,
+  }: { choices: Signal<Choices>; replaces: { current: boolean; spare: boolean } },
   impliedStep: ReadonlySignal<number | null>,
 ) {
   let empty = "";
-  const textOf = (now: Choices, step: number | null): string => encode({ ...now, step: now.step ?? step }) || empty;
+  const textOf = (now: Choices, step: number | null): string =>
+    encode({ ...now, step: now.step ?? step }) || empty;
   let before = choices.peek();
   let written = encode(before);
   effect(() => {
@@ -304,13 +400,35 @@ interface Clearing {
 
 const CLEARINGS: readonly Clearing[] = [
   { name: "selected layer", clear: ({ layer }) => (layer !== null ? { layer: null } : null) },
-  { name: "selected category", clear: ({ category }) => (category !== null ? { category: null } : null) },
-  { name: "selected tensor", clear: ({ view, tensor }) => (supports(view, "moment") && tensor !== null ? { tensor: null } : null) },
-  { name: "selected moment", clear: ({ view, moment }) => (supports(view, "moment") && moment !== null ? { moment: null } : null) },
-  { name: "selected span", clear: ({ view, selection }) => (supports(view, "moment") && selection !== null ? { selection: null } : null) },
-  { name: "zoom of the timeline", clear: ({ view, span }) => (supports(view, "moment") && span !== null ? { span: null } : null) },
+  {
+    name: "selected category",
+    clear: ({ category }) => (category !== null ? { category: null } : null),
+  },
+  {
+    name: "selected tensor",
+    clear: ({ view, tensor }) =>
+      supports(view, "moment") && tensor !== null ? { tensor: null } : null,
+  },
+  {
+    name: "selected moment",
+    clear: ({ view, moment }) =>
+      supports(view, "moment") && moment !== null ? { moment: null } : null,
+  },
+  {
+    name: "selected span",
+    clear: ({ view, selection }) =>
+      supports(view, "moment") && selection !== null ? { selection: null } : null,
+  },
+  {
+    name: "zoom of the timeline",
+    clear: ({ view, span }) => (supports(view, "moment") && span !== null ? { span: null } : null),
+  },
   { name: "selected step", clear: ({ step }) => (step !== null ? { step: null } : null) },
-  { name: "zoom", clear: ({ zoom, mapZooms }) => (zoom !== null || mapZooms.length > 0 ? { zoom: null, mapZooms: [] } : null) },
+  {
+    name: "zoom",
+    clear: ({ zoom, mapZooms }) =>
+      zoom !== null || mapZooms.length > 0 ? { zoom: null, mapZooms: [] } : null,
+  },
 ];
 
 /** "selected layer, selected category, …", in the order in which Escape clears them. */

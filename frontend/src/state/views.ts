@@ -1,4 +1,7 @@
-/** The views: what each is called, what can be selected in it, what is fetched for it, and when it is shown. */
+/**
+ * The views: what each is called, what can be selected in it, what is fetched for it, and when it
+ * is shown.
+ */
 
 import type { RunInfo } from "../schema";
 
@@ -14,7 +17,10 @@ type Selection =
   | "failure"
   | "search";
 
-/** What the store fetches for a view; views fetch themselves what depends on more than the user's choices. */
+/**
+ * What the store fetches for a view; views fetch themselves what depends on more than the user's
+ * choices.
+ */
 export type Need =
   | "overview"
   | "overviews"
@@ -38,7 +44,10 @@ interface Facts<Name> {
   ofLayer?: boolean;
   selects: readonly Selection[];
   needs: readonly Need[];
-  /** Whether it shows what a run recorded beside the allocator's data; every other view needs a run with a device. */
+  /**
+   * Whether it shows what a run recorded beside the allocator's data; every other view needs a run
+   * with a device.
+   */
   withoutDevice?: boolean;
   /** What to show of a run without a device: the first of these that it recorded. */
   instead?: readonly Name[];
@@ -59,15 +68,31 @@ const TABLE = {
     needs: ["overview", "overviews", "failures"],
     instead: ["oom", "activations"],
   },
-  layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview", "timelines"] },
-  frozen: { title: "Frozen", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "totals"] },
-  step: { title: "Step", selects: ["phase", "attempt", "step", "moment", "search"], needs: ["overview", "snapshots", "timelines"] },
+  layers: {
+    title: "Layers",
+    selects: ["phase", "attempt", "step", "search"],
+    needs: ["overview", "timelines"],
+  },
+  frozen: {
+    title: "Frozen",
+    selects: ["phase", "attempt", "step", "axis"],
+    needs: ["overview", "totals"],
+  },
+  step: {
+    title: "Step",
+    selects: ["phase", "attempt", "step", "moment", "search"],
+    needs: ["overview", "snapshots", "timelines"],
+  },
   fragmentation: {
     title: "Fragmentation",
     selects: ["phase", "attempt", "step", "axis"],
     needs: ["overview", "pool", "snapshots", "maps"],
   },
-  host: { title: "Host", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "host memory"] },
+  host: {
+    title: "Host",
+    selects: ["phase", "attempt", "step", "axis"],
+    needs: ["overview", "host memory"],
+  },
   devices: {
     title: "Devices",
     selects: ["phase", "step", "search"],
@@ -84,7 +109,11 @@ const TABLE = {
     offered: (primary) => primary !== null && hasFailures(primary),
   },
   "what-if": { title: "What if", selects: [], needs: ["what if"] },
-  compare: { title: "Compare", selects: ["phase", "attempt", "step", "axis", "pair"], needs: ["overview", "other overview"] },
+  compare: {
+    title: "Compare",
+    selects: ["phase", "attempt", "step", "axis", "pair"],
+    needs: ["overview", "other overview"],
+  },
   activations: {
     title: "Recorded activations",
     selects: ["axis"],
@@ -93,7 +122,12 @@ const TABLE = {
     recorded: hasActivations,
     offered: (_, selected) => selected.some(hasActivations),
   },
-  layer: { parent: "layers", ofLayer: true, selects: ["step", "axis"], needs: ["overview", "totals of the layer"] },
+  layer: {
+    parent: "layers",
+    ofLayer: true,
+    selects: ["step", "axis"],
+    needs: ["overview", "totals of the layer"],
+  },
 } as const satisfies Record<string, Facts<string>>;
 
 export type ViewName = keyof typeof TABLE;
@@ -101,19 +135,32 @@ export type ViewName = keyof typeof TABLE;
 export const VIEWS: Readonly<Record<ViewName, Facts<ViewName>>> = TABLE;
 export const VIEW_NAMES = Object.keys(TABLE) as readonly ViewName[];
 
-export const supports = (view: ViewName, selection: Selection): boolean => VIEWS[view].selects.includes(selection);
+export const supports = (view: ViewName, selection: Selection): boolean =>
+  VIEWS[view].selects.includes(selection);
 
-/** The views that have a tab: those for which the shown runs recorded data, and always the view that is shown. */
-export function offeredViews(view: ViewName, primary: RunInfo | null, selected: readonly RunInfo[]): ViewName[] {
+/**
+ * The views that have a tab: those for which the shown runs recorded data, and always the view that
+ * is shown.
+ */
+export function offeredViews(
+  view: ViewName,
+  primary: RunInfo | null,
+  selected: readonly RunInfo[],
+): ViewName[] {
   return VIEW_NAMES.filter((name) => {
     const { title, offered } = VIEWS[name];
-    return title !== undefined && (name === view || offered === undefined || offered(primary, selected));
+    return (
+      title !== undefined && (name === view || offered === undefined || offered(primary, selected))
+    );
   });
 }
 
-/** The view that is shown of a run when `view` is chosen; null if the run has nothing to show in it. */
+/**
+ * The view that is shown of a run when `view` is chosen; null if the run has nothing to show in it.
+ */
 export function shownView(view: ViewName, layer: string | null, run: RunInfo): ViewName | null {
   const { parent, ofLayer = false, withoutDevice = false, instead = [] } = VIEWS[view];
-  if (run.devices.length === 0 && !withoutDevice) return instead.find((name) => VIEWS[name].recorded?.(run)) ?? null;
+  if (run.devices.length === 0 && !withoutDevice)
+    return instead.find((name) => VIEWS[name].recorded?.(run)) ?? null;
   return parent !== undefined && ofLayer && layer === null ? parent : view;
 }

@@ -1,7 +1,8 @@
 /**
- * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held tensors magenta. Transient memory: oranges
- * and reds. Rounding is dotted and grey, unattributed hatched, free memory pale grey.
- * tests/theme/palette.test.ts checks each pair as colour-blind readers see it, and against the runs' colours and the background.
+ * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held
+ * tensors magenta. Transient memory: oranges and reds. Rounding is dotted and grey, unattributed
+ * hatched, free memory pale grey. tests/theme/palette.test.ts checks each pair as colour-blind
+ * readers see it, and against the runs' colours and the background.
  */
 
 import type { Category } from "../schema";
@@ -18,8 +19,11 @@ export interface Fill {
 /** Of a light and of a dark ground. */
 type Pair = readonly [light: string, dark: string];
 
-function byScheme<Name extends string>(pairs: Record<Name, Pair>): Record<Scheme, Record<Name, string>> {
-  const side = (index: 0 | 1) => Object.fromEntries(Object.entries<Pair>(pairs).map(([name, pair]) => [name, pair[index]]));
+function byScheme<Name extends string>(
+  pairs: Record<Name, Pair>,
+): Record<Scheme, Record<Name, string>> {
+  const side = (index: 0 | 1) =>
+    Object.fromEntries(Object.entries<Pair>(pairs).map(([name, pair]) => [name, pair[index]]));
   return { light: side(0), dark: side(1) } as Record<Scheme, Record<Name, string>>;
 }
 
@@ -54,7 +58,15 @@ export const INKS = byScheme({
 export type Ink = (typeof INKS)["light"];
 
 /** The palette of TensorBoard's Time Series tab; its first colour has a dark variant. */
-const RUN_COLOURS = ["#425066", "#12b5cb", "#e52592", "#f9ab00", "#9334e6", "#7cb342", "#e8710a"] as const;
+const RUN_COLOURS = [
+  "#425066",
+  "#12b5cb",
+  "#e52592",
+  "#f9ab00",
+  "#9334e6",
+  "#7cb342",
+  "#e8710a",
+] as const;
 const FIRST_IN_DARK = "#8e98a3";
 
 export function runColour(index: number, scheme: Scheme): string {
@@ -63,7 +75,8 @@ export function runColour(index: number, scheme: Scheme): string {
 }
 
 /** Seven colours wrap: the second round of runs is drawn dashed. */
-export const runDash = (index: number): number[] => (Math.floor(index / RUN_COLOURS.length) % 2 === 1 ? [6, 3] : []);
+export const runDash = (index: number): number[] =>
+  Math.floor(index / RUN_COLOURS.length) % 2 === 1 ? [6, 3] : [];
 
 export const plainFill = (colour: string): Fill => ({ colour, pattern: "plain" });
 
@@ -79,7 +92,10 @@ type FreePart = "free" | "largest" | "other" | "unreserved";
 
 export function freeFill(part: FreePart, scheme: Scheme): Fill {
   const { free, background } = INKS[scheme];
-  return { colour: part === "unreserved" ? background : free, pattern: part === "other" ? "diagonal" : "plain" };
+  return {
+    colour: part === "unreserved" ? background : free,
+    pattern: part === "other" ? "diagonal" : "plain",
+  };
 }
 
 /** Memory of a device outside the pool: of this process, and of others. */
@@ -88,7 +104,10 @@ export const outsideFill = (part: "process_other" | "others", scheme: Scheme): F
   pattern: "diagonal",
 });
 
-/** Shades for things that have no category colour of their own, such as layers, told apart by order and label. */
+/**
+ * Shades for things that have no category colour of their own, such as layers, told apart by order
+ * and label.
+ */
 export function sequence(count: number, scheme: Scheme): string[] {
   const [from, to] = scheme === "light" ? [34, 74] : [44, 80];
   return Array.from({ length: count }, (_, index) => {
@@ -110,7 +129,9 @@ export function layerColour(index: number, scheme: Scheme): string {
   return `hsl(${hue} ${scheme === "light" ? 68 : 62}% ${lightness}%)`;
 }
 
-/** From the oldest, 0, to the newest, 1: dark to light on a light ground, and the other way round. */
+/**
+ * From the oldest, 0, to the newest, 1: dark to light on a light ground, and the other way round.
+ */
 export function ageColour(position: number, scheme: Scheme): string {
   const [from, to] = scheme === "light" ? [22, 74] : [82, 40];
   return `hsl(${(262 - 62 * position).toFixed(0)} 55% ${(from + (to - from) * position).toFixed(0)}%)`;

@@ -31,16 +31,22 @@ const reportOf = (answers: unknown[], refusals: unknown[] = []): string =>
 
 describe("a saved report", () => {
   it("answers with what lies in it", async () => {
-    const source = embeddedSource(reportOf([answer("runs", {}, { plugin_version: "1", runs: [] })]));
+    const source = embeddedSource(
+      reportOf([answer("runs", {}, { plugin_version: "1", runs: [] })]),
+    );
     expect(await source.runs(never)).toEqual({ plugin_version: "1", runs: [] });
     expect(await source.hostRuns(never)).toEqual([]);
     expect(source.absent).toEqual(["no maps"]);
   });
 
   it("takes for a step the layer table that holds at it, as the server does", async () => {
-    const steps = [20, 0, 7].map((step) => answer("layers", { run: "a", step: String(step) }, table(step)));
+    const steps = [20, 0, 7].map((step) =>
+      answer("layers", { run: "a", step: String(step) }, table(step)),
+    );
     const source = embeddedSource(reportOf([...steps, answer("layers", { run: "a" }, table(20))]));
-    const found = await Promise.all([0, 6, 7, 19, 20, 999].map((step) => source.layers("a", null, step, never)));
+    const found = await Promise.all(
+      [0, 6, 7, 19, 20, 999].map((step) => source.layers("a", null, step, never)),
+    );
     expect(found.map(({ step }) => step)).toEqual([0, 0, 7, 7, 20, 20]);
     expect((await source.layers("a", null, null, never)).step).toBe(20);
     const later = embeddedSource(reportOf([answer("layers", { run: "a", step: "5" }, table(5))]));
@@ -48,7 +54,16 @@ describe("a saved report", () => {
   });
 
   it("gives the four answers of a device, and those of a run without one", async () => {
-    const evidence = { view: "oom", step: 12, phase: "train", other_step: null, category: null, layer: null, zoom: null, oom: 0 };
+    const evidence = {
+      view: "oom",
+      step: 12,
+      phase: "train",
+      other_step: null,
+      category: null,
+      layer: null,
+      zoom: null,
+      oom: 0,
+    };
     const fits = {
       name: "fits",
       device: "CPU:0",
@@ -67,7 +82,11 @@ describe("a saved report", () => {
           { run: "a", device: "CPU:0", phase: "train" },
           { run: "a", phase: "train", answers: [{ ...fits, figures: { requested_bytes: 96 } }] },
         ),
-        answer("answers", { run: "b", phase: "train" }, { run: "a", phase: "train", answers: [unknown] }),
+        answer(
+          "answers",
+          { run: "b", phase: "train" },
+          { run: "a", phase: "train", answers: [unknown] },
+        ),
         answer(
           "answers",
           { run: "c", phase: "train" },
@@ -75,17 +94,30 @@ describe("a saved report", () => {
         ),
       ]),
     );
-    expect((await source.answers("a", "CPU:0", "train", never)).answers).toEqual([{ ...fits, figures: { requested_bytes: 96 } }]);
+    expect((await source.answers("a", "CPU:0", "train", never)).answers).toEqual([
+      { ...fits, figures: { requested_bytes: 96 } },
+    ]);
     expect((await source.answers("b", null, "train", never)).answers).toEqual([unknown]);
-    await expect(source.answers("c", null, "train", never)).rejects.toThrow("answers.answers[0].figures.peak_bytes should be a number");
-    await expect(source.answers("a", "CPU:0", "validation", never)).rejects.toThrow("Not in this report");
+    await expect(source.answers("c", null, "train", never)).rejects.toThrow(
+      "answers.answers[0].figures.peak_bytes should be a number",
+    );
+    await expect(source.answers("a", "CPU:0", "validation", never)).rejects.toThrow(
+      "Not in this report",
+    );
   });
 
   it("answers what-if questions for the recorded conditions only", async () => {
     const recorded = {
       run: "a",
       device: "CPU:0",
-      conditions: { batch_size: null, capacity_bytes: null, freeze: null, unfreeze: null, optimizer: null, precision: null },
+      conditions: {
+        batch_size: null,
+        capacity_bytes: null,
+        freeze: null,
+        unfreeze: null,
+        optimizer: null,
+        precision: null,
+      },
       batch_size: 4,
       capacity_bytes: null,
       peak_bytes: null,
@@ -103,10 +135,16 @@ describe("a saved report", () => {
       ledger: [],
       measured: null,
     };
-    const source = embeddedSource(reportOf([answer("what_if", { run: "a", device: "CPU:0" }, recorded)]));
+    const source = embeddedSource(
+      reportOf([answer("what_if", { run: "a", device: "CPU:0" }, recorded)]),
+    );
     expect(source.recordedOnly).toBe(true);
-    expect(await source.whatIf("a", "CPU:0", { ...AS_RECORDED, batch_size: "64" }, never)).toEqual(recorded);
-    await expect(source.whatIf("b", "CPU:0", AS_RECORDED, never)).rejects.toThrow("Not in this report");
+    expect(await source.whatIf("a", "CPU:0", { ...AS_RECORDED, batch_size: "64" }, never)).toEqual(
+      recorded,
+    );
+    await expect(source.whatIf("b", "CPU:0", AS_RECORDED, never)).rejects.toThrow(
+      "Not in this report",
+    );
   });
 
   it("has the plan for the capacity only", async () => {
@@ -116,10 +154,17 @@ describe("a saved report", () => {
   });
 
   it("says why something is not in it", async () => {
-    const refusal = { route: "layers", parameters: { run: "a", step: "7" }, why: "Not in this report, because of its size." };
+    const refusal = {
+      route: "layers",
+      parameters: { run: "a", step: "7" },
+      why: "Not in this report, because of its size.",
+    };
     const source = embeddedSource(
       reportOf(
-        [answer("layers", { run: "a", step: "0" }, table(0)), answer("layers", { run: "b" }, "run b has no layer table", 404)],
+        [
+          answer("layers", { run: "a", step: "0" }, table(0)),
+          answer("layers", { run: "b" }, "run b has no layer table", 404),
+        ],
         [refusal],
       ),
     );
@@ -146,7 +191,9 @@ describe("a saved report", () => {
       answer("device_memory", { run: "a", device: "GPU:1", step: "6" }, memory("GPU:1", 6)),
     ];
     const source = embeddedSource(reportOf(answers));
-    const shown = await Promise.all([4, 5, 3].map((step) => source.deviceMemory("a", "GPU:0", step, never)));
+    const shown = await Promise.all(
+      [4, 5, 3].map((step) => source.deviceMemory("a", "GPU:0", step, never)),
+    );
     expect(shown.map(({ step }) => step)).toEqual([4, 4, 4]);
     expect((await source.deviceMemory("a", "GPU:0", null, never)).step).toBe(9);
     expect((await source.deviceMemory("a", "GPU:1", 99, never)).step).toBe(6);
@@ -186,7 +233,10 @@ describe("a saved report", () => {
         snapshot("GPU:0", "predict", 5, 9),
       ]),
     );
-    const totals = await source.ledgerTotals({ run: "a", device: "GPU:0", phase: "train", layer: "net/a", session: null }, never);
+    const totals = await source.ledgerTotals(
+      { run: "a", device: "GPU:0", phase: "train", layer: "net/a", session: null },
+      never,
+    );
     expect([[...totals.step], [...totals.in_use_bytes]]).toEqual([
       [3, 8],
       [300, 800],
@@ -200,6 +250,8 @@ describe("a saved report", () => {
 
   it("refuses what is no report", () => {
     expect(() => embeddedSource("{}")).toThrow();
-    expect(() => embeddedSource(JSON.stringify({ format: 2, absent: [], answers: [], refusals: [] }))).toThrow("format 2");
+    expect(() =>
+      embeddedSource(JSON.stringify({ format: 2, absent: [], answers: [], refusals: [] })),
+    ).toThrow("format 2");
   });
 });

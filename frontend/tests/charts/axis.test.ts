@@ -1,6 +1,13 @@
 import { describe, expect, it } from "vitest";
 
-import { byteRange, byteTicks, cellEdges, endingEdges, wallLabels, xValues } from "../../src/charts/axis";
+import {
+  byteRange,
+  byteTicks,
+  cellEdges,
+  endingEdges,
+  wallLabels,
+  xValues,
+} from "../../src/charts/axis";
 
 const MIB = 1 << 20;
 
@@ -21,7 +28,9 @@ describe("axes", () => {
   });
 
   it("lets no clock run backwards", () => {
-    expect([...xValues("relative", floats(0, 1, 2, 3), floats(100, 102, 101, NaN), 100)]).toEqual([0, 2, 2, 2]);
+    expect([...xValues("relative", floats(0, 1, 2, 3), floats(100, 102, 101, NaN), 100)]).toEqual([
+      0, 2, 2, 2,
+    ]);
     expect([...xValues("wall", floats(0, 1), floats(NaN, 50), 0)]).toEqual([50, 50]);
     expect([...xValues("step", floats(5, 9), floats(1, 2), 0)]).toEqual([5, 9]);
   });

@@ -22,8 +22,12 @@ export interface Rows {
 /** Rows with any lifetimes, some of one moment, some throughout. */
 function rowsOf(seed: number, rows: number, moments: number): Rows {
   const next = random(seed);
-  const start = Float64Array.from({ length: rows }, (_, row) => (row % 7 === 0 ? 0 : next(moments)));
-  const end = start.map((from, row) => (row % 14 === 0 ? moments : Math.min(from + 1 + next(row % 3 === 0 ? 1 : moments), moments)));
+  const start = Float64Array.from({ length: rows }, (_, row) =>
+    row % 7 === 0 ? 0 : next(moments),
+  );
+  const end = start.map((from, row) =>
+    row % 14 === 0 ? moments : Math.min(from + 1 + next(row % 3 === 0 ? 1 : moments), moments),
+  );
   return { start, end, bytes: Float64Array.from({ length: rows }, () => 1 + next(9)) };
 }
 
@@ -47,11 +51,19 @@ export const liveBytes = (moment: number): number =>
 
 const EDGES = Float64Array.from({ length: MOMENTS + 1 }, (_, moment) => moment);
 
-export const LAYOUT = timelineLayout(EDGES, [Float64Array.from({ length: MOMENTS }, (_, moment) => liveBytes(moment))]);
+export const LAYOUT = timelineLayout(EDGES, [
+  Float64Array.from({ length: MOMENTS }, (_, moment) => liveBytes(moment)),
+]);
 
-export const columnOf = ({ rows, height }: Raster, x: number): number[] => [...rows.subarray(x * height, (x + 1) * height)];
+export const columnOf = ({ rows, height }: Raster, x: number): number[] => [
+  ...rows.subarray(x * height, (x + 1) * height),
+];
 
-const PLACED_ROWS: Rows = { start: Float64Array.of(0, 2, 0, 6), end: Float64Array.of(10, 4, 10, 8), bytes: Float64Array.of(4, 3, 2, 5) };
+const PLACED_ROWS: Rows = {
+  start: Float64Array.of(0, 2, 0, 6),
+  end: Float64Array.of(10, 4, 10, 8),
+  bytes: Float64Array.of(4, 3, 2, 5),
+};
 
 export const PLACED_EDGES = Float64Array.from({ length: 11 }, (_, moment) => moment);
 export const PLACED = placedBlocks(PLACED_ROWS, Float64Array.of(0, 6, NaN, 6), 10);

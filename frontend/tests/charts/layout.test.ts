@@ -1,7 +1,16 @@
 import { describe, expect, it } from "vitest";
 
 import { cellEdges } from "../../src/charts/axis";
-import { bandAt, markedSpans, stackLayout, waterfallLayout, labelLines, shortened, placeBlocks, placeMarks } from "../../src/charts/layout";
+import {
+  bandAt,
+  markedSpans,
+  stackLayout,
+  waterfallLayout,
+  labelLines,
+  shortened,
+  placeBlocks,
+  placeMarks,
+} from "../../src/charts/layout";
 
 const floats = (...values: number[]): Float64Array => Float64Array.from(values);
 
@@ -53,7 +62,11 @@ it("begins above 0 where small changes would be lost", () => {
 
 it("breaks labels at spaces and at the separators of names", () => {
   expect(labelLines("workspace", 12, 3)).toEqual(["workspace"]);
-  expect(labelLines("weights, frozen or trainable", 13, 3)).toEqual(["weights,", "frozen or", "trainable"]);
+  expect(labelLines("weights, frozen or trainable", 13, 3)).toEqual([
+    "weights,",
+    "frozen or",
+    "trainable",
+  ]);
   expect(labelLines("A: 2026/vgg_run", 9, 3)).toEqual(["A: 2026/", "vgg_run"]);
 });
 
@@ -119,7 +132,11 @@ describe("marks", () => {
 
   it("names epochs where there is room and joins those too narrow to see", () => {
     const spans = [0, 1, 2].map((name) => ({ from: name * 100, to: name * 100 + 100, name }));
-    expect(placeBlocks(spans, width).map(({ label }) => label)).toEqual(["epoch 0", "epoch 1", "epoch 2"]);
+    expect(placeBlocks(spans, width).map(({ label }) => label)).toEqual([
+      "epoch 0",
+      "epoch 1",
+      "epoch 2",
+    ]);
     const many = Array.from({ length: 1000 }, (_, name) => ({ from: name, to: name + 1, name }));
     const blocks = placeBlocks(many, width);
     expect(blocks.length).toBeLessThan(60);

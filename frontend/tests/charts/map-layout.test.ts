@@ -2,12 +2,22 @@ import { describe, expect, it } from "vitest";
 
 import { chunkAt, clamped, dragged, panned, stripCells, zoomed } from "../../src/charts/map-layout";
 
-const chunks = { address: [1000, 1100, 1101, 1102, 1200], bytes: [100, 1, 1, 98, 800], key: [0, 1, 2, 2, 0] };
+const chunks = {
+  address: [1000, 1100, 1101, 1102, 1200],
+  bytes: [100, 1, 1, 98, 800],
+  key: [0, 1, 2, 2, 0],
+};
 
 describe("stripCells", () => {
   it("gives each chunk its place, and a pixel to the most bytes of those that share it", () => {
     const cells = stripCells(chunks, 0, 5, [1000, 2000], 100);
-    expect(cells.map((cell) => ({ ...cell, x: Number(cell.x.toFixed(6)), width: Number(cell.width.toFixed(6)) }))).toEqual([
+    expect(
+      cells.map((cell) => ({
+        ...cell,
+        x: Number(cell.x.toFixed(6)),
+        width: Number(cell.width.toFixed(6)),
+      })),
+    ).toEqual([
       { x: 0, width: 10, key: 0, chunk: 0 },
       { x: 10, width: 1, key: 1, chunk: -1 },
       { x: 10.2, width: 9.8, key: 2, chunk: 3 },
@@ -26,7 +36,11 @@ describe("stripCells", () => {
   it("is done with 50,000 chunks in no more cells than pixels", () => {
     const many = Array.from({ length: 50_000 }, (_, index) => index);
     const cells = stripCells(
-      { address: many.map((i) => i * 256), bytes: many.map(() => 256), key: many.map((i) => i % 3) },
+      {
+        address: many.map((i) => i * 256),
+        bytes: many.map(() => 256),
+        key: many.map((i) => i % 3),
+      },
       0,
       50_000,
       [0, 50_000 * 256],
@@ -38,7 +52,9 @@ describe("stripCells", () => {
 
 describe("chunkAt", () => {
   it("finds the chunk that holds an address", () => {
-    expect([1000, 1099, 1100, 1101, 1199, 1999].map((address) => chunkAt(chunks, 0, 5, address))).toEqual([0, 0, 1, 2, 3, 4]);
+    expect(
+      [1000, 1099, 1100, 1101, 1199, 1999].map((address) => chunkAt(chunks, 0, 5, address)),
+    ).toEqual([0, 0, 1, 2, 3, 4]);
     expect(chunkAt(chunks, 0, 5, 0)).toBe(0);
     expect(chunkAt(chunks, 0, 5, 9999)).toBe(5);
     expect(chunkAt(chunks, 2, 4, 1000)).toBe(2);

@@ -21,8 +21,15 @@ function noting() {
   return { calls, context: context as unknown as CanvasRenderingContext2D };
 }
 
-const FILLS = ["#111111", "#222222"].map((colour) => ({ colour, pattern: "plain" as const, muted: false }));
-const LAYOUT = stackLayout(Float64Array.of(0, 1, 2), [Float64Array.of(1, 2, 3), Float64Array.of(4, 4, 4)]);
+const FILLS = ["#111111", "#222222"].map((colour) => ({
+  colour,
+  pattern: "plain" as const,
+  muted: false,
+}));
+const LAYOUT = stackLayout(Float64Array.of(0, 1, 2), [
+  Float64Array.of(1, 2, 3),
+  Float64Array.of(4, 4, 4),
+]);
 
 it("separates bands by edges where they are inferred, below what was measured", () => {
   const { calls, context } = noting();
@@ -50,14 +57,29 @@ class Path {
 beforeEach(() => vi.stubGlobal("Path2D", Path));
 afterEach(() => vi.unstubAllGlobals());
 
-const SCALE = { x: (value: number) => value, y: (value: number) => value, left: 0, top: 0, width: 10, height: 10, ratio: 1 };
+const SCALE = {
+  x: (value: number) => value,
+  y: (value: number) => value,
+  left: 0,
+  top: 0,
+  width: 10,
+  height: 10,
+  ratio: 1,
+};
 const FILL = { colour: "#111111", pattern: "plain" as const, muted: false };
 
 function shapes(low: number[], high: number[]): [number, number][][] {
   const edges = Float64Array.from({ length: low.length + 1 }, (_, row) => row);
   let drawn = new Path();
   const context = { fillStyle: "", fill: (path: Path) => (drawn = path) };
-  betweenPainter(edges, Float64Array.from(low), Float64Array.from(high), FILL, "#fff", 1)(context as never, SCALE);
+  betweenPainter(
+    edges,
+    Float64Array.from(low),
+    Float64Array.from(high),
+    FILL,
+    "#fff",
+    1,
+  )(context as never, SCALE);
   return drawn.shapes;
 }
 

@@ -10,7 +10,8 @@ describe("the cursor", () => {
   const rowAt = (value: number): number => momentAt(edges, value);
 
   it("stands where its row begins, or where the range does if the row reaches into it", () => {
-    const places = (from: number) => [0, 1, 2, 3].map((row) => placeOf({ x, rowAt, range: [from, 10] }, row));
+    const places = (from: number) =>
+      [0, 1, 2, 3].map((row) => placeOf({ x, rowAt, range: [from, 10] }, row));
     expect(places(0)).toEqual([0, 1, 1, 4]);
     expect(places(2)).toEqual([0, 1, 2, 4]);
     expect(placeOf({ x, rowAt, range: [0, 10] }, 4)).toBeNull();

@@ -1,7 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { Painter, Scale } from "../../src/charts/paint";
-import { capacitiesPainter, outlinedPainter, platePainter, ruleAcross, trendPainter } from "../../src/charts/rules";
+import {
+  capacitiesPainter,
+  outlinedPainter,
+  platePainter,
+  ruleAcross,
+  trendPainter,
+} from "../../src/charts/rules";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const edges = column(0, 1, 2, 3);
@@ -21,8 +27,11 @@ function seenOf(painters: readonly Painter[], height: number): Seen {
       // A label that lies on a ground of its own is readable on every fill.
       if (name === "measureText") return () => ({ width: 40 });
       if (name === "fillRect") return () => (grounds += 1);
-      if (name === "fillText") return (text: string) => seen.texts.push(grounds > seen.texts.length ? text : `bare ${text}`);
-      if (name === "stroke") return ({ points }: FakePath) => (points === 2 ? (seen.across += 1) : (seen.stepped += 1));
+      if (name === "fillText")
+        return (text: string) =>
+          seen.texts.push(grounds > seen.texts.length ? text : `bare ${text}`);
+      if (name === "stroke")
+        return ({ points }: FakePath) => (points === 2 ? (seen.across += 1) : (seen.stepped += 1));
       return () => undefined;
     },
     set: () => true,
@@ -34,7 +43,10 @@ function seenOf(painters: readonly Painter[], height: number): Seen {
 
 const drawn = (values: Float64Array, inside: boolean): Seen =>
   seenOf(
-    capacitiesPainter(edges, values, (value) => `limit ${value}`, inside, { capacity: "red", background: "white" }),
+    capacitiesPainter(edges, values, (value) => `limit ${value}`, inside, {
+      capacity: "red",
+      background: "white",
+    }),
     10,
   );
 
@@ -65,7 +77,8 @@ describe("the capacity", () => {
 describe("a label in its area", () => {
   it("is left out if the area is lower than the label", () => {
     // One byte is one pixel, upwards.
-    const texts = (room: number): string[] => seenOf([platePainter(0, -room, "frozen layers", "black", "white")], 100).texts;
+    const texts = (room: number): string[] =>
+      seenOf([platePainter(0, -room, "frozen layers", "black", "white")], 100).texts;
     expect(texts(22)).toEqual(["bare frozen layers"]);
     expect(texts(21)).toEqual([]);
   });
@@ -105,7 +118,12 @@ class Segments {
 }
 
 /** Labels that a line drawn after them, or without a plate of theirs above it, goes through. */
-function struckOut(painters: readonly Painter[], size: { width: number; height: number }, x: Scale["x"], y: Scale["y"]) {
+function struckOut(
+  painters: readonly Painter[],
+  size: { width: number; height: number },
+  x: Scale["x"],
+  y: Scale["y"],
+) {
   const [labels, lines]: [
     { text: string; box: Rect; order: number; plated: boolean }[],
     { line: [number, number, number, number]; order: number }[],
@@ -120,16 +138,23 @@ function struckOut(painters: readonly Painter[], size: { width: number; height: 
   });
   const actions: Record<string, (...all: never[]) => unknown> = {
     measureText: (text: string) => ({ width: 6 * text.length }),
-    fillRect: (left: number, top: number, width: number, height: number) => (plate = rectOf(left, top, width, height)),
-    roundRect: (left: number, top: number, width: number, height: number) => (plate = rectOf(left, top, width, height)),
-    stroke: (path: Segments) => path[SEGMENTS].forEach((line) => lines.push({ line, order: (order += 1) })),
+    fillRect: (left: number, top: number, width: number, height: number) =>
+      (plate = rectOf(left, top, width, height)),
+    roundRect: (left: number, top: number, width: number, height: number) =>
+      (plate = rectOf(left, top, width, height)),
+    stroke: (path: Segments) =>
+      path[SEGMENTS].forEach((line) => lines.push({ line, order: (order += 1) })),
     fillText: (text: string, place: number, at: number) => {
       const width = 6 * text.length;
       const left = state["textAlign"] === "right" ? place - width : place;
       const top = state["textBaseline"] === "top" ? at : at - 5.5;
       const box = rectOf(left, top, width, 11);
       const plated =
-        plate !== null && plate.left <= box.left && plate.right >= box.right && plate.top <= box.top && plate.bottom >= box.bottom;
+        plate !== null &&
+        plate.left <= box.left &&
+        plate.right >= box.right &&
+        plate.top <= box.top &&
+        plate.bottom >= box.bottom;
       labels.push({ text, box, order: (order += 1), plated });
       plate = null;
     },
@@ -138,7 +163,10 @@ function struckOut(painters: readonly Painter[], size: { width: number; height: 
     get: (_, name) => actions[name as string] ?? (() => undefined),
   }) as unknown as CanvasRenderingContext2D;
   for (const paint of painters) paint(context, { x, y, left: 0, top: 0, ...size, ratio: 1 });
-  const crosses = ([x0, y0, x1, y1]: readonly [number, number, number, number], box: Rect): boolean =>
+  const crosses = (
+    [x0, y0, x1, y1]: readonly [number, number, number, number],
+    box: Rect,
+  ): boolean =>
     Array.from({ length: 401 }, (_, at) => at / 400).some((share) => {
       const [px, py] = [x0 + share * (x1 - x0), y0 + share * (y1 - y0)];
       return px > box.left && px < box.right && py > box.top && py < box.bottom;
@@ -156,21 +184,41 @@ describe("a label", () => {
   const x = (step: number): number => 6 * step;
   const y = (bytes: number): number => 400 - 4 * bytes;
   const capacity = (value: number, inside: boolean, end: "left" | "right" = "left"): Painter[] =>
-    capacitiesPainter(column(0, 50, 100), column(value, value), (bytes) => `capacity ${bytes} MiB`, inside, inks, end);
+    capacitiesPainter(
+      column(0, 50, 100),
+      column(value, value),
+      (bytes) => `capacity ${bytes} MiB`,
+      inside,
+      inks,
+      end,
+    );
   const request = (from: number, part: "outline" | "label"): Painter =>
-    outlinedPainter({ from, to: from + 1, low: 70, high: 110, label: "96 MiB requested" }, inks, part);
+    outlinedPainter(
+      { from, to: from + 1, low: 70, high: 110, label: "96 MiB requested" },
+      inks,
+      part,
+    );
 
   it("of the capacity or of a failed request is struck through by no line and lies on no other, wherever the step is", () => {
     for (let step = 0; step < 100; step += 1) {
       const end = step < 50 ? "right" : "left";
-      const painters = [ruleAcross(step, "red", []), request(step, "outline"), ...capacity(90, true, end), request(step, "label")];
+      const painters = [
+        ruleAcross(step, "red", []),
+        request(step, "outline"),
+        ...capacity(90, true, end),
+        request(step, "label"),
+      ];
       const { labels, struck } = struckOut(painters, size, x, y);
       expect(labels.map(({ text }) => text)).toEqual(["capacity 90 MiB", "96 MiB requested"]);
       expect(struck, `step ${step}`).toEqual([]);
       const [one, other] = labels.map(({ box }) => box) as [Rect, Rect];
-      expect(one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom, `step ${step}`).toBe(
-        false,
-      );
+      expect(
+        one.left < other.right &&
+          other.left < one.right &&
+          one.top < other.bottom &&
+          other.top < one.bottom,
+        `step ${step}`,
+      ).toBe(false);
       expect(other.right).toBeLessThanOrEqual(size.width);
     }
   });
@@ -178,7 +226,10 @@ describe("a label", () => {
   it("of a trend is struck through neither by its line nor by the capacity, however steep the line is", () => {
     for (const full of [21, 40, 70, 99]) {
       for (const peak of [20, 60, 85]) {
-        const painters = [trendPainter([20, peak], [full, 90], "full by step 99", inks), ...capacity(90, true)];
+        const painters = [
+          trendPainter([20, peak], [full, 90], "full by step 99", inks),
+          ...capacity(90, true),
+        ];
         expect(struckOut(painters, size, x, y).struck, `from ${peak}, full at ${full}`).toEqual([]);
       }
     }

@@ -1,6 +1,13 @@
 import { describe, expect, it } from "vitest";
 
-import { StackWalk, basesOf, blockAt, countThin, stackedBlocks, blockPaths } from "../../src/charts/timeline-blocks";
+import {
+  StackWalk,
+  basesOf,
+  blockAt,
+  countThin,
+  stackedBlocks,
+  blockPaths,
+} from "../../src/charts/timeline-blocks";
 import { timelineLayout } from "../../src/charts/timeline-layout";
 import { MOMENTS, ROWS, ORDER, BLOCKS, isLive, liveBytes, PLACED, LAYOUT } from "./blocks-cases";
 
@@ -13,7 +20,9 @@ describe("a stack of blocks", () => {
         const expected = [...ORDER].filter((row) => isLive(ROWS, row, moment));
         expect([...walk.live.subarray(0, walk.count)].map((rank) => ORDER[rank])).toEqual(expected);
         expect(walk.base[walk.count]).toBe(liveBytes(moment));
-        expected.forEach((row, at) => expect((walk.base[at + 1] ?? 0) - (walk.base[at] ?? 0)).toBe(ROWS.bytes[row]));
+        expected.forEach((row, at) =>
+          expect((walk.base[at + 1] ?? 0) - (walk.base[at] ?? 0)).toBe(ROWS.bytes[row]),
+        );
       }
     }
   });
@@ -35,14 +44,18 @@ describe("a stack of blocks", () => {
   it("knows where a row lies at all of its moments", () => {
     for (let row = 0; row < 150; row += 1) {
       const [first, end] = [ROWS.start[row] ?? 0, ROWS.end[row] ?? 0];
-      basesOf(BLOCKS, row, first, end).forEach((base, index) => expect(blockAt(BLOCKS, first + index, base)).toBe(row));
+      basesOf(BLOCKS, row, first, end).forEach((base, index) =>
+        expect(blockAt(BLOCKS, first + index, base)).toBe(row),
+      );
     }
   });
 });
 
 describe("blocks at places of their own", () => {
   it("are hit where they lie", () => {
-    expect([0, 3.9, 4, 6, 8.9, 9].map((value) => blockAt(PLACED, 2, value))).toEqual([0, 0, -1, 1, 1, -1]);
+    expect([0, 3.9, 4, 6, 8.9, 9].map((value) => blockAt(PLACED, 2, value))).toEqual([
+      0, 0, -1, 1, 1, -1,
+    ]);
     expect([...basesOf(PLACED, 3, 6, 8)]).toEqual([6, 6]);
   });
 });
@@ -67,7 +80,11 @@ describe("blocks smaller than a pixel", () => {
 
   it("are counted once for all rows of a tensor", () => {
     const pairs = own.map((row) => Math.floor(row / 2));
-    const spans = { start: new Float64Array(150), end: new Float64Array(150).fill(MOMENTS), bytes: new Float64Array(150).fill(2) };
+    const spans = {
+      start: new Float64Array(150),
+      end: new Float64Array(150).fill(MOMENTS),
+      bytes: new Float64Array(150).fill(2),
+    };
     const seen = { edges, range: [0, MOMENTS] as const, across: 1 };
     expect(countThin(spans, pairs, { ...seen, up: 0.2 })).toBe(75);
     expect(countThin(spans, pairs, { ...seen, up: 0.25 })).toBe(0);
@@ -80,20 +97,40 @@ describe("paths of blocks", () => {
     const paths = blockPaths(BLOCKS, LAYOUT, [0, MOMENTS], box);
     expect(new Set(paths.map(({ row }) => row)).size).toBe(150);
     expect(blockPaths(BLOCKS, LAYOUT, [0, MOMENTS], { ...box, scale: 1e-3 })).toEqual([]);
-    const one = stackedBlocks({ start: Float64Array.of(1), end: Float64Array.of(3), bytes: Float64Array.of(5) }, Uint32Array.of(0), 4);
-    const layout = timelineLayout(Float64Array.of(0, 10, 20, 30, 40), [Float64Array.of(0, 5, 5, 0)]);
-    expect(blockPaths(one, layout, [0, 40], { left: 0, ground: 100, width: 40, scale: 2 })).toEqual([
-      { row: 0, path: "M10 100H30L30 90H10Z" },
+    const one = stackedBlocks(
+      { start: Float64Array.of(1), end: Float64Array.of(3), bytes: Float64Array.of(5) },
+      Uint32Array.of(0),
+      4,
+    );
+    const layout = timelineLayout(Float64Array.of(0, 10, 20, 30, 40), [
+      Float64Array.of(0, 5, 5, 0),
     ]);
+    expect(blockPaths(one, layout, [0, 40], { left: 0, ground: 100, width: 40, scale: 2 })).toEqual(
+      [{ row: 0, path: "M10 100H30L30 90H10Z" }],
+    );
   });
 
   it("are those of the moments in a range, the last one included, where blocks have places", () => {
     // One block for each of four moments, 10 wide.
-    const columns = { start: Float64Array.of(0, 1, 2, 3), end: Float64Array.of(1, 2, 3, 4), bytes: Float64Array.of(5, 5, 5, 5) };
-    const blocks = { ...stackedBlocks(columns, Uint32Array.of(0, 1, 2, 3), 4), place: Float64Array.of(0, 10, 20, NaN) };
-    const layout = timelineLayout(Float64Array.of(0, 10, 20, 30, 40), [Float64Array.of(5, 5, 5, 5)]);
+    const columns = {
+      start: Float64Array.of(0, 1, 2, 3),
+      end: Float64Array.of(1, 2, 3, 4),
+      bytes: Float64Array.of(5, 5, 5, 5),
+    };
+    const blocks = {
+      ...stackedBlocks(columns, Uint32Array.of(0, 1, 2, 3), 4),
+      place: Float64Array.of(0, 10, 20, NaN),
+    };
+    const layout = timelineLayout(Float64Array.of(0, 10, 20, 30, 40), [
+      Float64Array.of(5, 5, 5, 5),
+    ]);
     const rowsIn = (from: number, to: number): number[] =>
-      blockPaths(blocks, layout, [from, to], { left: 0, ground: 100, width: to - from, scale: 2 }).map(({ row }) => row);
+      blockPaths(blocks, layout, [from, to], {
+        left: 0,
+        ground: 100,
+        width: to - from,
+        scale: 2,
+      }).map(({ row }) => row);
     expect(rowsIn(5, 15)).toEqual([0, 1]);
     expect(rowsIn(11, 25)).toEqual([1, 2]);
     // Without a place there is no path.

@@ -16,7 +16,9 @@ const edges = Float64Array.from([0, 1, 1, 4, 10]);
 
 describe("moments", () => {
   it("are found by their places, the later of two at one place", () => {
-    expect([-1, 0, 0.5, 1, 3.9, 4, 10, 99].map((x) => momentAt(edges, x))).toEqual([0, 0, 0, 1, 2, 3, 3, 3]);
+    expect([-1, 0, 0.5, 1, 3.9, 4, 10, 99].map((x) => momentAt(edges, x))).toEqual([
+      0, 0, 0, 1, 2, 3, 3, 3,
+    ]);
   });
 
   it("lie on an axis of time or of order", () => {
@@ -38,7 +40,10 @@ describe("moments", () => {
 });
 
 describe("the stack", () => {
-  const layout = timelineLayout(edges, [Float64Array.from([1, 1, 1, 1]), Float64Array.from([0, 9, 2, 0])]);
+  const layout = timelineLayout(edges, [
+    Float64Array.from([1, 1, 1, 1]),
+    Float64Array.from([0, 9, 2, 0]),
+  ]);
 
   it("adds up and is pointed at", () => {
     expect([...layout.total]).toEqual([1, 10, 3, 1]);

@@ -28,7 +28,9 @@ interface Golden {
   cases: { bytes: number; unit: Unit | null; text: string }[];
   exact: { bytes: number; text: string }[];
 }
-const golden = JSON.parse(readFileSync(new URL("../../../tests/golden/bytes.json", import.meta.url), "utf8")) as Golden;
+const golden = JSON.parse(
+  readFileSync(new URL("../../../tests/golden/bytes.json", import.meta.url), "utf8"),
+) as Golden;
 
 describe("formatBytes", () => {
   it.each(golden.cases)("$bytes in $unit is $text", ({ bytes, unit, text }) => {
@@ -65,8 +67,15 @@ describe("columns and deltas", () => {
     expect(formatDelta(0)).toBe("±0 B");
   });
   it("marks the direction of a difference in a column", () => {
-    const text = (bytes: number): string => signedFigure(bytes, formatFigure(Math.abs(bytes), "MiB"));
-    expect([1.5 * 2 ** 20, -3 * 2 ** 20, 16, -16, 0].map(text)).toEqual(["▲ +1.5", "▼ −3.0", "▲ <0.01", "▼ <0.01", "±0"]);
+    const text = (bytes: number): string =>
+      signedFigure(bytes, formatFigure(Math.abs(bytes), "MiB"));
+    expect([1.5 * 2 ** 20, -3 * 2 ** 20, 16, -16, 0].map(text)).toEqual([
+      "▲ +1.5",
+      "▼ −3.0",
+      "▲ <0.01",
+      "▼ <0.01",
+      "±0",
+    ]);
   });
 });
 
@@ -114,7 +123,9 @@ describe("text", () => {
   it("counts and keeps figures together", () => {
     expect(plural(1, "step")).toBe("1 step");
     expect(plural(0, "layer")).toBe("0 layers");
-    expect(unbroken("peak 1.5 GiB (43 %) at step 3")).toBe("peak 1.5\u00a0GiB (43\u00a0%) at step 3");
+    expect(unbroken("peak 1.5 GiB (43 %) at step 3")).toBe(
+      "peak 1.5\u00a0GiB (43\u00a0%) at step 3",
+    );
   });
 
   it.each([
@@ -155,7 +166,9 @@ describe("files", () => {
   };
 
   it("are CSV whose texts no spreadsheet takes for formulas", () => {
-    expect(toCsv(table)).toBe('layer,bytes\r\n"a,b",1\r\n"say ""x""",\r\n\'=cmd(),\r\n,734003200\r\n');
+    expect(toCsv(table)).toBe(
+      'layer,bytes\r\n"a,b",1\r\n"say ""x""",\r\n\'=cmd(),\r\n,734003200\r\n',
+    );
   });
 
   it("are JSON without NaN", () => {
@@ -168,7 +181,9 @@ describe("files", () => {
   });
 
   it("have names that every file system takes", () => {
-    expect(fileName("memory <img src=x>/../é compare", "csv")).toBe("memory_img_src_x_.._é_compare.csv");
+    expect(fileName("memory <img src=x>/../é compare", "csv")).toBe(
+      "memory_img_src_x_.._é_compare.csv",
+    );
     expect(fileName("...", "json")).toBe("memory.json");
   });
 });

@@ -12,6 +12,8 @@ describe("search", () => {
   });
 
   it("finds the highest known value", () => {
-    expect([[NaN, 3, NaN, 7, 2], [NaN], [], [-1]].map((values) => maximum(Float64Array.from(values)))).toEqual([7, 0, 0, 0]);
+    expect(
+      [[NaN, 3, NaN, 7, 2], [NaN], [], [-1]].map((values) => maximum(Float64Array.from(values))),
+    ).toEqual([7, 0, 0, 0]);
   });
 });

@@ -14,7 +14,15 @@ import { AS_RECORDED } from "../../src/model/what-if";
 import { MIB, column, unknown, OVERVIEW } from "./overview-cases";
 import type { Answer, Fix, Oom, RunInfo } from "../../src/schema";
 
-const EVIDENCE = { step: null, phase: null, other_step: null, category: null, layer: null, zoom: null, oom: null };
+const EVIDENCE = {
+  step: null,
+  phase: null,
+  other_step: null,
+  category: null,
+  layer: null,
+  zoom: null,
+  oom: null,
+};
 const FITS: Answer = {
   name: "fits",
   device: "GPU:0",
@@ -29,27 +37,62 @@ const FITS: Answer = {
 
 describe("an answer's tooltip", () => {
   it("lists its figures, and how it is known", () => {
-    expect(answerTip(FITS).split("\n")).toEqual(["measured peak: 1.0 GiB", "capacity: 2.0 GiB", "headroom: 1.0 GiB", "measured, step 7"]);
+    expect(answerTip(FITS).split("\n")).toEqual([
+      "measured peak: 1.0 GiB",
+      "capacity: 2.0 GiB",
+      "headroom: 1.0 GiB",
+      "measured, step 7",
+    ]);
   });
 
   it("gives a rate in whole bytes and steps as they are", () => {
     const figures = { steps: 240, bytes_per_step: 65_536.4, since_step: 40 };
-    const growing: Answer = { ...FITS, name: "growing", source: "inferred", evidence: { ...EVIDENCE, view: "overview" }, figures };
-    expect(answerTip(growing).split("\n")).toEqual(["steps: 240", "rate: 64.0 KiB per step", "since step: 40", "inferred"]);
+    const growing: Answer = {
+      ...FITS,
+      name: "growing",
+      source: "inferred",
+      evidence: { ...EVIDENCE, view: "overview" },
+      figures,
+    };
+    expect(answerTip(growing).split("\n")).toEqual([
+      "steps: 240",
+      "rate: 64.0 KiB per step",
+      "since step: 40",
+      "inferred",
+    ]);
   });
 
   it("names the figures of host memory, with their units", () => {
-    const figures = { host_bytes_per_step: 524_288.2, since_step: 40, from_host_bytes: 2 ** 30, to_host_bytes: 2 ** 31 };
+    const figures = {
+      host_bytes_per_step: 524_288.2,
+      since_step: 40,
+      from_host_bytes: 2 ** 30,
+      to_host_bytes: 2 ** 31,
+    };
     expect(
       answerTip({ ...FITS, name: "growing", figures })
         .split("\n")
         .slice(0, -1),
-    ).toEqual(["host RSS beyond CPU:0: 512 KiB per step", "since step: 40", "host RSS before: 1.0 GiB", "host RSS at the end: 2.0 GiB"]);
+    ).toEqual([
+      "host RSS beyond CPU:0: 512 KiB per step",
+      "since step: 40",
+      "host RSS before: 1.0 GiB",
+      "host RSS at the end: 2.0 GiB",
+    ]);
   });
 
   it("begins with what the sentence leaves out, and gives changes of categories their sign", () => {
-    const figures = { activations_delta_bytes: 1024, workspace_delta_bytes: -2048, earlier_optimizers_bytes: 4096 };
-    const lines = answerTip({ ...FITS, name: "changed", figures, details: ["Compiled again."] }).split("\n");
+    const figures = {
+      activations_delta_bytes: 1024,
+      workspace_delta_bytes: -2048,
+      earlier_optimizers_bytes: 4096,
+    };
+    const lines = answerTip({
+      ...FITS,
+      name: "changed",
+      figures,
+      details: ["Compiled again."],
+    }).split("\n");
     expect(lines.slice(0, -1)).toEqual([
       "Compiled again.",
       "activations: +1.0 KiB",
@@ -64,7 +107,11 @@ describe("an answer's tooltip", () => {
 });
 
 describe("the change between two steps", () => {
-  const changed: Answer = { ...FITS, name: "changed", evidence: { ...EVIDENCE, view: "compare", step: 71, other_step: 73 } };
+  const changed: Answer = {
+    ...FITS,
+    name: "changed",
+    evidence: { ...EVIDENCE, view: "compare", step: 71, other_step: 73 },
+  };
 
   it("is the answer that compares these steps, in this order", () => {
     expect(changeBetween([FITS, changed], 71, 73)).toBe(changed);
@@ -79,7 +126,9 @@ describe("the change between two steps", () => {
 
   it("is unknown without an answer or without two compared steps", () => {
     expect(changeBetween(null, 71, 73)).toBeNull();
-    expect(changeBetween([{ ...changed, evidence: { ...EVIDENCE, view: "overview" } }], null, null)).toBeNull();
+    expect(
+      changeBetween([{ ...changed, evidence: { ...EVIDENCE, view: "overview" } }], null, null),
+    ).toBeNull();
   });
 });
 
@@ -127,22 +176,43 @@ const FIX: Fix = {
 };
 
 describe("a fix as conditions of What if", () => {
-  const of = (fix: Partial<Fix>, batch_size: number | null = 32) => fixConditions({ ...FIX, ...fix }, { batch_size });
+  const of = (fix: Partial<Fix>, batch_size: number | null = 32) =>
+    fixConditions({ ...FIX, ...fix }, { batch_size });
 
   it("keeps the failed batch size unless that is what changes", () => {
     expect(of({ batch_size: 16 })).toEqual({ ...AS_RECORDED, batch_size: "16" });
-    expect(of({ kind: "limit", capacity_bytes: 700 * MIB })).toEqual({ ...AS_RECORDED, batch_size: "32", capacity: "700MiB" });
-    expect(of({ kind: "limit", capacity_bytes: 700 * MIB + 1 })?.capacity).toBe(`${700 * MIB + 1}B`);
-    expect(of({ kind: "freezing", freeze: "a,b" })).toEqual({ ...AS_RECORDED, batch_size: "32", freeze: "a,b" });
-    expect(of({ kind: "precision", enough: null }, null)).toEqual({ ...AS_RECORDED, precision: "mixed_float16" });
+    expect(of({ kind: "limit", capacity_bytes: 700 * MIB })).toEqual({
+      ...AS_RECORDED,
+      batch_size: "32",
+      capacity: "700MiB",
+    });
+    expect(of({ kind: "limit", capacity_bytes: 700 * MIB + 1 })?.capacity).toBe(
+      `${700 * MIB + 1}B`,
+    );
+    expect(of({ kind: "freezing", freeze: "a,b" })).toEqual({
+      ...AS_RECORDED,
+      batch_size: "32",
+      freeze: "a,b",
+    });
+    expect(of({ kind: "precision", enough: null }, null)).toEqual({
+      ...AS_RECORDED,
+      precision: "mixed_float16",
+    });
   });
 
   it("is none where What if has no such condition", () => {
-    expect([of({ kind: "unfragmented" }), of({ kind: "limit", enough: false }), of({ kind: "freezing" })]).toEqual([null, null, null]);
+    expect([
+      of({ kind: "unfragmented" }),
+      of({ kind: "limit", enough: false }),
+      of({ kind: "freezing" }),
+    ]).toEqual([null, null, null]);
   });
 
   it("has the budget of recomputed segments, and that of the capacity for accumulated gradients", () => {
-    expect(of({ kind: "recompute", budget_bytes: 700 * MIB })).toEqual({ ...AS_RECORDED, budget: "700MiB" });
+    expect(of({ kind: "recompute", budget_bytes: 700 * MIB })).toEqual({
+      ...AS_RECORDED,
+      budget: "700MiB",
+    });
     expect(of({ kind: "accumulation" })).toEqual(AS_RECORDED);
   });
 });
@@ -158,16 +228,28 @@ describe("the verdict", () => {
   const sentence = (changed: Partial<Oom>): string => verdictSentence({ ...OOM, ...changed });
 
   it("states the request and what was free", () => {
-    expect(sentence({})).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free, largest free chunk 40.0 MiB.");
-    expect(sentence({ verdict: "capacity", free_bytes: 75 * MIB })).toBe("Not enough free memory: 96.0 MiB requested, 75.0 MiB free.");
+    expect(sentence({})).toBe(
+      "Free memory is fragmented: 96.0 MiB requested, 120 MiB free, largest free chunk 40.0 MiB.",
+    );
+    expect(sentence({ verdict: "capacity", free_bytes: 75 * MIB })).toBe(
+      "Not enough free memory: 96.0 MiB requested, 75.0 MiB free.",
+    );
   });
 
   it("leaves out figures that are unknown", () => {
-    expect(sentence({ requested_bytes: null })).toBe("Free memory is fragmented: 120 MiB free, largest free chunk 40.0 MiB.");
-    expect(sentence({ largest_free_bytes: null })).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free.");
-    expect(sentence({ verdict: "capacity", requested_bytes: null, free_bytes: null })).toBe("Not enough free memory.");
+    expect(sentence({ requested_bytes: null })).toBe(
+      "Free memory is fragmented: 120 MiB free, largest free chunk 40.0 MiB.",
+    );
+    expect(sentence({ largest_free_bytes: null })).toBe(
+      "Free memory is fragmented: 96.0 MiB requested, 120 MiB free.",
+    );
+    expect(sentence({ verdict: "capacity", requested_bytes: null, free_bytes: null })).toBe(
+      "Not enough free memory.",
+    );
     expect(sentence({ verdict: null })).toBe("Verdict unknown: 96.0 MiB requested, 120 MiB free.");
-    expect(sentence({ verdict: "capacity", free_bytes: 0 })).toBe("Not enough free memory: 96.0 MiB requested, 0 B free.");
+    expect(sentence({ verdict: "capacity", free_bytes: 0 })).toBe(
+      "Not enough free memory: 96.0 MiB requested, 0 B free.",
+    );
   });
 });
 
@@ -176,9 +258,18 @@ describe("the failed step", () => {
     [{}, "Step 12 ran out of memory on GPU:0"],
     [{ step: 0, phase: "validation" }, "Step 0 (validation) ran out of memory on GPU:0"],
     [{ phase: null }, "Step 12 ran out of memory on GPU:0"],
-    [{ during: "between_steps", phase: null }, "Memory ran out on GPU:0 between steps, after step 12"],
-    [{ during: "between_steps", step: null, phase: null }, "Memory ran out on GPU:0 before the first step"],
-    [{ during: "building", step: null, phase: null }, "Building the model ran out of memory on GPU:0"],
+    [
+      { during: "between_steps", phase: null },
+      "Memory ran out on GPU:0 between steps, after step 12",
+    ],
+    [
+      { during: "between_steps", step: null, phase: null },
+      "Memory ran out on GPU:0 before the first step",
+    ],
+    [
+      { during: "building", step: null, phase: null },
+      "Building the model ran out of memory on GPU:0",
+    ],
     [{ step: null }, "An allocation on GPU:0 failed"],
     [{ status: "failing" }, "Step 12 ended while waiting for memory on GPU:0"],
     [{ status: "failing", step: null }, "An allocation on GPU:0 was still waiting for memory"],
@@ -210,11 +301,21 @@ describe("findings", () => {
     ended: null,
     recorded_until: null,
     phases: ["train"],
-    devices: ["GPU:0", "GPU:1"].map((device) => ({ device, capacity_bytes: null, peak_bytes: null, peak_step: null, snapshots: 0 })),
+    devices: ["GPU:0", "GPU:1"].map((device) => ({
+      device,
+      capacity_bytes: null,
+      peak_bytes: null,
+      peak_step: null,
+      snapshots: 0,
+    })),
     most_loaded: null,
     activation_layers: 0,
     ooms: 2,
-    findings: ["GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.", "GPU:1: grows since step 3.", "all devices grow at step 7."],
+    findings: [
+      "GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.",
+      "GPU:1: grows since step 3.",
+      "all devices grow at step 7.",
+    ],
     notes: [],
     largest_at_failure: null,
     damage: [],
@@ -223,9 +324,9 @@ describe("findings", () => {
   it("on host memory are those of the worker that has the shown device", () => {
     const grows = (worker: string): string => `${worker}: host RSS grows by 1 MiB every 100 steps.`;
     const run = { ...RUN, findings: [grows("worker_0"), grows("worker_1")] };
-    expect(growthFindings(run, "worker_1/GPU:0").map(({ sentence, view }) => [sentence, view])).toEqual([
-      [grows("worker_1"), "fragmentation"],
-    ]);
+    expect(
+      growthFindings(run, "worker_1/GPU:0").map(({ sentence, view }) => [sentence, view]),
+    ).toEqual([[grows("worker_1"), "fragmentation"]]);
   });
 
   it("of the server are those of the shown device, with the steps that they name", () => {
@@ -241,12 +342,21 @@ describe("findings", () => {
   });
 
   it("on host memory are those of the device's worker, and lead to its chart", () => {
-    const sentence = (worker: string): string => `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
+    const sentence = (worker: string): string =>
+      `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
     const run = { ...RUN, findings: [sentence("worker_0: h"), sentence("worker_1: h")] };
     expect(growthFindings(run, "worker_1/GPU:0")).toEqual([
-      { kind: "growth", step: 90, view: "fragmentation", zoom: [40, 90], sentence: sentence("worker_1: h") },
+      {
+        kind: "growth",
+        step: 90,
+        view: "fragmentation",
+        zoom: [40, 90],
+        sentence: sentence("worker_1: h"),
+      },
     ]);
-    expect(growthFindings({ ...RUN, findings: [sentence("H")] }, "GPU:0").map(({ view }) => view)).toEqual(["fragmentation"]);
+    expect(
+      growthFindings({ ...RUN, findings: [sentence("H")] }, "GPU:0").map(({ view }) => view),
+    ).toEqual(["fragmentation"]);
     expect(growthFindings(RUN, "GPU:0").map(({ view }) => view)).toEqual(["overview", "overview"]);
   });
 });

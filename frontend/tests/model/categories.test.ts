@@ -15,5 +15,11 @@ it("orders groups from the bottom of the stack, frozen before trainable", () => 
     { category: "weights", trainable: false },
     { category: "optimizer_state", trainable: true },
   ];
-  expect([...groups].sort((a, b) => stackOrder(a) - stackOrder(b))).toEqual([groups[3], groups[2], groups[1], groups[4], groups[0]]);
+  expect([...groups].sort((a, b) => stackOrder(a) - stackOrder(b))).toEqual([
+    groups[3],
+    groups[2],
+    groups[1],
+    groups[4],
+    groups[0],
+  ]);
 });

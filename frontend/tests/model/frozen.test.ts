@@ -12,10 +12,21 @@ const GROUPS: Group[] = [
 ];
 
 function split(groups: Group[], bytes: number[], ledger: number[]): [string, number][] {
-  const columns = (values: number[]): Float64Array[] => values.map((value) => Float64Array.of(value));
-  const overview: Partial<Overview> = { rows: 1, groups, bytes: columns(bytes), snapshot: Float64Array.of(0) };
+  const columns = (values: number[]): Float64Array[] =>
+    values.map((value) => Float64Array.of(value));
+  const overview: Partial<Overview> = {
+    rows: 1,
+    groups,
+    bytes: columns(bytes),
+    snapshot: Float64Array.of(0),
+  };
   const snapshots = [{ step: 7, mode: "graph" }] as unknown as Overview["snapshots"];
-  const totals: Partial<LedgerTotals> = { rows: 1, groups: GROUPS, step: Float64Array.of(7), bytes: columns(ledger) };
+  const totals: Partial<LedgerTotals> = {
+    rows: 1,
+    groups: GROUPS,
+    step: Float64Array.of(7),
+    bytes: columns(ledger),
+  };
   const parts = splitBySide({ ...overview, snapshots } as Overview, totals as LedgerTotals);
   return parts.map(({ side, bytes: [value] }) => [side, value ?? NaN]);
 }
@@ -30,8 +41,17 @@ describe("splitBySide", () => {
   });
 
   it("stacks persistent memory below transient memory, whatever its side", () => {
-    const groups: Group[] = [...GROUPS, { category: "held_tensors", trainable: null }, { category: "activations", trainable: null }];
-    const overview = { rows: 1, groups, bytes: [1, 2, 3, 4, 5].map((value) => Float64Array.of(value)), snapshot: Float64Array.of(0) };
+    const groups: Group[] = [
+      ...GROUPS,
+      { category: "held_tensors", trainable: null },
+      { category: "activations", trainable: null },
+    ];
+    const overview = {
+      rows: 1,
+      groups,
+      bytes: [1, 2, 3, 4, 5].map((value) => Float64Array.of(value)),
+      snapshot: Float64Array.of(0),
+    };
     const totals = {
       rows: 1,
       groups: [
@@ -45,7 +65,9 @@ describe("splitBySide", () => {
       { ...overview, step: [7], changes: [], snapshots: [{ step: 7 }] } as unknown as Overview,
       totals as unknown as LedgerTotals,
     );
-    expect(parts.map(({ side, category, bytes: [value] }) => `${side} ${category} ${value ?? "?"}`)).toEqual([
+    expect(
+      parts.map(({ side, category, bytes: [value] }) => `${side} ${category} ${value ?? "?"}`),
+    ).toEqual([
       "frozen weights 1",
       "trainable weights 2",
       "other weights 3",
@@ -76,14 +98,22 @@ describe("splitBySide without a ledger", () => {
       step: Float64Array.of(1, 2),
       changes: [],
     };
-    expect(splitBySide(overview as Overview, null).map(({ side, category, bytes }) => [side, category, [...bytes]])).toEqual([
+    expect(
+      splitBySide(overview as Overview, null).map(({ side, category, bytes }) => [
+        side,
+        category,
+        [...bytes],
+      ]),
+    ).toEqual([
       ["trainable", "optimizer_state", [4, 5]],
       ["trainable", "weight_gradients", [6, 0]],
       ["other", "activations", [7, 8]],
     ]);
     // AND optimizer bytes not tied to a layer are on neither side
     const changes = [{ step: 2, optimizer_bytes: 5, other_optimizer_bytes: 2 }] as LayerChange[];
-    const parts = splitBySide({ ...overview, changes } as Overview, null).filter(({ category }) => category === "optimizer_state");
+    const parts = splitBySide({ ...overview, changes } as Overview, null).filter(
+      ({ category }) => category === "optimizer_state",
+    );
     expect(parts.map(({ side, bytes }) => [side, bytes[1]])).toEqual([
       ["trainable", 3],
       ["other", 2],
@@ -107,7 +137,12 @@ describe("the cost of frozen and trainable layers", () => {
     category,
     bytes: Float64Array.of(mib * MIB),
   });
-  const change = (step: number, frozen: number, trainable: number, optimizer: number): LayerChange => ({
+  const change = (
+    step: number,
+    frozen: number,
+    trainable: number,
+    optimizer: number,
+  ): LayerChange => ({
     step,
     reason: "",
     frozen_weight_bytes: frozen * MIB,
@@ -143,7 +178,8 @@ describe("the cost of frozen and trainable layers", () => {
   });
 
   it("extrapolates optimizer state from the weights trained at that step", () => {
-    const rest = "up to 20.0 MiB of weight gradients, and the activations saved for the longer backward pass.";
+    const rest =
+      "up to 20.0 MiB of weight gradients, and the activations saved for the longer backward pass.";
     expect(costs([change(0, 20, 10, 15), change(10, 0, 30, 45)], [])).toEqual([
       `Unfreezing all weights would add 30.0 MiB of optimizer state (1.5 × the weights, as for those trained now), ${rest}`,
     ]);
@@ -152,11 +188,16 @@ describe("the cost of frozen and trainable layers", () => {
     ]);
     expect(costs([change(0, 0, 10, 20)], [])).toEqual([]);
     // Statistics of a trainable batch normalization freeze no layer.
-    expect(costs([{ ...change(0, 0, 10, 20), statistics_bytes: MIB }], [part("frozen", "weights", 1)])).toEqual([]);
+    expect(
+      costs([{ ...change(0, 0, 10, 20), statistics_bytes: MIB }], [part("frozen", "weights", 1)]),
+    ).toEqual([]);
   });
 
   it("says of a run without training steps that nothing has gradients, and extrapolates nothing", () => {
-    const overview = { step: Float64Array.of(9), changes: [change(0, 20, 10, 15)] } as unknown as Overview;
+    const overview = {
+      step: Float64Array.of(9),
+      changes: [change(0, 20, 10, 15)],
+    } as unknown as Overview;
     expect(costSentences(overview, [part("frozen", "weights", 20)], 0, false)).toEqual([
       "At step 9, frozen layers use 20.0 MiB: 20.0 MiB of weights, which every forward pass reads.",
       "This run has no training steps, so no weight has gradients, frozen or trainable.",

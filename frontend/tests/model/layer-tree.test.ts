@@ -76,7 +76,10 @@ describe("the tree of layers", () => {
   });
 
   it("has groups by type above the layers", () => {
-    const dense = NET.map((layer) => ({ ...layer, type: layer.path === "net/head" ? "Dense" : "Other" }));
+    const dense = NET.map((layer) => ({
+      ...layer,
+      type: layer.path === "net/head" ? "Dense" : "Other",
+    }));
     const names = layerTree(dense, NONE, "type").children.map(({ name, bytes }) => [name, bytes]);
     expect(names).toEqual([
       ["Other", 138],
@@ -88,14 +91,21 @@ describe("the tree of layers", () => {
   it("has one key for each node", () => {
     const keys = (node: TreeNode): string[] => [node.key, ...node.children.flatMap(keys)];
     for (const grouping of ["none", "type"] as const) {
-      const all = keys(layerTree([...NET, ...figures(row("net/block1", "weights", 1))], NONE, grouping));
+      const all = keys(
+        layerTree([...NET, ...figures(row("net/block1", "weights", 1))], NONE, grouping),
+      );
       expect(new Set(all).size).toBe(all.length);
     }
   });
 
   it("finds the way to a node, and without one the root", () => {
     const tree = layerTree(NET, NONE, "none");
-    expect(wayTo(tree, "net/block1_attention").map(({ name }) => name)).toEqual(["in use", "net", "block1", "block1_attention"]);
+    expect(wayTo(tree, "net/block1_attention").map(({ name }) => name)).toEqual([
+      "in use",
+      "net",
+      "block1",
+      "block1_attention",
+    ]);
     expect(wayTo(tree, "gone")).toEqual([tree]);
   });
 });
@@ -105,13 +115,38 @@ describe("tensors in the tree", () => {
     const column = (...values: number[]): Float64Array => Float64Array.from(values);
     const owner = { layer: "net/a", category: "activations" as const, trainable: true };
     const map = {
-      ...{ rows: 4, states: ["in_use", "free"], sources: ["trace"], owners: [owner, { ...owner, category: "workspace" }] },
-      ...{ bytes: column(512, 512, 256, 1024), requested_bytes: column(400, 400, NaN, 1000), state: column(0, 0, 0, 1) },
-      ...{ owner: column(0, 1, 0, NaN), source: column(0, 0, 0, NaN), since: column(3, 3, 3, NaN), address: column(0, 512, 1024, 1280) },
+      ...{
+        rows: 4,
+        states: ["in_use", "free"],
+        sources: ["trace"],
+        owners: [owner, { ...owner, category: "workspace" }],
+      },
+      ...{
+        bytes: column(512, 512, 256, 1024),
+        requested_bytes: column(400, 400, NaN, 1000),
+        state: column(0, 0, 0, 1),
+      },
+      ...{
+        owner: column(0, 1, 0, NaN),
+        source: column(0, 0, 0, NaN),
+        since: column(3, 3, 3, NaN),
+        address: column(0, 512, 1024, 1280),
+      },
     } as unknown as MemoryMap;
-    const known = [{ layer: "net/a", category: "activations" as const, shape: [10, 10], dtype: "float32", count: 2, bytes: 800 }];
+    const known = [
+      {
+        layer: "net/a",
+        category: "activations" as const,
+        shape: [10, 10],
+        dtype: "float32",
+        count: 2,
+        bytes: 800,
+      },
+    ];
     const layers = figures(row("net/a", "activations", 656), row("net/a", "workspace", 400));
-    expect(outline(layerTree(layers, tensorsOfMap(map, known), "none").children[0] as TreeNode)).toEqual([
+    expect(
+      outline(layerTree(layers, tensorsOfMap(map, known), "none").children[0] as TreeNode),
+    ).toEqual([
       ...["net", 1056],
       [
         [
@@ -126,7 +161,11 @@ describe("tensors in the tree", () => {
     ]);
   });
 
-  const layers = figures(row("net/a", "weights", 8 * MIB), row("net/a", "activations", 4.5 * MIB), row("net/b", "workspace", MIB));
+  const layers = figures(
+    row("net/a", "weights", 8 * MIB),
+    row("net/a", "activations", 4.5 * MIB),
+    row("net/b", "workspace", MIB),
+  );
 
   it("are those of the timeline at its peak, with shapes; what they leave of a category stays", () => {
     const [net] = layerTree(layers, tensorsAtPeak(TIMELINE), "none").children as [TreeNode];
@@ -149,7 +188,8 @@ describe("tensors in the tree", () => {
   });
 });
 
-const shown = (cells: readonly Cell[]): unknown[] => cells.map(({ node, level, x, width }) => [node.name, level, x, width]);
+const shown = (cells: readonly Cell[]): unknown[] =>
+  cells.map(({ node, level, x, width }) => [node.name, level, x, width]);
 
 describe("the icicle", () => {
   const tree = layerTree(NET, NONE, "none");
@@ -170,9 +210,18 @@ describe("the icicle", () => {
 
   it("draws no more cells than can be seen of 300 layers with 10,000 tensors, and loses no byte", () => {
     const paths = Array.from({ length: 300 }, (_, index) => `net/layer${index}`);
-    const many = figures(...paths.map((path, index) => row(path, "activations", 34 * (300 + index))));
-    const tensor = (bytes: number) => ({ category: "activations" as const, bytes, name: null, facts: () => [] });
-    const all: Tensors = new Map(paths.map((path, index) => [path, Array.from({ length: 34 }, () => tensor(300 + index))]));
+    const many = figures(
+      ...paths.map((path, index) => row(path, "activations", 34 * (300 + index))),
+    );
+    const tensor = (bytes: number) => ({
+      category: "activations" as const,
+      bytes,
+      name: null,
+      facts: () => [],
+    });
+    const all: Tensors = new Map(
+      paths.map((path, index) => [path, Array.from({ length: 34 }, () => tensor(300 + index))]),
+    );
     const start = performance.now();
     const big = layerTree(many, all, "none");
     const cells = icicle(big, 1100, 6);
@@ -193,7 +242,18 @@ describe("the icicle", () => {
         return cells[now]?.node.name ?? "";
       });
     };
-    expect(walk("ArrowDown", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft", "ArrowLeft", "ArrowUp")).toEqual(
+    expect(
+      walk(
+        "ArrowDown",
+        "ArrowDown",
+        "ArrowRight",
+        "ArrowDown",
+        "ArrowUp",
+        "ArrowLeft",
+        "ArrowLeft",
+        "ArrowUp",
+      ),
+    ).toEqual(
       ["net", "block1", "head", "weights", "head", "block1", "block1", "net"], // prettier-ignore
     );
     expect(walk("ArrowRight", "Enter")).toEqual(["in use", "in use"]);

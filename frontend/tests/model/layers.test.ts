@@ -84,7 +84,9 @@ describe("layerFigures", () => {
   });
 
   it("writes shapes with the batch's name", () => {
-    expect(shapeText(layerFigures(table, null)[0] as Parameters<typeof shapeText>[0])).toBe("(batch, 8, ?) float32");
+    expect(shapeText(layerFigures(table, null)[0] as Parameters<typeof shapeText>[0])).toBe(
+      "(batch, 8, ?) float32",
+    );
   });
 });
 
@@ -93,16 +95,23 @@ describe("outputFacts", () => {
 
   it("state the output's shape and the source", () => {
     expect(known.output_bytes).toBe(4096);
-    expect(outputFacts(known)).toEqual(["output of one batch, (batch, 8, ?) float32", "from the layer table (Keras)"]);
+    expect(outputFacts(known)).toEqual([
+      "output of one batch, (batch, 8, ?) float32",
+      "from the layer table (Keras)",
+    ]);
   });
 
   it("say why there are none", () => {
     const why = (layer: LayerFigures): string | undefined => outputFacts(layer)[0];
     expect(why(open)).toBe("Output size unknown: a dimension is unknown, (batch, 8, ?) float32.");
-    expect(why({ ...open, output_shape: null })).toBe("Output size unknown: Keras reports no output shape.");
+    expect(why({ ...open, output_shape: null })).toBe(
+      "Output size unknown: Keras reports no output shape.",
+    );
     const [owner] = layerFigures(null, ledger) as [LayerFigures];
     expect(owner.output_bytes).toBeNull();
-    expect(outputFacts(owner)).toEqual(["Output size unknown: the layer is not in the layer table."]);
+    expect(outputFacts(owner)).toEqual([
+      "Output size unknown: the layer is not in the layer table.",
+    ]);
   });
 });
 
@@ -128,7 +137,9 @@ describe("the bytes at the moment shown", () => {
   it("says why it is above the total at the peak, of layers and of groups", () => {
     const [block, , head] = figures as [LayerFigures, LayerFigures, LayerFigures];
     expect([head.persistent + head.saved, head.total]).toEqual([780, 80]);
-    expect(aboveTotal(head)).toBe("More than the 80 B at the peak: by then, activations saved by the forward pass were freed.");
+    expect(aboveTotal(head)).toBe(
+      "More than the 80 B at the peak: by then, activations saved by the forward pass were freed.",
+    );
     expect(aboveTotal(groupOf("heads", [head]))).toBe(aboveTotal(head));
     expect(aboveTotal(block)).toBe("");
   });
@@ -143,16 +154,33 @@ describe("counts of layers", () => {
   const figures = layerFigures({ ...table, layers: [...table.layers, pool] }, ledger);
 
   it("leave layers without weights out of the trainable and the frozen ones", () => {
-    expect(figures.map(({ training }) => training)).toEqual(["frozen", "trainable", "trainable", "no weights", null, null]);
+    expect(figures.map(({ training }) => training)).toEqual([
+      "frozen",
+      "trainable",
+      "trainable",
+      "no weights",
+      null,
+      null,
+    ]);
     const [frozen, trainable] = groupLayers(figures, "trainable", null);
-    expect(frozen && countText(frozen, "trainable")).toEqual({ text: "1 with weights", more: "2 layers: 1 with weights, 1 without" });
-    expect(trainable && countText(trainable, "trainable")).toEqual({ text: "2 layers", more: "2 layers" });
+    expect(frozen && countText(frozen, "trainable")).toEqual({
+      text: "1 with weights",
+      more: "2 layers: 1 with weights, 1 without",
+    });
+    expect(trainable && countText(trainable, "trainable")).toEqual({
+      text: "2 layers",
+      more: "2 layers",
+    });
     expect(frozen && countText(frozen, "block").text).toBe("2 layers");
   });
 
   it("and sums of all rows are those of the ledger", () => {
     const totals = groupOf("total", figures);
-    expect([totals.total, totals.bytes.weights, totals.parameters]).toEqual([512 + 6024 + 256 + 99, 1536, 310]);
+    expect([totals.total, totals.bytes.weights, totals.parameters]).toEqual([
+      512 + 6024 + 256 + 99,
+      1536,
+      310,
+    ]);
     expect(countText(totals, "none").text).toBe("5 layers");
   });
 });
@@ -161,7 +189,9 @@ describe("groupLayers", () => {
   const figures = layerFigures(table, ledger);
 
   it("keeps the model's order or sorts", () => {
-    expect(groupLayers(figures, "none", null)[0]?.layers.map(({ path }) => path)).toEqual(figures.map(({ path }) => path));
+    expect(groupLayers(figures, "none", null)[0]?.layers.map(({ path }) => path)).toEqual(
+      figures.map(({ path }) => path),
+    );
     expect(groupLayers(figures, "none", "total")[0]?.layers[0]?.path).toBe("net/block1_conv2");
     expect(groupLayers(figures, "none", "path")[0]?.layers.map(({ path }) => path)).toEqual([
       "gone",
@@ -173,29 +203,36 @@ describe("groupLayers", () => {
   });
 
   it("sorts by size of output, those not known last in the model's order", () => {
-    expect(groupLayers(figures, "none", "output_bytes")[0]?.layers.map(({ path }) => path)).toEqual([
-      "head",
-      "net/block1_conv2",
-      "net/block1_conv1",
-      "gone",
-      null,
-    ]);
+    expect(groupLayers(figures, "none", "output_bytes")[0]?.layers.map(({ path }) => path)).toEqual(
+      ["head", "net/block1_conv2", "net/block1_conv1", "gone", null],
+    );
   });
 
   it("puts the group with the largest output first", () => {
     const groups = groupLayers(figures, "block", "output_bytes");
-    expect(groups.map(({ title }) => title)).toEqual(["head", "net/block1", "gone", "not tied to a layer"]);
+    expect(groups.map(({ title }) => title)).toEqual([
+      "head",
+      "net/block1",
+      "gone",
+      "not tied to a layer",
+    ]);
     expect(groups[1]?.layers.map(({ output_bytes }) => output_bytes)).toEqual([4096, null]);
   });
 
   it.each(["block", "type", "trainable", "none"] as const)("by %s loses nothing", (grouping) => {
     const groups = groupLayers(figures, grouping, "total");
     expect(groups.reduce((sum, { total }) => sum + total, 0)).toBe(512 + 6024 + 256 + 99);
-    for (const group of groups) expect(group.total).toBe(group.layers.reduce((sum, { total }) => sum + total, 0));
+    for (const group of groups)
+      expect(group.total).toBe(group.layers.reduce((sum, { total }) => sum + total, 0));
   });
 
   it("names its groups", () => {
-    expect(groupLayers(figures, "block", null).map(({ title }) => title)).toEqual(["net/block1", "head", "gone", "not tied to a layer"]);
+    expect(groupLayers(figures, "block", null).map(({ title }) => title)).toEqual([
+      "net/block1",
+      "head",
+      "gone",
+      "not tied to a layer",
+    ]);
     expect(groupLayers(figures, "trainable", null).map(({ title }) => title)).toEqual([
       "frozen",
       "trainable",
@@ -225,12 +262,16 @@ describe("the formula behind a figure", () => {
 
   it("has few digits in a tooltip, and all on the layer's page", () => {
     expect(formula("weights", row, 7168, unknown)).toBe("1,792 parameters × 4 B = 7.0 KiB");
-    expect(formula("weights", row, 7168, unknown, formatExact)).toBe("1,792 parameters × 4 B = 7,168 B");
+    expect(formula("weights", row, 7168, unknown, formatExact)).toBe(
+      "1,792 parameters × 4 B = 7,168 B",
+    );
   });
 
   it("names elements, sizes and factors", () => {
     expect(exampleBytes(row)).toBe(1048576);
-    expect(formula("weights", row, 7168, { ...unknown, optimizer: "Adam" })).toBe("1,792 parameters × 4 B = 7.0 KiB");
+    expect(formula("weights", row, 7168, { ...unknown, optimizer: "Adam" })).toBe(
+      "1,792 parameters × 4 B = 7.0 KiB",
+    );
     expect(formula("optimizer_state", row, 14336, { ...unknown, optimizer: "Adam" })).toBe(
       "Adam keeps 2 × the trainable weights: 2 × 7.0 KiB = 14.0 KiB",
     );
@@ -249,12 +290,15 @@ describe("the formula behind a figure", () => {
     expect(formula("weights", row, 7000, unknown)).toBeNull();
     expect(formula("optimizer_state", row, 7168, unknown)).toBeNull();
     expect(formula("weight_gradients", row, 3584, unknown)).toBeNull();
-    expect(formula("weight_gradients", { ...row, trainable_weight_bytes: 0 }, 1, unknown)).toBeNull();
+    expect(
+      formula("weight_gradients", { ...row, trainable_weight_bytes: 0 }, 1, unknown),
+    ).toBeNull();
     expect(formula("activations", row, 16 * 1048576, unknown)).toBeNull();
     expect(formula("activation_gradients", row, 1500000, of16)).toBeNull();
     // As many outputs as this are no output.
     expect(formula("activations", row, 80 * 16 * 1048576, of16)).toBeNull();
     expect(formula("activations", { ...row, output_shape: [-1, -1] }, 1, of16)).toBeNull();
-    for (const category of ["other_state", "workspace", "rounding"] as const) expect(formula(category, row, 512, of16)).toBeNull();
+    for (const category of ["other_state", "workspace", "rounding"] as const)
+      expect(formula(category, row, 512, of16)).toBeNull();
   });
 });

@@ -18,7 +18,10 @@ import {
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 
-/** Two regions: weights, a free chunk and an activation; then a chunk of unknown owner and one of unknown state. */
+/**
+ * Two regions: weights, a free chunk and an activation; then a chunk of unknown owner and one of
+ * unknown state.
+ */
 const MAP: MemoryMap = {
   run: "r",
   step: 9,
@@ -65,25 +68,53 @@ const MAP: MemoryMap = {
 
 describe("chunks", () => {
   it("have the states that the answer names, in any order", () => {
-    expect([0, 1, 2, 3, 4].map((chunk) => stateOf(MAP, chunk))).toEqual(["in_use", "free", "in_use", "in_use", "unknown"]);
+    expect([0, 1, 2, 3, 4].map((chunk) => stateOf(MAP, chunk))).toEqual([
+      "in_use",
+      "free",
+      "in_use",
+      "in_use",
+      "unknown",
+    ]);
     expect(stateOf({ ...MAP, states: ["free"] }, 4)).toBe("unknown");
   });
 
   it("have an owner, or null where it is unknown", () => {
-    expect([0, 2, 3].map((chunk) => ownerOf(MAP, chunk)?.layer ?? null)).toEqual(["net/dense", "net/conv", null]);
+    expect([0, 2, 3].map((chunk) => ownerOf(MAP, chunk)?.layer ?? null)).toEqual([
+      "net/dense",
+      "net/conv",
+      null,
+    ]);
   });
 
   it("are listed with size, request, address and source", () => {
     expect(chunkFacts(MAP, 0)).toEqual({
       title: "net/dense: weights, trainable",
-      facts: ["2.0 KiB (2,048 B)", "2,000 B requested", "at 0x1000", "first seen at step 4", "holds a variable"],
+      facts: [
+        "2.0 KiB (2,048 B)",
+        "2,000 B requested",
+        "at 0x1000",
+        "first seen at step 4",
+        "holds a variable",
+      ],
     });
     expect(chunkFacts(MAP, 2)).toEqual({
       title: "net/conv: activations, frozen",
-      facts: ["2.0 KiB (2,048 B)", "requested size unknown", "at 0x1c00", "first seen at step 9", "allocation traced"],
+      facts: [
+        "2.0 KiB (2,048 B)",
+        "requested size unknown",
+        "at 0x1c00",
+        "first seen at step 9",
+        "allocation traced",
+      ],
     });
-    expect(chunkFacts(MAP, 3)).toEqual({ title: "owner unknown", facts: ["3.0 KiB (3,072 B)", "requested size unknown", "at 0x9000"] });
-    expect(chunkFacts(MAP, 1)).toEqual({ title: "free", facts: ["1.0 KiB (1,024 B)", "at 0x1800"] });
+    expect(chunkFacts(MAP, 3)).toEqual({
+      title: "owner unknown",
+      facts: ["3.0 KiB (3,072 B)", "requested size unknown", "at 0x9000"],
+    });
+    expect(chunkFacts(MAP, 1)).toEqual({
+      title: "free",
+      facts: ["1.0 KiB (1,024 B)", "at 0x1800"],
+    });
     expect(chunkFacts(MAP, 4).title).toBe("unknown: no traced step touched it");
   });
 });
@@ -124,7 +155,9 @@ interface Golden {
   states: string[];
   cases: { name: string; map: GoldenMap; fits: Fit[] }[];
 }
-const golden = JSON.parse(readFileSync(new URL("../../../tests/golden/fits.json", import.meta.url), "utf8")) as Golden;
+const golden = JSON.parse(
+  readFileSync(new URL("../../../tests/golden/fits.json", import.meta.url), "utf8"),
+) as Golden;
 
 function mapOf({ chunks, region_bytes, ...map }: GoldenMap): FitMap {
   return {
@@ -168,7 +201,8 @@ describe("the sentence", () => {
     ],
     region_bytes: [318 * MIB, 2 * MIB],
   });
-  const reason = (requested: number, changed: Partial<FitMap> = {}): string => wouldFit({ ...map, ...changed }, requested).reason;
+  const reason = (requested: number, changed: Partial<FitMap> = {}): string =>
+    wouldFit({ ...map, ...changed }, requested).reason;
 
   it("names the chunk and what remains of it", () => {
     expect(reason(4 * MIB)).toBe("A free chunk of 4.0 MiB serves the request: an exact fit.");
@@ -176,7 +210,9 @@ describe("the sentence", () => {
       "A free chunk of 4.0 MiB serves the request: the allocator does not split it, because the chunk is smaller than twice the request.",
     );
     // 300 MiB is less than twice 160 MiB, but more than 128 MiB would be left over.
-    expect(reason(160 * MIB)).toBe("A free chunk of 300 MiB serves the request: the allocator splits it and 140 MiB stay free.");
+    expect(reason(160 * MIB)).toBe(
+      "A free chunk of 300 MiB serves the request: the allocator splits it and 140 MiB stay free.",
+    );
     expect(reason(1)).toBe(
       "A free chunk of 1.0 MiB serves the request: the allocator splits it and 1.0 MiB stay free. (The allocator rounds the request up to 256 bytes.)",
     );
@@ -187,15 +223,24 @@ describe("the sentence", () => {
     expect(reason(301 * MIB, { capacity_bytes: 640 * MIB })).toBe(
       `No free chunk is large enough (${none}), but the pool can grow by 320 MiB if the device has that much memory.`,
     );
-    expect(reason(301 * MIB)).toBe(`No free chunk is large enough: ${none}, and the pool can grow by only 10.0 MiB.`);
-    expect(reason(301 * MIB, { capacity_bytes: 320 * MIB })).toBe(`No free chunk is large enough: ${none}, and the pool is at its limit.`);
+    expect(reason(301 * MIB)).toBe(
+      `No free chunk is large enough: ${none}, and the pool can grow by only 10.0 MiB.`,
+    );
+    expect(reason(301 * MIB, { capacity_bytes: 320 * MIB })).toBe(
+      `No free chunk is large enough: ${none}, and the pool is at its limit.`,
+    );
     expect(reason(301 * MIB, { capacity_bytes: null })).toBe(
       `No free chunk is large enough: ${none}. Whether the pool can grow is unknown.`,
     );
   });
 
   it("counts unused regions on a GPU only", () => {
-    const small = { rows: 1, bytes: Float64Array.of(2 * MIB), state: Float64Array.of(0), region: Float64Array.of(1) };
+    const small = {
+      rows: 1,
+      bytes: Float64Array.of(2 * MIB),
+      state: Float64Array.of(0),
+      region: Float64Array.of(1),
+    };
     const tight = { ...small, capacity_bytes: 321 * MIB };
     expect(wouldFit({ ...map, ...tight }, 3 * MIB)).toMatchObject({
       fits: true,
@@ -245,14 +290,23 @@ describe("a request over a memory map", () => {
   });
 
   it("is held by a free chunk of its rounded size, and by no smaller one", () => {
-    expect(requestPlace(map, 2, 6 * MIB)).toEqual({ holds: true, sentence: "Holds it: 6.0 MiB free, 6.0 MiB needed." });
+    expect(requestPlace(map, 2, 6 * MIB)).toEqual({
+      holds: true,
+      sentence: "Holds it: 6.0 MiB free, 6.0 MiB needed.",
+    });
     expect(requestPlace(map, 2, 6 * MIB - 255).holds).toBe(true);
     expect(requestPlace(map, 2, 6 * MIB + 1).holds).toBe(false);
-    expect(requestPlace(map, 0, 6 * MIB)).toEqual({ holds: false, sentence: "Too small: 4.0 MiB free, 6.0 MiB needed, 2.0 MiB short." });
+    expect(requestPlace(map, 0, 6 * MIB)).toEqual({
+      holds: false,
+      sentence: "Too small: 4.0 MiB free, 6.0 MiB needed, 2.0 MiB short.",
+    });
   });
 
   it("is not held by a chunk in use, and unknown where the state is", () => {
-    expect(requestPlace(map, 1, MIB)).toEqual({ holds: false, sentence: "In use: 8.0 MiB, net/a: weights, trainable." });
+    expect(requestPlace(map, 1, MIB)).toEqual({
+      holds: false,
+      sentence: "In use: 8.0 MiB, net/a: weights, trainable.",
+    });
     expect(requestPlace(map, 4, MIB).holds).toBeNull();
   });
 });

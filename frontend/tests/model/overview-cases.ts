@@ -41,7 +41,17 @@ export const OVERVIEW: Overview = {
     { category: "activations", trainable: null },
     { category: "unattributed", trainable: null },
   ],
-  snapshots: [{ step: 20, phase: "train", mode: "xla", batch_size: 32, at_failure: false, first_step: 0, earlier_slots_bytes: 0 }],
+  snapshots: [
+    {
+      step: 20,
+      phase: "train",
+      mode: "xla",
+      batch_size: 32,
+      at_failure: false,
+      first_step: 0,
+      earlier_slots_bytes: 0,
+    },
+  ],
   changes: [change(10, {})],
   epochs: [],
   validations: [],
@@ -61,5 +71,9 @@ export const OVERVIEW: Overview = {
   largest_free_bytes: unknown,
   snapshot: column(NaN, 0, 0, 0),
   traced: column(0, 1, 0, 0),
-  bytes: [column(NaN, 16 * MIB, 20 * MIB, 20 * MIB), column(NaN, 40 * MIB, 0, 0), column(NaN, 8 * MIB, 60 * MIB, 60 * MIB)],
+  bytes: [
+    column(NaN, 16 * MIB, 20 * MIB, 20 * MIB),
+    column(NaN, 40 * MIB, 0, 0),
+    column(NaN, 8 * MIB, 60 * MIB, 60 * MIB),
+  ],
 };

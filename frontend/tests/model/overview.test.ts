@@ -20,12 +20,19 @@ import type { LayerChange } from "../../src/schema";
 
 describe("rows of an overview", () => {
   it("have a value or null", () => {
-    expect([at(column(0, NaN), 0), at(column(0, NaN), 1), at(column(0), 5), at(column(0), -1)]).toEqual([0, null, null, null]);
+    expect([
+      at(column(0, NaN), 0),
+      at(column(0, NaN), 1),
+      at(column(0), 5),
+      at(column(0), -1),
+    ]).toEqual([0, null, null, null]);
   });
 
   it("include the earliest highest peak and the row of a step", () => {
     expect(peakRow(OVERVIEW)).toBe(2);
-    expect([rowOfStep(OVERVIEW, 24), rowOfStep(OVERVIEW, 26), rowOfStep(OVERVIEW, 999)]).toEqual([1, 2, 3]);
+    expect([rowOfStep(OVERVIEW, 24), rowOfStep(OVERVIEW, 26), rowOfStep(OVERVIEW, 999)]).toEqual([
+      1, 2, 3,
+    ]);
   });
 
   it("have a breakdown with shares of the peak", () => {
@@ -34,7 +41,9 @@ describe("rows of an overview", () => {
       [40 * MIB, 0.625],
       [8 * MIB, 0.125],
     ]);
-    expect(breakdown(OVERVIEW, 0).map(({ bytes, share }) => [bytes, share])).toEqual(Array(3).fill([null, null]));
+    expect(breakdown(OVERVIEW, 0).map(({ bytes, share }) => [bytes, share])).toEqual(
+      Array(3).fill([null, null]),
+    );
   });
 
   it("state the source of their breakdown", () => {
@@ -47,7 +56,9 @@ describe("rows of an overview", () => {
   });
 
   it("are read aloud, largest category first", () => {
-    expect(rowSentence(OVERVIEW, 1)).toBe("step 20: peak 64.0 MiB; activations 40.0 MiB; weights, frozen 16.0 MiB; unattributed 8.0 MiB");
+    expect(rowSentence(OVERVIEW, 1)).toBe(
+      "step 20: peak 64.0 MiB; activations 40.0 MiB; weights, frozen 16.0 MiB; unattributed 8.0 MiB",
+    );
     expect(rowSentence(OVERVIEW, 0)).toBe("step 10: peak unknown");
   });
 });
@@ -77,7 +88,13 @@ describe("changes of the layer table", () => {
       peak_before: 70 * MIB,
       peak_after: 95 * MIB,
     });
-    expect(effect && comparison(effect, "r")).toEqual({ view: "compare", primary: "r", step: 10, other: "r", otherStep: 40 });
+    expect(effect && comparison(effect, "r")).toEqual({
+      view: "compare",
+      primary: "r",
+      step: 10,
+      other: "r",
+      otherStep: 40,
+    });
     expect(effect && comparison({ ...effect, step_before: null }, "r")).toBeNull();
     expect(effect && isFreezing(effect)).toBe(true);
     expect(effect && effectSentence(effect)).toBe(
@@ -87,8 +104,13 @@ describe("changes of the layer table", () => {
   });
 
   it("say what stays of the earlier optimizer beside what the new one adds", () => {
-    const [stays] = effects({ ...OVERVIEW, changes: [change(10, {}), { ...unfrozen, stayed_slots_bytes: 20 * MIB }] });
-    expect(stays && effectSentence(stays)).toContain("optimizer state +48.0 MiB, and 20.0 MiB of the earlier optimizer stayed;");
+    const [stays] = effects({
+      ...OVERVIEW,
+      changes: [change(10, {}), { ...unfrozen, stayed_slots_bytes: 20 * MIB }],
+    });
+    expect(stays && effectSentence(stays)).toContain(
+      "optimizer state +48.0 MiB, and 20.0 MiB of the earlier optimizer stayed;",
+    );
   });
 
   it("count the layers that changed", () => {
@@ -96,17 +118,33 @@ describe("changes of the layer table", () => {
       effectTitle({ ...effect, changes: [change(1, changed)] } as typeof effect & object);
     expect(effect && effectTitle(effect)).toBe("unfroze 3 layers");
     expect(title({ became_trainable: ["net/block1"] })).toBe("unfroze block1");
-    expect(title({ became_trainable: ["a"], became_frozen: ["b", "c", "d", "e"] })).toBe("unfroze a, froze 4 layers");
+    expect(title({ became_trainable: ["a"], became_frozen: ["b", "c", "d", "e"] })).toBe(
+      "unfroze a, froze 4 layers",
+    );
     expect(title({ reason: "optimizer Adam was built" })).toBe("optimizer Adam was built");
   });
 
   it("keep the peaks of the first of neighbouring tables, as the server groups them", () => {
     const peaks = { peak_before_bytes: 70 * MIB, peak_after_bytes: 95 * MIB };
-    const built = change(31, { reason: "optimizer SGD was built", trainable_weight_bytes: 34 * MIB, optimizer_bytes: 0, ...peaks });
-    const next = change(40, { reason: "optimizer SGD was built", trainable_weight_bytes: 34 * MIB, optimizer_bytes: 0 });
-    const [first, second, third] = effects({ ...overview, changes: [change(10, {}), unfrozen, built, next] });
+    const built = change(31, {
+      reason: "optimizer SGD was built",
+      trainable_weight_bytes: 34 * MIB,
+      optimizer_bytes: 0,
+      ...peaks,
+    });
+    const next = change(40, {
+      reason: "optimizer SGD was built",
+      trainable_weight_bytes: 34 * MIB,
+      optimizer_bytes: 0,
+    });
+    const [first, second, third] = effects({
+      ...overview,
+      changes: [change(10, {}), unfrozen, built, next],
+    });
     expect([first?.peak_before, first?.peak_after, third]).toEqual([70 * MIB, 95 * MIB, undefined]);
-    expect(second && [isFreezing(second), second.trainable_weight_delta, second.peak_after]).toEqual([false, 0, null]);
+    expect(
+      second && [isFreezing(second), second.trainable_weight_delta, second.peak_after],
+    ).toEqual([false, 0, null]);
   });
 
   it("begin with the table after the first step, which builds the optimizer", () => {

@@ -30,7 +30,10 @@ import { HOST_PARTS, MEMORY_PARTS, type DeviceMemory, type MemorySegment } from 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const KIB = 1024;
 
-/** Step 5 measured at its end, step 6 unknown, step 7 traced at its peak, step 8 unknown, step 9 of another session. */
+/**
+ * Step 5 measured at its end, step 6 unknown, step 7 traced at its peak, step 8 unknown, step 9 of
+ * another session.
+ */
 const POOL: PoolSteps = {
   run: "r",
   device: "GPU:0",
@@ -98,21 +101,43 @@ describe("the pool at a step", () => {
   });
 
   it("keeps what is known where the split of the free bytes is not", () => {
-    expect(poolFacts(POOL, 4)).toMatchObject({ free_bytes: 260 * KIB, free_largest: null, free_other: null, unreserved: null });
+    expect(poolFacts(POOL, 4)).toMatchObject({
+      free_bytes: 260 * KIB,
+      free_largest: null,
+      free_other: null,
+      unreserved: null,
+    });
   });
 
   it("never has less than nothing unreserved", () => {
-    expect(poolFacts({ ...POOL, capacity_bytes: column(399 * KIB, 0, 0, 0, 0) }, 0).unreserved).toBe(0);
+    expect(
+      poolFacts({ ...POOL, capacity_bytes: column(399 * KIB, 0, 0, 0, 0) }, 0).unreserved,
+    ).toBe(0);
   });
 });
 
 describe("the pool over steps", () => {
   it("is assumed between equal known values of one session", () => {
     expect([...unchangedPool(POOL)]).toEqual([NaN, 400 * KIB, NaN, NaN, NaN]);
-    expect([...unchangedPool({ ...POOL, session: column(0, 0, 0, 0, 0) })]).toEqual([NaN, 400 * KIB, NaN, 400 * KIB, NaN]);
-    expect([...unchangedPool({ ...POOL, pool_bytes: column(400, NaN, 401, NaN, 401) })].every(Number.isNaN)).toBe(true);
+    expect([...unchangedPool({ ...POOL, session: column(0, 0, 0, 0, 0) })]).toEqual([
+      NaN,
+      400 * KIB,
+      NaN,
+      400 * KIB,
+      NaN,
+    ]);
+    expect(
+      [...unchangedPool({ ...POOL, pool_bytes: column(400, NaN, 401, NaN, 401) })].every(
+        Number.isNaN,
+      ),
+    ).toBe(true);
     // Never above the capacity of its step.
-    expect(unchangedPool({ ...POOL, capacity_bytes: column(1024 * KIB, 300 * KIB, 1024 * KIB, NaN, NaN) })[1]).toBe(300 * KIB);
+    expect(
+      unchangedPool({
+        ...POOL,
+        capacity_bytes: column(1024 * KIB, 300 * KIB, 1024 * KIB, NaN, NaN),
+      })[1],
+    ).toBe(300 * KIB);
   });
 
   it("is that of the selected step, also outside of a zoom", () => {
@@ -124,7 +149,13 @@ describe("the pool over steps", () => {
   });
 
   it("grows if it changed or is still below its limit", () => {
-    const growth = (pool_bytes: number) => ({ after_step: null, by_step: 5, bytes: pool_bytes, pool_bytes, peak_rise_bytes: null });
+    const growth = (pool_bytes: number) => ({
+      after_step: null,
+      by_step: 5,
+      bytes: pool_bytes,
+      pool_bytes,
+      peak_rise_bytes: null,
+    });
     expect(poolGrows({ ...POOL, growths: [growth(400 * KIB)] })).toBe(true);
     expect(poolGrows({ ...POOL, growths: [growth(1024 * KIB - 255)] })).toBe(false);
     expect(poolGrows({ ...POOL, growths: [growth(1024 * KIB - 256)] })).toBe(true);
@@ -146,9 +177,15 @@ describe("words on the pool", () => {
       "Fragmentation unknown: the pool was not measured at this step.",
       "Traced: measured at the peak of this step.",
     ]);
-    expect(figureSource("pool_bytes", measured)).toBe("the allocator's own figure, at the end of step 5");
-    expect(figureSource("pool_bytes", unknown)).toBe("unknown: the allocator's pool was not measured at step 6");
-    expect(figureSource("allocated_bytes", unknown)).toBe("the allocator's own figure, at the end of step 6");
+    expect(figureSource("pool_bytes", measured)).toBe(
+      "the allocator's own figure, at the end of step 5",
+    );
+    expect(figureSource("pool_bytes", unknown)).toBe(
+      "unknown: the allocator's pool was not measured at step 6",
+    );
+    expect(figureSource("allocated_bytes", unknown)).toBe(
+      "the allocator's own figure, at the end of step 6",
+    );
     expect(figureSource("rounding_bytes", traced)).toBe("traced at the peak of step 7");
     expect(figureSource("rounding_bytes", measured)).toBe("unknown: step 5 was not traced");
     expect(figureSource("capacity_bytes", unknown)).toBe("the allocator's own figure, step 6");
@@ -164,7 +201,9 @@ describe("words on the pool", () => {
     expect(poolFinding({ ...measured, unreserved: null })).toBe(
       "At the end of step 5, 300 KiB of the pool are free; the largest free chunk is 200 KiB.",
     );
-    expect(poolFinding({ ...measured, free_bytes: 0, free_largest: 0 })).toBe("At the end of step 5, the whole pool is allocated.");
+    expect(poolFinding({ ...measured, free_bytes: 0, free_largest: 0 })).toBe(
+      "At the end of step 5, the whole pool is allocated.",
+    );
     expect(poolFinding(unknown)).toBeNull();
   });
 
@@ -172,8 +211,14 @@ describe("words on the pool", () => {
     expect(poolSentence(traced)).toBe(
       "step 7, traced: allocated at the peak 320 KiB; pool 400 KiB; free: largest chunk 20.0 KiB; free: other chunks 60.0 KiB; unreserved 624 KiB; fragmentation 75 %",
     );
-    expect(poolSentence(unknown)).toContain("pool unknown; free: largest chunk unknown; free: other chunks unknown; unreserved unknown");
-    expect([measured, unknown, { ...measured, free_bytes: 0, fragmentation: null }].map(fragmentationText)).toEqual(["33 %", "–", "0/0"]);
+    expect(poolSentence(unknown)).toContain(
+      "pool unknown; free: largest chunk unknown; free: other chunks unknown; unreserved unknown",
+    );
+    expect(
+      [measured, unknown, { ...measured, free_bytes: 0, fragmentation: null }].map(
+        fragmentationText,
+      ),
+    ).toEqual(["33 %", "–", "0/0"]);
   });
 });
 
@@ -195,7 +240,8 @@ const MEMORY: DeviceMemory = {
   segments: [],
   notes: [],
 };
-const sentence = (changed: Partial<DeviceMemory>): string => deviceMemorySentence({ ...MEMORY, ...changed }, formatBytes);
+const sentence = (changed: Partial<DeviceMemory>): string =>
+  deviceMemorySentence({ ...MEMORY, ...changed }, formatBytes);
 
 describe("the sentence on a device's memory", () => {
   it("splits the pool, this process and other processes", () => {
@@ -232,13 +278,22 @@ describe("the parts of the bar", () => {
     const all = MEMORY_PARTS.map((part) => segment(part));
     expect(new Set(all.map(segmentKey)).size).toBe(MEMORY_PARTS.length);
     expect(new Set(all.map(segmentLabel)).size).toBe(MEMORY_PARTS.length);
-    expect(all.every((one) => segmentMeaning(one).length > 5 && segmentLabel(one).split(" ").length <= 4)).toBe(true);
+    expect(
+      all.every(
+        (one) => segmentMeaning(one).length > 5 && segmentLabel(one).split(" ").length <= 4,
+      ),
+    ).toBe(true);
     expect(segmentKey(segment("in_use", "weights", false))).toBe("in_use:weights:false");
     expect(segmentLabel(segment("in_use", "weights", false))).toBe("weights, frozen");
   });
 
   it("lie in the pool or outside", () => {
-    expect(MEMORY_PARTS.filter((part) => inPool(segment(part)))).toEqual(["in_use", "free_largest", "free_other", "pool_free"]);
+    expect(MEMORY_PARTS.filter((part) => inPool(segment(part)))).toEqual([
+      "in_use",
+      "free_largest",
+      "free_other",
+      "pool_free",
+    ]);
   });
 });
 
@@ -266,7 +321,9 @@ describe("the parts of a peak", () => {
   });
 
   it("are nothing of a peak of nothing", () => {
-    expect(demandParts({ ...demand, peak_bytes: 0, demand_bytes: 0 }).map(({ share }) => share)).toEqual([0, 0, 0]);
+    expect(
+      demandParts({ ...demand, peak_bytes: 0, demand_bytes: 0 }).map(({ share }) => share),
+    ).toEqual([0, 0, 0]);
   });
 });
 

@@ -1,6 +1,15 @@
 import { expect, it, describe } from "vitest";
 
-import { culpritOf, keptOrder, peakOf, runFacts, sortedRuns, whyNoDevice, distinctNames, namesOf } from "../../src/model/run";
+import {
+  culpritOf,
+  keptOrder,
+  peakOf,
+  runFacts,
+  sortedRuns,
+  whyNoDevice,
+  distinctNames,
+  namesOf,
+} from "../../src/model/run";
 import { MIB } from "./overview-cases";
 import type { RunInfo } from "../../src/schema";
 
@@ -21,7 +30,12 @@ it("the facts of a run are its steps, the peaks that were measured, and what is 
     damage: ["steps 3 to 5 are missing"],
     notes: [],
   } as unknown as RunInfo;
-  expect(runFacts(run)).toEqual(["a", "20 steps", "GPU:0 peak 3.0 MiB", "steps 3 to 5 are missing"]);
+  expect(runFacts(run)).toEqual([
+    "a",
+    "20 steps",
+    "GPU:0 peak 3.0 MiB",
+    "steps 3 to 5 are missing",
+  ]);
   expect(runFacts({ ...run, sessions: 2, activation_layers: 1, damage: [], devices: [] })).toEqual([
     "a",
     "20 steps",
@@ -33,7 +47,12 @@ it("the facts of a run are its steps, the peaks that were measured, and what is 
 it("runs are sorted by what is wrong, by name, or by the peak of the device that is shown", () => {
   const device = (name: string, peak_bytes: number | null) => ({ device: name, peak_bytes });
   const run = (name: string, rank: number, gpu: number | null): RunInfo =>
-    ({ run: name, rank, most_loaded: "GPU:0", devices: [device("CPU:0", 99), device("GPU:0", gpu)] }) as unknown as RunInfo;
+    ({
+      run: name,
+      rank,
+      most_loaded: "GPU:0",
+      devices: [device("CPU:0", 99), device("GPU:0", gpu)],
+    }) as unknown as RunInfo;
   const runs = [run("a", 2, 5), run("b", 0, null), run("c", 1, 7)];
   expect(runs.map(peakOf)).toEqual([5, null, 7]);
   const names = (sort: Parameters<typeof sortedRuns>[1]): string =>

@@ -15,17 +15,20 @@ import {
 } from "../../src/model/snapshot";
 import type { HeldTensorGroup, LedgerRow, Snapshot } from "../../src/schema";
 
-const row = (layer: string | null, category: LedgerRow["category"], trainable: boolean | null, bytes: number): LedgerRow => ({
-  layer,
-  category,
-  trainable,
-  bytes,
-  rounding_bytes: 0,
-});
+const row = (
+  layer: string | null,
+  category: LedgerRow["category"],
+  trainable: boolean | null,
+  bytes: number,
+): LedgerRow => ({ layer, category, trainable, bytes, rounding_bytes: 0 });
 
 describe("owners", () => {
   it("are layers by their sum, memory without a layer included", () => {
-    const ledger = [row("a", "weights", true, 5), row(null, "inputs", null, 7), row("a", "activations", true, 3)];
+    const ledger = [
+      row("a", "weights", true, 5),
+      row(null, "inputs", null, 7),
+      row("a", "activations", true, 3),
+    ];
     expect(owners(ledger)).toEqual([
       { layer: "a", bytes: 8 },
       { layer: null, bytes: 7 },
@@ -44,7 +47,13 @@ const group = (bytes: number): HeldTensorGroup => ({
   category: "held_tensors",
 });
 
-const REPLAY = { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: 4096 };
+const REPLAY = {
+  addresses: 3079,
+  of_addresses: 3080,
+  chunks: 659,
+  of_chunks: 659,
+  peak_bytes: 4096,
+};
 const ANSWER = {
   run: "a",
   step: 3,
@@ -101,14 +110,23 @@ describe("texts", () => {
 
 describe("parseSnapshot", () => {
   it("reads held tensors and the replay, which may be null", () => {
-    expect(parseSnapshot({ ...ANSWER, replay: REPLAY })).toMatchObject({ replay: REPLAY, held_tensors: [group(400)] });
+    expect(parseSnapshot({ ...ANSWER, replay: REPLAY })).toMatchObject({
+      replay: REPLAY,
+      held_tensors: [group(400)],
+    });
     expect(parseSnapshot({ ...ANSWER, replay: null }).replay).toBeNull();
   });
 
   it("refuses others", () => {
-    expect(() => parseSnapshot({ ...ANSWER, replay: { ...REPLAY, chunks: null } })).toThrow("snapshot.replay.chunks");
-    expect(() => parseSnapshot({ ...ANSWER, held_tensors: [{ ...group(4), shape: ["4"] }] })).toThrow("held_tensors[0].shape[0]");
-    expect(() => parseSnapshot({ ...ANSWER, held_tensors: undefined })).toThrow("snapshot.held_tensors");
+    expect(() => parseSnapshot({ ...ANSWER, replay: { ...REPLAY, chunks: null } })).toThrow(
+      "snapshot.replay.chunks",
+    );
+    expect(() =>
+      parseSnapshot({ ...ANSWER, held_tensors: [{ ...group(4), shape: ["4"] }] }),
+    ).toThrow("held_tensors[0].shape[0]");
+    expect(() => parseSnapshot({ ...ANSWER, held_tensors: undefined })).toThrow(
+      "snapshot.held_tensors",
+    );
   });
 });
 
@@ -138,13 +156,22 @@ const snapshot = (step: number, in_use_bytes: number, ledger: LedgerRow[]): Snap
 describe("totals of ledgers", () => {
   const snapshots = [
     snapshot(7, 60, [row("a", "weights", true, 40), row(null, "inputs", null, 20)]),
-    snapshot(2, 35, [row("a", "weights", false, 10), row("a", "weights", false, 5), row("b", "weights", true, 20)]),
+    snapshot(2, 35, [
+      row("a", "weights", false, 10),
+      row("a", "weights", false, 5),
+      row("b", "weights", true, 20),
+    ]),
   ];
   const place = { run: "r", device: "GPU:0", phase: "train" } as const;
 
   it("are ordered by step, split by category and trainability", () => {
     const totals = totalsOf(snapshots, null, place);
-    expect([totals.rows, [...totals.step], [...totals.wall_time], [...totals.in_use_bytes]]).toEqual([2, [2, 7], [20, 70], [35, 60]]);
+    expect([
+      totals.rows,
+      [...totals.step],
+      [...totals.wall_time],
+      [...totals.in_use_bytes],
+    ]).toEqual([2, [2, 7], [20, 70], [35, 60]]);
     expect(totals.groups).toEqual([
       { category: "weights", trainable: false },
       { category: "weights", trainable: true },
@@ -159,7 +186,11 @@ describe("totals of ledgers", () => {
 
   it("are those of one layer, at every step", () => {
     const totals = totalsOf(snapshots, "b", place);
-    expect([[...totals.step], totals.groups.length, totals.bytes.map((bytes) => [...bytes])]).toEqual([[2, 7], 1, [[20, 0]]]);
+    expect([
+      [...totals.step],
+      totals.groups.length,
+      totals.bytes.map((bytes) => [...bytes]),
+    ]).toEqual([[2, 7], 1, [[20, 0]]]);
     expect(totalsOf(snapshots, "none", place).groups).toEqual([]);
   });
 });

@@ -40,7 +40,11 @@ const WHOLE = {
 
 describe("what step A is compared with", () => {
   /** Traced at 10, 20, 40 and 50. */
-  const traced = { ...WHOLE, traced: column(0, 1, 1, 0, 1, 1), changes: [{ step: 0 }] } as unknown as Overview;
+  const traced = {
+    ...WHOLE,
+    traced: column(0, 1, 1, 0, 1, 1),
+    changes: [{ step: 0 }],
+  } as unknown as Overview;
   const changed = { ...traced, changes: [{ step: 0 }, { step: 30 }] } as unknown as Overview;
 
   it("is the traced peak of another run", () => {
@@ -68,7 +72,11 @@ describe("the two steps of a run that are compared while none is chosen", () => 
   const changed = (view: string, step: number | null, other: number | null) =>
     [{ name: "changed", evidence: { view, step, other_step: other } }] as unknown as Answer[];
   /** The highest traced peak is at 40, after the change at 30. */
-  const whole = { ...WHOLE, traced: column(0, 1, 1, 0, 1, 1), changes: [{ step: 0 }, { step: 30 }] } as unknown as Overview;
+  const whole = {
+    ...WHOLE,
+    traced: column(0, 1, 1, 0, 1, 1),
+    changes: [{ step: 0 }, { step: 30 }],
+  } as unknown as Overview;
 
   it("are those of the change that the card tells, earlier first", () => {
     expect(comparedSteps(whole, changed("compare", 11, 31))).toEqual([11, 31]);
@@ -78,11 +86,17 @@ describe("the two steps of a run that are compared while none is chosen", () => 
   it("are else the default step and its counterpart, earlier first", () => {
     expect(comparedSteps(whole, changed("overview", 31, null))).toEqual([20, 40]);
     expect(comparedSteps(whole, null)).toEqual([20, 40]);
-    expect(comparedSteps({ ...whole, rows: 0, step: column(), snapshots: [] } as Overview, null)).toBeNull();
+    expect(
+      comparedSteps({ ...whole, rows: 0, step: column(), snapshots: [] } as Overview, null),
+    ).toBeNull();
   });
 
   it("are selected", () => {
-    expect(selectStep(whole, whole, null, false, 20)).toMatchObject({ step: 20, defaultStep: 20, chosen: null });
+    expect(selectStep(whole, whole, null, false, 20)).toMatchObject({
+      step: 20,
+      defaultStep: 20,
+      chosen: null,
+    });
     expect(selectStep(whole, whole, 50, false, 20)).toMatchObject({ step: 50, chosen: 50 });
   });
 });
@@ -97,7 +111,12 @@ const ZOOM = {
   traced: column(1, 0, 0, 0),
 } as unknown as Overview;
 
-const UNTRACED = { ...WHOLE, snapshots: [], snapshot: column(NaN, NaN, NaN, NaN, NaN, NaN), traced: column(0, 0, 0, 0, 0, 0) } as Overview;
+const UNTRACED = {
+  ...WHOLE,
+  snapshots: [],
+  snapshot: column(NaN, NaN, NaN, NaN, NaN, NaN),
+  traced: column(0, 0, 0, 0, 0, 0),
+} as Overview;
 const EMPTY = { ...WHOLE, rows: 0, step: column(), snapshots: [] } as Overview;
 
 const of = (chosen: number | null, shown = WHOLE, whole = WHOLE): StepSelection => {
@@ -109,7 +128,13 @@ const of = (chosen: number | null, shown = WHOLE, whole = WHOLE): StepSelection 
 describe("the selected step", () => {
   it("is the traced step with the highest peak by default, whatever the zoom", () => {
     expect(defaultRow(WHOLE)).toBe(3);
-    expect(of(null)).toMatchObject({ step: 30, row: 3, snapshot: ref(30), chosen: null, isPeak: false });
+    expect(of(null)).toMatchObject({
+      step: 30,
+      row: 3,
+      snapshot: ref(30),
+      chosen: null,
+      isPeak: false,
+    });
     const zoomed = of(null, ZOOM);
     expect([zoomed.step, zoomed.overview]).toEqual([30, WHOLE]);
   });
@@ -124,7 +149,13 @@ describe("the selected step", () => {
 
   it("is the chosen one, at the resolution of the zoom, outside of it that of the run", () => {
     expect(of(15, ZOOM)).toMatchObject({ step: 15, row: 1, overview: ZOOM, snapshot: ref(10) });
-    expect(of(40, ZOOM)).toMatchObject({ step: 40, row: 4, overview: WHOLE, snapshot: ref(30), isPeak: true });
+    expect(of(40, ZOOM)).toMatchObject({
+      step: 40,
+      row: 4,
+      overview: WHOLE,
+      snapshot: ref(30),
+      isPeak: true,
+    });
     expect(of(16)).toMatchObject({ step: 20, chosen: 16 });
   });
 
@@ -151,7 +182,9 @@ describe("the note on the selected step", () => {
     expect(stepNote(of(16), null)).toBe(
       "Step 16 is not in the chart; step 20 is the nearest. Step 20 was not traced; breakdown from step 10.",
     );
-    expect(stepNote(of(20, UNTRACED, UNTRACED), null)).toBe("No train step was traced; breakdown from the layer table.");
+    expect(stepNote(of(20, UNTRACED, UNTRACED), null)).toBe(
+      "No train step was traced; breakdown from the layer table.",
+    );
   });
 
   it("names the step of the timeline where it is another one", () => {
@@ -166,7 +199,12 @@ describe("a run that failed", () => {
 
   it("is shown at the last failed step, or at the step nearest to it", () => {
     const found = of(null, failed, failed);
-    expect([found.step, found.defaultStep, found.failed, peakWord(found)]).toEqual([50, 50, true, "failed"]);
+    expect([found.step, found.defaultStep, found.failed, peakWord(found)]).toEqual([
+      50,
+      50,
+      true,
+      "failed",
+    ]);
     const later = { ...WHOLE, failures: [failure(51)] } as Overview;
     expect([of(null, later, later).step, of(null, later, later).failed]).toEqual([50, false]);
     expect(of(30, failed, failed).failed).toBe(false);
@@ -184,8 +222,14 @@ describe("the default step where frozen layers are shown", () => {
     { category: "weights", trainable: false },
   ];
   const frozen = (...bytes: number[]): Overview =>
-    ({ ...WHOLE, traced: column(0, 1, 1, 1, 0, 0), groups, bytes: [column(), column(...bytes)] }) as unknown as Overview;
-  const rowOf = (whole: Overview, chosen: number | null = null): number | undefined => selectStep(whole, whole, chosen, true)?.row;
+    ({
+      ...WHOLE,
+      traced: column(0, 1, 1, 1, 0, 0),
+      groups,
+      bytes: [column(), column(...bytes)],
+    }) as unknown as Overview;
+  const rowOf = (whole: Overview, chosen: number | null = null): number | undefined =>
+    selectStep(whole, whole, chosen, true)?.row;
 
   it("is the traced one with the most frozen weights", () => {
     expect(rowOf(frozen(9, 8, 5, 2, 2, 2))).toBe(1);
@@ -196,7 +240,10 @@ describe("the default step where frozen layers are shown", () => {
     expect(rowOf(frozen(8, 8, 8, 2, 2, 2))).toBe(2);
     expect(rowOf(frozen(8, 8, 8, 8, 8, 8))).toBe(3);
     expect(
-      rowOf({ ...frozen(8, 8, 8, 8, 8, 8), failures: [{ oom: 0, step: 50, reason: "", requested_bytes: null, in_use_bytes: null }] }),
+      rowOf({
+        ...frozen(8, 8, 8, 8, 8, 8),
+        failures: [{ oom: 0, step: 50, reason: "", requested_bytes: null, in_use_bytes: null }],
+      }),
     ).toBe(5);
   });
 

@@ -6,8 +6,8 @@ export const MIB = 2 ** 20;
 export const column = (...values: number[]): Float64Array => Float64Array.from(values);
 
 /**
- * Four moments. Weights (8 MiB) live throughout; an activation of `a` (4 MiB) in moments 1 and 2; three temporaries of `b`
- * (2 MiB) in moment 2 only; 1 MiB of an unknown owner until moment 3.
+ * Four moments. Weights (8 MiB) live throughout; an activation of `a` (4 MiB) in moments 1 and 2;
+ * three temporaries of `b` (2 MiB) in moment 2 only; 1 MiB of an unknown owner until moment 3.
  */
 export const TIMELINE: Timeline = {
   run: "r",
@@ -55,5 +55,9 @@ export const TIMELINE: Timeline = {
 /** All rows, largest first. */
 export function rowsBySize(timeline: Timeline): Uint32Array {
   const rows = Uint32Array.from({ length: timeline.rows }, (_, row) => row);
-  return rows.sort((a, b) => (timeline.bytes[b] ?? 0) - (timeline.bytes[a] ?? 0) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0));
+  return rows.sort(
+    (a, b) =>
+      (timeline.bytes[b] ?? 0) - (timeline.bytes[a] ?? 0) ||
+      (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0),
+  );
 }

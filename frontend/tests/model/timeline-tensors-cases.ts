@@ -20,7 +20,8 @@ interface Row {
 const MOMENTS = 6;
 
 export function timelineOf(rows: readonly Row[]): Timeline {
-  const column = (of: (row: Row) => number | undefined): Float64Array => Float64Array.from(rows, (row) => of(row) ?? NaN);
+  const column = (of: (row: Row) => number | undefined): Float64Array =>
+    Float64Array.from(rows, (row) => of(row) ?? NaN);
   const stored: StoredTimeline = {
     run: "r",
     step: 3,
@@ -36,7 +37,11 @@ export function timelineOf(rows: readonly Row[]): Timeline {
     duration_ns: 6_000_000,
     not_available: [],
     rows: rows.length,
-    owners: rows.map(({ layer = null, category, trainable = null }) => ({ layer, category, trainable })),
+    owners: rows.map(({ layer = null, category, trainable = null }) => ({
+      layer,
+      category,
+      trainable,
+    })),
     ops: ["net/a/MatMul"],
     shapes: [
       { shape: [64, 32, 3], dtype: "float32" },
@@ -63,12 +68,55 @@ export function timelineOf(rows: readonly Row[]): Timeline {
 
 /** Stored rows in an order that the stack must not keep. */
 export const TENSORS = timelineOf([
-  { category: "activations", layer: "net/b", start: 2, end: 4, bytes: 24_832, rounding: 256, address: 9000, shape: 0, line: 1 },
+  {
+    category: "activations",
+    layer: "net/b",
+    start: 2,
+    end: 4,
+    bytes: 24_832,
+    rounding: 256,
+    address: 9000,
+    shape: 0,
+    line: 1,
+  },
   { category: "unattributed", start: 0, end: 6, bytes: 9000, count: 0 },
-  { category: "optimizer_state", layer: "net/a", start: 0, end: 6, bytes: 512, rounding: 0, address: 0 },
-  { category: "workspace", layer: "net/a", start: 1, end: 2, bytes: 100, address: 9000, shape: 1, line: 0 },
-  { category: "weights", layer: "net/b", trainable: true, start: 0, end: 6, bytes: 900, rounding: 0 },
-  { category: "weights", layer: "net/a", trainable: false, start: 0, end: 6, bytes: 300, rounding: 44 },
+  {
+    category: "optimizer_state",
+    layer: "net/a",
+    start: 0,
+    end: 6,
+    bytes: 512,
+    rounding: 0,
+    address: 0,
+  },
+  {
+    category: "workspace",
+    layer: "net/a",
+    start: 1,
+    end: 2,
+    bytes: 100,
+    address: 9000,
+    shape: 1,
+    line: 0,
+  },
+  {
+    category: "weights",
+    layer: "net/b",
+    trainable: true,
+    start: 0,
+    end: 6,
+    bytes: 900,
+    rounding: 0,
+  },
+  {
+    category: "weights",
+    layer: "net/a",
+    trainable: false,
+    start: 0,
+    end: 6,
+    bytes: 300,
+    rounding: 44,
+  },
   { category: "inputs", start: 0, end: 3, bytes: 50, rounding: 0, address: 512 },
   { category: "other_state", start: 1, end: 5, bytes: 60, rounding: 0 },
 ]);

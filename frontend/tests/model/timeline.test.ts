@@ -17,7 +17,8 @@ import {
 } from "../../src/model/timeline";
 import { MIB, column, rowsBySize, TIMELINE } from "./timeline-cases";
 
-const mib = (bytes: Float64Array | null | undefined): number[] => [...(bytes ?? [])].map((size) => size / MIB);
+const mib = (bytes: Float64Array | null | undefined): number[] =>
+  [...(bytes ?? [])].map((size) => size / MIB);
 
 describe("a timeline", () => {
   it("adds up by category at every moment", () => {
@@ -46,11 +47,21 @@ describe("a timeline", () => {
   it("has live rows, largest first: freed at a moment means not live at it", () => {
     const ordered = rowsBySize(TIMELINE);
     expect([...ordered]).toEqual([0, 1, 2, 3]);
-    expect([0, 1, 2, 3].map((moment) => liveRows(TIMELINE, ordered, moment))).toEqual([[0, 3], [0, 1, 3], [0, 1, 2, 3], [0]]);
+    expect([0, 1, 2, 3].map((moment) => liveRows(TIMELINE, ordered, moment))).toEqual([
+      [0, 3],
+      [0, 1, 3],
+      [0, 1, 2, 3],
+      [0],
+    ]);
   });
 
   it("has passes and compiled modules", () => {
-    expect([0, 1, 2, 3].map((moment) => bandOf(TIMELINE, moment)?.name ?? null)).toEqual(["forward", "forward", "backward", null]);
+    expect([0, 1, 2, 3].map((moment) => bandOf(TIMELINE, moment)?.name ?? null)).toEqual([
+      "forward",
+      "forward",
+      "backward",
+      null,
+    ]);
     expect([0, 1, 2].map((moment) => isCompiled(TIMELINE, moment))).toEqual([false, true, false]);
   });
 
@@ -61,11 +72,16 @@ describe("a timeline", () => {
       { ...TIMELINE, step: 8, in_use_bytes: 9 },
     ];
     // Step 4 is as near to 2 as to 6: the first one stays.
-    expect([0, 4, 5, 99, null].map((step) => chosenTimeline(refs, step)?.step)).toEqual([2, 2, 6, 8, 2]);
+    expect([0, 4, 5, 99, null].map((step) => chosenTimeline(refs, step)?.step)).toEqual([
+      2, 2, 6, 8, 2,
+    ]);
   });
 });
 
-/** A weight of 1,000 bytes in a chunk of 1,024, an unsplit remainder, activations of unknown rounding. */
+/**
+ * A weight of 1,000 bytes in a chunk of 1,024, an unsplit remainder, activations of unknown
+ * rounding.
+ */
 const STORED: StoredTimeline = {
   run: "r",
   step: 3,
@@ -109,7 +125,14 @@ describe("the rounding of a step's allocations", () => {
   const timeline: Timeline = splitRounding(STORED);
   const rows = Array.from({ length: timeline.rows }, (_, row) => {
     const { layer, category, trainable } = ownerOfRow(timeline, row);
-    return [layer, category, trainable, timeline.bytes[row], timeline.start[row], timeline.end[row]];
+    return [
+      layer,
+      category,
+      trainable,
+      timeline.bytes[row],
+      timeline.start[row],
+      timeline.end[row],
+    ];
   });
 
   it("is a row of its own, with the owner's layer", () => {
@@ -125,8 +148,18 @@ describe("the rounding of a step's allocations", () => {
     expect([...timeline.tensor]).toEqual([0, 0, 1, 2]);
     expect([...timeline.address]).toEqual([4096, 5096, NaN, 8192]);
     expect([...timeline.rounding_bytes]).toEqual([24, 24, 512, NaN]);
-    expect([0, 1, 2, 3].map((row) => shapeOfRow(timeline, row)?.shape ?? null)).toEqual([[250], null, null, null]);
-    expect([0, 1, 2, 3].map((row) => lineOfRow(timeline, row))).toEqual(["train.py:42", "train.py:42", null, null]);
+    expect([0, 1, 2, 3].map((row) => shapeOfRow(timeline, row)?.shape ?? null)).toEqual([
+      [250],
+      null,
+      null,
+      null,
+    ]);
+    expect([0, 1, 2, 3].map((row) => lineOfRow(timeline, row))).toEqual([
+      "train.py:42",
+      "train.py:42",
+      null,
+      null,
+    ]);
   });
 
   it("is a category of the stack", () => {

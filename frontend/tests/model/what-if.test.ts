@@ -32,7 +32,14 @@ import type { CurvePoint, Plan, WhatIf } from "../../src/schema";
 const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   run: "a",
   device: "CPU:0",
-  conditions: { batch_size: null, capacity_bytes: null, freeze: null, unfreeze: null, optimizer: null, precision: null },
+  conditions: {
+    batch_size: null,
+    capacity_bytes: null,
+    freeze: null,
+    unfreeze: null,
+    optimizer: null,
+    precision: null,
+  },
   batch_size: 4,
   capacity_bytes: 512 * MIB,
   peak_bytes: 165 * MIB,
@@ -66,8 +73,22 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
 });
 
 const curve: CurvePoint[] = [
-  { batch_size: 2, peak_bytes: 100 * MIB, low_bytes: 96 * MIB, high_bytes: 104 * MIB, fits: true, fails_at: null },
-  { batch_size: 8, peak_bytes: 300 * MIB, low_bytes: 290 * MIB, high_bytes: 310 * MIB, fits: true, fails_at: null },
+  {
+    batch_size: 2,
+    peak_bytes: 100 * MIB,
+    low_bytes: 96 * MIB,
+    high_bytes: 104 * MIB,
+    fits: true,
+    fails_at: null,
+  },
+  {
+    batch_size: 8,
+    peak_bytes: 300 * MIB,
+    low_bytes: 290 * MIB,
+    high_bytes: 310 * MIB,
+    fits: true,
+    fails_at: null,
+  },
 ];
 
 describe("the curve", () => {
@@ -89,7 +110,11 @@ describe("the curve", () => {
 
 describe("the verdict", () => {
   it("has its first sentence as the headline", () => {
-    expect(headlineOf("Does not fit: 1.5 GiB needed, 1.0 GiB available. 96.0 MiB requested. At 2.0 GiB it fits")).toEqual([
+    expect(
+      headlineOf(
+        "Does not fit: 1.5 GiB needed, 1.0 GiB available. 96.0 MiB requested. At 2.0 GiB it fits",
+      ),
+    ).toEqual([
       "Does not fit: 1.5 GiB needed, 1.0 GiB available",
       "96.0 MiB requested. At 2.0 GiB it fits",
     ]);
@@ -100,18 +125,26 @@ describe("the verdict", () => {
   });
 
   it("is one of three", () => {
-    expect([true, false, null].map((fits) => verdictOf(answerOf({ fits })))).toEqual(["fits", "fails", "unknown"]);
+    expect([true, false, null].map((fits) => verdictOf(answerOf({ fits })))).toEqual([
+      "fits",
+      "fails",
+      "unknown",
+    ]);
   });
 
   it("has what it assumes below it; an unknown answer has its reason as the headline", () => {
     const assumptions = ["Unknown: no steps.", "Second."];
-    expect(assumptionsOf(answerOf({ peak_bytes: null, fits: null, assumptions }))).toEqual(["Second."]);
+    expect(assumptionsOf(answerOf({ peak_bytes: null, fits: null, assumptions }))).toEqual([
+      "Second.",
+    ]);
     expect(assumptionsOf(answerOf({ fits: null, assumptions }))).toEqual(assumptions);
   });
 
   it("of the last answer names what was asked", () => {
     expect(askedText(answerOf())).toBe("batch size 4, capacity 512 MiB");
-    expect(askedText(answerOf({ batch_size: null, capacity_bytes: null }))).toBe("batch size unknown, capacity unknown");
+    expect(askedText(answerOf({ batch_size: null, capacity_bytes: null }))).toBe(
+      "batch size unknown, capacity unknown",
+    );
   });
 });
 
@@ -136,15 +169,31 @@ describe("its figures", () => {
   it("are texts", () => {
     expect(replayText(answerOf())).toBe("14,518 of 14,518 addresses");
     expect(recordedText(answerOf())).toBe("batch size 8, 4, median peak 164 MiB");
-    expect(recordedText(answerOf({ recorded: { batch_sizes: [], steps: [], peak_bytes: null } }))).toBe("batch size unknown");
-    const of = (changed: Partial<CurvePoint>): string => pointText({ ...(curve[0] as CurvePoint), ...changed });
+    expect(
+      recordedText(answerOf({ recorded: { batch_sizes: [], steps: [], peak_bytes: null } })),
+    ).toBe("batch size unknown");
+    const of = (changed: Partial<CurvePoint>): string =>
+      pointText({ ...(curve[0] as CurvePoint), ...changed });
     const figures = "batch size 2: 100 MiB (96.0 MiB to 104 MiB)";
-    const failed = { op: "net/conv1/Relu", layer: "net/conv1", requested_bytes: 61 * MIB, free_bytes: 0, largest_free_bytes: 0 };
-    expect([of({ fits: null }), of({ fits: true })]).toEqual([`${figures}, unknown whether it fits`, `${figures}, fits`]);
+    const failed = {
+      op: "net/conv1/Relu",
+      layer: "net/conv1",
+      requested_bytes: 61 * MIB,
+      free_bytes: 0,
+      largest_free_bytes: 0,
+    };
+    expect([of({ fits: null }), of({ fits: true })]).toEqual([
+      `${figures}, unknown whether it fits`,
+      `${figures}, fits`,
+    ]);
     expect(of({ fits: false })).toBe(`${figures}, does not fit`);
-    expect(of({ fits: false, fails_at: failed })).toBe(`${figures}, does not fit: fails at 61.0 MiB for Relu in net/conv1`);
+    expect(of({ fits: false, fails_at: failed })).toBe(
+      `${figures}, does not fit: fails at 61.0 MiB for Relu in net/conv1`,
+    );
     expect(of({ fits: false, fails_at: { ...failed, op: null } })).toContain("for net/conv1");
-    expect(of({ fits: false, fails_at: { ...failed, op: null, layer: null } })).toContain("for an unknown operation");
+    expect(of({ fits: false, fails_at: { ...failed, op: null, layer: null } })).toContain(
+      "for an unknown operation",
+    );
     expect([pointOf(curve, 8), pointOf(curve, 5), pointOf(curve, null)]).toEqual([1, null, null]);
   });
 
@@ -164,12 +213,33 @@ describe("its figures", () => {
 
   it("are downloaded by layer, unknown ones empty", () => {
     const { columns, rows } = ledgerTable(peaksOf(answerOf(), null));
-    expect(columns).toEqual(["layer", "category", "trainable", "measured_bytes", "predicted_bytes", "planned_bytes"]);
+    expect(columns).toEqual([
+      "layer",
+      "category",
+      "trainable",
+      "measured_bytes",
+      "predicted_bytes",
+      "planned_bytes",
+    ]);
     expect(rows).toContainEqual(["b", "weights", false, 0, 10 * MIB, null]);
     expect(rows).toContainEqual([null, "rounding", null, MIB, 0, null]);
     expect(rows).toHaveLength(5);
-    expect(ledgerTable(peaksOf(answerOf({ measured: null }), null)).rows).toContainEqual(["b", "weights", false, null, 10 * MIB, null]);
-    expect(ledgerTable(peaksOf(answerOf(), plan)).rows).toContainEqual(["net/a", "activations", true, 0, 0, 40 * MIB]);
+    expect(ledgerTable(peaksOf(answerOf({ measured: null }), null)).rows).toContainEqual([
+      "b",
+      "weights",
+      false,
+      null,
+      10 * MIB,
+      null,
+    ]);
+    expect(ledgerTable(peaksOf(answerOf(), plan)).rows).toContainEqual([
+      "net/a",
+      "activations",
+      true,
+      0,
+      0,
+      40 * MIB,
+    ]);
   });
 });
 
@@ -186,7 +256,10 @@ describe("the largest batch size", () => {
 
 describe("a plan", () => {
   it("is the first change that fits", () => {
-    expect([verdictOf(plan), planSentence(plan)]).toEqual(["fits", "Fits into 80.0 MiB: recompute. Recompute 2 segments with 6 layers"]);
+    expect([verdictOf(plan), planSentence(plan)]).toEqual([
+      "fits",
+      "Fits into 80.0 MiB: recompute. Recompute 2 segments with 6 layers",
+    ]);
     expect(chosenOption(plan)?.kind).toBe("recompute");
   });
 
@@ -209,22 +282,39 @@ describe("a plan", () => {
       options: plan.options.map((one) => ({ ...one, fits: false })),
       sentences: ["The smallest peak is 56 MiB."],
     };
-    expect([verdictOf(smallest), planSentence(smallest)]).toEqual(["fails", "None of the simulated changes fits into 80.0 MiB"]);
+    expect([verdictOf(smallest), planSentence(smallest)]).toEqual([
+      "fails",
+      "None of the simulated changes fits into 80.0 MiB",
+    ]);
     expect(chosenOption(smallest)?.kind).toBe("recompute");
     expect(planNotes(smallest)).toEqual(["The smallest peak is 56 MiB."]);
   });
 
   it("says why it is unknown, once", () => {
     const unknown = { ...plan, fits: null, options: [], sentences: ["Unknown: no step.", "More."] };
-    expect([verdictOf(unknown), planSentence(unknown), planNotes(unknown)]).toEqual(["unknown", "Unknown: no step.", ["More."]]);
+    expect([verdictOf(unknown), planSentence(unknown), planNotes(unknown)]).toEqual([
+      "unknown",
+      "Unknown: no step.",
+      ["More."],
+    ]);
   });
 
   it("is a point of its own among all changes, with those of unknown time last and those of unknown peak left out", () => {
     const reason = "Unknown: the recorded steps do not show enough of it.";
-    const unknown = { ...option("freeze", 0), peak_bytes: null, low_bytes: null, high_bytes: null, reason };
+    const unknown = {
+      ...option("freeze", 0),
+      peak_bytes: null,
+      low_bytes: null,
+      high_bytes: null,
+      reason,
+    };
     const dots = planDots({
       ...plan,
-      options: [...plan.options.map((one) => ({ ...one, batch_size: 8 })), { ...option("accumulate", 70), accumulation: 4 }, unknown],
+      options: [
+        ...plan.options.map((one) => ({ ...one, batch_size: 8 })),
+        { ...option("accumulate", 70), accumulation: 4 },
+        unknown,
+      ],
     });
     expect(dots.map(({ label, time, isPlan, budget }) => [label, time, isPlan, budget])).toEqual([
       ["unchanged", 0, false, null],
@@ -233,14 +323,21 @@ describe("a plan", () => {
       ["accumulate × 4", null, false, null],
       ["batch size 8", null, false, null],
     ]);
-    expect(dots[1]?.sentence).toBe("recompute 2 segments with 6 layers: 60.0 MiB (56.0 MiB to 64.0 MiB), step time +20 %");
-    expect(dots[2]?.sentence).toBe("recompute 3 segments: 50.0 MiB (46.0 MiB to 54.0 MiB), step time +40 %");
+    expect(dots[1]?.sentence).toBe(
+      "recompute 2 segments with 6 layers: 60.0 MiB (56.0 MiB to 64.0 MiB), step time +20 %",
+    );
+    expect(dots[2]?.sentence).toBe(
+      "recompute 3 segments: 50.0 MiB (46.0 MiB to 54.0 MiB), step time +40 %",
+    );
     expect(planDots({ ...plan, fits: false }).some(({ isPlan }) => isPlan)).toBe(false);
   });
 
   it("is compared with the training unchanged but for its batch size, or as it is predicted", () => {
     const labels = (optimizer: string | null) =>
-      peaksOf(answerOf({ measured: null, conditions: { ...answerOf().conditions, optimizer } }), plan).map(({ label }) => label);
+      peaksOf(
+        answerOf({ measured: null, conditions: { ...answerOf().conditions, optimizer } }),
+        plan,
+      ).map(({ label }) => label);
     expect([labels(null), labels("sgd")]).toEqual([
       ["unchanged", "plan"],
       ["predicted", "plan"],
@@ -249,18 +346,23 @@ describe("a plan", () => {
 
   it("stands beside the prediction where it changes something", () => {
     const peaks = peaksOf(answerOf(), plan);
-    expect(peaks.map((peak) => [peak.name, (peak.peak_bytes ?? 0) / MIB, rangeText(peak)])).toEqual([
-      ["measured", 150, ""],
-      ["predicted", 165, "158 MiB to 172 MiB"],
-      ["plan", 60, "56.0 MiB to 64.0 MiB"],
-    ]);
+    expect(peaks.map((peak) => [peak.name, (peak.peak_bytes ?? 0) / MIB, rangeText(peak)])).toEqual(
+      [
+        ["measured", 150, ""],
+        ["predicted", 165, "158 MiB to 172 MiB"],
+        ["plan", 60, "56.0 MiB to 64.0 MiB"],
+      ],
+    );
     const moments = peaks.map(({ moment }) => moment);
     expect(moments, "other views show other steps").toEqual(["step 3", undefined, undefined]);
     const weights = categoriesOf(peaks).find(({ group: { trainable } }) => trainable);
     expect(weights?.bytes.map((bytes) => bytes / MIB)).toEqual([40, 40, 20]);
-    const names = (of: Plan | null): string[] => peaksOf(answerOf({ measured: null }), of).map(({ name }) => name);
+    const names = (of: Plan | null): string[] =>
+      peaksOf(answerOf({ measured: null }), of).map(({ name }) => name);
     expect(names({ ...plan, fits: false })).toEqual(["predicted", "smallest"]);
-    expect(names({ ...plan, options: [{ ...option("none", 60), fits: true }] })).toEqual(["predicted"]);
+    expect(names({ ...plan, options: [{ ...option("none", 60), fits: true }] })).toEqual([
+      "predicted",
+    ]);
   });
 
   it("writes times", () => {

@@ -1,15 +1,29 @@
-/** Memory maps, device memory and post-mortems of the playground's cases, from the wire to the page. */
+/**
+ * Memory maps, device memory and post-mortems of the playground's cases, from the wire to the page.
+ */
 
 import { describe, expect, it } from "vitest";
 
 import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "../../playground/allocator";
 import { CASES } from "../../playground/cases";
 import { layersOf, snapshotAt, infoOf, type Plan } from "../../playground/training";
-import { parseDeviceMemory, parseLayers, parseMap, parseMaps, parseOoms } from "../api/answers-cases";
+import {
+  parseDeviceMemory,
+  parseLayers,
+  parseMap,
+  parseMaps,
+  parseOoms,
+} from "../api/answers-cases";
 import { stripCells } from "../../src/charts/map-layout";
 import { formatBytes } from "../../src/lib/bytes";
 import { growthFindings, verdictSentence, whenSentence } from "../../src/model/answer";
-import { COLOURINGS, chunkFacts, largestLayers, blockingSentence, regionStarts } from "../../src/model/memory-map";
+import {
+  COLOURINGS,
+  chunkFacts,
+  largestLayers,
+  blockingSentence,
+  regionStarts,
+} from "../../src/model/memory-map";
 import { deviceMemorySentence, segmentKey, segmentLabel } from "../../src/model/pool";
 import { mapColours } from "../../src/views/shared/memory-map/strip";
 
@@ -46,7 +60,13 @@ describe.each(pooled)("the map of %s", (_, one) => {
     const starts = regionStarts(map);
     map.regions.forEach(({ address, bytes }, index) => {
       const [first, end] = [starts[index] as number, starts[index + 1] as number];
-      const cells = stripCells({ address: map.address, bytes: map.bytes, key }, first, end, [address, address + bytes], 1000);
+      const cells = stripCells(
+        { address: map.address, bytes: map.bytes, key },
+        first,
+        end,
+        [address, address + bytes],
+        1000,
+      );
       expect(cells.length).toBeLessThan(2100);
       expect(cells[0]?.x).toBeCloseTo(0);
       const last = cells.at(-1);
@@ -62,11 +82,19 @@ describe("sentences about the allocator", () => {
     const used = map.owner.findIndex((owner) => owner === 0);
     expect(chunkFacts(map, used)).toEqual({
       title: "vgg16/block1_conv1: workspace, frozen",
-      facts: ["4.0 MiB (4,194,304 B)", "4,194,240 B requested", "at 0x400000000000", "first seen at step 0", "allocation traced"],
+      facts: [
+        "4.0 MiB (4,194,304 B)",
+        "4,194,240 B requested",
+        "at 0x400000000000",
+        "first seen at step 0",
+        "allocation traced",
+      ],
     });
     expect(chunkFacts(map, 1).title).toBe("free");
     expect(largestLayers(map, 1)).toEqual(["vgg16/block1_conv1"]);
-    expect(blockingSentence(map, { owner: 0, chunks: 1, bytes: 1048576, joined_bytes: 9437184 })).toBe(
+    expect(
+      blockingSentence(map, { owner: 0, chunks: 1, bytes: 1048576, joined_bytes: 9437184 }),
+    ).toBe(
       "A chunk of 1.0 MiB (vgg16/block1_conv1: workspace, frozen) splits free memory: without it, a free chunk of 9.0 MiB would form.",
     );
     expect(blockingSentence(map, { owner: -1, chunks: 3, bytes: 768, joined_bytes: 4096 })).toBe(
@@ -78,7 +106,9 @@ describe("sentences about the allocator", () => {
     const one = plan("two-runs");
     expect(parseMaps(wire({ run: "r", maps: [mapRefOf(one, 3)] }))).toEqual([mapRefOf(one, 3)]);
     expect(parseLayers(wire(layersOf(one, 3)))).toEqual(layersOf(one, 3));
-    expect(parseLayers(wire(layersOf(one, 3))).layers.map(({ output_bytes }) => output_bytes)).toEqual([null, 2 ** 24, 2 ** 24]);
+    expect(
+      parseLayers(wire(layersOf(one, 3))).layers.map(({ output_bytes }) => output_bytes),
+    ).toEqual([null, 2 ** 24, 2 ** 24]);
   });
 });
 
@@ -93,11 +123,19 @@ describe("the device's memory", () => {
 
   it("is a sentence from the device to the tensors", () => {
     const gib = 2 ** 30;
-    const whole = { ...memory, pool_bytes: 40 * gib, in_use_bytes: 25 * gib, driver_process_bytes: 41 * gib, driver_used_bytes: 44 * gib };
+    const whole = {
+      ...memory,
+      pool_bytes: 40 * gib,
+      in_use_bytes: 25 * gib,
+      driver_process_bytes: 41 * gib,
+      driver_used_bytes: 44 * gib,
+    };
     expect(deviceMemorySentence(whole, formatBytes)).toBe(
       "TensorFlow's pool holds 40.0 GiB: 25.0 GiB in use, 15.0 GiB free. This process uses another 1.0 GiB (CUDA context, libraries). Other processes use 3.0 GiB.",
     );
-    expect(deviceMemorySentence({ ...whole, pool_bytes: null, driver_used_bytes: null }, formatBytes)).toBe("25.0 GiB are in use.");
+    expect(
+      deviceMemorySentence({ ...whole, pool_bytes: null, driver_used_bytes: null }, formatBytes),
+    ).toBe("25.0 GiB are in use.");
   });
 });
 
@@ -105,16 +143,30 @@ describe("post-mortems", () => {
   const ooms = parseOoms(wire({ run: "r", ooms: oomsOf(plan("oom")) }));
 
   it("say what happened and why", () => {
-    expect(ooms.map((oom) => whenSentence(oom))).toEqual(["Step 43 ran out of memory on GPU:0", "Step 44 ran out of memory on GPU:0"]);
+    expect(ooms.map((oom) => whenSentence(oom))).toEqual([
+      "Step 43 ran out of memory on GPU:0",
+      "Step 44 ran out of memory on GPU:0",
+    ]);
     expect(ooms.map(({ verdict }) => verdict)).toEqual(["fragmentation", "capacity"]);
     const [pieces] = ooms as [(typeof ooms)[0]];
-    const known = { ...pieces, requested_bytes: 96 * 2 ** 20, free_bytes: 120 * 2 ** 20, largest_free_bytes: 40 * 2 ** 20 };
-    expect(verdictSentence(known)).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free, largest free chunk 40.0 MiB.");
+    const known = {
+      ...pieces,
+      requested_bytes: 96 * 2 ** 20,
+      free_bytes: 120 * 2 ** 20,
+      largest_free_bytes: 40 * 2 ** 20,
+    };
+    expect(verdictSentence(known)).toBe(
+      "Free memory is fragmented: 96.0 MiB requested, 120 MiB free, largest free chunk 40.0 MiB.",
+    );
     expect(verdictSentence({ ...known, verdict: "capacity", free_bytes: 75 * 2 ** 20 })).toBe(
       "Not enough free memory: 96.0 MiB requested, 75.0 MiB free.",
     );
-    expect(verdictSentence({ ...known, verdict: null, requested_bytes: null, free_bytes: null })).toBe("Verdict unknown.");
-    expect(whenSentence({ ...pieces, status: "failing", phase: null })).toBe("Step 43 ended while waiting for memory on GPU:0");
+    expect(
+      verdictSentence({ ...known, verdict: null, requested_bytes: null, free_bytes: null }),
+    ).toBe("Verdict unknown.");
+    expect(whenSentence({ ...pieces, status: "failing", phase: null })).toBe(
+      "Step 43 ended while waiting for memory on GPU:0",
+    );
     expect(whenSentence({ ...pieces, step: null })).toBe("An allocation on GPU:0 failed");
     expect([whenSentence(pieces, false), whenSentence({ ...pieces, step: null }, false)]).toEqual([
       "Step 43 ran out of memory",

@@ -5,7 +5,16 @@ import { describe, expect, it } from "vitest";
 import { oomsOf } from "../../playground/allocator";
 import { CASES } from "../../playground/cases";
 import { answer } from "../../playground/server";
-import { GROUPS, infoOf, ledgerAt, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../../playground/training";
+import {
+  GROUPS,
+  infoOf,
+  ledgerAt,
+  ledgerTotalsOf,
+  overviewOf,
+  snapshotAt,
+  snapshotsOf,
+  type Plan,
+} from "../../playground/training";
 import {
   parseActivations,
   parseLedgerTotals,
@@ -45,17 +54,23 @@ import { NO_FOCUS } from "../views/focus-cases";
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
   some.slice(0, 2).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const),
 );
-const read = (plan: Plan): Overview => parseOverview(overviewOf(plan, 0, plan.steps - 1, 1500).buffer);
-const readTotals = (plan: Plan, layer: string | null = null) => parseLedgerTotals(ledgerTotalsOf(plan, layer).buffer);
+const read = (plan: Plan): Overview =>
+  parseOverview(overviewOf(plan, 0, plan.steps - 1, 1500).buffer);
+const readTotals = (plan: Plan, layer: string | null = null) =>
+  parseLedgerTotals(ledgerTotalsOf(plan, layer).buffer);
 
 describe.each(plans)("%s", (_, plan) => {
   const overview = read(plan);
 
   it("survives the wire", () => {
-    const { runs } = parseRuns(JSON.parse(JSON.stringify({ plugin_version: "1", runs: [infoOf(plan)] })));
+    const { runs } = parseRuns(
+      JSON.parse(JSON.stringify({ plugin_version: "1", runs: [infoOf(plan)] })),
+    );
     expect(runs).toEqual([infoOf(plan)]);
     expect(overview.groups).toEqual(GROUPS);
-    expect(parseSnapshots(JSON.parse(JSON.stringify({ run: "r", snapshots: snapshotsOf(plan) })))).toEqual(snapshotsOf(plan));
+    expect(
+      parseSnapshots(JSON.parse(JSON.stringify({ run: "r", snapshots: snapshotsOf(plan) }))),
+    ).toEqual(snapshotsOf(plan));
     const snapshot = snapshotAt(plan, 3);
     expect(parseSnapshot(JSON.parse(JSON.stringify(snapshot)))).toEqual(snapshot);
   });
@@ -70,24 +85,33 @@ describe.each(plans)("%s", (_, plan) => {
   it("splits by frozen and trainable without losing a byte, as the ledger does at traced steps", () => {
     const parts = splitBySide(overview, readTotals(plan));
     for (let row = 0; row < overview.rows; row += 97) {
-      expect(parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0)).toBe(overview.peak_bytes[row]);
+      expect(parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0)).toBe(
+        overview.peak_bytes[row],
+      );
     }
     const step = overview.snapshots[0]?.step ?? 0;
     const row = rowOfStep(overview, step);
     const frozen = ledgerAt(plan, step)
       .filter(({ trainable }) => trainable === false)
       .reduce((sum, { bytes }) => sum + bytes, 0);
-    const shown = parts.filter(({ side }) => side === "frozen").reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+    const shown = parts
+      .filter(({ side }) => side === "frozen")
+      .reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
     expect(shown).toBe(frozen);
   });
 
   it("has a picture that holds everything", () => {
     const picture = overviewPicture(overview, 0, [], DEFAULTS, "light", NO_FOCUS);
-    expect(picture.spec.yMax).toBeGreaterThan(overview.peak_bytes.reduce((most, value) => Math.max(most, value), 0));
+    expect(picture.spec.yMax).toBeGreaterThan(
+      overview.peak_bytes.reduce((most, value) => Math.max(most, value), 0),
+    );
     expect(picture.spec.range[1]).toBeGreaterThan(picture.spec.range[0]);
     const parts = splitBySide(overview, null);
     expect(
-      frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", { hovered: "frozen", category: null }).spec.x,
+      frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", {
+        hovered: "frozen",
+        category: null,
+      }).spec.x,
     ).toHaveLength(overview.rows);
   });
 });
@@ -119,10 +143,15 @@ describe("the unfreezing of a run", () => {
   it("costs what the frozen weights would need to be trained, said before it happens", () => {
     const parts = splitBySide(overview, readTotals(plan));
     const [frozen, trainable, unfreezing] = costSentences(overview, parts, 3);
-    const of = (side: string): number => parts.filter((part) => part.side === side).reduce((sum, { bytes }) => sum + (bytes[3] ?? 0), 0);
+    const of = (side: string): number =>
+      parts
+        .filter((part) => part.side === side)
+        .reduce((sum, { bytes }) => sum + (bytes[3] ?? 0), 0);
     expect(frozen).toContain(`At step 3, frozen layers use ${formatBytes(of("frozen"))}: `);
     expect(frozen).toContain("56.0 MiB of weights, which every forward pass reads");
-    expect(trainable).toContain(`At step 3, trainable layers use ${formatBytes(of("trainable"))}: `);
+    expect(trainable).toContain(
+      `At step 3, trainable layers use ${formatBytes(of("trainable"))}: `,
+    );
     expect(unfreezing).toBe(
       "Unfreezing all weights would add 112 MiB of optimizer state (2 × the weights, as for those trained now), " +
         "up to 56.0 MiB of weight gradients, and the activations saved for the longer backward pass.",
@@ -138,10 +167,17 @@ describe("two runs beside each other", () => {
   const [one, two] = (CASES["two-runs"]?.plans as [Plan, Plan]).map(read) as [Overview, Overview];
 
   it("are drawn over each other in one range", () => {
-    const curve = (overview: Overview, row: number) => ({ overview, colour: "#000", dash: [], row });
+    const curve = (overview: Overview, row: number) => ({
+      overview,
+      colour: "#000",
+      dash: [],
+      row,
+    });
     const spec = compareSpec(curve(one, 3), curve(two, 5), DEFAULTS, "light");
     expect(spec.range).toEqual([-0.5, 239.5]);
-    expect(spec.yMax).toBeGreaterThan(two.peak_bytes.reduce((most, value) => Math.max(most, value), 0));
+    expect(spec.yMax).toBeGreaterThan(
+      two.peak_bytes.reduce((most, value) => Math.max(most, value), 0),
+    );
     expect(rowFor(one, null, 7)).toBe(7);
     expect(rowFor(one, 12, 7)).toBe(12);
     expect(rowFor(one, 99999, 7)).toBe(239);
@@ -149,7 +185,9 @@ describe("two runs beside each other", () => {
 
   it("have a waterfall whose changes sum to the difference of their peaks", () => {
     const deltas = groupDeltas(breakdown(one, 3), breakdown(two, 5));
-    expect(deltas.reduce((sum, { delta }) => sum + delta, 0)).toBe((two.peak_bytes[5] ?? 0) - (one.peak_bytes[3] ?? 0));
+    expect(deltas.reduce((sum, { delta }) => sum + delta, 0)).toBe(
+      (two.peak_bytes[5] ?? 0) - (one.peak_bytes[3] ?? 0),
+    );
   });
 });
 
@@ -169,17 +207,34 @@ describe("a layer over the steps", () => {
 
   it("is zoomed as every other chart is", () => {
     const steps = layerSteps(readTotals(plan, plan.layers[0]));
-    const look = { scheme: "light", focus: NO_FOCUS, firstSteps: new Map<number, number>(), span: [0, 239], whole: null } as const;
+    const look = {
+      scheme: "light",
+      focus: NO_FOCUS,
+      firstSteps: new Map<number, number>(),
+      span: [0, 239],
+      whole: null,
+    } as const;
     expect(layerSpec(steps, { ...look, choices: DEFAULTS }).spec.range).toEqual([-0.5, 239.5]);
-    expect(layerSpec(steps, { ...look, choices: { ...DEFAULTS, zoom: [30, 90] } }).spec.range).toEqual([29.5, 90.5]);
-    const [from, to] = layerSpec(steps, { ...look, choices: { ...DEFAULTS, axis: "relative", zoom: [43, 123] } }).spec.range;
+    expect(
+      layerSpec(steps, { ...look, choices: { ...DEFAULTS, zoom: [30, 90] } }).spec.range,
+    ).toEqual([29.5, 90.5]);
+    const [from, to] = layerSpec(steps, {
+      ...look,
+      choices: { ...DEFAULTS, axis: "relative", zoom: [43, 123] },
+    }).spec.range;
     expect(to - from).toBe(20);
   });
 
   it("changes at the step at which the overview does, which may be before the trace", () => {
     const steps = Float64Array.of(10, 31);
     const edges = (first: number): number[] => [
-      ...layerEdges(Float64Array.of(-0.5, 20, 60), steps, steps, new Map([[31, first]]), [-0.5, 60.5]),
+      ...layerEdges(
+        Float64Array.of(-0.5, 20, 60),
+        steps,
+        steps,
+        new Map([[31, first]]),
+        [-0.5, 60.5],
+      ),
     ];
     expect(edges(30)).toEqual([-0.5, 30, 60.5]);
     expect(edges(31)).toEqual([-0.5, 31, 60.5]);
@@ -203,8 +258,11 @@ describe("recorded activations", () => {
   const get = (query: string): Activations =>
     parseActivations(
       (
-        answer(CASES["recorded-activations"] as (typeof CASES)[string], "activations", new URLSearchParams(query))
-          .body as Uint8Array<ArrayBuffer>
+        answer(
+          CASES["recorded-activations"] as (typeof CASES)[string],
+          "activations",
+          new URLSearchParams(query),
+        ).body as Uint8Array<ArrayBuffer>
       ).buffer,
     );
 
@@ -224,10 +282,17 @@ describe("what is saved as a drawing", () => {
     if (!oom) throw new Error("no failure");
     expect(oom.chunks).toBeNull();
     const { pool, categories } = oomBars(oom, "light");
-    expect(pool.map(({ label }) => label)).toEqual(["in use", "free: largest chunk", "free: other chunks", "requested"]);
+    expect(pool.map(({ label }) => label)).toEqual([
+      "in use",
+      "free: largest chunk",
+      "free: other chunks",
+      "requested",
+    ]);
     expect(pool.slice(0, 3).reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.pool_bytes);
     expect(categories.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.in_use_bytes);
-    expect(oomBars({ ...oom, in_use_bytes: null }, "dark").pool.map(({ label }) => label)).toEqual(["requested"]);
+    expect(oomBars({ ...oom, in_use_bytes: null }, "dark").pool.map(({ label }) => label)).toEqual([
+      "requested",
+    ]);
   });
 
   it("has a legend that wraps", () => {
@@ -244,7 +309,9 @@ describe("layers that stay frozen", () => {
     const [plan] = CASES["never-unfrozen"]?.plans as [Plan];
     const overview = read(plan);
     expect(effects(overview)).toEqual([]);
-    expect(costSentences(overview, splitBySide(overview, readTotals(plan)), 3).at(-1)).toContain("would add 112 MiB of optimizer state");
+    expect(costSentences(overview, splitBySide(overview, readTotals(plan)), 3).at(-1)).toContain(
+      "would add 112 MiB of optimizer state",
+    );
   });
 });
 
@@ -259,7 +326,9 @@ describe("one row", () => {
   });
 
   it("is a sentence for those who listen", () => {
-    expect(rowSentence(overview, 0)).toMatch(/^step 0: peak 15\d MiB; workspace 59\.\d MiB; weights, frozen 56\.0 MiB/);
+    expect(rowSentence(overview, 0)).toMatch(
+      /^step 0: peak 15\d MiB; workspace 59\.\d MiB; weights, frozen 56\.0 MiB/,
+    );
   });
 
   it("finds the peak in spite of unknown rows", () => {
@@ -286,7 +355,9 @@ describe("answers that are not as expected", () => {
     expect(() => parseRuns(null)).toThrow("runs should be an object, got null");
     expect(() => decodeColumns(new ArrayBuffer(2))).toThrow("too short");
     expect(() => decodeColumns(good.buffer.slice(0, 40))).toThrow("header is truncated");
-    expect(() => decodeColumns(good.buffer.slice(0, good.length - 8))).toThrow("columns are truncated");
+    expect(() => decodeColumns(good.buffer.slice(0, good.length - 8))).toThrow(
+      "columns are truncated",
+    );
   });
 
   it("give unknown figures for columns that are missing", () => {
@@ -294,9 +365,8 @@ describe("answers that are not as expected", () => {
   });
 
   it("come with the server's sentence", () => {
-    expect(answer(CASES["refused"] as (typeof CASES)[string], "runs", new URLSearchParams())).toMatchObject({
-      status: 400,
-      body: "The run directory cannot be read.",
-    });
+    expect(
+      answer(CASES["refused"] as (typeof CASES)[string], "runs", new URLSearchParams()),
+    ).toMatchObject({ status: 400, body: "The run directory cannot be read." });
   });
 });

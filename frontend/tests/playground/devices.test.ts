@@ -1,4 +1,6 @@
-/** The devices of the playground's cases, from the wire to the rows, bars and charts of the page. */
+/**
+ * The devices of the playground's cases, from the wire to the rows, bars and charts of the page.
+ */
 
 import { describe, expect, it } from "vitest";
 
@@ -30,8 +32,11 @@ import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/de
 import type { DeviceRow } from "../../src/schema";
 
 const planOf = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
-const wire = (name: string): unknown => JSON.parse(JSON.stringify(devicesOf(planOf(name)))) as unknown;
-const [one, two, many] = ["two-runs", "two-workers", "many-devices"].map((name) => parseDevices(wire(name))) as [Devices, Devices, Devices];
+const wire = (name: string): unknown =>
+  JSON.parse(JSON.stringify(devicesOf(planOf(name)))) as unknown;
+const [one, two, many] = ["two-runs", "two-workers", "many-devices"].map((name) =>
+  parseDevices(wire(name)),
+) as [Devices, Devices, Devices];
 const names = (rows: readonly DeviceRow[]): string[] => rows.map(({ device }) => device);
 const changed = (all: Devices, at: number, row: Partial<DeviceRow>): Devices => ({
   ...all,
@@ -44,12 +49,18 @@ describe("the answer", () => {
     expect(two.devices).toEqual(made.devices);
     expect(two.workers).toEqual(made.workers);
     expect([...two.steps.max_peak_bytes]).toEqual(made.steps.max_peak_bytes);
-    expect(names(two.devices)).toEqual(infoOf(planOf("two-workers")).devices.map(({ device }) => device));
+    expect(names(two.devices)).toEqual(
+      infoOf(planOf("two-workers")).devices.map(({ device }) => device),
+    );
   });
 
   it("has gaps where a step's figure is unknown, and no sum where none is known", () => {
     const json = devicesOf(planOf("two-runs"));
-    const steps = { ...json.steps, min_peak_bytes: [null, ...json.steps.min_peak_bytes.slice(1)], sum_in_use_bytes: null };
+    const steps = {
+      ...json.steps,
+      min_peak_bytes: [null, ...json.steps.min_peak_bytes.slice(1)],
+      sum_in_use_bytes: null,
+    };
     const read = parseDevices({ ...json, steps, imbalance: null });
     expect(read.steps.min_peak_bytes[0]).toBeNaN();
     expect(read.steps.sum_in_use_bytes).toBeNull();
@@ -58,9 +69,13 @@ describe("the answer", () => {
 
   it("is refused where a figure is not one", () => {
     const json = devicesOf(planOf("two-runs"));
-    expect(() => parseDevices({ ...json, devices: [{ ...json.devices[0], peak_bytes: null }] })).toThrow(WrongAnswer);
+    expect(() =>
+      parseDevices({ ...json, devices: [{ ...json.devices[0], peak_bytes: null }] }),
+    ).toThrow(WrongAnswer);
     expect(() => parseDevices({ ...json, damage: [1] })).toThrow(WrongAnswer);
-    expect(() => parseDevices({ ...json, workers: [{}] })).toThrow("devices.workers[0].worker should be a string");
+    expect(() => parseDevices({ ...json, workers: [{}] })).toThrow(
+      "devices.workers[0].worker should be a string",
+    );
   });
 });
 
@@ -74,7 +89,9 @@ describe("what to look at first", () => {
       ...worker,
       stopped_early: at === 1 ? "worker_1 recorded nothing after step 3" : null,
     }));
-    expect(conspicuous({ ...two, workers })).toEqual([{ device: "worker_1/GPU:0", sentence: "worker_1 recorded nothing after step 3" }]);
+    expect(conspicuous({ ...two, workers })).toEqual([
+      { device: "worker_1/GPU:0", sentence: "worker_1 recorded nothing after step 3" },
+    ]);
     const all = Array.from({ length: 12 }, (_, at) => ({
       ...(workers[1] as (typeof workers)[0]),
       worker: `w${at}`,
@@ -90,7 +107,11 @@ describe("what to look at first", () => {
 describe("many devices", () => {
   const wide = (count: number): Devices => ({
     ...two,
-    devices: Array.from({ length: count }, (_, at) => ({ ...(two.devices[0] as Devices["devices"][0]), device: `w${at}`, peak_bytes: at })),
+    devices: Array.from({ length: count }, (_, at) => ({
+      ...(two.devices[0] as Devices["devices"][0]),
+      device: `w${at}`,
+      peak_bytes: at,
+    })),
   });
 
   it("show the ten most and the ten least loaded, and how many are between", () => {
@@ -107,7 +128,9 @@ describe("many devices", () => {
       worker: `worker_${at}`,
       status: at === 1 ? ("growing" as const) : ("ok" as const),
     }));
-    expect(conspicuous({ ...two, rolled_up: true, workers })).toEqual([{ device: "worker_1/GPU:0", sentence: "worker_1: memory grows" }]);
+    expect(conspicuous({ ...two, rolled_up: true, workers })).toEqual([
+      { device: "worker_1/GPU:0", sentence: "worker_1: memory grows" },
+    ]);
     expect(conspicuous({ ...two, workers })).toEqual([]);
   });
 });
@@ -115,7 +138,15 @@ describe("many devices", () => {
 describe("rows", () => {
   it("lie below their worker in natural order, and without workers where there is one", () => {
     const lines = deviceLines(two, "device");
-    expect(lines.map((line) => (line.kind === "worker" ? line.worker.worker : line.kind === "device" ? line.device.name : ""))).toEqual(
+    expect(
+      lines.map((line) =>
+        line.kind === "worker"
+          ? line.worker.worker
+          : line.kind === "device"
+            ? line.device.name
+            : "",
+      ),
+    ).toEqual(
       ["worker_0", "worker_1"].flatMap((worker) => [worker, "GPU:0", "GPU:1", "GPU:2", "GPU:3"]),
     );
     expect(deviceLines(one, "device").map(({ kind }) => kind)).toEqual(["device"]);
@@ -124,13 +155,23 @@ describe("rows", () => {
   it("show a worker that has no device, and a device whose worker is not listed", () => {
     const [first, second] = two.workers as [Devices["workers"][0], Devices["workers"][0]];
     const lonely = { ...two, workers: [first, second, { ...second, worker: "worker_2" }] };
-    expect(deviceLines(lonely, "device").at(-1)).toMatchObject({ kind: "worker", worker: { worker: "worker_2" } });
+    expect(deviceLines(lonely, "device").at(-1)).toMatchObject({
+      kind: "worker",
+      worker: { worker: "worker_2" },
+    });
     const strange = changed(two, 0, { worker: "elsewhere" });
-    expect(deviceLines(strange, "device").at(-1)).toEqual({ kind: "device", device: strange.devices[0] });
+    expect(deviceLines(strange, "device").at(-1)).toEqual({
+      kind: "device",
+      device: strange.devices[0],
+    });
   });
 
   it("are sorted by one column across the workers, the most loaded first, unknown ones last", () => {
-    const unknown = changed(two, 2, { headroom_bytes: null, capacity_bytes: null, pool_bytes: null });
+    const unknown = changed(two, 2, {
+      headroom_bytes: null,
+      capacity_bytes: null,
+      pool_bytes: null,
+    });
     for (const key of ["peak_bytes", "capacity_bytes", "pool_bytes", "ooms"] as const) {
       const values = sortedDevices(unknown.devices, key).flatMap((row) => row[key] ?? []);
       expect(values).toEqual([...values].sort((a, b) => b - a));
@@ -154,8 +195,12 @@ describe("rows", () => {
     expect(workerTitle(worker)).toBe("worker_0");
     expect(workerTitle({ worker: "" })).toBe("worker without a name");
     expect(workerFacts(worker)).toBe("steps 0–119");
-    expect(workerFacts({ ...worker, sessions: 3, clock_offset_seconds: -0.26 })).toBe("steps 0–119, 3 sessions, clock −0.3 s");
-    expect(workerFacts({ ...worker, first_step: null, clock_offset_seconds: 0.04 })).toBe("no steps");
+    expect(workerFacts({ ...worker, sessions: 3, clock_offset_seconds: -0.26 })).toBe(
+      "steps 0–119, 3 sessions, clock −0.3 s",
+    );
+    expect(workerFacts({ ...worker, first_step: null, clock_offset_seconds: 0.04 })).toBe(
+      "no steps",
+    );
   });
 });
 
@@ -178,7 +223,9 @@ describe("bars", () => {
       expect(segments.at(-1)?.to).toBeCloseTo((row.breakdown?.peak_bytes ?? 0) / scale, 12);
       expect(peak).toBeCloseTo(row.peak_bytes / scale, 12);
     }
-    expect(deviceBar({ ...(two.devices[0] as DeviceRow), breakdown: null }, scale).segments).toEqual([]);
+    expect(
+      deviceBar({ ...(two.devices[0] as DeviceRow), breakdown: null }, scale).segments,
+    ).toEqual([]);
   });
 });
 
@@ -193,7 +240,9 @@ describe("sentences", () => {
   it("do not call the sum that of all devices where a CPU is left out", () => {
     const mixed = changed(two, 0, { device: "worker_0/CPU:0" });
     const sum = mixed.sum_peak_bytes - (mixed.devices[0]?.peak_bytes ?? 0);
-    expect(devicesSummary({ ...mixed, sum_peak_bytes: sum })).toContain("Sum of the accelerators' peaks: ");
+    expect(devicesSummary({ ...mixed, sum_peak_bytes: sum })).toContain(
+      "Sum of the accelerators' peaks: ",
+    );
   });
 
   it("say which step the breakdowns come from", () => {
@@ -201,12 +250,18 @@ describe("sentences", () => {
     expect(breakdownNote(two.devices)).toBe("Breakdown from step 83.");
     const apart = changed(two, 1, { breakdown: { step: 43, peak_bytes: 1, parts: [] } });
     expect(breakdownNote(apart.devices)).toBe("Breakdown from a traced step of each device.");
-    expect(breakdownNote(changed(two, 1, { breakdown: null }).devices)).toBe("Breakdown from step 83. Unknown for 1 device: not traced.");
-    expect(breakdownNote(two.devices.map((row) => ({ ...row, breakdown: null })))).toContain("no step of these devices was traced");
+    expect(breakdownNote(changed(two, 1, { breakdown: null }).devices)).toBe(
+      "Breakdown from step 83. Unknown for 1 device: not traced.",
+    );
+    expect(breakdownNote(two.devices.map((row) => ({ ...row, breakdown: null })))).toContain(
+      "no step of these devices was traced",
+    );
   });
 
   it("describe a step, of one device without a lowest peak", () => {
-    expect(stepSentence(two, 5)).toMatch(/^step 5: highest peak \d+ MiB, lowest peak \d+ MiB, sum in use at step end 1\.\d GiB$/);
+    expect(stepSentence(two, 5)).toMatch(
+      /^step 5: highest peak \d+ MiB, lowest peak \d+ MiB, sum in use at step end 1\.\d GiB$/,
+    );
     expect(stepSentence(one, 5)).toMatch(/^step 5: peak \d+ MiB$/);
     expect(stepSentence(one, 9999)).toBe("step ?: unknown");
   });
@@ -217,8 +272,12 @@ describe("the charts", () => {
     const spec = peaksSpec(two, DEFAULTS, "light");
     expect(spec.yMax).toBeGreaterThan(Math.max(...two.steps.max_peak_bytes));
     expect(spec.range).toEqual([-0.5, 119.5]);
-    expect(peaksSpec(two, { ...DEFAULTS, axis: "wall", zoom: [10, 20] }, "dark").range).toEqual([9.5, 20.5]);
-    expect(sumSpec(two, DEFAULTS, "light")?.yMax).toBeGreaterThan(Math.max(...(two.steps.sum_in_use_bytes ?? [])));
+    expect(peaksSpec(two, { ...DEFAULTS, axis: "wall", zoom: [10, 20] }, "dark").range).toEqual([
+      9.5, 20.5,
+    ]);
+    expect(sumSpec(two, DEFAULTS, "light")?.yMax).toBeGreaterThan(
+      Math.max(...(two.steps.sum_in_use_bytes ?? [])),
+    );
   });
 
   it("draw a lowest peak and a sum of several devices only", () => {
@@ -230,7 +289,10 @@ describe("the charts", () => {
 
   it("are those of one device where the other one is a CPU", () => {
     const beside = { ...two, devices: two.devices.slice(0, 2) };
-    const mixed = changed(changed(beside, 0, { device: "GPU:0" }), 1, { device: "CPU:0", capacity_bytes: 1 });
+    const mixed = changed(changed(beside, 0, { device: "GPU:0" }), 1, {
+      device: "CPU:0",
+      capacity_bytes: 1,
+    });
     expect(seriesOf(mixed).map(({ name }) => name)).toEqual(["highest"]);
     expect(sumSpec(mixed, DEFAULTS, "light")).toBeNull();
     expect(stepSentence(mixed, 5)).toMatch(/^step 5: peak \d+ MiB$/);
@@ -241,7 +303,12 @@ describe("the charts", () => {
   it("draw a capacity that all devices have", () => {
     expect(commonCapacity(two)).toBe(planOf("two-workers").capacity);
     expect(commonCapacity(changed(two, 0, { capacity_bytes: 1 }))).toBeNull();
-    expect(commonCapacity({ ...two, devices: two.devices.map((row) => ({ ...row, capacity_bytes: null })) })).toBeNull();
+    expect(
+      commonCapacity({
+        ...two,
+        devices: two.devices.map((row) => ({ ...row, capacity_bytes: null })),
+      }),
+    ).toBeNull();
   });
 });
 
@@ -254,7 +321,10 @@ describe("the saved table", () => {
     rows.forEach((row, index) => {
       const parts = row.slice(first);
       if (index === 3) expect(parts.every((cell) => cell === null)).toBe(true);
-      else expect(parts.reduce<number>((sum, cell) => sum + Number(cell), 0)).toBe(two.devices[index]?.breakdown?.peak_bytes);
+      else
+        expect(parts.reduce<number>((sum, cell) => sum + Number(cell), 0)).toBe(
+          two.devices[index]?.breakdown?.peak_bytes,
+        );
     });
     expect(toCsv({ columns, rows }).split("\r\n")).toHaveLength(10);
   });

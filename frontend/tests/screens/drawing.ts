@@ -1,4 +1,7 @@
-/** A canvas that notes what is drawn on it: one line for each mark, with its style and its place in half pixels. */
+/**
+ * A canvas that notes what is drawn on it: one line for each mark, with its style and its place in
+ * half pixels.
+ */
 
 type Point = readonly [number, number];
 
@@ -7,14 +10,19 @@ const half = (value: number): number => Math.round(value * 2) / 2;
 /** A short name of a text or of numbers, which changes with each of them. */
 export function checksum(parts: Iterable<string | number>): string {
   let sum = 0x811c9dc5;
-  for (const part of parts) for (const letter of `${part};`) sum = Math.imul(sum ^ (letter.codePointAt(0) ?? 0), 0x01000193);
+  for (const part of parts)
+    for (const letter of `${part};`)
+      sum = Math.imul(sum ^ (letter.codePointAt(0) ?? 0), 0x01000193);
   return (sum >>> 0).toString(16).padStart(8, "0");
 }
 
 /** Paths with more points than this are told by their number, their bounds and a checksum. */
 const FEW = 6;
 
-/** Steps of a path, at half pixels; put into words only where it is shown, since charts are painted several times. */
+/**
+ * Steps of a path, at half pixels; put into words only where it is shown, since charts are painted
+ * several times.
+ */
 class Path {
   private readonly steps: (readonly [name: string, ...values: unknown[]])[] = [];
 
@@ -31,10 +39,15 @@ class Path {
   }
 
   toString(): string {
-    const told = this.steps.map((step) => step.map((value) => (typeof value === "number" ? half(value) : String(value))).join(" "));
+    const told = this.steps.map((step) =>
+      step.map((value) => (typeof value === "number" ? half(value) : String(value))).join(" "),
+    );
     if (told.length <= FEW) return told.join(" ");
     const places = this.steps.filter((step) => step.length > 2);
-    const [x, y] = [1, 2].map((at) => places.map((step) => step[at] as number)) as [number[], number[]];
+    const [x, y] = [1, 2].map((at) => places.map((step) => step[at] as number)) as [
+      number[],
+      number[],
+    ];
     const bounds = `${Math.min(...x)} ${Math.min(...y)} to ${Math.max(...x)} ${Math.max(...y)}`;
     return `${places.length} points, ${bounds}, ${checksum(told)}`;
   }
@@ -133,11 +146,15 @@ export function forgetPatterns(): void {
 }
 
 /** What each pattern looks like. */
-export const patternLines = (): string[] => [...patterns].map(([look, name]) => `${name}: ${look}`).sort();
+export const patternLines = (): string[] =>
+  [...patterns].map(([look, name]) => `${name}: ${look}`).sort();
 
-const paintOf = (style: string | Pattern): string => (typeof style === "string" ? style : style.pattern);
+const paintOf = (style: string | Pattern): string =>
+  typeof style === "string" ? style : style.pattern;
 
-/** What stands in some columns of an image: colours from top to bottom, and how many pixels of each. */
+/**
+ * What stands in some columns of an image: colours from top to bottom, and how many pixels of each.
+ */
 function columnsOf(words: Uint32Array, pixels: Pixels): string[] {
   return [0.02, 0.2, 0.4, 0.6, 0.8, 0.98].map((share) => {
     const column = Math.min(Math.floor(share * pixels.width), pixels.width - 1);
@@ -187,7 +204,13 @@ class Drawing extends NotedPath {
 
   private get pen(): string {
     const { strokeStyle, lineWidth, dash, lineJoin, lineCap } = this.style;
-    return [strokeStyle, lineWidth, ...(dash.length > 0 ? [`[${dash.join(" ")}]`] : []), lineJoin, lineCap].join(" ");
+    return [
+      strokeStyle,
+      lineWidth,
+      ...(dash.length > 0 ? [`[${dash.join(" ")}]`] : []),
+      lineJoin,
+      lineCap,
+    ].join(" ");
   }
 
   beginPath(): void {
@@ -227,10 +250,14 @@ class Drawing extends NotedPath {
     const { canvas } = this;
     // A canvas of the page is drawn anew.
     if (canvas.isConnected && width === canvas.width && height === canvas.height) this.noted = [];
-    this.note(`fillRect ${paintOf(this.style.fillStyle)}: ${[...this.place([x, y]), width, height].map(half).join(" ")}`);
+    this.note(
+      `fillRect ${paintOf(this.style.fillStyle)}: ${[...this.place([x, y]), width, height].map(half).join(" ")}`,
+    );
   }
   strokeRect(x: number, y: number, width: number, height: number): void {
-    this.note(`strokeRect ${this.pen}: ${[...this.place([x, y]), width, height].map(half).join(" ")}`);
+    this.note(
+      `strokeRect ${this.pen}: ${[...this.place([x, y]), width, height].map(half).join(" ")}`,
+    );
   }
   clearRect(): void {
     this.noted = [];
@@ -240,10 +267,14 @@ class Drawing extends NotedPath {
     const size = /[\d.]+px/.exec(font)?.[0] ?? font;
     const weight = /bold|[5-9]00/.exec(font)?.[0] ?? "";
     const place = this.place([x, y]).map(half).join(" ");
-    this.note(`text "${text}" ${paintOf(fillStyle)} ${weight}${size} ${textAlign} ${textBaseline}: ${place}`);
+    this.note(
+      `text "${text}" ${paintOf(fillStyle)} ${weight}${size} ${textAlign} ${textBaseline}: ${place}`,
+    );
   }
   drawImage(image: HTMLCanvasElement, x: number, y: number, width?: number, height?: number): void {
-    const place = [...this.place([x, y]), width ?? image.width, height ?? image.height].map(half).join(" ");
+    const place = [...this.place([x, y]), width ?? image.width, height ?? image.height]
+      .map(half)
+      .join(" ");
     this.note(`image: ${place}${this.style.imageSmoothingEnabled ? "" : " unsmoothed"}`);
     const { noted } = drawingOf(image);
     this.noted.push(...noted);
@@ -251,7 +282,13 @@ class Drawing extends NotedPath {
   putImageData(pixels: Pixels): void {
     // The page paints into the same pixels again.
     const words = new Uint32Array(pixels.data.buffer.slice(0));
-    this.noted = [() => [`  pixels ${pixels.width} ${pixels.height} ${checksum(words)}`, ...columnsOf(words, pixels)].join("\n")];
+    this.noted = [
+      () =>
+        [
+          `  pixels ${pixels.width} ${pixels.height} ${checksum(words)}`,
+          ...columnsOf(words, pixels),
+        ].join("\n"),
+    ];
   }
   /** Each pixel is the word of what the canvas was filled with last. */
   getImageData(_x: number, _y: number, width: number, height: number): Pixels {
@@ -318,7 +355,11 @@ export function marksOf(canvas: HTMLCanvasElement): string[] {
     while (lines[to]?.split(/[ :]/, 1)[0] === kind) to += 1;
     const row = lines.slice(from, to);
     if (kind !== "" && row.length > MANY) {
-      shown.push(...row.slice(0, MANY / 3), `${row.length} times ${kind}, ${checksum(row)}`, ...row.slice(-MANY / 3));
+      shown.push(
+        ...row.slice(0, MANY / 3),
+        `${row.length} times ${kind}, ${checksum(row)}`,
+        ...row.slice(-MANY / 3),
+      );
     } else shown.push(...row);
     from = to;
   }

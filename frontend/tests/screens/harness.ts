@@ -1,4 +1,7 @@
-/** The page on stored answers, in a document of a fixed size, time and zone, with what it shows as text. */
+/**
+ * The page on stored answers, in a document of a fixed size, time and zone, with what it shows as
+ * text.
+ */
 
 import { h, render } from "preact";
 import { vi } from "vitest";
@@ -15,7 +18,13 @@ const REPORTS = ["samples", "tasks", "devices", "recorded"] as const;
 export type Report = (typeof REPORTS)[number];
 
 const answers = Object.fromEntries(
-  REPORTS.map((name) => [name, files.readFileSync(`${import.meta.dirname}/../../../tests/fixtures/answers/${name}.json`, "utf8")]),
+  REPORTS.map((name) => [
+    name,
+    files.readFileSync(
+      `${import.meta.dirname}/../../../tests/fixtures/answers/${name}.json`,
+      "utf8",
+    ),
+  ]),
 ) as Record<Report, string>;
 
 /** Pixels of every element that has no size of its own. */
@@ -25,7 +34,10 @@ const pixels = (text: string): number | null => (text.endsWith("px") ? parseFloa
 
 function boxOf(element: Element): DOMRect {
   const style = (element as HTMLElement).style;
-  const [width, height] = [pixels(style?.width ?? "") ?? size.width, pixels(style?.height ?? "") ?? size.height];
+  const [width, height] = [
+    pixels(style?.width ?? "") ?? size.width,
+    pixels(style?.height ?? "") ?? size.height,
+  ];
   return new DOMRect(pixels(style?.left ?? "") ?? 0, pixels(style?.top ?? "") ?? 0, width, height);
 }
 
@@ -33,7 +45,8 @@ function boxOf(element: Element): DOMRect {
 class SizeTold {
   constructor(private readonly tell: ResizeObserverCallback) {}
   observe(target: Element): void {
-    const told = (): void => this.tell([{ target, contentRect: boxOf(target) } as unknown as ResizeObserverEntry], this);
+    const told = (): void =>
+      this.tell([{ target, contentRect: boxOf(target) } as unknown as ResizeObserverEntry], this);
     setTimeout(told, 0);
   }
   unobserve(): void {}
@@ -51,8 +64,12 @@ const real = { setTimeout: globalThis.setTimeout, zone: process.env.TZ };
 /** Replaces what depends on the machine and on a layout, until `restore`. */
 export function replace(): void {
   process.env.TZ = "UTC";
-  vi.stubGlobal("setTimeout", (work: () => void, milliseconds = 0) => real.setTimeout(work, milliseconds / FASTER));
-  vi.stubGlobal("requestAnimationFrame", (work: (now: number) => void) => real.setTimeout(() => work(0), 0));
+  vi.stubGlobal("setTimeout", (work: () => void, milliseconds = 0) =>
+    real.setTimeout(work, milliseconds / FASTER),
+  );
+  vi.stubGlobal("requestAnimationFrame", (work: (now: number) => void) =>
+    real.setTimeout(() => work(0), 0),
+  );
   vi.stubGlobal("cancelAnimationFrame", (timer: number) => clearTimeout(timer));
   vi.stubGlobal("devicePixelRatio", 1);
   vi.stubGlobal("ResizeObserver", SizeTold);
@@ -63,7 +80,9 @@ export function replace(): void {
   HTMLCanvasElement.prototype.toBlob = function (give): void {
     give(new Blob([drawingOf(this).lines.join("\n")]));
   };
-  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockImplementation(function (this: HTMLCanvasElement) {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockImplementation(function (
+    this: HTMLCanvasElement,
+  ) {
     return drawingOf(this) as never;
   });
   vi.spyOn(Element.prototype, "getBoundingClientRect").mockImplementation(function (this: Element) {
@@ -96,7 +115,10 @@ let page: Promise<Awaited<ReturnType<typeof modules>>> | null = null;
 
 const turn = (): Promise<void> => new Promise((resolve) => real.setTimeout(resolve, 0));
 
-/** Waits until the page says that it is idle, and has said so for some turns: effects run after a frame. */
+/**
+ * Waits until the page says that it is idle, and has said so for some turns: effects run after a
+ * frame.
+ */
 async function idle(): Promise<void> {
   for (let quiet = 0, turns = 0; quiet < 4; turns += 1) {
     await turn();
@@ -108,7 +130,11 @@ async function idle(): Promise<void> {
 function found(selector: string, text?: string): HTMLElement {
   const all = [...document.querySelectorAll<HTMLElement>(selector)];
   const one =
-    text === undefined ? all[0] : all.find(({ textContent, title, ariaLabel }) => [textContent?.trim(), title, ariaLabel].includes(text));
+    text === undefined
+      ? all[0]
+      : all.find(({ textContent, title, ariaLabel }) =>
+          [textContent?.trim(), title, ariaLabel].includes(text),
+        );
   if (!one) throw new Error(`The page has no ${selector} ${text ?? ""}`);
   return one;
 }
@@ -122,7 +148,12 @@ const press =
     const element = found(selector);
     element.focus();
     for (const key of keys) {
-      const given = { key: key.replace("Shift+", ""), shiftKey: key.startsWith("Shift+"), bubbles: true, cancelable: true };
+      const given = {
+        key: key.replace("Shift+", ""),
+        shiftKey: key.startsWith("Shift+"),
+        bubbles: true,
+        cancelable: true,
+      };
       (document.activeElement ?? element).dispatchEvent(new KeyboardEvent("keydown", given));
       await idle();
     }
@@ -135,9 +166,15 @@ const point =
     const element = found(selector);
     const { left, top } = boxOf(element);
     const given = { clientX: left + x, clientY: top + y, bubbles: true, cancelable: true, ...more };
-    const event = name.startsWith("pointer") ? new PointerEvent(name, given) : new MouseEvent(name, given);
+    const event = name.startsWith("pointer")
+      ? new PointerEvent(name, given)
+      : new MouseEvent(name, given);
     // The document's wheel has no place of the pointer.
-    element.dispatchEvent(name === "wheel" ? Object.assign(event, { deltaX: 0, deltaY: 0, deltaMode: 0, ...more }) : event);
+    element.dispatchEvent(
+      name === "wheel"
+        ? Object.assign(event, { deltaX: 0, deltaY: 0, deltaMode: 0, ...more })
+        : event,
+    );
   };
 
 export const user = {
@@ -169,11 +206,21 @@ export const user = {
     () => {
       const field = found(selector) as HTMLInputElement;
       field.value = value;
-      for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
+      for (const name of ["input", "change"])
+        field.dispatchEvent(new Event(name, { bubbles: true }));
     },
-  /** Presses the button at one place of an element and releases it at another; `name` begins the events' names. */
+  /**
+   * Presses the button at one place of an element and releases it at another; `name` begins the
+   * events' names.
+   */
   drag:
-    (selector: string, from: readonly [number, number], to: readonly [number, number], more: object = {}, name = "mouse"): Act =>
+    (
+      selector: string,
+      from: readonly [number, number],
+      to: readonly [number, number],
+      more: object = {},
+      name = "mouse",
+    ): Act =>
     async () => {
       const given = { button: 0, pointerId: 1, ...more };
       for (const [event, place] of [
@@ -182,7 +229,12 @@ export const user = {
         ["move", to],
         ["up", to],
       ] as const) {
-        await point(selector, name + event, ...place, event === "move" && place === from ? {} : given)();
+        await point(
+          selector,
+          name + event,
+          ...place,
+          event === "move" && place === from ? {} : given,
+        )();
         await idle();
       }
     },
@@ -198,7 +250,9 @@ const FRAME = [".skip", "nav.runs", ".runs-button", ".bar-end", ".tabs", ".answe
 
 /** Questions that get an error in place of an answer. */
 const refusing = (...names: readonly (keyof Source)[]): Partial<Source> =>
-  Object.fromEntries(names.map((name) => [name, () => Promise.reject(new Error(`No answer: ${name}.`))]));
+  Object.fromEntries(
+    names.map((name) => [name, () => Promise.reject(new Error(`No answer: ${name}.`))]),
+  );
 
 const sources = new Map<Report, Source>();
 
@@ -215,7 +269,8 @@ async function screen(
   window.history.replaceState(null, "", `#${address}`);
   const stored = sources.get(report) ?? embeddedSource(answers[report]);
   sources.set(report, stored);
-  const ooms: Source["ooms"] = async (...of) => (await stored.ooms(...of)).map((oom) => ({ ...oom, ...failure }));
+  const ooms: Source["ooms"] = async (...of) =>
+    (await stored.ooms(...of)).map((oom) => ({ ...oom, ...failure }));
   const store = createStore({ ...stored, ooms, recordedOnly: !live, ...refusing(...refused) });
   void store.reload();
   render(h(App, { store }), document.body);
@@ -225,7 +280,9 @@ async function screen(
       await act();
       await idle();
     }
-    const files = await Promise.all(saved.splice(0).map(async (file) => fileText(await file.text())));
+    const files = await Promise.all(
+      saved.splice(0).map(async (file) => fileText(await file.text())),
+    );
     const patterns = whole ? patternLines().map((line) => `${line}\n`) : [];
     return [shownText(document.body, whole ? [] : FRAME), ...patterns, ...files].join("");
   } finally {
@@ -236,12 +293,18 @@ async function screen(
 }
 
 export interface Opening {
-  /** An address; what is shown is told by what differs from it. With acts or a width and without it, from the same address. */
+  /**
+   * An address; what is shown is told by what differs from it. With acts or a width and without it,
+   * from the same address.
+   */
   since?: string;
   acts?: readonly Act[];
   /** Whether the frame is shown as well: runs, tabs and answers. */
   whole?: boolean;
-  /** Whether the page may ask what the report does not answer; it gets the answer to the recorded question. */
+  /**
+   * Whether the page may ask what the report does not answer; it gets the answer to the recorded
+   * question.
+   */
   live?: boolean;
   /** Questions that get an error. */
   refused?: readonly (keyof Source)[];
@@ -253,8 +316,15 @@ export interface Opening {
 
 const known = new Map<string, string>();
 
-/** What is shown at an address, or what differs there from another one or from before the user acted. */
-export async function shown(report: Report, address: string, opening: Opening = {}): Promise<string> {
+/**
+ * What is shown at an address, or what differs there from another one or from before the user
+ * acted.
+ */
+export async function shown(
+  report: Report,
+  address: string,
+  opening: Opening = {},
+): Promise<string> {
   const { since = opening.acts || opening.width ? address : undefined, whole = false } = opening;
   const live = opening.live === true && opening.since === undefined;
   const now = await screen(report, address, opening);

@@ -1,5 +1,8 @@
 // @vitest-environment happy-dom
-/** What the page shows at many addresses, compared with what it showed before: read the difference after an intended change. */
+/**
+ * What the page shows at many addresses, compared with what it showed before: read the difference
+ * after an intended change.
+ */
 
 import { afterAll, beforeAll, expect, it } from "vitest";
 

@@ -18,7 +18,8 @@ const QUIET = new Set([
 /** A line with the parts of an element is at most this long. */
 const LINE = 260;
 
-const rounded = (text: string): string => text.replace(/-?\d+\.\d+/g, (number) => String(Math.round(Number(number) * 100) / 100));
+const rounded = (text: string): string =>
+  text.replace(/-?\d+\.\d+/g, (number) => String(Math.round(Number(number) * 100) / 100));
 
 /** Long parts of explanations that the text has told: told again by their beginning. */
 const told = new Set<string>();
@@ -35,12 +36,20 @@ function attributesOf(element: Element): string {
   const said = [...element.attributes]
     .filter(({ name, value }) => !QUIET.has(name) && !(name === "class" && value.trim() === ""))
     .map(({ name, value }) =>
-      name === "class" ? `.${value.trim().split(/\s+/).join(".")}` : `${name}="${rounded(value).split("\n").map(shortened).join(" | ")}"`,
+      name === "class"
+        ? `.${value.trim().split(/\s+/).join(".")}`
+        : `${name}="${rounded(value).split("\n").map(shortened).join(" | ")}"`,
     );
   // What the user sees of a field is a property.
-  if (element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement)
+  if (
+    element instanceof HTMLInputElement ||
+    element instanceof HTMLSelectElement ||
+    element instanceof HTMLTextAreaElement
+  )
     said.push(
-      element instanceof HTMLInputElement && element.type === "checkbox" ? `checked=${element.checked}` : `value="${element.value}"`,
+      element instanceof HTMLInputElement && element.type === "checkbox"
+        ? `checked=${element.checked}`
+        : `value="${element.value}"`,
     );
   if (element === document.activeElement && element !== document.body) said.push("focused");
   return said.join(" ");
@@ -48,7 +57,10 @@ function attributesOf(element: Element): string {
 
 const textOf = (node: Node): string => (node.textContent ?? "").replace(/\s+/g, " ");
 
-/** Whether an element is a part of its sentence: it contains text alone and has no attributes but a class. */
+/**
+ * Whether an element is a part of its sentence: it contains text alone and has no attributes but a
+ * class.
+ */
 const isWords = (element: Element): boolean =>
   element.children.length === 0 &&
   element.attributes.length <= (element.hasAttribute("class") ? 1 : 0) &&
@@ -77,12 +89,18 @@ function lines(element: Element, depth: number, skip: readonly string[]): string
     } else sentence += child instanceof Element ? words(child) : textOf(child);
   }
   end();
-  if (element instanceof HTMLCanvasElement) inner.push(...marksOf(element).map((mark) => `${indent} ${mark}`));
+  if (element instanceof HTMLCanvasElement)
+    inner.push(...marksOf(element).map((mark) => `${indent} ${mark}`));
   const tag = element.tagName.toLowerCase();
-  const head = [/^(td|th|div|span)$/.test(tag) ? "" : tag, attributesOf(element)].filter(Boolean).join(" ");
+  const head = [/^(td|th|div|span)$/.test(tag) ? "" : tag, attributesOf(element)]
+    .filter(Boolean)
+    .join(" ");
   const parts = inner.map((line) => line.trim()).join(" | ");
   const together = indent + [head, parts].filter(Boolean).join(": ");
-  const isSmall = together.length < LINE && !inner.some((line) => line.startsWith(`${indent}  `)) && tag !== "canvas";
+  const isSmall =
+    together.length < LINE &&
+    !inner.some((line) => line.startsWith(`${indent}  `)) &&
+    tag !== "canvas";
   return isSmall ? [together] : [`${indent}${head || tag}`, ...inner];
 }
 
@@ -98,7 +116,10 @@ function commonRests(before: readonly string[], after: readonly string[]): Uint1
   for (let row = before.length - 1; row >= 0; row -= 1) {
     for (let column = after.length - 1; column >= 0; column -= 1) {
       const [here, below] = [common[row] as Uint16Array, common[row + 1] as Uint16Array];
-      here[column] = before[row] === after[column] ? (below[column + 1] ?? 0) + 1 : Math.max(below[column] ?? 0, here[column + 1] ?? 0);
+      here[column] =
+        before[row] === after[column]
+          ? (below[column + 1] ?? 0) + 1
+          : Math.max(below[column] ?? 0, here[column + 1] ?? 0);
     }
   }
   return common;
@@ -120,7 +141,10 @@ function changedPart(old: string, now: string): string {
   return `${now.slice(0, Math.min(from, MOVED))}… ${went.slice(0, MOVED)} → ${came}`;
 }
 
-/** What changed between two texts: changed parts of lines; how many lines went, and new ones, after the line above them. */
+/**
+ * What changed between two texts: changed parts of lines; how many lines went, and new ones, after
+ * the line above them.
+ */
 export function difference(before: string, after: string): string {
   const [old, now] = [before.split("\n"), after.split("\n")];
   const there = new Set(old);
@@ -136,8 +160,13 @@ export function difference(before: string, after: string): string {
       continue;
     }
     const [first, added] = [row, [] as string[]];
-    while ((row < old.length || column < now.length) && (row >= old.length || column >= now.length || old[row] !== now[column])) {
-      const goes = column >= now.length || (row < old.length && common(row + 1, column) >= common(row, column + 1));
+    while (
+      (row < old.length || column < now.length) &&
+      (row >= old.length || column >= now.length || old[row] !== now[column])
+    ) {
+      const goes =
+        column >= now.length ||
+        (row < old.length && common(row + 1, column) >= common(row, column + 1));
       if (goes) row += 1;
       else added.push(now[column++] as string);
     }
@@ -147,7 +176,8 @@ export function difference(before: string, after: string): string {
       continue;
     }
     shown.push(`  ${(old[first - 1] ?? "").slice(0, MOVED)}`);
-    if (row > first) shown.push(`- ${went.length}, ${checksum(went)}: ${(went[0] ?? "").trim().slice(0, MOVED)}`);
+    if (row > first)
+      shown.push(`- ${went.length}, ${checksum(went)}: ${(went[0] ?? "").trim().slice(0, MOVED)}`);
     shown.push(...added.map((line) => `+ ${there.has(line) ? line.slice(0, MOVED) : line}`));
   }
   return shown.join("\n") + "\n";

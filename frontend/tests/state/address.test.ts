@@ -44,7 +44,8 @@ function anyChoices(random: () => number): Choices {
   const below = (limit: number): number => Math.floor(random() * limit);
   const one = <T>(values: readonly T[]): T => values[below(values.length)] as T;
   const orNull = <T>(value: T): T | null => (random() < 0.3 ? null : value);
-  const text = (): string => Array.from({ length: below(9) }, () => one([...'aZ09 &=+%#/?-,.\n"<é✓\u{1f4be}'])).join("");
+  const text = (): string =>
+    Array.from({ length: below(9) }, () => one([...'aZ09 &=+%#/?-,.\n"<é✓\u{1f4be}'])).join("");
   const whole = (): number => one([0, 1, below(1000), below(1e15)]);
   const span = (): readonly [number, number] => {
     const first = whole();
@@ -87,7 +88,9 @@ function anyChoices(random: () => number): Choices {
     colouring: one(COLOURINGS),
     mapZooms: Array.from({ length: below(4) }, span).filter(([from, to]) => from < to),
     fitMib: orNull(one([12.5, 1e-3, 1 + below(1e6), 1 / 3])),
-    conditions: Object.fromEntries(CONDITIONS.map((name) => [name, text()])) as Choices["conditions"],
+    conditions: Object.fromEntries(
+      CONDITIONS.map((name) => [name, text()]),
+    ) as Choices["conditions"],
   };
 }
 
@@ -187,13 +190,32 @@ describe("address", () => {
 });
 
 describe("a moment inside a step", () => {
-  const inside: Choices = { ...DEFAULTS, step: 7, moment: 3, span: [1, 9], selection: [2, 5], layer: "a" };
+  const inside: Choices = {
+    ...DEFAULTS,
+    step: 7,
+    moment: 3,
+    span: [1, 9],
+    selection: [2, 5],
+    layer: "a",
+  };
 
   it("is let go with its step, and only then", () => {
     expect(changedTo(inside, { view: "layers" })).toEqual({ ...inside, view: "layers" });
     expect(changedTo(inside, { step: 7 })).toEqual(inside);
-    expect(changedTo(inside, { step: 8 })).toEqual({ ...inside, step: 8, moment: null, span: null, selection: null });
-    expect(changedTo(inside, { session: "s" })).toEqual({ ...inside, session: "s", moment: null, span: null, selection: null });
+    expect(changedTo(inside, { step: 8 })).toEqual({
+      ...inside,
+      step: 8,
+      moment: null,
+      span: null,
+      selection: null,
+    });
+    expect(changedTo(inside, { session: "s" })).toEqual({
+      ...inside,
+      session: "s",
+      moment: null,
+      span: null,
+      selection: null,
+    });
     expect(changedTo(inside, { device: "GPU:1", moment: 4 })).toEqual({
       ...inside,
       device: "GPU:1",
@@ -209,9 +231,12 @@ function parsed<T>(codec: Codec<T>, address: string): T {
 }
 
 describe("a choice in the address", () => {
-  it.each(["-4", "1.5", "", "1e3", " 7", "1234567890123456", "٣"])("is no whole number: %j", (written) => {
-    expect(parsed(wholeOrNone("n"), `n=${written}`)).toBeNull();
-  });
+  it.each(["-4", "1.5", "", "1e3", " 7", "1234567890123456", "٣"])(
+    "is no whole number: %j",
+    (written) => {
+      expect(parsed(wholeOrNone("n"), `n=${written}`)).toBeNull();
+    },
+  );
 
   it.each(["9-3", "5", "-", "1-2-3", "a-b", "-1-2"])("is no span: %j", (written) => {
     expect(parsed(spanOrNone("z"), `z=${written}`)).toBeNull();
@@ -229,11 +254,15 @@ describe("a choice in the address", () => {
 
   it("has a default that is not its null", () => {
     const sort = oneOrNamedNone("sort", ["name", "size"], "size", "model");
-    expect(["", "sort=model", "sort=name", "sort=x"].map((written) => parsed(sort, written))).toEqual(["size", null, "name", "size"]);
+    expect(
+      ["", "sort=model", "sort=name", "sort=x"].map((written) => parsed(sort, written)),
+    ).toEqual(["size", null, "name", "size"]);
   });
 
   it("tells an empty list from none", () => {
     const names = namesOrNone("with", "none");
-    expect(["", "with=a&with=b", "none=1", "with="].map((written) => parsed(names, written))).toEqual([null, ["a", "b"], [], [""]]);
+    expect(
+      ["", "with=a&with=b", "none=1", "with="].map((written) => parsed(names, written)),
+    ).toEqual([null, ["a", "b"], [], [""]]);
   });
 });

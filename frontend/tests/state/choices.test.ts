@@ -30,7 +30,16 @@ function presses(start: Choices): string[] {
 
 describe("Escape", () => {
   it("clears one choice at a time, in the order of the list of shortcuts", () => {
-    expect(presses(ALL)).toEqual(["layer", "category", "tensor", "moment", "selection", "span", "step", "zoom+mapZooms"]);
+    expect(presses(ALL)).toEqual([
+      "layer",
+      "category",
+      "tensor",
+      "moment",
+      "selection",
+      "span",
+      "step",
+      "zoom+mapZooms",
+    ]);
     expect(CLEARED_IN_ORDER).toBe(
       "selected layer, selected category, selected tensor, selected moment, selected span, zoom of the timeline, selected step, zoom",
     );
@@ -42,7 +51,12 @@ describe("Escape", () => {
   });
 
   it("passes over what the view does not show", () => {
-    expect(presses({ ...ALL, view: "overview" })).toEqual(["layer", "category", "step", "zoom+mapZooms"]);
+    expect(presses({ ...ALL, view: "overview" })).toEqual([
+      "layer",
+      "category",
+      "step",
+      "zoom+mapZooms",
+    ]);
   });
 
   it("clears nothing where nothing is selected", () => {

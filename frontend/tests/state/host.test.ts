@@ -20,9 +20,17 @@ it("the address is kept in TensorBoard's own, and in the document's where there 
   };
   vi.stubGlobal("parent", { tensorboard: { tf_storage } });
   writeAddress("view=layers");
-  expect([...kept.values(), readAddress(), window.location.hash]).toEqual(["view=layers", "view=layers", ""]);
+  expect([...kept.values(), readAddress(), window.location.hash]).toEqual([
+    "view=layers",
+    "view=layers",
+    "",
+  ]);
   vi.stubGlobal("parent", window);
   writeAddress("view=step");
-  expect([...kept.values(), readAddress(), window.location.hash]).toEqual(["view=layers", "view=step", "#view=step"]);
+  expect([...kept.values(), readAddress(), window.location.hash]).toEqual([
+    "view=layers",
+    "view=step",
+    "#view=step",
+  ]);
   window.history.replaceState(null, "", window.location.pathname);
 });

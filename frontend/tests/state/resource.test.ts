@@ -16,7 +16,8 @@ const numbers = (shelf = new Shelf(1e9)) =>
     {
       key: (key) => key,
       version: (_, version) => version ?? "",
-      load: (abort, _key, _version, load) => (load ? load(abort) : Promise.reject(new Error("no load"))),
+      load: (abort, _key, _version, load) =>
+        load ? load(abort) : Promise.reject(new Error("no load")),
     },
     shelf,
     direct,
@@ -50,7 +51,12 @@ describe("Resource", () => {
     const resource = numbers();
     resource.want("k", "v1", () => Promise.reject(new Refused(400, "Too large.", "capacity")));
     await settled();
-    expect(resource.read("k")).toEqual({ value: null, error: "Too large.", parameter: "capacity", loading: false });
+    expect(resource.read("k")).toEqual({
+      value: null,
+      error: "Too large.",
+      parameter: "capacity",
+      loading: false,
+    });
     resource.want("k", "v2", () => Promise.reject(new Refused(404, "Gone.")));
     expect(resource.read("k")).toEqual({ value: null, error: null, loading: true });
     await settled();
@@ -105,7 +111,11 @@ describe("Resource", () => {
     resource.want("done", "v1", () => Promise.resolve(1));
     await settled();
     resource.keep([["next"]]);
-    expect([aborted.length, resource.read("slow").loading, resource.read("done").value]).toEqual([1, false, 1]);
+    expect([aborted.length, resource.read("slow").loading, resource.read("done").value]).toEqual([
+      1,
+      false,
+      1,
+    ]);
     resource.want("slow", "v1", () => Promise.resolve(2));
     await settled();
     expect(resource.read("slow").value).toBe(2);
@@ -178,7 +188,8 @@ describe("footprint", () => {
   });
 
   it("grows with every row of plain data", () => {
-    const rows = (count: number): unknown => Array.from({ length: count }, (_, index) => ({ layer: `block${index}`, bytes: index }));
+    const rows = (count: number): unknown =>
+      Array.from({ length: count }, (_, index) => ({ layer: `block${index}`, bytes: index }));
     const each = (footprint(rows(2000)) - footprint(rows(1000))) / 1000;
     expect(each).toBeGreaterThan(40);
     expect(each).toBeLessThan(100);

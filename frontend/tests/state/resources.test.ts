@@ -48,7 +48,9 @@ describe("what was fetched", () => {
     const fetched = createResources(source, LIMIT);
     const step = signal(0);
     const first = { phase: "train", step: 0 } as const;
-    const shown = computed(() => fetched.timelines.read(run, "GPU:0", { phase: "train", step: step.value }).value);
+    const shown = computed(
+      () => fetched.timelines.read(run, "GPU:0", { phase: "train", step: step.value }).value,
+    );
     const lost: number[] = [];
     let stays: unknown = null;
     // The timeline of the step, beside the memory map of the first one.
@@ -85,7 +87,9 @@ describe("what was fetched", () => {
     const steps = Array.from({ length: 20 }, (_, step) => ({ phase: "train", step }) as const);
     const missing = signal(0);
     const stop = effect(() => {
-      missing.value = steps.filter((one) => fetched.timelines.read(run, "GPU:0", one).value === null).length;
+      missing.value = steps.filter(
+        (one) => fetched.timelines.read(run, "GPU:0", one).value === null,
+      ).length;
     });
     for (const one of steps) fetched.timelines.want(run, "GPU:0", one);
     for (let turn = 0; turn < 10; turn += 1) await settled();

@@ -22,14 +22,21 @@ beforeEach(() => window.history.replaceState(null, "", "#"));
 const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunInfo =>
   recorded(name, started, {
     phases: ["train", "validation"],
-    devices: devices.map((device) => ({ device, capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 })),
+    devices: devices.map((device) => ({
+      device,
+      capacity_bytes: null,
+      peak_bytes: 1,
+      peak_step: 0,
+      snapshots: 0,
+    })),
     most_loaded: devices.find((device) => device.startsWith("GPU")) ?? devices[0] ?? null,
   });
 
 describe("selection", () => {
   const many = Array.from({ length: 20 }, (_, index) => run(`run${index}`, index));
 
-  const selected = (choices: Choices): RunInfo[] => selectedRuns(many, choices, primaryRun(many, choices, null));
+  const selected = (choices: Choices): RunInfo[] =>
+    selectedRuns(many, choices, primaryRun(many, choices, null));
 
   it("draws the shown run alone until the user checks others", () => {
     expect(selected(DEFAULTS)).toEqual([many[19]]);
@@ -39,9 +46,13 @@ describe("selection", () => {
   });
 
   it("leaves out runs that the filter hides", () => {
-    const names = (changed: Partial<Choices>) => selected({ ...DEFAULTS, ...changed }).map(({ run: name }) => name);
+    const names = (changed: Partial<Choices>) =>
+      selected({ ...DEFAULTS, ...changed }).map(({ run: name }) => name);
     expect(names({ filter: "run1[0-3]" })).toEqual(["run13"]);
-    expect(names({ filter: "run1[0-3]", runs: ["run3", "run12", "run11"] })).toEqual(["run11", "run12"]);
+    expect(names({ filter: "run1[0-3]", runs: ["run3", "run12", "run11"] })).toEqual([
+      "run11",
+      "run12",
+    ]);
     expect(names({ filter: "run1$", runs: ["run1", "run2"] })).toEqual(["run1"]);
     expect(names({ filter: "run1$", primary: "run2" })).toEqual(["run1"]);
     expect(names({ filter: "(", runs: ["run1", "run2"] })).toEqual(["run1", "run2"]);
@@ -146,7 +157,11 @@ describe("the list of runs", () => {
   });
 
   it("offers another checked run for comparison, otherwise the same run", () => {
-    const [a, b, c] = [recorded("a", 1), recorded("b", 2, { devices: [] }), recorded("c", 3)] as const;
+    const [a, b, c] = [
+      recorded("a", 1),
+      recorded("b", 2, { devices: [] }),
+      recorded("c", 3),
+    ] as const;
     expect(otherRun([a, b, c], [a, b, c], a, DEFAULTS)?.run).toBe("c");
     expect(otherRun([a, b, c], [a, b], a, DEFAULTS)?.run).toBe("a");
     expect(otherRun([a, b, c], [a], a, { ...DEFAULTS, other: "c" })?.run).toBe("c");

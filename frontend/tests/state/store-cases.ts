@@ -36,18 +36,37 @@ export const settled = async (): Promise<void> => {
 };
 
 /** Columns of an overview whose values are all unknown. */
-const UNKNOWN = { step: [], peak_bytes: [], traced: [], snapshot: [], snapshots: [], sessions: [], failures: [] };
+const UNKNOWN = {
+  step: [],
+  peak_bytes: [],
+  traced: [],
+  snapshot: [],
+  snapshots: [],
+  sessions: [],
+  failures: [],
+};
 
-/** A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list of runs fail. */
+/**
+ * A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list
+ * of runs fail.
+ */
 export function sourceOf(runs: readonly RunInfo[]) {
   const asked: OverviewQuery[] = [];
   const state = { runs, fails: false };
   const overview = (query: OverviewQuery): Promise<Overview> => {
     asked.push(query);
-    return Promise.resolve({ ...UNKNOWN, run: query.run, rows: query.span === null ? 100 : 7 } as unknown as Overview);
+    return Promise.resolve({
+      ...UNKNOWN,
+      run: query.run,
+      rows: query.span === null ? 100 : 7,
+    } as unknown as Overview);
   };
   const source = {
-    runs: vi.fn(() => (state.fails ? Promise.reject(new Error("gone")) : Promise.resolve({ plugin_version: "1", runs: [...state.runs] }))),
+    runs: vi.fn(() =>
+      state.fails
+        ? Promise.reject(new Error("gone"))
+        : Promise.resolve({ plugin_version: "1", runs: [...state.runs] }),
+    ),
     hostRuns: () => Promise.resolve([]),
     overview,
     pool: () => new Promise(() => undefined),

@@ -46,7 +46,10 @@ describe("the store", () => {
   });
 
   it("asks for nothing that the run does not have", async () => {
-    const { source, asked } = sourceOf([run("a", 1, { devices: [], rank: 2000 }), run("b", 0, { phases: ["predict"] })]);
+    const { source, asked } = sourceOf([
+      run("a", 1, { devices: [], rank: 2000 }),
+      run("b", 0, { phases: ["predict"] }),
+    ]);
     const store = createStore(source);
     await store.reload();
     await settled();
@@ -55,7 +58,11 @@ describe("the store", () => {
   });
 
   it("asks for each run's own phase beside a run that only predicts", async () => {
-    const { source, asked } = sourceOf([run("a", 2, { phases: ["predict"] }), run("b", 1), run("c", 0, { phases: ["validation"] })]);
+    const { source, asked } = sourceOf([
+      run("a", 2, { phases: ["predict"] }),
+      run("b", 1),
+      run("c", 0, { phases: ["validation"] }),
+    ]);
     const store = createStore(source);
     store.choose({ runs: ["a", "b", "c"], primary: "a", other: "b", view: "compare" });
     await store.reload();
@@ -71,7 +78,10 @@ describe("the store", () => {
   });
 
   it("compares nothing with a run that has no step of a phase beside training", async () => {
-    const { source, asked } = sourceOf([run("a", 2, { phases: ["train", "validation"] }), run("b", 1)]);
+    const { source, asked } = sourceOf([
+      run("a", 2, { phases: ["train", "validation"] }),
+      run("b", 1),
+    ]);
     const store = createStore(source);
     store.choose({ primary: "a", other: "b", phase: "validation", view: "compare" });
     await store.reload();
@@ -99,7 +109,9 @@ describe("the store", () => {
     const { source } = sourceOf([run("a", 1)]);
     const store = createStore(source);
     const left: string[] = [];
-    const push = vi.spyOn(window.history, "pushState").mockImplementation((_, __, url) => void left.push(String(url).replace(/.*#/, "")));
+    const push = vi
+      .spyOn(window.history, "pushState")
+      .mockImplementation((_, __, url) => void left.push(String(url).replace(/.*#/, "")));
     store.choose({ step: 7 });
     store.choose({ filter: "a" });
     store.choose({ filter: "ab" });
@@ -135,7 +147,9 @@ describe("the store", () => {
     const store = createStore(source);
     const push = vi.spyOn(window.history, "pushState");
     store.choose({ view: "layers" });
-    expect(push.mock.calls.map(([, , url]) => String(url).replace(/.*#/, ""))).toEqual(["view=overview"]);
+    expect(push.mock.calls.map(([, , url]) => String(url).replace(/.*#/, ""))).toEqual([
+      "view=overview",
+    ]);
     push.mockRestore();
     window.history.replaceState(null, "", "#view=overview");
     store.follow();
@@ -167,11 +181,24 @@ describe("the store", () => {
       peak_bytes: column(5, 4),
       traced: column(0, 1),
       snapshot: column(0, 0),
-      snapshots: [{ step: 9, phase: "train", mode: "graph", batch_size: 32, at_failure: false, first_step: 0 }],
+      snapshots: [
+        {
+          step: 9,
+          phase: "train",
+          mode: "graph",
+          batch_size: 32,
+          at_failure: false,
+          first_step: 0,
+        },
+      ],
       sessions: [],
       failures: [],
     } as unknown as Overview;
-    const store = createStore({ ...source, overview: () => Promise.resolve(answer), snapshots: () => Promise.resolve([]) });
+    const store = createStore({
+      ...source,
+      overview: () => Promise.resolve(answer),
+      snapshots: () => Promise.resolve([]),
+    });
     await store.reload();
     await settled();
     expect(store.shownStep.value).toMatchObject({ step: 9, defaultStep: 9, isPeak: false });
@@ -204,7 +231,10 @@ describe("a moment inside a step", () => {
   const INSIDE = { moment: 3, span: [1, 9] as const, tensor: 5 };
   const NOTHING_INSIDE = { moment: null, span: null, tensor: null };
 
-  /** A store in the step view of one of two runs; step 3 has the highest traced peak until `peak_bytes` says otherwise. */
+  /**
+   * A store in the step view of one of two runs; step 3 has the highest traced peak until
+   * `peak_bytes` says otherwise.
+   */
   async function inStep() {
     const { source, state } = sourceOf([run("a", 1), run("b", 2)]);
     const traced = { peak_bytes: [5, 4], wall_times: [1, 2] };
@@ -218,15 +248,35 @@ describe("a moment inside a step", () => {
         peak_bytes: column(traced.peak_bytes),
         traced: column([1, 1]),
         snapshot: column([0, 1]),
-        snapshots: [3, 9].map((step) => ({ step, phase: "train", mode: "graph", batch_size: 32, at_failure: false, first_step: step })),
+        snapshots: [3, 9].map((step) => ({
+          step,
+          phase: "train",
+          mode: "graph",
+          batch_size: 32,
+          at_failure: false,
+          first_step: step,
+        })),
         sessions: [],
         failures: [],
       } as unknown as Overview);
     const timelines = (): Promise<TimelineRef[]> =>
       Promise.resolve(
-        [3, 9].map((step, index) => ({ step, phase: "train", device: "GPU:0", wall_time: traced.wall_times[index] }) as TimelineRef),
+        [3, 9].map(
+          (step, index) =>
+            ({
+              step,
+              phase: "train",
+              device: "GPU:0",
+              wall_time: traced.wall_times[index],
+            }) as TimelineRef,
+        ),
       );
-    const store = createStore({ ...source, overview, timelines, snapshots: () => Promise.resolve([]) });
+    const store = createStore({
+      ...source,
+      overview,
+      timelines,
+      snapshots: () => Promise.resolve([]),
+    });
     await store.reload();
     await settled();
     const arrive = async (version: string): Promise<void> => {
@@ -290,7 +340,11 @@ describe("a moment inside a step", () => {
     await settled();
     store.choose({ view: "step" });
     await settled();
-    expect([store.shownTimeline.value?.step, store.primary.value?.run, store.choices.value.moment]).toEqual([3, "a", 7]);
+    expect([
+      store.shownTimeline.value?.step,
+      store.primary.value?.run,
+      store.choices.value.moment,
+    ]).toEqual([3, "a", 7]);
   });
 });
 
@@ -371,7 +425,10 @@ describe("keeping the page up to date", () => {
       for (const matches of [true, false]) {
         dark.matches = matches;
         dark.tell();
-        expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([matches, matches ? "dark" : "light"]);
+        expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([
+          matches,
+          matches ? "dark" : "light",
+        ]);
       }
       window.dispatchEvent(new Event("hashchange"));
       expect(store.follow).toHaveBeenCalledTimes(1);

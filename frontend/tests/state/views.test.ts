@@ -4,7 +4,12 @@ import { VIEWS, VIEW_NAMES, offeredViews, shownView, supports } from "../../src/
 import type { RunInfo } from "../../src/schema";
 
 const run = (changed: Partial<RunInfo>): RunInfo =>
-  ({ devices: [{ device: "GPU:0" }], ooms: 0, activation_layers: 0, ...changed }) as unknown as RunInfo;
+  ({
+    devices: [{ device: "GPU:0" }],
+    ooms: 0,
+    activation_layers: 0,
+    ...changed,
+  }) as unknown as RunInfo;
 
 const whole = run({});
 const failed = run({ devices: [], ooms: 2, activation_layers: 3 });
@@ -15,16 +20,29 @@ describe("the table of views", () => {
   it("gives each view a tab or a parent with one", () => {
     for (const name of VIEW_NAMES) {
       const { title, parent } = VIEWS[name];
-      expect(title !== undefined || (parent !== undefined && VIEWS[parent].title !== undefined), name).toBe(true);
+      expect(
+        title !== undefined || (parent !== undefined && VIEWS[parent].title !== undefined),
+        name,
+      ).toBe(true);
     }
   });
 
   it("fetches an overview for every view with a step", () => {
-    for (const name of VIEW_NAMES) if (supports(name, "step")) expect(VIEWS[name].needs, name).toContain("overview");
+    for (const name of VIEW_NAMES)
+      if (supports(name, "step")) expect(VIEWS[name].needs, name).toContain("overview");
   });
 
   it("offers tabs for what was recorded, and for the view that is shown", () => {
-    const always = ["overview", "layers", "frozen", "step", "fragmentation", "host", "what-if", "compare"];
+    const always = [
+      "overview",
+      "layers",
+      "frozen",
+      "step",
+      "fragmentation",
+      "host",
+      "what-if",
+      "compare",
+    ];
     const two = run({ devices: [{ device: "GPU:0" }, { device: "GPU:1" }] as RunInfo["devices"] });
     expect(offeredViews("overview", whole, [whole])).toEqual(always);
     expect(offeredViews("layer", whole, [whole, summary])).toEqual([...always, "activations"]);
@@ -42,13 +60,22 @@ describe("the table of views", () => {
       "activations",
       null,
     ]);
-    expect([whole, failed, summary, empty].map((one) => shownView("layers", null, one))).toEqual(["layers", null, null, null]);
+    expect([whole, failed, summary, empty].map((one) => shownView("layers", null, one))).toEqual([
+      "layers",
+      null,
+      null,
+      null,
+    ]);
     for (const name of ["oom", "activations"] as const)
-      for (const one of [whole, failed, summary, empty]) expect(shownView(name, null, one)).toBe(name);
+      for (const one of [whole, failed, summary, empty])
+        expect(shownView(name, null, one)).toBe(name);
   });
 
   it("shows all layers while none is selected", () => {
-    expect([shownView("layer", "dense", whole), shownView("layer", null, whole)]).toEqual(["layer", "layers"]);
+    expect([shownView("layer", "dense", whole), shownView("layer", null, whole)]).toEqual([
+      "layer",
+      "layers",
+    ]);
     expect(shownView("layers", "dense", whole)).toBe("layers");
   });
 });

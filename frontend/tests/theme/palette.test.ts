@@ -57,24 +57,35 @@ const PAIRS: [Category, Category][] = CATEGORIES.flatMap((a, index) =>
 describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   const colours = CATEGORY_COLOURS[scheme];
 
-  it.each(Object.entries(SIGHT))("any two categories differ with %s sight, by colour or by pattern", (_, sight) => {
-    for (const [a, b] of PAIRS) {
-      const patterns = [fillOf(a, null, scheme).pattern, fillOf(b, null, scheme).pattern];
-      if (patterns[0] !== patterns[1]) continue;
-      expect(difference(colours[a], colours[b], sight), `${a} and ${b}`).toBeGreaterThanOrEqual(15);
-    }
-  });
+  it.each(Object.entries(SIGHT))(
+    "any two categories differ with %s sight, by colour or by pattern",
+    (_, sight) => {
+      for (const [a, b] of PAIRS) {
+        const patterns = [fillOf(a, null, scheme).pattern, fillOf(b, null, scheme).pattern];
+        if (patterns[0] !== patterns[1]) continue;
+        expect(difference(colours[a], colours[b], sight), `${a} and ${b}`).toBeGreaterThanOrEqual(
+          15,
+        );
+      }
+    },
+  );
 
   it("only rounding and unattributed are told apart by pattern", () => {
-    const patterned = CATEGORIES.filter((category) => fillOf(category, null, scheme).pattern !== "plain");
+    const patterned = CATEGORIES.filter(
+      (category) => fillOf(category, null, scheme).pattern !== "plain",
+    );
     expect(patterned).toEqual(["rounding", "unattributed"]);
-    expect(new Set(patterned.map((category) => fillOf(category, null, scheme).pattern)).size).toBe(2);
+    expect(new Set(patterned.map((category) => fillOf(category, null, scheme).pattern)).size).toBe(
+      2,
+    );
   });
 
   it("rounding is quiet: grey, and no darker on its ground than other categories", () => {
     const ground = INKS[scheme].background;
     expect(lch(colourOf(colours.rounding)).c).toBeLessThan(6);
-    const others = CATEGORIES.filter((category) => category !== "rounding").map((category) => contrast(colours[category], ground));
+    const others = CATEGORIES.filter((category) => category !== "rounding").map((category) =>
+      contrast(colours[category], ground),
+    );
     expect(contrast(colours.rounding, ground)).toBeLessThan(Math.min(...others) * 1.05);
   });
 
@@ -82,37 +93,54 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
     for (let run = 0; run < 7; run += 1) {
       for (const category of CATEGORIES) {
         if (fillOf(category, null, scheme).pattern !== "plain") continue;
-        expect(ciede2000(runColour(run, scheme), colours[category]), `run ${run} and ${category}`).toBeGreaterThan(9);
+        expect(
+          ciede2000(runColour(run, scheme), colours[category]),
+          `run ${run} and ${category}`,
+        ).toBeGreaterThan(9);
       }
     }
   });
 
-  it.each(Object.entries(SIGHT))("what can lie beside a category in a bar or a map differs with %s sight", (_, sight) => {
-    const beside = {
-      free: freeFill("free", scheme),
-      other: freeFill("other", scheme),
-      unreserved: freeFill("unreserved", scheme),
-      process: outsideFill("process_other", scheme),
-      others: outsideFill("others", scheme),
-    };
-    const fills = Object.entries({
-      ...beside,
-      ...Object.fromEntries(CATEGORIES.map((category) => [category, fillOf(category, null, scheme)])),
-      frozen: fillOf("weights", false, scheme),
-    });
-    for (const [name, one] of Object.entries(beside)) {
-      for (const [other, fill] of fills) {
-        // Unreserved memory has the ground's colour and an outline.
-        if (name === other || fill.pattern !== one.pattern || (name === "unreserved" && other === "free")) continue;
-        if (name === "free" && other === "unreserved") continue;
-        expect(difference(one.colour, fill.colour, sight), `${name} and ${other}`).toBeGreaterThanOrEqual(15);
+  it.each(Object.entries(SIGHT))(
+    "what can lie beside a category in a bar or a map differs with %s sight",
+    (_, sight) => {
+      const beside = {
+        free: freeFill("free", scheme),
+        other: freeFill("other", scheme),
+        unreserved: freeFill("unreserved", scheme),
+        process: outsideFill("process_other", scheme),
+        others: outsideFill("others", scheme),
+      };
+      const fills = Object.entries({
+        ...beside,
+        ...Object.fromEntries(
+          CATEGORIES.map((category) => [category, fillOf(category, null, scheme)]),
+        ),
+        frozen: fillOf("weights", false, scheme),
+      });
+      for (const [name, one] of Object.entries(beside)) {
+        for (const [other, fill] of fills) {
+          // Unreserved memory has the ground's colour and an outline.
+          if (
+            name === other ||
+            fill.pattern !== one.pattern ||
+            (name === "unreserved" && other === "free")
+          )
+            continue;
+          if (name === "free" && other === "unreserved") continue;
+          expect(
+            difference(one.colour, fill.colour, sight),
+            `${name} and ${other}`,
+          ).toBeGreaterThanOrEqual(15);
+        }
       }
-    }
-  });
+    },
+  );
 
   it("free memory looks the same in every view, and not as memory in use", () => {
     const { free, used } = INKS[scheme];
-    for (const sight of Object.values(SIGHT)) expect(difference(free, used, sight)).toBeGreaterThan(15);
+    for (const sight of Object.values(SIGHT))
+      expect(difference(free, used, sight)).toBeGreaterThan(15);
     expect(freeFill("largest", scheme)).toEqual(freeFill("free", scheme));
     expect(freeFill("other", scheme)).toEqual({ ...freeFill("free", scheme), pattern: "diagonal" });
     expect(freeFill("unreserved", scheme).colour).toBe(INKS[scheme].background);
@@ -125,16 +153,23 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   });
 
   it("marks stand out from the background", () => {
-    const minimum = Math.min(...CATEGORIES.map((category) => contrast(colours[category], INKS[scheme].background)));
+    const minimum = Math.min(
+      ...CATEGORIES.map((category) => contrast(colours[category], INKS[scheme].background)),
+    );
     expect(minimum).toBeGreaterThanOrEqual(3);
-    const layers = Array.from({ length: LAYERS_TOLD_APART }, (_, index) => layerColour(index, scheme));
-    expect(Math.min(...layers.map((colour) => contrast(colour, INKS[scheme].background)))).toBeGreaterThanOrEqual(3);
+    const layers = Array.from({ length: LAYERS_TOLD_APART }, (_, index) =>
+      layerColour(index, scheme),
+    );
+    expect(
+      Math.min(...layers.map((colour) => contrast(colour, INKS[scheme].background))),
+    ).toBeGreaterThanOrEqual(3);
     expect(new Set(layers).size).toBe(LAYERS_TOLD_APART);
   });
 
   it("shades in sequence get lighter, every other one, and none is black or white", () => {
     const lightness = sequence(12, scheme).map((colour) => Number(/ (\d+)%\)$/.exec(colour)?.[1]));
-    for (const [index, value] of lightness.entries()) if (index >= 2) expect(value).toBeGreaterThan(lightness[index - 2] ?? NaN);
+    for (const [index, value] of lightness.entries())
+      if (index >= 2) expect(value).toBeGreaterThan(lightness[index - 2] ?? NaN);
     expect(Math.min(...lightness)).toBeGreaterThan(20);
     expect(Math.max(...lightness)).toBeLessThan(90);
     expect(sequence(1, scheme)).toEqual([sequence(12, scheme)[0]]);
@@ -143,14 +178,18 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   it("text is readable on both surfaces", () => {
     const { text, faint, accent, capacity, background, panel } = INKS[scheme];
     for (const ink of [text, faint, accent, capacity]) {
-      for (const surface of [background, panel]) expect(contrast(ink, surface), `${ink} on ${surface}`).toBeGreaterThanOrEqual(4.5);
+      for (const surface of [background, panel])
+        expect(contrast(ink, surface), `${ink} on ${surface}`).toBeGreaterThanOrEqual(4.5);
     }
   });
 });
 
 it("a category keeps its hue in the dark", () => {
   for (const category of CATEGORIES) {
-    const [light, dark] = [lch(colourOf(CATEGORY_COLOURS.light[category])), lch(colourOf(CATEGORY_COLOURS.dark[category]))];
+    const [light, dark] = [
+      lch(colourOf(CATEGORY_COLOURS.light[category])),
+      lch(colourOf(CATEGORY_COLOURS.dark[category])),
+    ];
     if (Math.min(light.c, dark.c) < 10) continue;
     const turned = Math.abs((light.h ?? 0) - (dark.h ?? 0));
     expect(Math.min(turned, 360 - turned), category).toBeLessThan(25);

@@ -1,6 +1,19 @@
-/** Gives an element a place in the window, which the test's document does not lay out: 30 pixels high, at its top. */
+/**
+ * Gives an element a place in the window, which the test's document does not lay out: 30 pixels
+ * high, at its top.
+ */
 export function placed(element: HTMLElement, left: number, width: number): void {
-  const box = { left, width, top: 0, height: 30, right: left + width, bottom: 30, x: left, y: 0, toJSON: () => ({}) };
+  const box = {
+    left,
+    width,
+    top: 0,
+    height: 30,
+    right: left + width,
+    bottom: 30,
+    x: left,
+    y: 0,
+    toJSON: () => ({}),
+  };
   element.getBoundingClientRect = () => box;
 }
 

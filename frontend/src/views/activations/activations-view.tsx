@@ -20,10 +20,16 @@ import { rangeOf, rangeOfSome, stackSpec, useStepsChart } from "../shared/frame"
 
 const LAYERS = 12;
 
-const keyOf = (series: LayerSeries): string => (series.layer === null ? "others" : `layer:${series.layer}`);
-const nameOf = (series: LayerSeries): string => (series.layer === null ? `other ${plural(series.count, "layer")}` : series.layer);
+const keyOf = (series: LayerSeries): string =>
+  series.layer === null ? "others" : `layer:${series.layer}`;
+const nameOf = (series: LayerSeries): string =>
+  series.layer === null ? `other ${plural(series.count, "layer")}` : series.layer;
 
-export function fillsOf(series: readonly LayerSeries[], scheme: Scheme, focus: string | null): BandFill[] {
+export function fillsOf(
+  series: readonly LayerSeries[],
+  scheme: Scheme,
+  focus: string | null,
+): BandFill[] {
   const colours = sequence(series.length, scheme);
   return series.map((one, index) => ({
     colour: colours[index] ?? INKS[scheme].faint,
@@ -39,7 +45,12 @@ function specOf(
   fills: readonly BandFill[],
   scheme: Scheme,
 ): PlotSpec {
-  const x = xValues(choices.axis, activations.step, activations.wall_time, activations.wall_time[0] ?? 0);
+  const x = xValues(
+    choices.axis,
+    activations.step,
+    activations.wall_time,
+    activations.wall_time[0] ?? 0,
+  );
   const columns = series.map(({ bytes }) => bytes);
   const layout = stackLayout(x, columns);
   const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(layout.edges);
@@ -55,9 +66,20 @@ interface PanelProps {
   onFocus: (key: string | null) => void;
 }
 
-function Figures({ activations, series, fills, row, focus, onFocus, unit }: PanelProps & { unit: Unit }) {
+function Figures({
+  activations,
+  series,
+  fills,
+  row,
+  focus,
+  onFocus,
+  unit,
+}: PanelProps & { unit: Unit }) {
   const total = totalAt(series, row);
-  const common = { unit, source: `recorded by the training script at step ${activations.step[row] ?? "?"}` };
+  const common = {
+    unit,
+    source: `recorded by the training script at step ${activations.step[row] ?? "?"}`,
+  };
   const names = useMemo(() => distinctNames(series.map(nameOf)), [series]);
   const all = `all ${plural(activations.layers.length, "layer")}`;
   return (
@@ -83,7 +105,14 @@ function Figures({ activations, series, fills, row, focus, onFocus, unit }: Pane
         })}
       </tbody>
       <tbody class="totals">
-        <Figure {...common} strong name="total" label={all} hint="sum of the layers" bytes={total} />
+        <Figure
+          {...common}
+          strong
+          name="total"
+          label={all}
+          hint="sum of the layers"
+          bytes={total}
+        />
       </tbody>
     </FigureTable>
   );
@@ -99,10 +128,18 @@ function Panel(props: PanelProps) {
       <header class="panel-head">
         <h2 data-testid="step" data-step={activations.step[row] ?? ""}>
           Step {activations.step[row] ?? "?"}
-          <span class="why">{store.cursor.value !== null ? "" : store.choices.value.step !== null ? "selected" : "last recorded"}</span>
+          <span class="why">
+            {store.cursor.value !== null
+              ? ""
+              : store.choices.value.step !== null
+                ? "selected"
+                : "last recorded"}
+          </span>
           <UnitButton unit={unit} />
         </h2>
-        <p class="small one-line">{formatDuration(time)} after start · recorded by the training script</p>
+        <p class="small one-line">
+          {formatDuration(time)} after start · recorded by the training script
+        </p>
       </header>
       <Figures {...props} unit={unit} />
     </aside>
@@ -123,10 +160,16 @@ export function ActivationsView({ activations }: { activations: Activations }) {
   useExport({
     table: () => ({
       columns: ["step", ...activations.layers],
-      rows: [...activations.step].map((step, index) => [step, ...activations.bytes.map((bytes) => bytes[index] ?? null)]),
+      rows: [...activations.step].map((step, index) => [
+        step,
+        ...activations.bytes.map((bytes) => bytes[index] ?? null),
+      ]),
     }),
     legend: () =>
-      series.map((one, index) => ({ label: nameOf(one), fill: fills[index] ?? { colour: INKS[scheme].faint, pattern: "plain" } })),
+      series.map((one, index) => ({
+        label: nameOf(one),
+        fill: fills[index] ?? { colour: INKS[scheme].faint, pattern: "plain" },
+      })),
   });
   const chart = useStepsChart(activations.step, spec.x);
   const row = chart.cursor ?? chart.pin ?? activations.rows - 1;
@@ -137,15 +180,25 @@ export function ActivationsView({ activations }: { activations: Activations }) {
           label={`Recorded activation bytes of ${activations.run} by layer over steps.`}
           spec={spec}
           {...chart}
-          describe={(index) => `step ${activations.step[index] ?? "unknown"}: ${formatBytes(totalAt(series, index) ?? 0)} in total`}
+          describe={(index) =>
+            `step ${activations.step[index] ?? "unknown"}: ${formatBytes(totalAt(series, index) ?? 0)} in total`
+          }
         />
         <p class="legend">
           <span>
-            Activation bytes recorded with <code>tb_memplugin.summary.layer_activations</code>, largest layer at the bottom.
+            Activation bytes recorded with <code>tb_memplugin.summary.layer_activations</code>,
+            largest layer at the bottom.
           </span>
         </p>
       </div>
-      <Panel activations={activations} series={series} fills={fills} row={row} focus={focus} onFocus={setFocus} />
+      <Panel
+        activations={activations}
+        series={series}
+        fills={fills}
+        row={row}
+        focus={focus}
+        onFocus={setFocus}
+      />
     </div>
   );
 }

@@ -29,9 +29,18 @@ import { Await, Empty, Notices, WhyNoDevice } from "../shared/states";
 import { Tips } from "../shared/tips";
 import { Tabs, Toolbar, tabsOf } from "./toolbar";
 import { View } from "./view";
-import { ANSWER_NAMES, type Answer, type AnswerName, type AnswerStatus, type RunInfo } from "../../schema";
+import {
+  ANSWER_NAMES,
+  type Answer,
+  type AnswerName,
+  type AnswerStatus,
+  type RunInfo,
+} from "../../schema";
 
-/** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, an i, a question mark. */
+/**
+ * Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, an i, a question
+ * mark.
+ */
 const ICONS: Record<AnswerStatus, string> = {
   ok: "M3 8.5 6.5 12 13 4.5",
   warning: "M8 3v6.5M8 12v1",
@@ -87,7 +96,11 @@ export function Answers({ run }: { run: RunInfo }) {
       {value === null
         ? ANSWER_NAMES.map((name) => <Blank key={name} name={name} why={error} />)
         : value.answers.map((answer) => (
-            <Tile key={answer.name} answer={answer} show={() => store.choose(choicesFor(answer.evidence, run))} />
+            <Tile
+              key={answer.name}
+              answer={answer}
+              show={() => store.choose(choicesFor(answer.evidence, run))}
+            />
           ))}
     </section>
   );
@@ -101,12 +114,21 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   [`1 … ${Math.min(tabs, DIGITS)}`, "open a tab, in tab order"],
   ["Esc", `leave the page of a layer; otherwise clear, in this order: ${CLEARED_IN_ORDER}`],
   ["Tab", "next element; the list of tabs is one, with ← and →"],
-  ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
+  [
+    "← →",
+    "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift",
+  ],
   ["Home, End", "first or last of them"],
-  ["Enter", "select the step in a chart, the moment in a step timeline, or a category in a table; zoom to the chunk in a memory map"],
+  [
+    "Enter",
+    "select the step in a chart, the moment in a step timeline, or a category in a table; zoom to the chunk in a memory map",
+  ],
   ["↑ ↓", "previous or next row of a table, with its explanation"],
   ["drag", "zoom to a span of a chart; double-click for all"],
-  ["Ctrl or ⌘ with a drag", "select a span of a step timeline; by keyboard, M marks one end and then the other"],
+  [
+    "Ctrl or ⌘ with a drag",
+    "select a span of a step timeline; by keyboard, M marks one end and then the other",
+  ],
   ["W S or + −", "zoom in or out around the cursor"],
   ["A D", "pan left or right"],
   ["0", "show everything"],
@@ -142,7 +164,10 @@ export function useKeys(store: Store, help: () => void): void {
   }, [store]);
 }
 
-/** The dialog with the shortcuts, and the button that opens it; sets `open.current` to a function that opens it. */
+/**
+ * The dialog with the shortcuts, and the button that opens it; sets `open.current` to a function
+ * that opens it.
+ */
 export function Help({ open }: { open: { current: () => void } }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const keys = keysOf(tabsOf(useStore()).length);
@@ -204,11 +229,25 @@ function RunRow({ run }: { run: RunInfo }) {
         />
       </td>
       <th scope="row">
-        <button type="button" class="run-name" aria-pressed={primary} onClick={() => showRun(store, run.run)}>
+        <button
+          type="button"
+          class="run-name"
+          aria-pressed={primary}
+          onClick={() => showRun(store, run.run)}
+        >
           <span class="dot" style={{ background: colour }} />
-          <span class="name">{run.run.split(/(?<=[_/.-])/).flatMap((part, index) => [index > 0 && <wbr key={index} />, part])}</span>
+          <span class="name">
+            {run.run
+              .split(/(?<=[_/.-])/)
+              .flatMap((part, index) => [index > 0 && <wbr key={index} />, part])}
+          </span>
           {run.damage.length > 0 && (
-            <span class="flag" role="img" aria-label="some data could not be read" title="Some data could not be read">
+            <span
+              class="flag"
+              role="img"
+              aria-label="some data could not be read"
+              title="Some data could not be read"
+            >
               !
             </span>
           )}
@@ -233,7 +272,10 @@ const COLUMN_HINTS: Record<RunColumn, string> = {
   peak: "Sort by peak, the highest first",
 };
 
-/** The runs in the chosen order. A row keeps its place while data arrives: only a click on a column sorts all rows again. */
+/**
+ * The runs in the chosen order. A row keeps its place while data arrives: only a click on a column
+ * sorts all rows again.
+ */
 function useKeptOrder(runs: readonly RunInfo[], sort: RunSort): RunInfo[] {
   const kept = useRef<{ sort: RunSort; read: string[] }>({ sort, read: [] });
   const now = sortedRuns(runs, sort);
@@ -243,7 +285,10 @@ function useKeptOrder(runs: readonly RunInfo[], sort: RunSort): RunInfo[] {
   );
   const byName = new Map(now.map((run) => [run.run, run]));
   const shown = names.flatMap((name) => byName.get(name) ?? []);
-  kept.current = { sort, read: shown.filter(({ status }) => status !== "reading").map(({ run }) => run) };
+  kept.current = {
+    sort,
+    read: shown.filter(({ status }) => status !== "reading").map(({ run }) => run),
+  };
   return shown;
 }
 
@@ -318,7 +363,12 @@ function Frame() {
       <main tabIndex={-1}>
         <h1 class="unseen">Memory{run ? ` of ${run.run}` : ""}</h1>
         <header class="bar">
-          <button type="button" class="runs-button" aria-expanded={open} onClick={() => setOpen(!open)}>
+          <button
+            type="button"
+            class="runs-button"
+            aria-expanded={open}
+            onClick={() => setOpen(!open)}
+          >
             Runs ({store.selected.value.length})
           </button>
           <Tabs />
@@ -338,7 +388,11 @@ function Frame() {
   );
 }
 
-const Page = () => <Await loaded={useStore().answer.value}>{({ runs }) => (runs.length === 0 ? <Empty /> : <Frame />)}</Await>;
+const Page = () => (
+  <Await loaded={useStore().answer.value}>
+    {({ runs }) => (runs.length === 0 ? <Empty /> : <Frame />)}
+  </Await>
+);
 
 export const App = ({ store }: { store: Store }) => (
   <StoreContext.Provider value={store}>

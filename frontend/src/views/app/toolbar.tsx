@@ -3,7 +3,13 @@
 import { useRef } from "preact/hooks";
 
 import { preferredLabel } from "../../model/run";
-import { peakWord, stepNote, tracedNeighbours, tracedSteps, type StepSelection } from "../../model/step-selection";
+import {
+  peakWord,
+  stepNote,
+  tracedNeighbours,
+  tracedSteps,
+  type StepSelection,
+} from "../../model/step-selection";
 import { AXES } from "../../state/address";
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
@@ -13,7 +19,13 @@ import type { RunInfo } from "../../schema";
 
 const LISTED = 500;
 
-function StepField({ selection, traced }: { selection: StepSelection | null; traced: readonly number[] }) {
+function StepField({
+  selection,
+  traced,
+}: {
+  selection: StepSelection | null;
+  traced: readonly number[];
+}) {
   const store = useStore();
   const field = useRef<HTMLInputElement>(null);
   const shown = String(selection?.step ?? "");
@@ -50,7 +62,13 @@ function Arrow({ to, children, label }: { to: number | null; children: string; l
   const store = useStore();
   const title = to === null ? label : `${label}: ${to}`;
   return (
-    <button type="button" aria-label={label} title={title} disabled={to === null} onClick={() => store.choose({ step: to })}>
+    <button
+      type="button"
+      aria-label={label}
+      title={title}
+      disabled={to === null}
+      onClick={() => store.choose({ step: to })}
+    >
       {children}
     </button>
   );
@@ -69,7 +87,9 @@ function StepSelector() {
   const isDefault = selection === null || selection.step === selection.defaultStep;
   const failed = whole?.failures.some(({ step }) => step === selection?.defaultStep) ?? false;
   const most = view === "frozen" ? "most frozen weights" : "highest peak";
-  const what = failed ? "failed step" : `${traced.length > 0 ? "traced step with the " : ""}${most}`;
+  const what = failed
+    ? "failed step"
+    : `${traced.length > 0 ? "traced step with the " : ""}${most}`;
   const back = `Back to step ${selection?.defaultStep ?? ""}, the ${what} (Escape)`;
   return (
     <>
@@ -92,7 +112,13 @@ function StepSelector() {
         <span class="why">
           {selection ? peakWord(selection) : ""}
           {!isDefault && (
-            <button type="button" class="unpin" aria-label={back} title={back} onClick={() => store.choose({ step: null })}>
+            <button
+              type="button"
+              class="unpin"
+              aria-label={back}
+              title={back}
+              onClick={() => store.choose({ step: null })}
+            >
               ×
             </button>
           )}
@@ -105,14 +131,17 @@ function StepSelector() {
   );
 }
 
-export const tabsOf = (store: Store): ViewName[] => offeredViews(store.choices.value.view, store.primary.value, store.selected.value);
+export const tabsOf = (store: Store): ViewName[] =>
+  offeredViews(store.choices.value.view, store.primary.value, store.selected.value);
 
 /** The list of tabs is one stop of the Tab key; arrow keys go from tab to tab, Enter opens one. */
 function moveAmongTabs(event: KeyboardEvent): void {
   if (!(event.currentTarget instanceof HTMLElement)) return;
   const tabs = [...event.currentTarget.querySelectorAll<HTMLElement>("button")];
   const now = tabs.indexOf(event.target as HTMLElement);
-  const goal = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: tabs.length - 1 }[event.key];
+  const goal = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: tabs.length - 1 }[
+    event.key
+  ];
   if (goal === undefined || now < 0) return;
   event.preventDefault();
   tabs[(goal + tabs.length) % tabs.length]?.focus();
@@ -144,7 +173,10 @@ export function Tabs() {
   );
 }
 
-/** A restarted training records some steps twice: shows the last attempt of each step, or one attempt alone. */
+/**
+ * A restarted training records some steps twice: shows the last attempt of each step, or one
+ * attempt alone.
+ */
 function Attempts() {
   const store = useStore();
   const attempts = store.attempts.value;
@@ -155,7 +187,9 @@ function Attempts() {
       <span>attempt</span>
       <select
         value={session ?? ""}
-        onChange={(event) => store.choose({ session: event.currentTarget.value || null, step: null, zoom: null })}
+        onChange={(event) =>
+          store.choose({ session: event.currentTarget.value || null, step: null, zoom: null })
+        }
       >
         <option value="">last attempt of each step</option>
         {attempts.map(({ session: name, first_step }, index) => (
@@ -210,7 +244,13 @@ export function Toolbar() {
       )}
       <Attempts />
       <StepSelector />
-      <ChoiceSegments of="axis" named={false} reserved={!supports(view, "axis")} label="x-axis" options={AXES} />
+      <ChoiceSegments
+        of="axis"
+        named={false}
+        reserved={!supports(view, "axis")}
+        label="x-axis"
+        options={AXES}
+      />
     </div>
   );
 }

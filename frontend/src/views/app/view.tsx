@@ -1,4 +1,6 @@
-/** The shown view, once its data has arrived: what draws each view of the table in state/views.ts. */
+/**
+ * The shown view, once its data has arrived: what draws each view of the table in state/views.ts.
+ */
 
 import type { FunctionComponent } from "preact";
 
@@ -29,13 +31,16 @@ const RecordedActivations: OfRun = ({ run }) => {
     return (
       <Nothing title={`${run.run} has no recorded activations`}>
         <p>
-          Record them with <code>tb_memplugin.summary.layer_activations</code>, or click another run.
+          Record them with <code>tb_memplugin.summary.layer_activations</code>, or click another
+          run.
         </p>
       </Nothing>
     );
   }
   return (
-    <Await loaded={store.activations.value}>{(activations) => <ActivationsView key={activations.run} activations={activations} />}</Await>
+    <Await loaded={store.activations.value}>
+      {(activations) => <ActivationsView key={activations.run} activations={activations} />}
+    </Await>
   );
 };
 
@@ -46,7 +51,8 @@ const Compared: OfRun = ({ run }) => {
     return (
       <Nothing title="Nothing to compare">
         <p>
-          {other.run} has no {store.phase.value} step. Choose another phase above, or another run in the list.
+          {other.run} has no {store.phase.value} step. Choose another phase above, or another run in
+          the list.
         </p>
       </Nothing>
     );
@@ -59,7 +65,9 @@ const Compared: OfRun = ({ run }) => {
               <CompareView a={a} b={b} run={run} other={other} />
             ) : (
               <Nothing title="Nothing to compare">
-                <p>A or B has no {a.phase} step on this device. Choose another phase or device above.</p>
+                <p>
+                  A or B has no {a.phase} step on this device. Choose another phase or device above.
+                </p>
               </Nothing>
             )
           }
@@ -75,7 +83,11 @@ const Fragmentation: OfRun = () => {
     <Await loaded={store.pool.value}>
       {(pool) => (
         <Await loaded={store.snapshotList.value}>
-          {(list) => <Await loaded={store.whole.value}>{() => <FragmentationView pool={pool} list={list} />}</Await>}
+          {(list) => (
+            <Await loaded={store.whole.value}>
+              {() => <FragmentationView pool={pool} list={list} />}
+            </Await>
+          )}
         </Await>
       )}
     </Await>
@@ -89,7 +101,10 @@ const Host: OfRun = ({ run }) => (
         <HostView run={run} host={host} />
       ) : (
         <Nothing title={`${run.run} has no host memory`}>
-          <p>The recorder measures the memory of the training process. This run was not recorded that way, or not in this phase.</p>
+          <p>
+            The recorder measures the memory of the training process. This run was not recorded that
+            way, or not in this phase.
+          </p>
         </Nothing>
       )
     }
@@ -97,7 +112,9 @@ const Host: OfRun = ({ run }) => (
 );
 
 const AllDevices: OfRun = ({ run }) => (
-  <Await loaded={useStore().devices.value}>{(devices) => <DevicesView key={run.run} devices={devices} />}</Await>
+  <Await loaded={useStore().devices.value}>
+    {(devices) => <DevicesView key={run.run} devices={devices} />}
+  </Await>
 );
 
 interface OverStepsProps {
@@ -114,17 +131,26 @@ const overSteps = (Drawn: FunctionComponent<OverStepsProps>): OfRun =>
         {(overview) => {
           if (overview.rows === 0)
             return (
-              <Nothing title={`No ${overview.phase} step of ${overview.run} was recorded on ${overview.device}`}>
+              <Nothing
+                title={`No ${overview.phase} step of ${overview.run} was recorded on ${overview.device}`}
+              >
                 <p>Choose another phase or device above.</p>
               </Nothing>
             );
-          return <Drawn overview={overview} at={`${overview.run}/${overview.device}/${overview.phase}`} />;
+          return (
+            <Drawn
+              overview={overview}
+              at={`${overview.run}/${overview.device}/${overview.phase}`}
+            />
+          );
         }}
       </Await>
     );
   };
 
-const OverviewOfSteps = overSteps(({ overview, at }) => <OverviewView key={at} overview={overview} />);
+const OverviewOfSteps = overSteps(({ overview, at }) => (
+  <OverviewView key={at} overview={overview} />
+));
 
 const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
   overview: ({ run }) => (
@@ -135,7 +161,9 @@ const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
   ),
   layers: overSteps(({ overview, at }) => <LayersView key={at} overview={overview} />),
   frozen: overSteps(({ overview, at }) => (
-    <Await loaded={useStore().ledgerTotals.value}>{(totals) => <FrozenView key={at} overview={overview} totals={totals} />}</Await>
+    <Await loaded={useStore().ledgerTotals.value}>
+      {(totals) => <FrozenView key={at} overview={overview} totals={totals} />}
+    </Await>
   )),
   step: ({ run }) => <StepView run={run} />,
   fragmentation: Fragmentation,
@@ -152,7 +180,9 @@ const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
     const store = useStore();
     const layer = store.choices.value.layer ?? "";
     return (
-      <Await loaded={store.ledgerTotals.value}>{(totals) => <LayerView key={`${at}/${layer}`} totals={totals} layer={layer} />}</Await>
+      <Await loaded={store.ledgerTotals.value}>
+        {(totals) => <LayerView key={`${at}/${layer}`} totals={totals} layer={layer} />}
+      </Await>
     );
   }),
 };
@@ -162,7 +192,10 @@ export function View() {
   const run = store.primary.value;
   const view = store.view.value;
   const { primary, other, filter } = store.choices.value;
-  const missing = [primary, view === "compare" ? other : null].find((name) => isMissing(store.runs.value, name)) ?? null;
+  const missing =
+    [primary, view === "compare" ? other : null].find((name) =>
+      isMissing(store.runs.value, name),
+    ) ?? null;
   if (missing !== null)
     return (
       <Nothing title={`No run ${missing} in this log directory`}>
@@ -172,7 +205,11 @@ export function View() {
   if (!run)
     return (
       <Nothing title="No run is shown">
-        <p>{filter === "" ? "Check a run in the list to plot it." : "Check a run in the list, or clear the filter."}</p>
+        <p>
+          {filter === ""
+            ? "Check a run in the list to plot it."
+            : "Check a run in the list, or clear the filter."}
+        </p>
       </Nothing>
     );
   if (run.status === "reading") return <Skeleton />;
@@ -180,7 +217,8 @@ export function View() {
     return (
       <Nothing title={`${run.run} has no allocator data`}>
         <p>
-          This view needs data from <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>.
+          This view needs data from <code>tb_memplugin.MemoryCallback</code> or{" "}
+          <code>tb_memplugin.MemoryRecorder</code>.
         </p>
       </Nothing>
     );

@@ -2,10 +2,26 @@
 
 import { signedFigure, unitOf, plural, formatBytes, type Unit } from "../../lib/bytes";
 import { categoryLabel, WORDS } from "../../model/categories";
-import { deltaKey, deltaLabel, deltaMeaning, matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
+import {
+  deltaKey,
+  deltaLabel,
+  deltaMeaning,
+  matchCounts,
+  foldDeltas,
+  type LayerDelta,
+  type GroupDelta,
+} from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { useStore, useCategoryRow } from "../shared/context";
-import { useFigureText, FigureTable, Heads, Panel, FoldedRows, SizeCell, VersusRow } from "../shared/figures";
+import {
+  useFigureText,
+  FigureTable,
+  Heads,
+  Panel,
+  FoldedRows,
+  SizeCell,
+  VersusRow,
+} from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
 const SHOWN = 60;
@@ -21,16 +37,33 @@ const totalTip = (bytes: number | null, side: "A" | "B"): string =>
 function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit }) {
   const { from, to, match, delta, main } = one;
   const signed = useSigned(unit);
-  const renamed = match === "type and shape" ? `in B: ${to?.path ?? ""}` : match === "path" ? "" : match;
+  const renamed =
+    match === "type and shape" ? `in B: ${to?.path ?? ""}` : match === "path" ? "" : match;
   return (
-    <tr data-layer={(from ?? to)?.path ?? ""} data-from={from?.total ?? ""} data-to={to?.total ?? ""} data-delta={delta} data-match={match}>
+    <tr
+      data-layer={(from ?? to)?.path ?? ""}
+      data-from={from?.total ?? ""}
+      data-to={to?.total ?? ""}
+      data-delta={delta}
+      data-match={match}
+    >
       <th scope="row" title={(from ?? to)?.path ?? NOT_TIED}>
         {name}
         {renamed !== "" && <span class="tag"> {renamed}</span>}
       </th>
       <td>{(from ?? to)?.type ?? ""}</td>
-      <SizeCell bytes={from?.total ?? null} unit={unit} tip={totalTip(from?.total ?? null, "A")} none="" />
-      <SizeCell bytes={to?.total ?? null} unit={unit} tip={totalTip(to?.total ?? null, "B")} none="" />
+      <SizeCell
+        bytes={from?.total ?? null}
+        unit={unit}
+        tip={totalTip(from?.total ?? null, "A")}
+        none=""
+      />
+      <SizeCell
+        bytes={to?.total ?? null}
+        unit={unit}
+        tip={totalTip(to?.total ?? null, "B")}
+        none=""
+      />
       <td class="number" data-tip={tipOf(delta, "B − A: total of all categories")}>
         {signed(delta)}
       </td>
@@ -43,7 +76,9 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
   const store = useStore();
   const { all, exact } = store.choices.value;
   const counts = matchCounts(deltas);
-  const unit = unitOf(Math.max(...deltas.map(({ from, to }) => Math.max(from?.total ?? 0, to?.total ?? 0)), 0));
+  const unit = unitOf(
+    Math.max(...deltas.map(({ from, to }) => Math.max(from?.total ?? 0, to?.total ?? 0)), 0),
+  );
   const changed = deltas.filter(({ delta, match }) => delta !== 0 || match !== "path");
   const shown = all ? deltas : changed.slice(0, SHOWN);
   const names = distinctNames(shown.map(({ from, to }) => (from ?? to)?.path ?? NOT_TIED));
@@ -64,12 +99,20 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
         <table class="layers" data-testid="deltas">
           <thead>
             <tr>
-              <Heads names={["layer", "type", first, "B", "B − A", "main category"]} numbers={[first, "B", "B − A"]} />
+              <Heads
+                names={["layer", "type", first, "B", "B − A", "main category"]}
+                numbers={[first, "B", "B − A"]}
+              />
             </tr>
           </thead>
           <tbody>
             {shown.map((one, index) => (
-              <Row key={`${one.match}${(one.from ?? one.to)?.path ?? ""}`} one={one} name={names[index] ?? ""} unit={unit} />
+              <Row
+                key={`${one.match}${(one.from ?? one.to)?.path ?? ""}`}
+                one={one}
+                name={names[index] ?? ""}
+                unit={unit}
+              />
             ))}
           </tbody>
         </table>
@@ -84,7 +127,10 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
 }
 
 const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
-  [`A ${from === null ? "unknown" : formatBytes(from)}, B ${to === null ? "unknown" : formatBytes(to)}`, ...lines].join("\n");
+  [
+    `A ${from === null ? "unknown" : formatBytes(from)}, B ${to === null ? "unknown" : formatBytes(to)}`,
+    ...lines,
+  ].join("\n");
 
 interface CategoriesProps {
   deltas: readonly GroupDelta[];
@@ -125,7 +171,13 @@ function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit 
   const signed = useSigned(unit);
   const { label, meaning, source } = WORDS.peak_bytes;
   return (
-    <tr class="strong" data-figure="peak_bytes" data-from={a ?? ""} data-to={b ?? ""} data-tip={versusTip(a, b, meaning, source)}>
+    <tr
+      class="strong"
+      data-figure="peak_bytes"
+      data-from={a ?? ""}
+      data-to={b ?? ""}
+      data-tip={versusTip(a, b, meaning, source)}
+    >
       <th scope="row">{label}</th>
       <SizeCell bytes={a} unit={unit} />
       <SizeCell bytes={b} unit={unit} />
@@ -165,7 +217,9 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
             rows={[...shown, ...small].map((one) => {
               const key = deltaKey(one);
               const events = ofCategory(key, one.group.category);
-              const row = (hidden: boolean) => <CategoryDelta key={key} one={one} unit={unit} events={events} hidden={hidden} />;
+              const row = (hidden: boolean) => (
+                <CategoryDelta key={key} one={one} unit={unit} events={events} hidden={hidden} />
+              );
               return { key, quiet: !shown.includes(one), chosen: events.chosen, row };
             })}
           />

@@ -11,14 +11,29 @@ import { lowerBound } from "../../lib/search";
 import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
 import type { LayerFigures } from "../../model/layers";
-import { at, breakdown, provenance, rowSentence, snapshotAt, type Overview } from "../../model/overview";
+import {
+  at,
+  breakdown,
+  provenance,
+  rowSentence,
+  snapshotAt,
+  type Overview,
+} from "../../model/overview";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { runColour, INKS, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore, useFetched, useFocus } from "../shared/context";
 import { useExport } from "../shared/export";
-import { useStepsChart, AXIS_INKS, highest, lastKnown, placesOf, rangeOf, startOf } from "../shared/frame";
+import {
+  useStepsChart,
+  AXIS_INKS,
+  highest,
+  lastKnown,
+  placesOf,
+  rangeOf,
+  startOf,
+} from "../shared/frame";
 import { useLayerFigures } from "../shared/largest-layers";
 import { NoticeList } from "../shared/states";
 import { Categories, CompareTable } from "./compare-table";
@@ -27,11 +42,19 @@ import type { RunInfo } from "../../schema";
 
 function Causes({ pair: [a, b] }: { pair: Pair }) {
   const store = useStore();
-  const isOneRun = a.run === b.run && a.overview.device === b.overview.device && a.overview.phase === b.overview.phase;
-  const { value } = useFetched(store.fetched.answers, isOneRun ? [a.run, a.overview.device, a.overview.phase] : null);
+  const isOneRun =
+    a.run === b.run &&
+    a.overview.device === b.overview.device &&
+    a.overview.phase === b.overview.phase;
+  const { value } = useFetched(
+    store.fetched.answers,
+    isOneRun ? [a.run, a.overview.device, a.overview.phase] : null,
+  );
   const change = changeBetween(value?.answers ?? null, stepOfSide(a), stepOfSide(b));
   if (change === null) return null;
-  return <NoticeList sentences={[change.sentence, ...change.details].map(unbroken)} testid="causes" />;
+  return (
+    <NoticeList sentences={[change.sentence, ...change.details].map(unbroken)} testid="causes" />
+  );
 }
 
 interface ComparedSide {
@@ -46,7 +69,8 @@ interface ComparedSide {
 type Pair = readonly [ComparedSide, ComparedSide];
 
 const stepOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
-const earlierSlots = ({ overview, row }: ComparedSide): number => snapshotAt(overview, row)?.earlier_slots_bytes ?? 0;
+const earlierSlots = ({ overview, row }: ComparedSide): number =>
+  snapshotAt(overview, row)?.earlier_slots_bytes ?? 0;
 const peakOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.peak_bytes, row);
 
 /** The choices that set a side's run. The toolbar selects the step of A. */
@@ -91,7 +115,9 @@ function Side({ side, device, phase }: { side: ComparedSide; device: boolean; ph
             placeholder="peak"
             aria-label="Step of B; empty for the traced step with the highest peak"
             value={step ?? ""}
-            onChange={({ currentTarget: { value } }) => store.choose({ otherStep: value === "" ? null : Number(value) })}
+            onChange={({ currentTarget: { value } }) =>
+              store.choose({ otherStep: value === "" ? null : Number(value) })
+            }
           />
         </label>
       )}
@@ -107,7 +133,13 @@ function Side({ side, device, phase }: { side: ComparedSide; device: boolean; ph
 function Sides({ pair }: { pair: Pair }) {
   const store = useStore();
   const [a, b] = pair;
-  const swap = { primary: b.run.run, other: a.run.run, step: b.step, otherStep: a.step, session: null };
+  const swap = {
+    primary: b.run.run,
+    other: a.run.run,
+    step: b.step,
+    otherStep: a.step,
+    session: null,
+  };
   return (
     <div class="sides">
       {pair.map((side) => (
@@ -118,7 +150,12 @@ function Sides({ pair }: { pair: Pair }) {
           phase={a.overview.phase !== b.overview.phase}
         />
       ))}
-      <button type="button" class="quiet" aria-label="Swap A and B" onClick={() => store.choose(swap)}>
+      <button
+        type="button"
+        class="quiet"
+        aria-label="Swap A and B"
+        onClick={() => store.choose(swap)}
+      >
         ⇄
       </button>
     </div>
@@ -138,11 +175,18 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme
   const others = xValues(choices.axis, b.overview.step, b.overview.wall_time, startOf(b.overview));
   const edges = cellEdges(others);
   const whole = rangeOf(edges);
-  const range: Range = choices.zoom === null ? [Math.min(places.range[0], whole[0]), Math.max(places.range[1], whole[1])] : places.range;
-  const peak = Math.max(highest(a.overview.peak_bytes, places.x, range), highest(b.overview.peak_bytes, others, range));
+  const range: Range =
+    choices.zoom === null
+      ? [Math.min(places.range[0], whole[0]), Math.max(places.range[1], whole[1])]
+      : places.range;
+  const peak = Math.max(
+    highest(a.overview.peak_bytes, places.x, range),
+    highest(b.overview.peak_bytes, others, range),
+  );
   const capacity = lastKnown(a.overview.capacity_bytes);
   const { max, capacityInside } = byteRange(peak, capacity);
-  const rule = (x: Float64Array, row: number, colour: string) => (x[row] === undefined ? [] : [ruleAcross(x[row], colour, [2, 3])]);
+  const rule = (x: Float64Array, row: number, colour: string) =>
+    x[row] === undefined ? [] : [ruleAcross(x[row], colour, [2, 3])];
   return {
     x: places.x,
     xKind: choices.axis,
@@ -155,14 +199,23 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme
       ...rule(others, b.row, b.colour),
       ...rule(places.x, a.row, a.colour),
       stepPainter(edges, b.overview.peak_bytes, { colour: b.colour, width: 1.75, dash: b.dash }),
-      stepPainter(places.edges, a.overview.peak_bytes, { colour: a.colour, width: 1.75, dash: a.dash }),
-      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+      stepPainter(places.edges, a.overview.peak_bytes, {
+        colour: a.colour,
+        width: 1.75,
+        dash: a.dash,
+      }),
+      ...(capacity === null
+        ? []
+        : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
     ],
     lanes: [],
   };
 }
 
-/** The row of a step, of the highest peak for null; the last row before it where the step is past the end. */
+/**
+ * The row of a step, of the highest peak for null; the last row before it where the step is past
+ * the end.
+ */
 export function rowFor(overview: Overview, step: number | null, peak: number): number {
   if (step === null) return peak;
   return Math.min(lowerBound(overview.step, step), overview.rows - 1);
@@ -190,9 +243,25 @@ function Curves({ pair }: { pair: Pair }) {
   const [a, b] = pair;
   const same = a.run === b.run;
   const spec = useMemo(() => {
-    const curve = ({ overview, colour, row }: ComparedSide, dash: readonly number[]): Curve => ({ overview, colour, dash, row });
+    const curve = ({ overview, colour, row }: ComparedSide, dash: readonly number[]): Curve => ({
+      overview,
+      colour,
+      dash,
+      row,
+    });
     return compareSpec(curve(a, []), curve(b, same ? [4, 3] : []), choices, scheme);
-  }, [a.overview, b.overview, a.row, b.row, a.colour, b.colour, same, choices.axis, choices.zoom, scheme]);
+  }, [
+    a.overview,
+    b.overview,
+    a.row,
+    b.row,
+    a.colour,
+    b.colour,
+    same,
+    choices.axis,
+    choices.zoom,
+    scheme,
+  ]);
   const chart = useStepsChart(a.overview.step, spec.x, [a.run, b.run]);
   return (
     <Chart
@@ -217,7 +286,14 @@ function usePair({ a, b, run, other }: CompareProps): Pair {
   const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
   return [
     { letter: "A", run, ...ofA, colour: colour(run.run), step },
-    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, counterpart), colour: colour(other.run), step: chosenStep },
+    {
+      letter: "B",
+      run: other,
+      overview: b,
+      row: rowFor(b, otherStep, counterpart),
+      colour: colour(other.run),
+      step: chosenStep,
+    },
   ];
 }
 
@@ -235,18 +311,30 @@ export function CompareView(props: CompareProps) {
   const [a, b] = pair;
   const { focus, hover } = useFocus();
   const deltas = useMemo(
-    () => groupDeltas(breakdown(a.overview, a.row), breakdown(b.overview, b.row), [earlierSlots(a), earlierSlots(b)]),
+    () =>
+      groupDeltas(breakdown(a.overview, a.row), breakdown(b.overview, b.row), [
+        earlierSlots(a),
+        earlierSlots(b),
+      ]),
     [a.overview, b.overview, a.row, b.row],
   );
   const [ofA, ofB] = [useLayers(a), useLayers(b)];
   // Time runs forward: of an earlier B nothing "became" frozen.
   const isForward = a.run === b.run && (stepOfSide(a) ?? 0) <= (stepOfSide(b) ?? 0);
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
-  const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, letter, colour });
+  const named = ({ letter, run, colour }: ComparedSide) => ({
+    name: `${letter}: ${run.run}`,
+    letter,
+    colour,
+  });
   const drawn = { deltas, from: named(a), to: named(b), focus, scheme: schemeOf(useStore()) };
   useExport({
     table: () => deltaTable(layers ?? []),
-    legend: () => pair.map((side) => ({ label: named(side).name, fill: { colour: side.colour, pattern: "plain" } })),
+    legend: () =>
+      pair.map((side) => ({
+        label: named(side).name,
+        fill: { colour: side.colour, pattern: "plain" },
+      })),
     drawing: () => <WaterfallDrawing {...drawn} width={SAVED_WIDTH} />,
   });
   return (

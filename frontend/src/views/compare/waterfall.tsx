@@ -1,10 +1,22 @@
 /** The waterfall from A to B by category, on the page and as a saved drawing. */
 
-import { LETTER, labelLines, shortened, waterfallLayout, type WaterfallLayout } from "../../charts/layout";
+import {
+  LETTER,
+  labelLines,
+  shortened,
+  waterfallLayout,
+  type WaterfallLayout,
+} from "../../charts/layout";
 import { FONT } from "../../charts/rules";
 import { formatBytes, formatDelta, plural } from "../../lib/bytes";
 import { WORDS } from "../../model/categories";
-import { deltaKey, deltaLabel, deltaMeaning, foldDeltas, type GroupDelta } from "../../model/compare";
+import {
+  deltaKey,
+  deltaLabel,
+  deltaMeaning,
+  foldDeltas,
+  type GroupDelta,
+} from "../../model/compare";
 import { INKS, fillOf, plainFill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/export";
@@ -26,7 +38,9 @@ interface WaterfallProps {
   deltas: readonly GroupDelta[];
   from: ComparedBar;
   to: ComparedBar;
-  /** Whether the names of A and B stand beside it, and the differences in a table in the same order. */
+  /**
+   * Whether the names of A and B stand beside it, and the differences in a table in the same order.
+   */
   beside?: boolean;
   focus: Focus;
   scheme: Scheme;
@@ -38,7 +52,11 @@ const arrow = (bytes: number): string => (bytes > 0 ? "▲" : "▼");
 
 const arrowed = (bytes: number): string => `${arrow(bytes)} ${formatDelta(bytes)}`;
 
-function drawnBars({ deltas, from, to, beside = false, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number) {
+function drawnBars(
+  { deltas, from, to, beside = false, focus, scheme }: WaterfallProps,
+  layout: WaterfallLayout,
+  slot: number,
+) {
   const { shown, folded } = foldDeltas(deltas);
   return layout.bars.map(({ index, from: start, to: end }, place) => {
     const one = shown[index];
@@ -70,7 +88,9 @@ function drawnBars({ deltas, from, to, beside = false, focus, scheme }: Waterfal
       fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : plainFill(side.colour),
       muted: one !== undefined && isMuted(focus, [deltaKey(one)], one.group.category),
       figure: one ? (beside ? arrow(one.delta) : arrowed(one.delta)) : formatBytes(end),
-      tip: one ? tipOf(one.delta, `B − A: ${deltaMeaning(one)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
+      tip: one
+        ? tipOf(one.delta, `B − A: ${deltaMeaning(one)}`)
+        : tipOf(end, side.name, WORDS.peak_bytes.meaning),
     };
   });
 }
@@ -120,7 +140,10 @@ function layoutOf({ deltas }: WaterfallProps): WaterfallLayout {
   return waterfallLayout(start, changes);
 }
 
-/** Narrower than this, bars beside each other have no room for "unattributed": they lie below each other. */
+/**
+ * Narrower than this, bars beside each other have no room for "unattributed": they lie below each
+ * other.
+ */
 const LEAST_SLOT = 13 * LETTER;
 const [ROW, FIGURES] = [24, 80];
 const NAMES_SHARE = 0.4;
@@ -132,7 +155,10 @@ interface Scaled {
 }
 
 const namesWidth = (labels: readonly string[], width: number): number =>
-  Math.min(Math.max(...labels.map((label) => label.length)) * LETTER + 16, Math.floor(width * NAMES_SHARE));
+  Math.min(
+    Math.max(...labels.map((label) => label.length)) * LETTER + 16,
+    Math.floor(width * NAMES_SHARE),
+  );
 
 function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; low: number }) {
   const barWidth = Math.min(slot * 0.7, 90);
@@ -141,7 +167,17 @@ function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; lo
       <line x1="0" x2={slot * bars.length} y1={y(low)} y2={y(low)} stroke={ink.faint} />
       {bars.slice(0, -1).map(({ key, middle, end }) => {
         const [x1, x2] = [middle + barWidth / 2, middle + slot - barWidth / 2];
-        return <line key={key} x1={x1} x2={x2} y1={y(end)} y2={y(end)} stroke={ink.faint} stroke-dasharray="2 3" />;
+        return (
+          <line
+            key={key}
+            x1={x1}
+            x2={x2}
+            y1={y(end)}
+            y2={y(end)}
+            stroke={ink.faint}
+            stroke-dasharray="2 3"
+          />
+        );
       })}
       {bars.map((bar) => (
         <Bar key={bar.key} bar={bar} width={barWidth} slot={slot} y={y} ink={ink} />
@@ -189,7 +225,9 @@ export function WaterfallDrawing(props: WaterfallDrawingProps) {
   const labels = bars.map(({ label }) => label);
   const names = namesWidth(labels, width);
   const place = (value: number): number =>
-    upright ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM) : names + share(value) * Math.max(width - names - FIGURES, 20);
+    upright
+      ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM)
+      : names + share(value) * Math.max(width - names - FIGURES, 20);
   const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");
   return (
     <svg

@@ -26,23 +26,36 @@ import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long
 import { tipOf } from "../shared/tips";
 import type { DeviceRow as Row, Group, WorkerInfo } from "../../schema";
 
-/** Bytes at the right end of all bars: the largest capacity, or the highest peak if that would squash the bars. */
+/**
+ * Bytes at the right end of all bars: the largest capacity, or the highest peak if that would
+ * squash the bars.
+ */
 export function barScale(devices: readonly Row[]): number {
-  const peaks = devices.flatMap(({ peak_bytes, breakdown }) => [peak_bytes, breakdown?.peak_bytes ?? 0]);
+  const peaks = devices.flatMap(({ peak_bytes, breakdown }) => [
+    peak_bytes,
+    breakdown?.peak_bytes ?? 0,
+  ]);
   const highest = peaks.reduce((most, bytes) => Math.max(most, bytes), 1);
-  const capacity = devices.reduce((most, { capacity_bytes }) => Math.max(most, capacity_bytes ?? 0), 0);
-  return capacity > 0 && byteRange(highest, capacity).capacityInside ? Math.max(capacity, highest) : highest;
+  const capacity = devices.reduce(
+    (most, { capacity_bytes }) => Math.max(most, capacity_bytes ?? 0),
+    0,
+  );
+  return capacity > 0 && byteRange(highest, capacity).capacityInside
+    ? Math.max(capacity, highest)
+    : highest;
 }
 
 /** Places on the scale, 0 to 1; of a capacity that is off the scale null. */
 export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: Row, scale: number) {
   let level = 0;
-  const segments = (breakdown ? stackedParts(breakdown) : []).map(({ category, trainable, bytes }) => {
-    const group: Group = { category, trainable };
-    const from = level / scale;
-    level += bytes;
-    return { key: groupKey(group), group, bytes, from, to: level / scale };
-  });
+  const segments = (breakdown ? stackedParts(breakdown) : []).map(
+    ({ category, trainable, bytes }) => {
+      const group: Group = { category, trainable };
+      const from = level / scale;
+      level += bytes;
+      return { key: groupKey(group), group, bytes, from, to: level / scale };
+    },
+  );
   return {
     segments,
     peak: peak_bytes / scale,
@@ -74,7 +87,9 @@ function Bar({ row, scale }: { row: Row; scale: number }) {
           />
         );
       })}
-      {row.breakdown === null && <i class="fill hatched" style={{ "--fill": INKS[scheme].faint, width: percent(peak) }} />}
+      {row.breakdown === null && (
+        <i class="fill hatched" style={{ "--fill": INKS[scheme].faint, width: percent(peak) }} />
+      )}
       <i class="at-peak" style={{ left: percent(peak) }} />
       {capacity !== null && <i class="at-capacity" style={{ left: percent(capacity) }} />}
     </div>
@@ -97,14 +112,17 @@ function Size({ name, bytes, unit }: { name: FigureName; bytes: number | null; u
   );
 }
 
-const sizeText = (bytes: number | null, name: string): string => `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`;
+const sizeText = (bytes: number | null, name: string): string =>
+  `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`;
 
 function factsOf(row: Row, worker: WorkerInfo | null): string[] {
   const { breakdown } = row;
   return [
     `${row.device}: ${WORDS.peak_bytes.label} at step ${row.peak_step}`,
     `${sizeText(row.capacity_bytes, "capacity")}, ${sizeText(row.headroom_bytes, "headroom")}, ${sizeText(row.pool_bytes, "pool")}`,
-    breakdown ? `breakdown of step ${breakdown.step}: ${formatBytes(breakdown.peak_bytes)}` : "breakdown unknown: not traced",
+    breakdown
+      ? `breakdown of step ${breakdown.step}: ${formatBytes(breakdown.peak_bytes)}`
+      : "breakdown unknown: not traced",
     row.last_in_use_bytes === null
       ? "bytes in use at step end: unknown"
       : `last recorded: ${formatBytes(row.last_in_use_bytes)} in use at step end`,
@@ -212,7 +230,11 @@ function WorkerRow({ worker }: { worker: WorkerInfo }) {
   const text = `${workerFacts(worker)}${stopped_early === null ? "" : ". "}`;
   return (
     <tr class="subtotal" data-worker={worker.worker}>
-      <th scope="rowgroup" colSpan={COLUMNS} title={`${workerTitle(worker)}: ${text}${stopped_early ?? ""}`}>
+      <th
+        scope="rowgroup"
+        colSpan={COLUMNS}
+        title={`${workerTitle(worker)}: ${text}${stopped_early ?? ""}`}
+      >
         {workerTitle(worker)} <span class="small">{text}</span>
         {stopped_early !== null && <span class="warn">{stopped_early}</span>}
       </th>
@@ -233,28 +255,53 @@ const MoreRow = ({ count, show }: { count: number; show: () => void }) => (
   </tr>
 );
 
-/** The lines that are shown: those that the search finds, otherwise of many devices both ends until all are wanted. */
+/**
+ * The lines that are shown: those that the search finds, otherwise of many devices both ends until
+ * all are wanted.
+ */
 function useLines(devices: Devices) {
   const { deviceSort: sort, search } = useStore().choices.value;
   const [all, setAll] = useState(false);
   const lines = useMemo(() => {
     const match = matcher(search);
-    if (search) return deviceLines({ ...devices, devices: devices.devices.filter(({ device }) => match.test(device)), workers: [] }, sort);
+    if (search)
+      return deviceLines(
+        {
+          ...devices,
+          devices: devices.devices.filter(({ device }) => match.test(device)),
+          workers: [],
+        },
+        sort,
+      );
     const every = deviceLines(devices, sort);
     return all || !devices.rolled_up ? every : ends(every);
   }, [devices, sort, search, all]);
   return { lines, showAll: () => setAll(true) };
 }
 
-export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: Unit; scale: number }) {
+export function DeviceTable({
+  devices,
+  unit,
+  scale,
+}: {
+  devices: Devices;
+  unit: Unit;
+  scale: number;
+}) {
   const store = useStore();
   const selected = store.device.value;
   const { lines, showAll } = useLines(devices);
-  const workers = useMemo(() => new Map(devices.workers.map((worker) => [worker.worker, worker])), [devices]);
+  const workers = useMemo(
+    () => new Map(devices.workers.map((worker) => [worker.worker, worker])),
+    [devices],
+  );
   const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
   const arrows = arrowKeys(
     host,
-    () => ({ all: lines.flatMap((line) => (line.kind === "device" ? [line.device.device] : [])), selected: store.device.peek() }),
+    () => ({
+      all: lines.flatMap((line) => (line.kind === "device" ? [line.device.device] : [])),
+      selected: store.device.peek(),
+    }),
     (device) => {
       store.choose({ device });
       reveal(lineOf(lines, device));
@@ -269,8 +316,20 @@ export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: 
     reveal(lineOf(lines, selected));
   }, []);
   return (
-    <div class="layer-scroll" ref={host} onScroll={onScroll} onKeyDown={arrows} tabIndex={0} role="region" aria-label="Table of devices">
-      <table class={useExact() ? "layers exact" : "layers"} data-testid="devices" aria-rowcount={lines.length + 1}>
+    <div
+      class="layer-scroll"
+      ref={host}
+      onScroll={onScroll}
+      onKeyDown={arrows}
+      tabIndex={0}
+      role="region"
+      aria-label="Table of devices"
+    >
+      <table
+        class={useExact() ? "layers exact" : "layers"}
+        data-testid="devices"
+        aria-rowcount={lines.length + 1}
+      >
         <Head devices={devices} scale={scale} />
         <tbody>
           <Filler rows={first} height={ROW_HEIGHT} />

@@ -43,7 +43,13 @@ function ConspicuousList({ devices }: { devices: Devices }) {
           {device === null ? (
             sentence
           ) : (
-            <button type="button" class="link" title={`Select ${device}`} data-device={device} onClick={() => store.choose({ device })}>
+            <button
+              type="button"
+              class="link"
+              title={`Select ${device}`}
+              data-device={device}
+              onClick={() => store.choose({ device })}
+            >
               {sentence}
             </button>
           )}
@@ -60,7 +66,9 @@ export function seriesOf({ devices, steps }: Devices): { name: Series; label: st
   return [
     { name: "highest", label: "highest peak" },
     { name: "lowest", label: "lowest peak" },
-    ...(steps.sum_in_use_bytes === null ? [] : [{ name: "sum" as const, label: "sum in use at step end" }]),
+    ...(steps.sum_in_use_bytes === null
+      ? []
+      : [{ name: "sum" as const, label: "sum in use at step end" }]),
   ];
 }
 
@@ -72,7 +80,15 @@ const seriesColour = (name: Series, scheme: Scheme): string =>
 function frameOf({ steps }: Devices, { zoom }: Choices, scheme: Scheme) {
   const edges = cellEdges(steps.step);
   const range = rangeOfSome(steps.step, steps.step, { axis: "step", zoom }, null) ?? rangeOf(edges);
-  const common = { x: steps.step, xKind: "step" as const, range, yKind: "bytes" as const, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  const common = {
+    x: steps.step,
+    xKind: "step" as const,
+    range,
+    yKind: "bytes" as const,
+    headroom: 8,
+    inks: AXIS_INKS[scheme],
+    lanes: [],
+  };
   return { edges, range, common };
 }
 
@@ -89,11 +105,22 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
   const ink = INKS[scheme];
   const capacity = commonCapacity(devices);
   const { max, capacityInside } = byteRange(highest(most, common.x, range), capacity);
-  const line = (name: Series, width: number) => ({ colour: seriesColour(name, scheme), width, dash: [] });
+  const line = (name: Series, width: number) => ({
+    colour: seriesColour(name, scheme),
+    width,
+    dash: [],
+  });
   const several: Painter[] =
     ofOneKind(devices.devices).length > 1
       ? [
-          betweenPainter(edges, least, most, { colour: ink.faint, pattern: "plain", muted: false }, ink.background, 0.2),
+          betweenPainter(
+            edges,
+            least,
+            most,
+            { colour: ink.faint, pattern: "plain", muted: false },
+            ink.background,
+            0.2,
+          ),
           stepPainter(edges, least, line("lowest", 1.5)),
         ]
       : [];
@@ -103,7 +130,9 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
     painters: [
       ...several,
       stepPainter(edges, most, line("highest", 1.75)),
-      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+      ...(capacity === null
+        ? []
+        : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
     ],
   };
 }
@@ -113,7 +142,9 @@ export function sumSpec(devices: Devices, choices: Choices, scheme: Scheme): Plo
   const sum = devices.steps.sum_in_use_bytes;
   if (sum === null || ofOneKind(devices.devices).length < 2) return null;
   const { edges, range, common } = frameOf(devices, choices, scheme);
-  const painters = [stepPainter(edges, sum, { colour: seriesColour("sum", scheme), width: 1.75, dash: [] })];
+  const painters = [
+    stepPainter(edges, sum, { colour: seriesColour("sum", scheme), width: 1.75, dash: [] }),
+  ];
   return { ...common, yMax: byteRange(highest(sum, common.x, range), null).max, painters };
 }
 
@@ -137,21 +168,46 @@ function DevicesCharts({ devices }: { devices: Devices }) {
       <Chart
         {...chart}
         height="small"
-        label={several ? "Highest and lowest peak of the devices over steps." : "Peak of the device over steps."}
+        label={
+          several
+            ? "Highest and lowest peak of the devices over steps."
+            : "Peak of the device over steps."
+        }
         spec={specs.peaks}
         describe={describe}
       />
-      {specs.sum && <Chart {...chart} height="small" label="Sum in use of all devices over steps." spec={specs.sum} describe={describe} />}
+      {specs.sum && (
+        <Chart
+          {...chart}
+          height="small"
+          label="Sum in use of all devices over steps."
+          spec={specs.sum}
+          describe={describe}
+        />
+      )}
       <p class="legend">
         {seriesOf(devices).map(({ name, label }) => (
-          <LegendItem key={name} kind="line colour" colour={seriesColour(name, scheme)} label={label} />
+          <LegendItem
+            key={name}
+            kind="line colour"
+            colour={seriesColour(name, scheme)}
+            label={label}
+          />
         ))}
       </p>
     </section>
   );
 }
 
-function Legend({ groups, devices, scale }: { groups: readonly Group[]; devices: Devices; scale: number }) {
+function Legend({
+  groups,
+  devices,
+  scale,
+}: {
+  groups: readonly Group[];
+  devices: Devices;
+  scale: number;
+}) {
   const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow();
   return (
@@ -160,15 +216,25 @@ function Legend({ groups, devices, scale }: { groups: readonly Group[]; devices:
         const key = groupKey(group);
         const { chosen, onChoose } = ofCategory(key, group.category);
         return (
-          <button key={key} type="button" class="legend-item" aria-pressed={chosen} onClick={onChoose}>
+          <button
+            key={key}
+            type="button"
+            class="legend-item"
+            aria-pressed={chosen}
+            onClick={onChoose}
+          >
             <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
             {groupLabel(group)}
           </button>
         );
       })}
-      {devices.devices.some(({ breakdown }) => breakdown === null) && <LegendItem kind="hatched" label="breakdown unknown" />}
+      {devices.devices.some(({ breakdown }) => breakdown === null) && (
+        <LegendItem kind="hatched" label="breakdown unknown" />
+      )}
       <LegendItem kind="upright" label="measured peak" />
-      {devices.devices.some((row) => deviceBar(row, scale).capacity !== null) && <LegendItem kind="upright limit" label="capacity" />}
+      {devices.devices.some((row) => deviceBar(row, scale).capacity !== null) && (
+        <LegendItem kind="upright limit" label="capacity" />
+      )}
     </p>
   );
 }
@@ -185,7 +251,11 @@ export function DevicesView({ devices }: { devices: Devices }) {
   }, []);
   useExport({
     table: () => devicesFile(devices),
-    legend: () => seriesOf(devices).map(({ name, label }) => ({ label, fill: { colour: seriesColour(name, scheme), pattern: "plain" } })),
+    legend: () =>
+      seriesOf(devices).map(({ name, label }) => ({
+        label,
+        fill: { colour: seriesColour(name, scheme), pattern: "plain" },
+      })),
     drawing: () => <DevicesDrawing devices={devices} sort={sort} scheme={scheme} />,
   });
   if (devices.devices.length === 0) {
@@ -195,7 +265,9 @@ export function DevicesView({ devices }: { devices: Devices }) {
       </Nothing>
     );
   }
-  const unit = unitOf(devices.devices.reduce((most, { peak_bytes }) => Math.max(most, peak_bytes), 0));
+  const unit = unitOf(
+    devices.devices.reduce((most, { peak_bytes }) => Math.max(most, peak_bytes), 0),
+  );
   return (
     <div class="layers-view devices">
       <div class="devices-head">
@@ -205,7 +277,14 @@ export function DevicesView({ devices }: { devices: Devices }) {
         {devices.rolled_up && <Search label="Search devices" placeholder="Search devices" />}
         <UnitButton unit={unit} />
       </div>
-      <p class="small">{unbroken([...(devices.imbalance ? [devicesSummary(devices)] : []), breakdownNote(devices.devices)].join(" "))}</p>
+      <p class="small">
+        {unbroken(
+          [
+            ...(devices.imbalance ? [devicesSummary(devices)] : []),
+            breakdownNote(devices.devices),
+          ].join(" "),
+        )}
+      </p>
       <ConspicuousList devices={devices} />
       {devices.damage.map((sentence) => (
         <p key={sentence} class="small warn" data-testid="left-out">
@@ -222,18 +301,34 @@ export function DevicesView({ devices }: { devices: Devices }) {
 const [WIDTH, LEFT, RIGHT, ROW, BAR] = [1100, 190, 200, 24, 16];
 const [LEGEND_COLUMN, LEGEND_ROW] = [220, 20];
 
-export function DevicesDrawing({ devices, sort, scheme }: { devices: Devices; sort: DeviceSort; scheme: Scheme }) {
+export function DevicesDrawing({
+  devices,
+  sort,
+  scheme,
+}: {
+  devices: Devices;
+  sort: DeviceSort;
+  scheme: Scheme;
+}) {
   const ink = INKS[scheme];
   const groups = groupsOf(devices.devices);
   const scale = barScale(devices.devices);
   const unknown: Fill = { colour: ink.faint, pattern: "hatched" };
-  const fills = [unknown, ...groups.map(({ category, trainable }) => fillOf(category, trainable, scheme))];
+  const fills = [
+    unknown,
+    ...groups.map(({ category, trainable }) => fillOf(category, trainable, scheme)),
+  ];
   const rows = sortedDevices(devices.devices, sort);
   const x = (share: number): number => LEFT + share * (WIDTH - LEFT - RIGHT);
   const across = Math.floor((WIDTH - 16) / LEGEND_COLUMN);
   const height = rows.length * ROW + (Math.ceil(groups.length / across) + 1) * LEGEND_ROW;
   return (
-    <SvgDrawing title={`Devices of ${devices.run}, ${devices.phase}`} width={WIDTH} height={height} ink={ink}>
+    <SvgDrawing
+      title={`Devices of ${devices.run}, ${devices.phase}`}
+      width={WIDTH}
+      height={height}
+      ink={ink}
+    >
       <Patterns fills={fills} ground={ink.background} />
       {rows.map((row, index) => {
         const { segments, peak, capacity } = deviceBar(row, scale);
@@ -243,14 +338,30 @@ export function DevicesDrawing({ devices, sort, scheme }: { devices: Devices; so
             <text x={LEFT - 8} y={top + 12} text-anchor="end" fill={ink.text}>
               {row.device}
             </text>
-            {row.breakdown === null && <rect x={LEFT} y={top} width={x(peak) - LEFT} height={BAR} fill={svgFill(unknown)} />}
+            {row.breakdown === null && (
+              <rect x={LEFT} y={top} width={x(peak) - LEFT} height={BAR} fill={svgFill(unknown)} />
+            )}
             {segments.map(({ key, group, from, to }) => {
               const fill = svgFill(fillOf(group.category, group.trainable, scheme));
-              return <rect key={key} x={x(from)} y={top} width={x(to) - x(from)} height={BAR} fill={fill} />;
+              return (
+                <rect
+                  key={key}
+                  x={x(from)}
+                  y={top}
+                  width={x(to) - x(from)}
+                  height={BAR}
+                  fill={fill}
+                />
+              );
             })}
             <path d={`M${x(peak)} ${top - 2}v${BAR + 4}`} stroke={ink.line} stroke-width="2" />
             {capacity !== null && (
-              <path d={`M${x(capacity)} ${top - 2}v${BAR + 4}`} stroke={ink.capacity} stroke-width="1.5" stroke-dasharray="3 2" />
+              <path
+                d={`M${x(capacity)} ${top - 2}v${BAR + 4}`}
+                stroke={ink.capacity}
+                stroke-width="1.5"
+                stroke-dasharray="3 2"
+              />
             )}
             <text x={WIDTH - RIGHT + 10} y={top + 12} fill={ink.text}>
               {formatBytes(row.peak_bytes)}
@@ -260,10 +371,19 @@ export function DevicesDrawing({ devices, sort, scheme }: { devices: Devices; so
         );
       })}
       {groups.map((group, index) => {
-        const [left, top] = [8 + (index % across) * LEGEND_COLUMN, rows.length * ROW + (Math.floor(index / across) + 0.5) * LEGEND_ROW];
+        const [left, top] = [
+          8 + (index % across) * LEGEND_COLUMN,
+          rows.length * ROW + (Math.floor(index / across) + 0.5) * LEGEND_ROW,
+        ];
         return (
           <g key={groupKey(group)}>
-            <rect x={left} y={top} width="12" height="12" fill={svgFill(fillOf(group.category, group.trainable, scheme))} />
+            <rect
+              x={left}
+              y={top}
+              width="12"
+              height="12"
+              fill={svgFill(fillOf(group.category, group.trainable, scheme))}
+            />
             <text x={left + 18} y={top + 10} fill={ink.faint}>
               {groupLabel(group)}
             </text>

@@ -1,4 +1,7 @@
-/** The allocator's pool over the steps: allocated bytes, free chunks, fragmentation, and how it grew. */
+/**
+ * The allocator's pool over the steps: allocated bytes, free chunks, fragmentation, and how it
+ * grew.
+ */
 
 import { useMemo } from "preact/hooks";
 
@@ -43,12 +46,14 @@ import type { PoolSource, RunInfo, SnapshotSummary } from "../../schema";
 
 const SENTENCES = 5;
 
-const ofDriver = (run: RunInfo): string[] => run.notes.filter((note) => note.includes("cuda_malloc_async"));
+const ofDriver = (run: RunInfo): string[] =>
+  run.notes.filter((note) => note.includes("cuda_malloc_async"));
 
 function Missing({ run, list }: { run: RunInfo; list: readonly SnapshotSummary[] }) {
   const told = [...ofDriver(run), ...list.flatMap(({ not_available }) => not_available)];
   const untold = list.some(({ pool_bytes }) => pool_bytes === null) && told.length === 0;
-  const own = "The pool and its free chunks are unknown at some traced steps: their traces do not contain them.";
+  const own =
+    "The pool and its free chunks are unknown at some traced steps: their traces do not contain them.";
   return <NoticeList sentences={[...new Set(untold ? [own] : told)]} testid="not-available" />;
 }
 
@@ -62,8 +67,8 @@ function NoSnapshots({ run }: { run: RunInfo }) {
       {why.length === 0 && (
         <>
           <p>
-            The pool was not measured, and free chunks are known at traced steps only. Tracing is off with <code>overhead=0</code> and for
-            replicas; choose the steps with:
+            The pool was not measured, and free chunks are known at traced steps only. Tracing is
+            off with <code>overhead=0</code> and for replicas; choose the steps with:
           </p>
           <pre tabIndex={0}>
             <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
@@ -77,9 +82,10 @@ function NoSnapshots({ run }: { run: RunInfo }) {
 
 const DriversAllocator = () => (
   <p>
-    With <code>TF_GPU_ALLOCATOR=cuda_malloc_async</code>, TensorFlow allocates from the CUDA driver's memory pool. That allocator reports
-    statistics only: pool size, free chunks, memory maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks
-    are measured at every step.
+    With <code>TF_GPU_ALLOCATOR=cuda_malloc_async</code>, TensorFlow allocates from the CUDA
+    driver's memory pool. That allocator reports statistics only: pool size, free chunks, memory
+    maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks are
+    measured at every step.
   </p>
 );
 
@@ -87,7 +93,8 @@ function PoolGrowth({ pool }: { pool: PoolSteps }) {
   const { sentences } = pool;
   if (sentences.length === 0) return null;
   const [earlier, shown] = [sentences.slice(0, -SENTENCES), sentences.slice(-SENTENCES)];
-  const items = (some: readonly string[]) => some.map((sentence) => <li key={sentence}>{unbroken(sentence)}</li>);
+  const items = (some: readonly string[]) =>
+    some.map((sentence) => <li key={sentence}>{unbroken(sentence)}</li>);
   return (
     <div class="pool-growth">
       {earlier.length > 0 && (
@@ -116,10 +123,12 @@ function AboutGrowth({ pool }: { pool: PoolSteps }) {
       <summary>Effect of memory growth</summary>
       {own && <p>{unbroken(own)}</p>}
       <p>
-        With memory growth (<code>tf.config.experimental.set_memory_growth</code> or <code>TF_FORCE_GPU_ALLOW_GROWTH=true</code>) the pool
-        starts with a region of {unbroken("2 MiB")} and reserves another, usually twice as large, when no free chunk is large enough. On a
-        GPU the allocator releases regions only if an allocation would fail otherwise; on the CPU it never does. Free chunks do not span
-        regions, so a grown pool has more and smaller free chunks. Without growth, the pool is one region.
+        With memory growth (<code>tf.config.experimental.set_memory_growth</code> or{" "}
+        <code>TF_FORCE_GPU_ALLOW_GROWTH=true</code>) the pool starts with a region of{" "}
+        {unbroken("2 MiB")} and reserves another, usually twice as large, when no free chunk is
+        large enough. On a GPU the allocator releases regions only if an allocation would fail
+        otherwise; on the CPU it never does. Free chunks do not span regions, so a grown pool has
+        more and smaller free chunks. Without growth, the pool is one region.
       </p>
       <DriversAllocator />
     </details>
@@ -132,7 +141,8 @@ function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummar
   const { value, error } = store.mapList.value;
   if (error !== null) return <Fault sentence={error} />;
   if (value === null) return null;
-  if (value.some((map) => map.step === step && map.phase === phase)) return <MapView run={run} place={{ device, step, phase }} />;
+  if (value.some((map) => map.step === step && map.phase === phase))
+    return <MapView run={run} place={{ device, step, phase }} />;
   const others = value.flatMap((map) => (map.step === null ? [] : [map.step]));
   return (
     <section class="map" aria-label="Memory map">
@@ -172,12 +182,14 @@ function poolFile(pool: PoolSteps): Table {
   };
 }
 
-const hasSource = (pool: PoolSteps, source: PoolSource): boolean => pool.pool_source.includes(pool.sources.indexOf(source));
+const hasSource = (pool: PoolSteps, source: PoolSource): boolean =>
+  pool.pool_source.includes(pool.sources.indexOf(source));
 
 function SizesLegend({ pool }: { pool: PoolSteps }) {
   const scheme = schemeOf(useStore());
   const instant = usualInstant(pool);
-  const known = hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
+  const known =
+    hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
   return (
     <p class="legend">
       <LegendItem
@@ -187,15 +199,29 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
       />
       {known && (
         <>
-          <LegendItem kind="fill" colour={seriesFill("free_largest", scheme).colour} label={WORDS.free_largest.label} />
-          <LegendItem kind="fill striped" colour={seriesFill("free_other", scheme).colour} label={WORDS.free_other.label} />
+          <LegendItem
+            kind="fill"
+            colour={seriesFill("free_largest", scheme).colour}
+            label={WORDS.free_largest.label}
+          />
+          <LegendItem
+            kind="fill striped"
+            colour={seriesFill("free_other", scheme).colour}
+            label={WORDS.free_other.label}
+          />
           {showsCapacity(pool) && (
-            <LegendItem kind="fill outlined" colour={seriesFill("unreserved", scheme).colour} label={WORDS.unreserved.label} />
+            <LegendItem
+              kind="fill outlined"
+              colour={seriesFill("unreserved", scheme).colour}
+              label={WORDS.unreserved.label}
+            />
           )}
           <LegendItem kind="line" label="pool" />
         </>
       )}
-      {instant === "step end" && hasSource(pool, "traced") && <span>traced steps: at the peak</span>}
+      {instant === "step end" && hasSource(pool, "traced") && (
+        <span>traced steps: at the peak</span>
+      )}
       {showsUnknown(pool) && <LegendItem kind="hatched" label="fragmentation unknown" />}
     </p>
   );
@@ -206,22 +232,42 @@ function RatiosLegend() {
   return (
     <p class="legend">
       {RATIOS.map((name) => (
-        <LegendItem key={name} kind="line colour" colour={seriesFill(name, scheme).colour} label={WORDS[name].label} />
+        <LegendItem
+          key={name}
+          kind="line colour"
+          colour={seriesFill(name, scheme).colour}
+          label={WORDS[name].label}
+        />
       ))}
     </p>
   );
 }
 
-function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared: Omit<ChartProps, "label" | "spec"> }) {
+function Charts({
+  pool,
+  specs,
+  shared,
+}: {
+  pool: PoolSteps;
+  specs: Specs;
+  shared: Omit<ChartProps, "label" | "spec">;
+}) {
   const known = pool.pool_source.some((source) => pool.sources[source] !== "unknown");
-  const label = known ? "Pool over steps: allocated bytes and free chunks." : "Allocated bytes over steps.";
+  const label = known
+    ? "Pool over steps: allocated bytes and free chunks."
+    : "Allocated bytes over steps.";
   return (
     <>
       <Chart {...shared} height="tall" label={label} spec={specs.sizes} />
       <SizesLegend pool={pool} />
       {known && (
         <>
-          <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool over steps." spec={specs.ratios} />
+          <Chart
+            {...shared}
+            height="small"
+            label="Fragmentation and utilisation of the pool over steps."
+            spec={specs.ratios}
+          />
           <RatiosLegend />
         </>
       )}
@@ -241,21 +287,40 @@ function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
   const [first, last] = [run?.first_step ?? null, run?.last_step ?? null];
   return useMemo(() => {
     const span = first === null || last === null ? null : ([first, last] as const);
-    return { sizes: sizesSpec(pool, choices, scheme, span), ratios: ratiosSpec(pool, choices, scheme, span) };
+    return {
+      sizes: sizesSpec(pool, choices, scheme, span),
+      ratios: ratiosSpec(pool, choices, scheme, span),
+    };
   }, [pool, choices.axis, choices.zoom, scheme, first, last]);
 }
 
 /** `list` are the traced steps of the device, of all phases. */
-export function FragmentationView({ pool, list }: { pool: PoolSteps; list: readonly SnapshotSummary[] }) {
+export function FragmentationView({
+  pool,
+  list,
+}: {
+  pool: PoolSteps;
+  list: readonly SnapshotSummary[];
+}) {
   const store = useStore();
   const run = store.primary.value;
   const specs = useSpecs(pool, run);
-  const ofPhase = useMemo(() => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step), [list, pool.phase]);
-  const shared = { ...useStepsChart(pool.step, specs.sizes.x), describe: (row: number) => poolSentence(poolFacts(pool, row)) };
+  const ofPhase = useMemo(
+    () => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step),
+    [list, pool.phase],
+  );
+  const shared = {
+    ...useStepsChart(pool.step, specs.sizes.x),
+    describe: (row: number) => poolSentence(poolFacts(pool, row)),
+  };
   const scheme = schemeOf(store);
   useExport({
     table: () => poolFile(pool),
-    legend: () => [...PARTS, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name, scheme) })),
+    legend: () =>
+      [...PARTS, ...RATIOS].map((name) => ({
+        label: WORDS[name].label,
+        fill: seriesFill(name, scheme),
+      })),
   });
   if (!run) return null;
   if (list.length === 0 && pool.growths.length === 0) return <NoSnapshots run={run} />;
@@ -267,11 +332,16 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
     );
   }
   const selection = store.shownStep.value;
-  const fixed = poolRowOf([pool, store.wholePool.value.value ?? pool], selection?.step ?? 0) ?? { pool, row: 0 };
+  const fixed = poolRowOf([pool, store.wholePool.value.value ?? pool], selection?.step ?? 0) ?? {
+    pool,
+    row: 0,
+  };
   const shown = shared.cursor === null ? fixed : { pool, row: shared.cursor };
   const traced = ofPhase.find(({ step }) => step === selection?.snapshot?.step);
   const snapshot = ofPhase.find(({ step }) => step === shown.pool.step[shown.row]);
-  const failure = traced?.at_failure ? selection && failureOf(selection.overview, traced.step) : undefined;
+  const failure = traced?.at_failure
+    ? selection && failureOf(selection.overview, traced.step)
+    : undefined;
   // Of the selected step, not of each that the pointer passes: below it are more charts.
   const finding = poolFinding(atPeak(poolFacts(fixed.pool, fixed.row), traced));
   return (
@@ -298,7 +368,12 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
           mode={snapshot && !snapshot.at_failure ? modeLabel(snapshot.mode) : null}
         />
       </div>
-      {traced && (failure ? <MapView run={run} place={{ oom: failure.oom }} /> : <SnapshotMap run={run} snapshot={traced} />)}
+      {traced &&
+        (failure ? (
+          <MapView run={run} place={{ oom: failure.oom }} />
+        ) : (
+          <SnapshotMap run={run} snapshot={traced} />
+        ))}
     </>
   );
 }

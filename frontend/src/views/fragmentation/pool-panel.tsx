@@ -3,7 +3,14 @@
 import { useRef } from "preact/hooks";
 
 import { byteRange } from "../../charts/axis";
-import { barsPainter, betweenPainter, pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
+import {
+  barsPainter,
+  betweenPainter,
+  pointsPainter,
+  stepPainter,
+  type BandFill,
+  type Painter,
+} from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { unitOf, formatShare, shareOf, type Unit, formatBytes, unbroken } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
@@ -37,27 +44,42 @@ import type { DeviceMemory, MemorySegment, RunInfo } from "../../schema";
 
 type PoolSeries = keyof PoolFacts & WordName;
 
-export const PARTS = ["allocated_bytes", "free_other", "free_largest", "unreserved"] as const satisfies readonly PoolSeries[];
+export const PARTS = [
+  "allocated_bytes",
+  "free_other",
+  "free_largest",
+  "unreserved",
+] as const satisfies readonly PoolSeries[];
 export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readonly PoolSeries[];
 
 export function seriesFill(name: PoolSeries, scheme: Scheme): Fill {
   const { used, accent, line } = INKS[scheme];
   if (name === "unreserved") return freeFill(name, scheme);
-  if (name === "free_largest" || name === "free_other") return freeFill(name === "free_other" ? "other" : "largest", scheme);
-  const colour = name === "fragmentation" ? accent : name === "allocated_bytes" || name === "utilisation" ? used : line;
+  if (name === "free_largest" || name === "free_other")
+    return freeFill(name === "free_other" ? "other" : "largest", scheme);
+  const colour =
+    name === "fragmentation"
+      ? accent
+      : name === "allocated_bytes" || name === "utilisation"
+        ? used
+        : line;
   return { colour, pattern: "plain" };
 }
 
-const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array => column.map((value, row) => (keep(row) ? value : NaN));
+const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array =>
+  column.map((value, row) => (keep(row) ? value : NaN));
 
 /** Known rows without a neighbour of the same source: their cells may be too narrow to see. */
 const singleRows = (facts: readonly PoolFacts[]): number[] =>
   Array.from(facts.keys()).filter((row) => {
     const source = facts[row]?.source;
-    return source !== "unknown" && facts[row - 1]?.source !== source && facts[row + 1]?.source !== source;
+    return (
+      source !== "unknown" && facts[row - 1]?.source !== source && facts[row + 1]?.source !== source
+    );
   });
 
-const columnOf = (facts: readonly PoolFacts[], name: PoolSeries): Float64Array => Float64Array.from(facts, (one) => one[name] ?? NaN);
+const columnOf = (facts: readonly PoolFacts[], name: PoolSeries): Float64Array =>
+  Float64Array.from(facts, (one) => one[name] ?? NaN);
 
 function partPainters(
   edges: Float64Array,
@@ -68,23 +90,34 @@ function partPainters(
   ground: string,
 ): Painter[] {
   const band: BandFill = { ...fill, muted: false };
-  return [betweenPainter(edges, low, high, band, ground, 1), barsPainter(edges, single, low, high, band, ground)];
+  return [
+    betweenPainter(edges, low, high, band, ground, 1),
+    barsPainter(edges, single, low, high, band, ground),
+  ];
 }
 
 export const showsCapacity = (pool: PoolSteps): boolean => {
   const capacity = lastKnown(pool.capacity_bytes);
-  const most = [pool.peak_bytes, pool.pool_bytes].map((column) => column.reduce((found, value) => (value > found ? value : found), 0));
+  const most = [pool.peak_bytes, pool.pool_bytes].map((column) =>
+    column.reduce((found, value) => (value > found ? value : found), 0),
+  );
   return byteRange(Math.max(...most), capacity).capacityInside;
 };
 
-const everyStep = (pool: PoolSteps): Float64Array => (usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes);
+const everyStep = (pool: PoolSteps): Float64Array =>
+  usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes;
 
 export function showsUnknown(pool: PoolSteps): boolean {
   const every = everyStep(pool);
   return unchangedPool(pool).some((value, row) => value > (every[row] ?? NaN));
 }
 
-export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+export function sizesSpec(
+  pool: PoolSteps,
+  choices: Choices,
+  scheme: Scheme,
+  span: readonly [number, number] | null,
+): PlotSpec {
   const { common, edges, range } = framed(pool, choices, scheme, span);
   const { background, faint, line } = INKS[scheme];
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
@@ -94,7 +127,9 @@ export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, spa
   const split = allocated.map((value, row) => value + (facts[row]?.free_other ?? NaN));
   const capacity = highest(pool.capacity_bytes, common.x, range) || null;
   const unchanged = unchangedPool(pool);
-  const top = Math.max(...[every, allocated, pool.pool_bytes].map((column) => highest(column, common.x, range)));
+  const top = Math.max(
+    ...[every, allocated, pool.pool_bytes].map((column) => highest(column, common.x, range)),
+  );
   const { max, capacityInside } = byteRange(top, capacity);
   const zero = new Float64Array(pool.rows);
   const solid = { colour: line, width: 1.5, dash: [] };
@@ -102,10 +137,26 @@ export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, spa
   const part = (name: PoolSeries, low: Float64Array, high: Float64Array): Painter[] =>
     partPainters(edges, single, low, high, seriesFill(name, scheme), background);
   const painters = [
-    betweenPainter(edges, zero, every, { ...seriesFill("allocated_bytes", scheme), muted: false }, background, 0.3),
+    betweenPainter(
+      edges,
+      zero,
+      every,
+      { ...seriesFill("allocated_bytes", scheme), muted: false },
+      background,
+      0.3,
+    ),
     // The pool is the same on both sides; the split of its free bytes is unknown.
-    betweenPainter(edges, every, unchanged, { colour: faint, pattern: "hatched", muted: false }, background, 0.45),
-    ...(capacityInside ? part("unreserved", pool.pool_bytes, where(pool.capacity_bytes, isKnown)) : []),
+    betweenPainter(
+      edges,
+      every,
+      unchanged,
+      { colour: faint, pattern: "hatched", muted: false },
+      background,
+      0.45,
+    ),
+    ...(capacityInside
+      ? part("unreserved", pool.pool_bytes, where(pool.capacity_bytes, isKnown))
+      : []),
     ...part("allocated_bytes", zero, allocated),
     ...part("free_other", allocated, split),
     ...part("free_largest", split, pool.pool_bytes),
@@ -117,7 +168,12 @@ export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, spa
   return { ...common, yKind: "bytes", yMax: max, painters };
 }
 
-export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+export function ratiosSpec(
+  pool: PoolSteps,
+  choices: Choices,
+  scheme: Scheme,
+  span: readonly [number, number] | null,
+): PlotSpec {
   const { common, edges } = framed(pool, choices, scheme, span);
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const single = new Set(singleRows(facts));
@@ -139,7 +195,10 @@ export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, sp
 
 function Ratios({ facts }: { facts: PoolFacts }) {
   const scheme = schemeOf(useStore());
-  const text = { utilisation: facts.utilisation === null ? "–" : formatShare(facts.utilisation), fragmentation: fragmentationText(facts) };
+  const text = {
+    utilisation: facts.utilisation === null ? "–" : formatShare(facts.utilisation),
+    fragmentation: fragmentationText(facts),
+  };
   return (
     <tbody class="totals">
       {RATIOS.map((name) => (
@@ -161,7 +220,11 @@ function Ratios({ facts }: { facts: PoolFacts }) {
   );
 }
 
-const TOTALS = ["pool_bytes", "free_bytes", "capacity_bytes"] as const satisfies readonly PoolSeries[];
+const TOTALS = [
+  "pool_bytes",
+  "free_bytes",
+  "capacity_bytes",
+] as const satisfies readonly PoolSeries[];
 
 function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
   const scheme = schemeOf(useStore());
@@ -187,16 +250,34 @@ function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
       </tbody>
       <tbody class="totals">
         {TOTALS.map((name) => (
-          <Figure key={name} {...common(name)} bytes={facts[name]} share={shareOf(facts[name], facts.capacity_bytes)} />
+          <Figure
+            key={name}
+            {...common(name)}
+            bytes={facts[name]}
+            share={shareOf(facts[name], facts.capacity_bytes)}
+          />
         ))}
         {/* Shown even if unknown, so that the panel keeps its height while the pointer moves. */}
-        <Figure {...common("rounding_bytes")} label="measured rounding" bytes={facts.rounding_bytes} share={null} />
+        <Figure
+          {...common("rounding_bytes")}
+          label="measured rounding"
+          bytes={facts.rounding_bytes}
+          share={null}
+        />
       </tbody>
     </>
   );
 }
 
-export function PoolPanel({ pool, facts, mode }: { pool: PoolSteps; facts: PoolFacts; mode: string | null }) {
+export function PoolPanel({
+  pool,
+  facts,
+  mode,
+}: {
+  pool: PoolSteps;
+  facts: PoolFacts;
+  mode: string | null;
+}) {
   const unit: Unit = unitOf(Math.max(maximum(pool.pool_bytes), maximum(pool.peak_bytes)));
   return (
     <Panel
@@ -221,8 +302,9 @@ export function PoolPanel({ pool, facts, mode }: { pool: PoolSteps; facts: PoolF
       </FigureTable>
       <Known>
         <p class="small">
-          Shares are relative to the capacity. Fragmentation is the share of free bytes outside the largest free chunk: 0 % when all free
-          bytes form one chunk, 0/0 when nothing is free. Read it together with the utilisation.
+          Shares are relative to the capacity. Fragmentation is the share of free bytes outside the
+          largest free chunk: 0 % when all free bytes form one chunk, 0/0 when nothing is free. Read
+          it together with the utilisation.
         </p>
       </Known>
     </Panel>
@@ -233,7 +315,10 @@ function segmentFill({ part, category, trainable }: MemorySegment, scheme: Schem
   if (part === "in_use") return fillOf(category ?? "unattributed", trainable, scheme);
   if (part === "process_other" || part === "others") return outsideFill(part, scheme);
   if (part === "free_other") return freeFill("other", scheme);
-  return freeFill(part === "free_largest" || part === "pool_free" ? "largest" : "unreserved", scheme);
+  return freeFill(
+    part === "free_largest" || part === "pool_free" ? "largest" : "unreserved",
+    scheme,
+  );
 }
 
 function Bar({ memory }: { memory: DeviceMemory }) {
@@ -279,7 +364,11 @@ function Bar({ memory }: { memory: DeviceMemory }) {
 }
 
 function Driver({ memory }: { memory: DeviceMemory }) {
-  const { driver_total_bytes: total, driver_used_bytes: used, driver_process_bytes: process } = memory;
+  const {
+    driver_total_bytes: total,
+    driver_used_bytes: used,
+    driver_process_bytes: process,
+  } = memory;
   if (total === null && used === null && process === null) return null;
   const figures: [string, number | null][] = [
     ["this process", process],
@@ -287,14 +376,19 @@ function Driver({ memory }: { memory: DeviceMemory }) {
     ["device", total],
   ];
   const known = figures.filter((figure): figure is [string, number] => figure[1] !== null);
-  return <span class="small">Driver: {known.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ")}.</span>;
+  return (
+    <span class="small">
+      Driver: {known.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ")}.
+    </span>
+  );
 }
 
 export function DeviceMemoryBar({ device, step }: { device: string; step: number | null }) {
   const store = useStore();
   const run = store.primary.value;
   const { value: loaded } = useFetched(store.fetched.deviceMemories, run && [run, device, step]);
-  // The step before stays, under its own number, until the next one is there: what stands below keeps its place.
+  // The step before stays, under its own number, until the next one is there: what stands below
+  // keeps its place.
   const kept = useRef<{ of: string; memory: DeviceMemory } | null>(null);
   const of = JSON.stringify([run?.run, device]);
   if (loaded) kept.current = { of, memory: loaded };
@@ -338,7 +432,11 @@ export function DemandSection({ run, device }: { run: RunInfo; device: string })
         {demandParts(demand).map(({ name, label, bytes, share }) => {
           const { colour, pattern } = fillOf(CATEGORY[name], null, scheme);
           const style = { "--fill": colour, width: `${100 * share}%` };
-          const figure = { "data-figure": `${name}_bytes`, "data-bytes": bytes, "data-tip": tipOf(bytes, label) };
+          const figure = {
+            "data-figure": `${name}_bytes`,
+            "data-bytes": bytes,
+            "data-tip": tipOf(bytes, label),
+          };
           return <span key={name} class={`fill ${pattern}`} style={style} {...figure} />;
         })}
       </div>

@@ -7,34 +7,75 @@ import { platePainter } from "../../charts/rules";
 import { formatBytes, plural, shareOf, unbroken, type Unit } from "../../lib/bytes";
 import { maximum, lowerBound } from "../../lib/search";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
-import { SIDES, costSentences, splitBySide, isPersistent, type Side, type SidePart } from "../../model/frozen";
-import { comparison, effectSentence, effects, initialTable, isFreezing, at, type Overview } from "../../model/overview";
+import {
+  SIDES,
+  costSentences,
+  splitBySide,
+  isPersistent,
+  type Side,
+  type SidePart,
+} from "../../model/frozen";
+import {
+  comparison,
+  effectSentence,
+  effects,
+  initialTable,
+  isFreezing,
+  at,
+  type Overview,
+} from "../../model/overview";
 import { trains } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import type { Choices } from "../../state/address";
 import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore, useCategoryRow, useFocus, isMuted, type Focus } from "../shared/context";
+import {
+  schemeOf,
+  useStore,
+  useCategoryRow,
+  useFocus,
+  isMuted,
+  type Focus,
+} from "../shared/context";
 import { StackLegend } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { FigureRows, Figure, FigureTable } from "../shared/figures";
-import { highest, placesOf, stackedPicture, startOf, useOverviewChart, type Picture, type Places } from "../shared/frame";
+import {
+  highest,
+  placesOf,
+  stackedPicture,
+  startOf,
+  useOverviewChart,
+  type Picture,
+  type Places,
+} from "../shared/frame";
 import { Findings } from "../shared/states";
 import { PanelHead, Provenance, Totals, sourceOf, panelUnit } from "../shared/step-panel";
 
 /** A category keeps its colour; the frozen layers' part has the diagonal pattern. */
-export const sideFill = (part: SidePart, scheme: Scheme): Fill => fillOf(part.category, part.side === "frozen" ? false : null, scheme);
+export const sideFill = (part: SidePart, scheme: Scheme): Fill =>
+  fillOf(part.category, part.side === "frozen" ? false : null, scheme);
 
 const sideKey = (part: SidePart): string => `${part.side}:${part.category}`;
 
-function boundary(parts: readonly SidePart[], sides: readonly string[], rows: number): Float64Array {
+function boundary(
+  parts: readonly SidePart[],
+  sides: readonly string[],
+  rows: number,
+): Float64Array {
   const sum = new Float64Array(rows);
   for (const part of parts.filter((one) => isPersistent(one) && sides.includes(one.side)))
     part.bytes.forEach((value, row) => (sum[row] = (sum[row] ?? 0) + value));
   return sum;
 }
 
-function plates(frozen: Float64Array, both: Float64Array, overview: Overview, places: Places, ink: Ink): Painter[] {
+function plates(
+  frozen: Float64Array,
+  both: Float64Array,
+  overview: Overview,
+  places: Places,
+  ink: Ink,
+): Painter[] {
   const row = Math.min(lowerBound(places.x, places.range[0]), overview.rows - 1);
   const [low, high] = [frozen[row] ?? 0, both[row] ?? 0];
   return [
@@ -53,7 +94,10 @@ export function frozenPicture(
 ): Picture {
   const ink = INKS[scheme];
   const places = placesOf(overview, start, choices);
-  const fills = parts.map((part) => ({ ...sideFill(part, scheme), muted: isMuted(focus, [sideKey(part), part.side], part.category) }));
+  const fills = parts.map((part) => ({
+    ...sideFill(part, scheme),
+    muted: isMuted(focus, [sideKey(part), part.side], part.category),
+  }));
   const frozen = boundary(parts, ["frozen"], overview.rows);
   const both = boundary(parts, ["frozen", "trainable"], overview.rows);
   const edge = { colour: ink.line, width: 1, dash: [2, 2] };
@@ -67,11 +111,16 @@ export function frozenPicture(
   return stackedPicture(overview, places, stack, choices, scheme);
 }
 
-const HEADINGS: Record<Side, string> = { frozen: "Frozen layers", trainable: "Trainable layers", other: "Other" };
+const HEADINGS: Record<Side, string> = {
+  frozen: "Frozen layers",
+  trainable: "Trainable layers",
+  other: "Other",
+};
 
 const MEANINGS: Record<Side, string> = {
   frozen: "memory of layers whose weights are not trained, and frozen weights",
-  trainable: "memory of layers whose weights are trained: weights, gradients, optimizer slots, activations",
+  trainable:
+    "memory of layers whose weights are trained: weights, gradients, optimizer slots, activations",
   other: "memory that is not tied to a layer, or whose layer is unknown",
 };
 
@@ -139,11 +188,25 @@ function Parts({ parts, row, unit, peak, whole, focus, hover, source, selected }
   );
 }
 
-/** Sentences on the cost of both parts and of unfreezing, at the selected step: they do not change under the pointer. */
-function Costs({ overview, parts, row }: { overview: Overview; parts: readonly SidePart[]; row: number }) {
+/**
+ * Sentences on the cost of both parts and of unfreezing, at the selected step: they do not change
+ * under the pointer.
+ */
+function Costs({
+  overview,
+  parts,
+  row,
+}: {
+  overview: Overview;
+  parts: readonly SidePart[];
+  row: number;
+}) {
   const run = useStore().primary.value;
   const training = run === null || trains(run);
-  const sentences = useMemo(() => costSentences(overview, parts, row, training), [overview, parts, row, training]);
+  const sentences = useMemo(
+    () => costSentences(overview, parts, row, training),
+    [overview, parts, row, training],
+  );
   return (
     <Findings
       sentences={sentences}
@@ -159,20 +222,29 @@ function Changes({ overview }: { overview: Overview }) {
   const whole = store.whole.value.value ?? overview;
   const all = useMemo(() => effects(whole), [whole]);
   const first = initialTable(whole);
-  if (!first) return <p class="legend">Frozen and trainable layers are unknown: no layer table was recorded.</p>;
+  if (!first)
+    return (
+      <p class="legend">Frozen and trainable layers are unknown: no layer table was recorded.</p>
+    );
   return (
     <ul class="findings" aria-label="Changes of trainable layers" data-testid="changes">
       <li>
         <span class="sentence">
-          From step {whole.changes[0]?.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of
-          weights, {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
+          From step {whole.changes[0]?.step}: {plural(first.frozen_layers, "frozen layer")} with{" "}
+          {formatBytes(first.frozen_weight_bytes)} of weights,{" "}
+          {plural(first.trainable_layers, "trainable layer")} with{" "}
+          {formatBytes(first.trainable_weight_bytes)}.
         </span>
       </li>
       {all.map((effect) => {
         const compared = comparison(effect, whole.run);
         return (
           <li key={effect.step} class={isFreezing(effect) ? "change with-link" : "with-link"}>
-            <button type="button" title={`Show step ${effect.step}`} onClick={() => store.choose({ step: effect.step })}>
+            <button
+              type="button"
+              title={`Show step ${effect.step}`}
+              onClick={() => store.choose({ step: effect.step })}
+            >
               {unbroken(effectSentence(effect))}
             </button>
             {compared && (
@@ -211,9 +283,16 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
   useExport({
     table: () => ({
       columns: ["step", ...parts.map(sideKey)],
-      rows: [...overview.step].map((step, index) => [step, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
+      rows: [...overview.step].map((step, index) => [
+        step,
+        ...parts.map(({ bytes }) => bytes[index] ?? null),
+      ]),
     }),
-    legend: () => parts.map((part) => ({ label: `${part.side}: ${categoryLabel(part.category)}`, fill: sideFill(part, scheme) })),
+    legend: () =>
+      parts.map((part) => ({
+        label: `${part.side}: ${categoryLabel(part.category)}`,
+        fill: sideFill(part, scheme),
+      })),
   });
   const unit = panelUnit(overview);
   return (
@@ -241,7 +320,9 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
             focus={focus}
             hover={hover}
             source={sourceOf(shown.overview, shown.row)}
-            selected={(key) => ofSelected.find((part) => sideKey(part) === key)?.bytes[selected.row] ?? 0}
+            selected={(key) =>
+              ofSelected.find((part) => sideKey(part) === key)?.bytes[selected.row] ?? 0
+            }
           />
           <Totals {...shown} unit={unit} />
         </FigureTable>

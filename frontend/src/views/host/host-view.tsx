@@ -1,4 +1,6 @@
-/** Host memory of the shown device's worker: RSS and its parts over the steps, and whether it grows. */
+/**
+ * Host memory of the shown device's worker: RSS and its parts over the steps, and whether it grows.
+ */
 
 import { useMemo } from "preact/hooks";
 
@@ -31,8 +33,18 @@ import { useStepsChart, highest, framed } from "../shared/frame";
 import { Findings, Known } from "../shared/states";
 
 const COLOURS: Record<Scheme, Record<HostPart, string>> = {
-  light: { pinned_pool_bytes: "#8a4fb0", tf_data_bytes: "#2453b8", cpu_bytes: "#0f8a60", other_bytes: "#b9650b" },
-  dark: { pinned_pool_bytes: "#c79bea", tf_data_bytes: "#7ba2f5", cpu_bytes: "#4fd0a0", other_bytes: "#f7b552" },
+  light: {
+    pinned_pool_bytes: "#8a4fb0",
+    tf_data_bytes: "#2453b8",
+    cpu_bytes: "#0f8a60",
+    other_bytes: "#b9650b",
+  },
+  dark: {
+    pinned_pool_bytes: "#c79bea",
+    tf_data_bytes: "#7ba2f5",
+    cpu_bytes: "#4fd0a0",
+    other_bytes: "#f7b552",
+  },
 };
 
 const hostFill = (name: HostPart, scheme: Scheme): Fill => ({
@@ -49,7 +61,12 @@ export function boundaries(host: HostMemory, parts: readonly HostPart[]): Float6
   });
 }
 
-function hostSpec(host: HostMemory, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+function hostSpec(
+  host: HostMemory,
+  choices: Choices,
+  scheme: Scheme,
+  span: readonly [number, number] | null,
+): PlotSpec {
   const { common, edges, range } = framed(host, choices, scheme, span);
   const { background, faint, line } = INKS[scheme];
   const parts = shownParts(host);
@@ -57,13 +74,29 @@ function hostSpec(host: HostMemory, choices: Choices, scheme: Scheme, span: read
   const measured = Array.from(common.x.keys()).filter((row) => isMeasured(host, row));
   const zero = new Float64Array(host.rows);
   const painters: Painter[] = [
-    betweenPainter(edges, zero, host.host_resident_bytes, { colour: faint, pattern: "hatched", muted: false }, background, 0.3),
+    betweenPainter(
+      edges,
+      zero,
+      host.host_resident_bytes,
+      { colour: faint, pattern: "hatched", muted: false },
+      background,
+      0.3,
+    ),
     ...parts.map((name, index) => {
       const band = { ...hostFill(name, scheme), muted: false };
-      return barsPainter(edges, measured, tops[index - 1] ?? zero, tops[index] ?? zero, band, background);
+      return barsPainter(
+        edges,
+        measured,
+        tops[index - 1] ?? zero,
+        tops[index] ?? zero,
+        band,
+        background,
+      );
     }),
   ];
-  painters.push(stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75, dash: [] }));
+  painters.push(
+    stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75, dash: [] }),
+  );
   const { max } = byteRange(highest(host.host_resident_bytes, common.x, range), null);
   return { ...common, yKind: "bytes", yMax: max, painters };
 }
@@ -75,9 +108,18 @@ function Legend({ host }: { host: HostMemory }) {
       <LegendItem kind="line" label={`${WORDS.host_resident_bytes.label}, every step`} />
       {shownParts(host).map((name) => {
         const { colour, pattern } = hostFill(name, scheme);
-        return <LegendItem key={name} kind={pattern === "plain" ? "fill" : "fill striped"} colour={colour} label={WORDS[name].label} />;
+        return (
+          <LegendItem
+            key={name}
+            kind={pattern === "plain" ? "fill" : "fill striped"}
+            colour={colour}
+            label={WORDS[name].label}
+          />
+        );
       })}
-      {host.other_bytes.some(Number.isNaN) && <LegendItem kind="hatched" label="parts not measured" />}
+      {host.other_bytes.some(Number.isNaN) && (
+        <LegendItem kind="hatched" label="parts not measured" />
+      )}
     </p>
   );
 }
@@ -91,8 +133,16 @@ interface PanelProps {
 
 function Figures({ host, facts, unit }: PanelProps) {
   const scheme = schemeOf(useStore());
-  const when = facts.measured_step === null ? "not measured up to this step" : `after step ${facts.measured_step}`;
-  const common = (name: WordName) => ({ name, unit, label: WORDS[name].label, hint: WORDS[name].meaning });
+  const when =
+    facts.measured_step === null
+      ? "not measured up to this step"
+      : `after step ${facts.measured_step}`;
+  const common = (name: WordName) => ({
+    name,
+    unit,
+    label: WORDS[name].label,
+    hint: WORDS[name].meaning,
+  });
   return (
     <FigureTable testid="host-memory">
       <tbody>
@@ -108,7 +158,12 @@ function Figures({ host, facts, unit }: PanelProps) {
         ))}
       </tbody>
       <tbody class="totals">
-        <Figure {...common("parts_sum")} bytes={facts.measured_bytes} share={null} source={`${WORDS.parts_sum.source}, ${when}`} />
+        <Figure
+          {...common("parts_sum")}
+          bytes={facts.measured_bytes}
+          share={null}
+          source={`${WORDS.parts_sum.source}, ${when}`}
+        />
         <Figure
           {...common("host_resident_bytes")}
           bytes={facts.host_resident_bytes}
@@ -121,7 +176,10 @@ function Figures({ host, facts, unit }: PanelProps) {
 }
 
 function Panel({ host, facts, unit }: PanelProps) {
-  const parts = facts.measured_step === null ? "parts not measured up to this step" : `parts measured after step ${facts.measured_step}`;
+  const parts =
+    facts.measured_step === null
+      ? "parts not measured up to this step"
+      : `parts measured after step ${facts.measured_step}`;
   return (
     <aside class="panel" aria-label="Host memory at one step">
       <header class="panel-head">
@@ -136,7 +194,8 @@ function Panel({ host, facts, unit }: PanelProps) {
       <Figures host={host} facts={facts} unit={unit} />
       <Known>
         <p class="small">
-          The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some of it is not resident, they are unknown.
+          The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some
+          of it is not resident, they are unknown.
         </p>
       </Known>
     </aside>
@@ -145,7 +204,10 @@ function Panel({ host, facts, unit }: PanelProps) {
 
 function hostFile(host: HostMemory): Table {
   const columns = ["step", "host_resident_bytes", ...HOST_PARTS] as const;
-  return { columns: [...columns], rows: Array.from({ length: host.rows }, (_, row) => columns.map((name) => at(host[name], row))) };
+  return {
+    columns: [...columns],
+    rows: Array.from({ length: host.rows }, (_, row) => columns.map((name) => at(host[name], row))),
+  };
 }
 
 export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
@@ -158,10 +220,14 @@ export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
     [host, choices.axis, choices.zoom, scheme, first, last],
   );
   const shared = useStepsChart(host.step, spec.x);
-  const facts = hostFacts(host, shared.cursor ?? nearestIndex(host.step, store.shownStep.value?.step ?? 0));
+  const facts = hostFacts(
+    host,
+    shared.cursor ?? nearestIndex(host.step, store.shownStep.value?.step ?? 0),
+  );
   useExport({
     table: () => hostFile(host),
-    legend: () => shownParts(host).map((name) => ({ label: WORDS[name].label, fill: hostFill(name, scheme) })),
+    legend: () =>
+      shownParts(host).map((name) => ({ label: WORDS[name].label, fill: hostFill(name, scheme) })),
   });
   return (
     <section class="body" aria-label="Host memory">

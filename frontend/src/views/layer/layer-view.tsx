@@ -4,7 +4,14 @@ import { useEffect, useMemo } from "preact/hooks";
 
 import { cellEdges, xValues, type Range } from "../../charts/axis";
 import { stackLayout } from "../../charts/layout";
-import { formatBytes, formatCount, formatExact, unitOf, formatShare, type Table } from "../../lib/bytes";
+import {
+  formatBytes,
+  formatCount,
+  formatExact,
+  unitOf,
+  formatShare,
+  type Table,
+} from "../../lib/bytes";
 import { lowerBound, maximum, nearestIndex } from "../../lib/search";
 import { categoryLabel } from "../../model/categories";
 import { formula, outputFacts, shapeText, trainingOf, type FormulaStep } from "../../model/layers";
@@ -20,7 +27,17 @@ import { schemeOf, useStore, useFetched, useFocus, isMuted, type Focus } from ".
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/figures";
-import { changeMarks, changeRules, headroom, placesOf, rangeOf, rangeOfSome, stackSpec, startOf, useStepsChart } from "../shared/frame";
+import {
+  changeMarks,
+  changeRules,
+  headroom,
+  placesOf,
+  rangeOf,
+  rangeOfSome,
+  stackSpec,
+  startOf,
+  useStepsChart,
+} from "../shared/frame";
 import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { CATEGORIES, type Category, type Layer, type SnapshotRef } from "../../schema";
@@ -35,8 +52,8 @@ interface Asked {
 }
 
 /**
- * The totals by category alone: whether it was trainable changes over the steps, the category of its bytes does not. An asked step stands
- * among the traced ones, with the figures of its own.
+ * The totals by category alone: whether it was trainable changes over the steps, the category of
+ * its bytes does not. An asked step stands among the traced ones, with the figures of its own.
  */
 export function layerSteps(totals: LedgerTotals, asked: Asked | null = null) {
   const { groups } = totals;
@@ -44,21 +61,30 @@ export function layerSteps(totals: LedgerTotals, asked: Asked | null = null) {
   const place = asked === null ? 0 : lowerBound(totals.step, asked.step);
   const added = asked !== null && rows.length > 0 && totals.step[place] !== asked.step ? place : -1;
   if (asked && added >= 0) rows.splice(added, 0, nearestIndex(totals.step, asked.traced));
-  const take = (column: Float64Array): Float64Array => Float64Array.from(rows, (row) => column[row] ?? NaN);
+  const take = (column: Float64Array): Float64Array =>
+    Float64Array.from(rows, (row) => column[row] ?? NaN);
   const [step, wall_time, traced] = [take(totals.step), take(totals.wall_time), take(totals.step)];
   if (asked && added >= 0) [step[added], wall_time[added]] = [asked.step, asked.wall_time];
   const summed = (category: Category): Float64Array =>
     Float64Array.from(rows, (row) =>
-      groups.reduce((sum, group, index) => sum + (group.category === category ? (totals.bytes[index]?.[row] ?? 0) : 0), 0),
+      groups.reduce(
+        (sum, group, index) =>
+          sum + (group.category === category ? (totals.bytes[index]?.[row] ?? 0) : 0),
+        0,
+      ),
     );
   const parts = CATEGORIES.map((category) => ({ category, bytes: summed(category) }));
   const used = parts.filter(({ bytes }) => bytes.some((value) => value > 0));
   return { step, wall_time, traced, in_use_bytes: take(totals.in_use_bytes), parts: used };
 }
 
-export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+export const totalOf = ({ parts }: LayerSteps, row: number): number =>
+  parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
 
-export const usedAt = ({ parts }: LayerSteps, row: number): { category: Category; bytes: number }[] =>
+export const usedAt = (
+  { parts }: LayerSteps,
+  row: number,
+): { category: Category; bytes: number }[] =>
   [...parts]
     .reverse()
     .map(({ category, bytes }) => ({ category, bytes: bytes[row] ?? 0 }))
@@ -75,8 +101,8 @@ interface Look {
 }
 
 /**
- * Where the traced steps' areas begin and end. As in the overview, each covers the steps from the first one that it describes; the first
- * also covers those before it.
+ * Where the traced steps' areas begin and end. As in the overview, each covers the steps from the
+ * first one that it describes; the first also covers those before it.
  */
 export const layerEdges = (
   edges: Float64Array,
@@ -90,18 +116,29 @@ export const layerEdges = (
     if (index === edges.length - 1) return Math.max(edge, range[1]);
     const [before, own] = [step[index - 1] as number, step[index] as number];
     const [from, to] = [x[index - 1] as number, x[index] as number];
-    return own > before ? to - ((to - from) * (own - Math.max(firstSteps.get(own) ?? own, before))) / (own - before) : to;
+    return own > before
+      ? to - ((to - from) * (own - Math.max(firstSteps.get(own) ?? own, before))) / (own - before)
+      : to;
   });
 
-export function layerSpec({ step, wall_time, traced, parts }: LayerSteps, { choices, scheme, focus, firstSteps, span, whole }: Look) {
+export function layerSpec(
+  { step, wall_time, traced, parts }: LayerSteps,
+  { choices, scheme, focus, firstSteps, span, whole }: Look,
+) {
   const start = whole ? startOf(whole) : (wall_time[0] ?? 0);
   const x = xValues(choices.axis, step, wall_time, start);
   const columns = parts.map(({ bytes }) => bytes);
   const stack = stackLayout(x, columns);
-  const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
+  const range: Range =
+    rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
   const layout = { ...stack, edges: layerEdges(stack.edges, x, step, firstSteps, range) };
-  const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: isMuted(focus, [category], category) }));
-  const full = [...x].map((place) => [place, place] as const).filter((_, row) => traced[row] === step[row]);
+  const fills = parts.map(({ category }) => ({
+    ...fillOf(category, null, scheme),
+    muted: isMuted(focus, [category], category),
+  }));
+  const full = [...x]
+    .map((place) => [place, place] as const)
+    .filter((_, row) => traced[row] === step[row]);
   const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
   if (whole === null) return { spec, marks: [] };
   const places = placesOf(whole, start, choices);
@@ -126,7 +163,10 @@ interface TableProps {
   hover: (key: string | null) => void;
 }
 
-/** The formula of each figure that follows from shapes, at the selected step: the list does not change its length under the pointer. */
+/**
+ * The formula of each figure that follows from shapes, at the selected step: the list does not
+ * change its length under the pointer.
+ */
 const Formulas = ({ steps, row, table, optimizer, batch_size }: Moment) => (
   <section>
     <h3>
@@ -159,7 +199,9 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
   const highest = new Map(steps.parts.map(({ category, bytes: all }) => [category, maximum(all)]));
   const highestTotal = maximum(steps.step.map((_, index) => totalOf(steps, index)));
   const [step, from] = [at(steps.step, row), at(steps.traced, row)];
-  const failed = useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === from) ?? false;
+  const failed =
+    useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === from) ??
+    false;
   const traced = measuredAt({ step: from ?? 0, at_failure: failed });
   const source = (category: Category, bytes: number): string =>
     [formula(category, table, bytes, { optimizer, batch_size }), traced].filter(Boolean).join("\n");
@@ -170,17 +212,32 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       unit={unit}
       about={
         <>
-          {from !== step ? traced : failed ? "measured at the failed allocation" : "traced at the peak"}
+          {from !== step
+            ? traced
+            : failed
+              ? "measured at the failed allocation"
+              : "traced at the peak"}
           {whole && total > 0 && ` · ${formatShare(total / whole)} of it`}
         </>
       }
     >
       <FigureTable testid="layer-figures">
         <tbody>
-          <CategoryRows {...{ bytes: figures, highest, total, whole: highestTotal, unit, source, hover }} hovered={focus.hovered} />
+          <CategoryRows
+            {...{ bytes: figures, highest, total, whole: highestTotal, unit, source, hover }}
+            hovered={focus.hovered}
+          />
         </tbody>
         <tbody class="totals">
-          <Figure strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} unit={unit} />
+          <Figure
+            strong
+            name="total"
+            label="total"
+            hint="sum of all categories"
+            source={traced}
+            bytes={total}
+            unit={unit}
+          />
         </tbody>
       </FigureTable>
       <Known>
@@ -194,7 +251,12 @@ function Output({ of }: { of: Layer }) {
   const { output_bytes: bytes } = of;
   const text = useExact() ? formatExact : formatBytes;
   return (
-    <span class="together" data-testid="output" data-bytes={bytes ?? ""} data-tip={tipOf(bytes, ...outputFacts(of))}>
+    <span
+      class="together"
+      data-testid="output"
+      data-bytes={bytes ?? ""}
+      data-tip={tipOf(bytes, ...outputFacts(of))}
+    >
       {bytes === null ? "size unknown" : `${text(bytes)} per batch`}
     </span>
   );
@@ -236,10 +298,15 @@ function useSpec(steps: LayerSteps, focus: Focus) {
   const scheme = schemeOf(store);
   const choices = store.choices.value;
   const whole = store.whole.value.value;
-  const [from, to] = [store.primary.value?.first_step ?? null, store.primary.value?.last_step ?? null];
+  const [from, to] = [
+    store.primary.value?.first_step ?? null,
+    store.primary.value?.last_step ?? null,
+  ];
   return useMemo(() => {
     const span = from === null || to === null ? null : ([from, to] as const);
-    const firstSteps = new Map((whole?.snapshots ?? NO_SNAPSHOTS).map(({ step, first_step }) => [step, first_step]));
+    const firstSteps = new Map(
+      (whole?.snapshots ?? NO_SNAPSHOTS).map(({ step, first_step }) => [step, first_step]),
+    );
     return layerSpec(steps, { choices, scheme, focus, firstSteps, span, whole });
   }, [steps, choices.axis, choices.zoom, scheme, focus, whole, from, to]);
 }
@@ -248,9 +315,15 @@ function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
   const store = useStore();
   const step = at(steps.step, row) ?? store.choices.value.step ?? 0;
   const run = store.primary.value;
-  const { value: tables } = useFetched(store.fetched.layers, run && [run, store.device.value, step]);
+  const { value: tables } = useFetched(
+    store.fetched.layers,
+    run && [run, store.device.value, step],
+  );
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
-  const batch_size = batchSizeAt(store.whole.value.value?.snapshots ?? NO_SNAPSHOTS, at(steps.traced, row) ?? step);
+  const batch_size = batchSizeAt(
+    store.whole.value.value?.snapshots ?? NO_SNAPSHOTS,
+    at(steps.traced, row) ?? step,
+  );
   const isMissing = tables !== null && table === null;
   return { steps, row, table, isMissing, optimizer: tables?.optimizer ?? null, batch_size };
 }
@@ -261,10 +334,17 @@ function useLayerSteps(totals: LedgerTotals) {
   const time = (overview && at(overview.wall_time, row ?? 0)) ?? NaN;
   const traced = snapshot?.step;
   const steps = useMemo(
-    () => layerSteps(totals, step === undefined || traced === undefined ? null : { step, wall_time: time, traced }),
+    () =>
+      layerSteps(
+        totals,
+        step === undefined || traced === undefined ? null : { step, wall_time: time, traced },
+      ),
     [totals, step, time, traced],
   );
-  return { steps, pinned: step === undefined ? steps.step.length - 1 : nearestIndex(steps.step, step) };
+  return {
+    steps,
+    pinned: step === undefined ? steps.step.length - 1 : nearestIndex(steps.step, step),
+  };
 }
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
@@ -273,7 +353,11 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
   const { focus, hover } = useFocus();
   const { steps, pinned } = useLayerSteps(totals);
   const { spec, marks } = useSpec(steps, focus);
-  const chart = { ...useStepsChart(steps.step, spec.x), marks, onMark: ({ step }: ChartMark) => store.choose({ step }) };
+  const chart = {
+    ...useStepsChart(steps.step, spec.x),
+    marks,
+    onMark: ({ step }: ChartMark) => store.choose({ step }),
+  };
   const fixed = useMomentOf(steps, pinned, layer);
   const shown = useMomentOf(steps, chart.cursor ?? pinned, layer);
   const isUnknown = fixed.isMissing && steps.parts.length === 0;
@@ -283,7 +367,11 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
   }, [isUnknown]);
   useExport({
     table: () => stepsFile(steps),
-    legend: () => steps.parts.map(({ category }) => ({ label: categoryLabel(category), fill: fillOf(category, null, scheme) })),
+    legend: () =>
+      steps.parts.map(({ category }) => ({
+        label: categoryLabel(category),
+        fill: fillOf(category, null, scheme),
+      })),
   });
   return (
     <>
@@ -301,7 +389,9 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               {...chart}
               pin={chart.pin === null ? null : pinned}
               rest={pinned}
-              describe={(index) => `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`}
+              describe={(index) =>
+                `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`
+              }
             />
             <p class="legend">
               <LegendItem kind="full" label="measured" />

@@ -5,7 +5,15 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { LETTER } from "../../charts/layout";
 import { formatBytes, formatShare } from "../../lib/bytes";
 import { partsText } from "../../model/categories";
-import { cellFigure, cellName, icicle, neighbour, wayTo, type Cell, type TreeNode } from "../../model/layer-tree";
+import {
+  cellFigure,
+  cellName,
+  icicle,
+  neighbour,
+  wayTo,
+  type Cell,
+  type TreeNode,
+} from "../../model/layer-tree";
 import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useSize, useStore } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
@@ -18,7 +26,10 @@ const MARGINS = 12;
 /** The name of a cell and its bytes, neither of them if the name does not fit. */
 function labels(node: TreeNode, width: number): string[] {
   const both = [cellName(node), formatBytes(node.bytes)];
-  return [both, both.slice(0, 1)].find((texts) => texts.join("  ").length * LETTER + MARGINS <= width) ?? [];
+  return (
+    [both, both.slice(0, 1)].find((texts) => texts.join("  ").length * LETTER + MARGINS <= width) ??
+    []
+  );
 }
 
 /** Frozen layers have the diagonal pattern in every view. */
@@ -37,7 +48,11 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
   const selected = layer !== null && node.layer?.path === layer && !isTensor;
   const share = formatShare(bytes / total);
   const made = isTensor ? node.facts() : [partsText(parts)];
-  const tip = tipOf(bytes, `${isTensor ? name : (node.layer?.path ?? name)}, ${share} of what is in use`, ...made);
+  const tip = tipOf(
+    bytes,
+    `${isTensor ? name : (node.layer?.path ?? name)}, ${share} of what is in use`,
+    ...made,
+  );
   const muted = category !== null && !parts.some((part) => part.category === category);
   return (
     <button
@@ -49,7 +64,13 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
       {...(!isTensor && { "aria-expanded": true })}
       aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
       tabIndex={tabStop ? 0 : -1}
-      style={{ left: `${x}px`, top: `${level * height}px`, width: `${width}px`, height: `${height}px`, "--fill": fills[0]?.colour }}
+      style={{
+        left: `${x}px`,
+        top: `${level * height}px`,
+        width: `${width}px`,
+        height: `${height}px`,
+        "--fill": fills[0]?.colour,
+      }}
       data-node={key}
       data-figure={key === "" ? figure : cellFigure(node)}
       data-bytes={bytes}
@@ -81,17 +102,25 @@ interface CellProps {
   open: (node: TreeNode) => void;
 }
 
-const rowsOf = (cells: readonly Cell[], height: number): number => Math.min(height / ((cells.at(-1)?.level ?? 0) + 1), MOST_ROW);
+const rowsOf = (cells: readonly Cell[], height: number): number =>
+  Math.min(height / ((cells.at(-1)?.level ?? 0) + 1), MOST_ROW);
 
-/** The zoomed node with those above it, cells below it, and the handlers that zoom; the zoomed cell gets the focus. */
+/**
+ * The zoomed node with those above it, cells below it, and the handlers that zoom; the zoomed cell
+ * gets the focus.
+ */
 function useZoom(tree: TreeNode) {
   const { host, width, height } = useSize();
   const [zoom, setZoom] = useState("");
   const moved = useRef(false);
   const way = useMemo(() => wayTo(tree, zoom), [tree, zoom]);
   const root = way.at(-1) ?? tree;
-  const cells = useMemo(() => icicle(root, width, Math.floor(height / LEAST_ROW)), [root, width, height]);
-  const focus = (index: number): void => host.current?.querySelectorAll<HTMLElement>(".cell")[index]?.focus();
+  const cells = useMemo(
+    () => icicle(root, width, Math.floor(height / LEAST_ROW)),
+    [root, width, height],
+  );
+  const focus = (index: number): void =>
+    host.current?.querySelectorAll<HTMLElement>(".cell")[index]?.focus();
   useEffect(() => {
     // What had the focus is another cell now, or gone.
     if (moved.current) focus(0);
@@ -103,7 +132,9 @@ function useZoom(tree: TreeNode) {
   };
   const out = (): void => zoomTo(way.at(-2)?.key ?? "");
   const onKeyDown = (event: KeyboardEvent): void => {
-    const now = cells.findIndex(({ node }) => node.key === (event.target as HTMLElement).dataset.node);
+    const now = cells.findIndex(
+      ({ node }) => node.key === (event.target as HTMLElement).dataset.node,
+    );
     const next = neighbour(cells, now, event.key);
     if (event.key === "Escape" && way.length > 1) out();
     else if (next !== null) focus(next);
@@ -115,7 +146,15 @@ function useZoom(tree: TreeNode) {
 }
 
 /** `moment` is when the tree's bytes are in use; `figure` names their sum. */
-export function Icicle({ tree, moment, figure }: { tree: TreeNode; moment: string; figure: string }) {
+export function Icicle({
+  tree,
+  moment,
+  figure,
+}: {
+  tree: TreeNode;
+  moment: string;
+  figure: string;
+}) {
   const store = useStore();
   const { host, way, root, cells, row, zoomTo, out, onKeyDown } = useZoom(tree);
   const [stop, setStop] = useState("");
@@ -129,7 +168,13 @@ export function Icicle({ tree, moment, figure }: { tree: TreeNode; moment: strin
     <div class="icicle">
       <nav class="small" aria-label="Zoom of the icicle">
         {way.map((node, index) => (
-          <button key={node.key} type="button" class="link" disabled={index === way.length - 1} onClick={() => zoomTo(node.key)}>
+          <button
+            key={node.key}
+            type="button"
+            class="link"
+            disabled={index === way.length - 1}
+            onClick={() => zoomTo(node.key)}
+          >
             {index === 0 ? `${node.name} ${moment}` : cellName(node)}
           </button>
         ))}
@@ -161,24 +206,49 @@ export function Icicle({ tree, moment, figure }: { tree: TreeNode; moment: strin
 
 const [WIDTH, HEIGHT, ROW] = [1200, 400, 40];
 
-export function IcicleDrawing({ tree, title, scheme }: { tree: TreeNode; title: string; scheme: Scheme }) {
+export function IcicleDrawing({
+  tree,
+  title,
+  scheme,
+}: {
+  tree: TreeNode;
+  title: string;
+  scheme: Scheme;
+}) {
   const ink = INKS[scheme];
   const cells = icicle(tree, WIDTH, HEIGHT / ROW);
   return (
     <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
-      <Patterns fills={cells.flatMap(({ node }) => fillsOf(node, scheme))} ground={ink.background} />
+      <Patterns
+        fills={cells.flatMap(({ node }) => fillsOf(node, scheme))}
+        ground={ink.background}
+      />
       {cells.map(({ node, level, x, width }) => {
         const fills = fillsOf(node, scheme);
         let from = x;
         return (
           <g key={node.key}>
             <title>{`${node.layer?.path ?? node.name}: ${formatBytes(node.bytes)}`}</title>
-            <rect x={x} y={level * ROW} width={width} height={ROW - 10} fill={ink.panel} stroke={ink.background} />
+            <rect
+              x={x}
+              y={level * ROW}
+              width={width}
+              height={ROW - 10}
+              fill={ink.panel}
+              stroke={ink.background}
+            />
             {node.parts.map(({ category, bytes }, index) => {
               const [left, wide] = [from, (bytes / node.bytes) * width];
               from += wide;
               return (
-                <rect key={category} x={left} y={level * ROW + ROW - 10} width={wide} height={8} fill={svgFill(fills[index] as Fill)} />
+                <rect
+                  key={category}
+                  x={left}
+                  y={level * ROW + ROW - 10}
+                  width={wide}
+                  height={8}
+                  fill={svgFill(fills[index] as Fill)}
+                />
               );
             })}
             <text x={x + 4} y={level * ROW + 19} fill={ink.text}>

@@ -1,10 +1,21 @@
-/** The table of layers. Only visible rows are in the document, so thousands cost no more than dozens. */
+/**
+ * The table of layers. Only visible rows are in the document, so thousands cost no more than
+ * dozens.
+ */
 
 import { useEffect, useMemo } from "preact/hooks";
 
 import { formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
 import { categoryLabel, categoryMeaning, partsText } from "../../model/categories";
-import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layers";
+import {
+  countText,
+  outputFacts,
+  shapeText,
+  sizesText,
+  type LayerFigures,
+  type LayerGroup,
+  type SortKey,
+} from "../../model/layers";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
@@ -18,16 +29,30 @@ const ROW_HEIGHT = 28;
 
 const AFTER = 2;
 
-const hasDigit = (bytes: number, unit: Unit): boolean => !/^(0|[<>]-?0\.01)$/.test(formatFigure(bytes, unit));
+const hasDigit = (bytes: number, unit: Unit): boolean =>
+  !/^(0|[<>]-?0\.01)$/.test(formatFigure(bytes, unit));
 
-/** Categories with a column: those that the run's step has. The ones too small for the column's unit share one. */
-const shownCategories = (all: LayerGroup, unit: Unit): Category[] => CATEGORIES.filter((category) => hasDigit(all.bytes[category], unit));
+/**
+ * Categories with a column: those that the run's step has. The ones too small for the column's unit
+ * share one.
+ */
+const shownCategories = (all: LayerGroup, unit: Unit): Category[] =>
+  CATEGORIES.filter((category) => hasDigit(all.bytes[category], unit));
 
 const partsOf = ({ bytes }: LayerFigures | LayerGroup) =>
-  CATEGORIES.filter((category) => bytes[category] > 0).map((category) => ({ category, bytes: bytes[category] }));
+  CATEGORIES.filter((category) => bytes[category] > 0).map((category) => ({
+    category,
+    bytes: bytes[category],
+  }));
 
-/** The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
-function otherCategories(of: LayerFigures | LayerGroup, shown: readonly Category[]): { bytes: number; text: string } {
+/**
+ * The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB",
+ * largest first.
+ */
+function otherCategories(
+  of: LayerFigures | LayerGroup,
+  shown: readonly Category[],
+): { bytes: number; text: string } {
   const parts = partsOf(of)
     .filter(({ category }) => !shown.includes(category))
     .sort((a, b) => b.bytes - a.bytes);
@@ -45,19 +70,36 @@ type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: Layer
 const isText = (key: SortKey): boolean => key === "path" || key === "type";
 
 /** Whether the rows are in an order that is seen without a column for each category. */
-export const isBrief = (sort: SortKey | null): boolean => sort === null || sort === "path" || sort === "total";
+export const isBrief = (sort: SortKey | null): boolean =>
+  sort === null || sort === "path" || sort === "total";
 
-/** What a click on a header sorts by: a second one goes back, from text to the model's order, from a size to the total. */
-const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null => (sort !== key ? key : isText(key) ? null : "total");
+/**
+ * What a click on a header sorts by: a second one goes back, from text to the model's order, from a
+ * size to the total.
+ */
+const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null =>
+  sort !== key ? key : isText(key) ? null : "total";
 
-function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
+function SortButton({
+  column,
+  sort,
+  choose,
+}: {
+  column: Column;
+  sort: SortKey | null;
+  choose: (key: SortKey | null) => void;
+}) {
   const scheme = schemeOf(useStore());
   const { key, label, hint } = column;
   const category = CATEGORIES.find((name) => name === key);
   const sorted = sort === key;
   const [first, ...rest] = label.split(" ");
   return (
-    <th scope="col" class={isText(key) ? key : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
+    <th
+      scope="col"
+      class={isText(key) ? key : "number"}
+      aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}
+    >
       <button type="button" title={hint} onClick={() => choose(nextSort(key, sort))}>
         <span class="together">
           {category && <Swatch fill={fillOf(category, null, scheme)} />}
@@ -84,7 +126,9 @@ interface HeaderProps {
 }
 
 function Header({ columns, before, others, brief, sort, choose }: HeaderProps) {
-  const button = (column: Column) => <SortButton key={column.key} column={column} sort={sort} choose={choose} />;
+  const button = (column: Column) => (
+    <SortButton key={column.key} column={column} sort={sort} choose={choose} />
+  );
   return (
     <thead>
       <tr>
@@ -126,7 +170,12 @@ interface BytesProps {
 function Bytes({ name, bytes, unit, tip, chosen }: BytesProps) {
   const text = useFigureText(unit);
   return (
-    <td class={chosen ? "number chosen" : "number"} data-figure={name} data-bytes={bytes} data-tip={tip}>
+    <td
+      class={chosen ? "number chosen" : "number"}
+      data-figure={name}
+      data-bytes={bytes}
+      data-tip={tip}
+    >
       {bytes !== 0 && text(bytes)}
     </td>
   );
@@ -137,7 +186,11 @@ function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
   if (layer.path === null) return <td />;
   const { output_bytes: bytes } = layer;
   return (
-    <td class="number output" data-bytes={bytes ?? ""} data-tip={tipOf(bytes, ...outputFacts(layer))}>
+    <td
+      class="number output"
+      data-bytes={bytes ?? ""}
+      data-tip={tipOf(bytes, ...outputFacts(layer))}
+    >
       {bytes === null ? "–" : text(bytes)}
     </td>
   );
@@ -149,7 +202,10 @@ const Parameters = ({ count }: { count: number | null }) => (
   </td>
 );
 
-export type Explain = (of: LayerFigures | LayerGroup, figure: Category | keyof LayerSizes | "others") => string;
+export type Explain = (
+  of: LayerFigures | LayerGroup,
+  figure: Category | keyof LayerSizes | "others",
+) => string;
 
 /** A layer's bytes as a bar of its categories, each in its place in the stack. */
 function Parts({ of, longest, explain }: RowProps<LayerFigures | LayerGroup>) {
@@ -161,8 +217,14 @@ function Parts({ of, longest, explain }: RowProps<LayerFigures | LayerGroup>) {
       {of.total > 0 && of.total <= longest && (
         <div role="img" aria-label={partsText(parts)}>
           {parts.map(({ category, bytes }) => {
-            const fill = fillOf(category, "trainable" in of && of.trainable === false ? false : null, schemeOf(store));
-            const pale = isMuted({ hovered: null, category: selected }, [], category) ? " pale" : "";
+            const fill = fillOf(
+              category,
+              "trainable" in of && of.trainable === false ? false : null,
+              schemeOf(store),
+            );
+            const pale = isMuted({ hovered: null, category: selected }, [], category)
+              ? " pale"
+              : "";
             return (
               <i
                 key={category}
@@ -200,7 +262,13 @@ function Cells(props: RowProps<LayerFigures | LayerGroup>) {
   return (
     <>
       {sizes.map((size) => (
-        <Bytes key={size} name={size} bytes={of[size]} unit={unit} tip={tipOf(of[size], explain(of, size))} />
+        <Bytes
+          key={size}
+          name={size}
+          bytes={of[size]}
+          unit={unit}
+          tip={tipOf(of[size], explain(of, size))}
+        />
       ))}
       <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
       {props.brief ? (
@@ -218,7 +286,12 @@ function Cells(props: RowProps<LayerFigures | LayerGroup>) {
             />
           ))}
           {others && (
-            <Bytes name="others" bytes={rest.bytes} unit={unit} tip={tipOf(rest.bytes, rest.text || null, explain(of, "others"))} />
+            <Bytes
+              name="others"
+              bytes={rest.bytes}
+              unit={unit}
+              tip={tipOf(rest.bytes, rest.text || null, explain(of, "others"))}
+            />
           )}
           <Parameters count={of.parameters} />
           {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
@@ -246,7 +319,11 @@ function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" 
   );
 }
 
-function LayerRow({ isPlanned, name, ...props }: RowProps<LayerFigures> & Pick<LayerTableProps, "isPlanned"> & { name: string }) {
+function LayerRow({
+  isPlanned,
+  name,
+  ...props
+}: RowProps<LayerFigures> & Pick<LayerTableProps, "isPlanned"> & { name: string }) {
   const store = useStore();
   const { path, type, training, recomputed } = props.of;
   const end = name.lastIndexOf("/") + 1;
@@ -257,7 +334,12 @@ function LayerRow({ isPlanned, name, ...props }: RowProps<LayerFigures> & Pick<L
         {path === null ? (
           NOT_TIED
         ) : (
-          <button type="button" class="layer-name" aria-pressed={selected} onClick={() => store.choose({ layer: selected ? null : path })}>
+          <button
+            type="button"
+            class="layer-name"
+            aria-pressed={selected}
+            onClick={() => store.choose({ layer: selected ? null : path })}
+          >
             <span class="small">{name.slice(0, end)}</span>
             <span>{name.slice(end)}</span>
           </button>
@@ -293,7 +375,18 @@ interface LayerTableProps {
   isPlanned: (path: string) => boolean;
 }
 
-export function LayerTable({ groups, all, totals, brief, unit, total, sort, onSort, explain, isPlanned }: LayerTableProps) {
+export function LayerTable({
+  groups,
+  all,
+  totals,
+  brief,
+  unit,
+  total,
+  sort,
+  onSort,
+  explain,
+  isPlanned,
+}: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const categories = useMemo(() => shownCategories(all, unit), [all, unit]);
@@ -309,31 +402,62 @@ export function LayerTable({ groups, all, totals, brief, unit, total, sort, onSo
   const names = useMemo(() => namesOf(all.layers.flatMap(({ path }) => path ?? [])), [all]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
   useEffect(() => {
-    if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
+    if (selected !== null)
+      reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
   }, [selected, lines]);
   const sizes = brief ? (["total"] as const) : sizesOfPhase(store.phase.value);
   const barOf = (line: Line): number => (line.kind === "group" ? line.group : line.layer).total;
-  const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, barOf(line)), 1), [lines]);
+  const longest = useMemo(
+    () => lines.reduce((most, line) => Math.max(most, barOf(line)), 1),
+    [lines],
+  );
   const columns: Column[] = [
     { key: "path", label: "layer", hint: "Sort by name" },
     ...(brief ? [] : [{ key: "type" as const, label: "type", hint: "Sort by type" }]),
     ...sizes.map((key) => ({ key, label: key, hint: SIZE_MEANINGS[key] })),
-    ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
+    ...categories.map((category) => ({
+      key: category,
+      label: categoryLabel(category),
+      hint: categoryMeaning(category),
+    })),
     { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },
     { key: "output_bytes", label: "output", hint: "Output size per batch" },
   ];
   const shared = { brief, longest, sizes, categories, others, unit, total, explain };
   return (
-    <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
-      <table class={`layers layer-table${brief ? " brief" : ""}`} data-testid="layers" aria-rowcount={lines.length + 1}>
-        <Header columns={columns} before={brief ? 2 : 2 + sizes.length} others={others} brief={brief} sort={sort} choose={onSort} />
+    <div
+      class="layer-scroll"
+      ref={host}
+      onScroll={onScroll}
+      tabIndex={0}
+      role="region"
+      aria-label="Layers"
+    >
+      <table
+        class={`layers layer-table${brief ? " brief" : ""}`}
+        data-testid="layers"
+        aria-rowcount={lines.length + 1}
+      >
+        <Header
+          columns={columns}
+          before={brief ? 2 : 2 + sizes.length}
+          others={others}
+          brief={brief}
+          sort={sort}
+          choose={onSort}
+        />
         <tbody>
           <Filler rows={first} height={ROW_HEIGHT} />
           {lines
             .slice(first, last)
             .map((line, index) =>
               line.kind === "group" ? (
-                <GroupRow key={`group ${line.group.title ?? ""}`} kind="subtotal" of={line.group} {...shared} />
+                <GroupRow
+                  key={`group ${line.group.title ?? ""}`}
+                  kind="subtotal"
+                  of={line.group}
+                  {...shared}
+                />
               ) : (
                 <LayerRow
                   key={line.layer.path ?? `none ${index + first}`}

@@ -4,7 +4,16 @@ import { useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, plural, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
-import { formula, aboveTotal, layerFile, GROUPINGS, groupLayers, groupOf, type LayerFigures, type LayerGroup } from "../../model/layers";
+import {
+  formula,
+  aboveTotal,
+  layerFile,
+  GROUPINGS,
+  groupLayers,
+  groupOf,
+  type LayerFigures,
+  type LayerGroup,
+} from "../../model/layers";
 import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
 import { instantOf, measuredAt, momentOf, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
@@ -21,12 +30,22 @@ import { LayerTable, isBrief, type Explain } from "./layer-table";
 import { Icicle, IcicleDrawing } from "./icicle";
 import type { Category, LayersAnswer, SnapshotRef, TensorGroup } from "../../schema";
 
-/** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
+/**
+ * Whether the plan for the budget of the address recomputes a layer: of none without a budget, and
+ * until the plan is there.
+ */
 function usePlanned(): (path: string) => boolean {
   const store = useStore();
-  const [run, device, { budget, batch_size: batchSize }] = [store.primary.value, store.device.value, store.choices.value.conditions];
+  const [run, device, { budget, batch_size: batchSize }] = [
+    store.primary.value,
+    store.device.value,
+    store.choices.value.conditions,
+  ];
   const asked = run && device !== null && budget !== "" && !store.recordedOnly;
-  const { value: plan } = useFetched(store.fetched.plans, asked ? [run, device, budget, batchSize] : null);
+  const { value: plan } = useFetched(
+    store.fetched.plans,
+    asked ? [run, device, budget, batchSize] : null,
+  );
   return useMemo(() => plannedLayers(plan), [plan]);
 }
 
@@ -50,16 +69,30 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
   };
   return (of, figure) => {
     if (figure === "others") return `total of the categories too small for a column\n${source}`;
-    if (figure === "saved") return [SIZE_MEANINGS[figure], aboveTotal(of), source].filter(Boolean).join("\n");
+    if (figure === "saved")
+      return [SIZE_MEANINGS[figure], aboveTotal(of), source].filter(Boolean).join("\n");
     if (figure === "persistent" || figure === "total") return `${SIZE_MEANINGS[figure]}\n${source}`;
     return [categoryMeaning(figure), madeOf(of, figure), source].filter(Boolean).join("\n");
   };
 }
 
-function LayersBar({ said, brief, unit, of }: { said: string; brief: boolean; unit: Unit; of: SnapshotRef | null }) {
+function LayersBar({
+  said,
+  brief,
+  unit,
+  of,
+}: {
+  said: string;
+  brief: boolean;
+  unit: Unit;
+  of: SnapshotRef | null;
+}) {
   const store = useStore();
   const { layer, sort } = store.choices.value;
-  const toggle = (): void => store.choose(brief ? { columns: true } : { columns: false, sort: isBrief(sort) ? sort : "total" });
+  const toggle = (): void =>
+    store.choose(
+      brief ? { columns: true } : { columns: false, sort: isBrief(sort) ? sort : "total" },
+    );
   return (
     <div class="layers-bar">
       <Search label="Search layers by regular expression" placeholder="Search (regex)" />
@@ -85,16 +118,30 @@ function LayersBar({ said, brief, unit, of }: { said: string; brief: boolean; un
 
 const NO_TENSORS: Tensors = new Map();
 
-/** The tensors of a traced step, from its timeline or from the memory map of its failure, once they are there. */
-function useTensors(overview: Overview, of: SnapshotRef | null, known: readonly TensorGroup[]): Tensors {
+/**
+ * The tensors of a traced step, from its timeline or from the memory map of its failure, once they
+ * are there.
+ */
+function useTensors(
+  overview: Overview,
+  of: SnapshotRef | null,
+  known: readonly TensorGroup[],
+): Tensors {
   const store = useStore();
   const oom = overview.failures.findLast(({ step }) => of?.at_failure && step === of.step)?.oom;
   const run = store.primary.value;
-  const map = useFetched(store.fetched.maps, run && oom !== undefined ? [run, { oom }] : null).value;
+  const map = useFetched(
+    store.fetched.maps,
+    run && oom !== undefined ? [run, { oom }] : null,
+  ).value;
   const listed = store.shownTimeline.value;
-  const isListed = of !== null && !of.at_failure && listed?.step === of.step && listed.phase === of.phase;
+  const isListed =
+    of !== null && !of.at_failure && listed?.step === of.step && listed.phase === of.phase;
   const timeline = useFetched(store.fetched.timelines, isListed ? store.stepOf(of) : null).value;
-  return useMemo(() => (map ? tensorsOfMap(map, known) : timeline ? tensorsAtPeak(timeline) : NO_TENSORS), [map, timeline, known]);
+  return useMemo(
+    () => (map ? tensorsOfMap(map, known) : timeline ? tensorsAtPeak(timeline) : NO_TENSORS),
+    [map, timeline, known],
+  );
 }
 
 export function LayersView({ overview }: { overview: Overview }) {
@@ -116,13 +163,22 @@ export function LayersView({ overview }: { overview: Overview }) {
   const explain = useMemo(() => explainer(table, ref), [table, ref]);
   const all = useMemo(() => groupOf(null, layers), [layers]);
   const match = useMemo(() => matcher(search), [search]);
-  const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
+  const shown = useMemo(
+    () => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)),
+    [layers, match],
+  );
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
   const tensors = useTensors(selected.overview, ref, known);
   const tree = useMemo(() => layerTree(shown, tensors, grouping), [shown, tensors, grouping]);
-  const totals = useMemo(() => groupOf(shown.length === layers.length ? "total" : "total found", shown), [shown, layers]);
+  const totals = useMemo(
+    () => groupOf(shown.length === layers.length ? "total" : "total found", shown),
+    [shown, layers],
+  );
   const title = `Memory of ${overview.run} at step ${step} by layer`;
-  useExport({ table: () => layerFile(shown), drawing: () => <IcicleDrawing tree={tree} title={title} scheme={scheme} /> });
+  useExport({
+    table: () => layerFile(shown),
+    drawing: () => <IcicleDrawing tree={tree} title={title} scheme={scheme} />,
+  });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} />;
   if (layers.length === 0)
@@ -133,12 +189,24 @@ export function LayersView({ overview }: { overview: Overview }) {
         </Nothing>
       )
     );
-  const found = shown.length === layers.length ? "" : `${formatBytes(totals.total)} of ${formatBytes(all.total)}`;
-  const unit = unitOf(layers.reduce((most, { total: held, output_bytes: output }) => Math.max(most, held, output ?? 0), 0));
+  const found =
+    shown.length === layers.length
+      ? ""
+      : `${formatBytes(totals.total)} of ${formatBytes(all.total)}`;
+  const unit = unitOf(
+    layers.reduce(
+      (most, { total: held, output_bytes: output }) => Math.max(most, held, output ?? 0),
+      0,
+    ),
+  );
   return (
     <div class="layers-view">
       {fault}
-      <Icicle tree={tree} moment={ref ? momentOf(ref) : "as far as known"} figure={ref ? "in_use_bytes" : "known_bytes"} />
+      <Icicle
+        tree={tree}
+        moment={ref ? momentOf(ref) : "as far as known"}
+        figure={ref ? "in_use_bytes" : "known_bytes"}
+      />
       <LayersBar said={match.fault ?? found} brief={brief} unit={unit} of={ref} />
       <LayerTable
         groups={groups}

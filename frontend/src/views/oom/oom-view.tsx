@@ -1,23 +1,57 @@
-/** Post-mortems of failed allocations: request, verdict, possible fixes, memory by category and layer. */
+/**
+ * Post-mortems of failed allocations: request, verdict, possible fixes, memory by category and
+ * layer.
+ */
 
 import { useMemo } from "preact/hooks";
 
-import { unitOf, formatWallTime, unbroken, formatBytes, formatCount, formatShare, type Unit } from "../../lib/bytes";
+import {
+  unitOf,
+  formatWallTime,
+  unbroken,
+  formatBytes,
+  formatCount,
+  formatShare,
+  type Unit,
+} from "../../lib/bytes";
 import { verdictSentence, whenSentence } from "../../model/answer";
 import { categoryLabel, WORDS } from "../../model/categories";
 import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners, sizesText } from "../../model/snapshot";
-import { INKS, fillOf, freeFill, plainFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import {
+  INKS,
+  fillOf,
+  freeFill,
+  plainFill,
+  type Fill,
+  type Ink,
+  type Scheme,
+} from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
-import { CategoryRows, Figure, FigureTable, Heads, Panel, WordFigure, useExact, useFigureText } from "../shared/figures";
+import {
+  CategoryRows,
+  Figure,
+  FigureTable,
+  Heads,
+  Panel,
+  WordFigure,
+  useExact,
+  useFigureText,
+} from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { Text } from "../shared/largest-layers";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { tipOf } from "../shared/tips";
-import { CATEGORIES, type Category, type Oom, type RequestContents, type RunInfo } from "../../schema";
+import {
+  CATEGORIES,
+  type Category,
+  type Oom,
+  type RequestContents,
+  type RunInfo,
+} from "../../schema";
 
 const [WIDTH, LABEL, ROW] = [960, 190, 26];
 
@@ -29,15 +63,34 @@ interface Bar {
   from: number;
 }
 
-/** The pool's parts one after another, then the request, then each category on a scale of its own. */
+/**
+ * The pool's parts one after another, then the request, then each category on a scale of its own.
+ */
 export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Bar[] } {
   const ink = INKS[scheme];
-  const { in_use_bytes: used, free_bytes: free, largest_free_bytes: largest, requested_bytes: requested } = oom;
+  const {
+    in_use_bytes: used,
+    free_bytes: free,
+    largest_free_bytes: largest,
+    requested_bytes: requested,
+  } = oom;
   const plain = (colour: string): Fill => ({ colour, pattern: "plain" });
   const pool: Bar[] = [];
   if (used !== null && free !== null && largest !== null) {
-    pool.push({ label: "in use", name: "in_use_bytes", bytes: used, fill: plain(ink.used), from: 0 });
-    pool.push({ label: "free: largest chunk", name: "free_largest", bytes: largest, fill: freeFill("largest", scheme), from: used });
+    pool.push({
+      label: "in use",
+      name: "in_use_bytes",
+      bytes: used,
+      fill: plain(ink.used),
+      from: 0,
+    });
+    pool.push({
+      label: "free: largest chunk",
+      name: "free_largest",
+      bytes: largest,
+      fill: freeFill("largest", scheme),
+      from: used,
+    });
     pool.push({
       label: "free: other chunks",
       name: "free_other",
@@ -46,9 +99,12 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
       from: used + largest,
     });
   }
-  if (requested !== null) pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
+  if (requested !== null)
+    pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
   const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
-    oom.ledger.filter((row) => row.category === category).reduce((sum, { bytes }) => sum + bytes, 0);
+    oom.ledger
+      .filter((row) => row.category === category)
+      .reduce((sum, { bytes }) => sum + bytes, 0);
   const categories = [...CATEGORIES]
     .reverse()
     .map((category) => ({
@@ -61,7 +117,17 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
   return { pool, categories: categories.filter(({ bytes }) => bytes > 0) };
 }
 
-function Bars({ bars, top, ink, share }: { bars: readonly Bar[]; top: number; ink: Ink; share: number | null }) {
+function Bars({
+  bars,
+  top,
+  ink,
+  share,
+}: {
+  bars: readonly Bar[];
+  top: number;
+  ink: Ink;
+  share: number | null;
+}) {
   const most = Math.max(1, ...bars.map(({ from, bytes }) => from + bytes));
   const scale = (bytes: number): number => (bytes / most) * (WIDTH - LABEL - 130);
   return (
@@ -98,7 +164,12 @@ function OomDrawing({ oom, scheme }: { oom: Oom; scheme: Scheme }) {
   const [first, second] = [36, 36 + pool.length * ROW + 44];
   const total = categories.reduce((sum, { bytes }) => sum + bytes, 0);
   return (
-    <SvgDrawing title={`${whenSentence(oom)}.`} width={WIDTH} height={second + categories.length * ROW + 8} ink={ink}>
+    <SvgDrawing
+      title={`${whenSentence(oom)}.`}
+      width={WIDTH}
+      height={second + categories.length * ROW + 8}
+      ink={ink}
+    >
       <Patterns fills={[...pool, ...categories].map(({ fill }) => fill)} ground={ink.background} />
       <text x="8" y="14" fill={ink.text}>
         {verdictSentence(oom)}
@@ -116,14 +187,26 @@ function OomDrawing({ oom, scheme }: { oom: Oom; scheme: Scheme }) {
 
 const LAYERS = 8;
 
-/** What was in use, by category if each byte has one, and what was free; the request is drawn on top of what was in use. */
+/**
+ * What was in use, by category if each byte has one, and what was free; the request is drawn on top
+ * of what was in use.
+ */
 export function requestBar(oom: Oom, scheme: Scheme) {
   const request = requestOf(oom, oom.capacity_bytes);
   if (request === null) return null;
   const { pool, categories } = oomBars(oom, scheme);
   const sum = categories.reduce((bytes, one) => bytes + one.bytes, 0);
-  const used: Bar = { label: "in use", name: "in_use_bytes", bytes: request.low, fill: plainFill(INKS[scheme].used), from: 0 };
-  const parts = [...(sum === request.low ? [...categories].reverse() : [used]), ...pool.slice(1, -1)].filter(({ bytes }) => bytes > 0);
+  const used: Bar = {
+    label: "in use",
+    name: "in_use_bytes",
+    bytes: request.low,
+    fill: plainFill(INKS[scheme].used),
+    from: 0,
+  };
+  const parts = [
+    ...(sum === request.low ? [...categories].reverse() : [used]),
+    ...pool.slice(1, -1),
+  ].filter(({ bytes }) => bytes > 0);
   return {
     ...request,
     children: (share: (bytes: number) => string) =>
@@ -184,7 +267,13 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
 }
 
 /** The largest tensors inside the request of a compiled module. */
-function RequestTensors({ request: { sentence, tensors }, unit }: { request: RequestContents; unit: Unit }) {
+function RequestTensors({
+  request: { sentence, tensors },
+  unit,
+}: {
+  request: RequestContents;
+  unit: Unit;
+}) {
   const size = useFigureText(unit);
   return (
     <details class="known">
@@ -193,7 +282,9 @@ function RequestTensors({ request: { sentence, tensors }, unit }: { request: Req
       <FigureTable testid="oom-request-tensors" kind="held">
         <thead>
           <tr>
-            <Heads names={["count", "shape", "dtype", `size, ${useExact() ? "B" : unit}`, "layers"]} />
+            <Heads
+              names={["count", "shape", "dtype", `size, ${useExact() ? "B" : unit}`, "layers"]}
+            />
           </tr>
         </thead>
         <tbody>
@@ -260,7 +351,8 @@ function FailurePanel({ oom }: { oom: Oom }) {
   const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
   const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);
   const sums = new Map<Category, number>();
-  for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
+  for (const { category, bytes } of oom.ledger)
+    sums.set(category, (sums.get(category) ?? 0) + bytes);
   const isKnown = oom.ledger.length > 0;
   return (
     <Panel label="Memory at the failure" title="At the failure" unit={unit}>
@@ -276,9 +368,23 @@ function FailurePanel({ oom }: { oom: Oom }) {
       </FigureTable>
       {oom.request && <RequestTensors request={oom.request} unit={unit} />}
       {oom.request_ledger.length > 0 && (
-        <ByLayer summary="Inside the request, by layer" ledger={oom.request_ledger} testid="oom-request" source={OF_MODULE} unit={unit} />
+        <ByLayer
+          summary="Inside the request, by layer"
+          ledger={oom.request_ledger}
+          testid="oom-request"
+          source={OF_MODULE}
+          unit={unit}
+        />
       )}
-      {isKnown && <ByLayer summary="By layer" ledger={oom.ledger} testid="oom-layers" source={SOURCE} unit={unit} />}
+      {isKnown && (
+        <ByLayer
+          summary="By layer"
+          ledger={oom.ledger}
+          testid="oom-layers"
+          source={SOURCE}
+          unit={unit}
+        />
+      )}
       <RequestFacts oom={oom} unit={unit} />
     </Panel>
   );
@@ -289,7 +395,13 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
   useExport({
     table: () => ({
       columns: ["layer", "category", "trainable", "bytes", "rounding_bytes"],
-      rows: oom.ledger.map(({ layer, category, trainable, bytes, rounding_bytes }) => [layer, category, trainable, bytes, rounding_bytes]),
+      rows: oom.ledger.map(({ layer, category, trainable, bytes, rounding_bytes }) => [
+        layer,
+        category,
+        trainable,
+        bytes,
+        rounding_bytes,
+      ]),
     }),
     drawing: () => <OomDrawing oom={oom} scheme={scheme} />,
     ...(oom.chunks !== null && { legend: () => [] }),
@@ -316,11 +428,13 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
 const NoFailure = ({ run }: { run: RunInfo }) => (
   <Nothing title={`No step of ${run.run} ran out of memory`}>
     <p>
-      If a step fails under <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>, this view shows the failed
-      allocation, whether memory was too small or fragmented, memory by category and layer, and possible fixes.
+      If a step fails under <code>tb_memplugin.MemoryCallback</code> or{" "}
+      <code>tb_memplugin.MemoryRecorder</code>, this view shows the failed allocation, whether
+      memory was too small or fragmented, memory by category and layer, and possible fixes.
     </p>
     <p>
-      For a job that failed without them, import its log or its dump (<code>TF_BFC_MEMORY_DUMP</code>):
+      For a job that failed without them, import its log or its dump (
+      <code>TF_BFC_MEMORY_DUMP</code>):
     </p>
     <pre tabIndex={0}>
       <code>tb-memplugin import training.log --logdir runs</code>
@@ -341,7 +455,10 @@ export function OomView({ run }: { run: RunInfo }) {
       {value.length > 1 && (
         <label class="select failures">
           <span>failure</span>
-          <select value={index} onChange={(event) => store.choose({ oom: Number(event.currentTarget.value) })}>
+          <select
+            value={index}
+            onChange={(event) => store.choose({ oom: Number(event.currentTarget.value) })}
+          >
             {value.map((one, place) => (
               <option key={place} value={place}>
                 {whenSentence(one)}

@@ -7,14 +7,29 @@ import { bandAt } from "../../charts/layout";
 import { diamondsPainter, stepPainter, type Painter } from "../../charts/paint";
 import { outlinedPainter, trendPainter } from "../../charts/rules";
 import { formatBytes, formatCount, unbroken } from "../../lib/bytes";
-import { frozenFindings, growthFindings, isSteady, verdictSentence, whenSentence, type Finding } from "../../model/answer";
+import {
+  frozenFindings,
+  growthFindings,
+  isSteady,
+  verdictSentence,
+  whenSentence,
+  type Finding,
+} from "../../model/answer";
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import { at, rowOfStep, type Overview } from "../../model/overview";
 import { trains } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore, useFocus, choicesFor, useFetched, isMuted, type Focus } from "../shared/context";
+import {
+  schemeOf,
+  useStore,
+  useFocus,
+  choicesFor,
+  useFetched,
+  isMuted,
+  type Focus,
+} from "../shared/context";
 import { StackLegend } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
@@ -49,24 +64,46 @@ function otherLines(
   const lines = others.map(({ overview, colour, dash }) => {
     const x = xValues(choices.axis, overview.step, overview.wall_time, startOf(overview));
     const edges = edgesOf(x, choices.axis, overview.phase, overview.epochs[0]?.first_step ?? null);
-    return { overview, x, edges, painter: stepPainter(edges, overview.peak_bytes, { colour, width: 1.75, dash }) };
+    return {
+      overview,
+      x,
+      edges,
+      painter: stepPainter(edges, overview.peak_bytes, { colour, width: 1.75, dash }),
+    };
   });
   return {
     painters: lines.map(({ painter }) => painter),
     ranges: lines.filter(({ x }) => x.length > 0).map(({ edges }) => rangeOf(edges)),
-    peaks: (range) => Math.max(0, ...lines.map(({ overview, x }) => highest(overview.peak_bytes, x, range))),
+    peaks: (range) =>
+      Math.max(0, ...lines.map(({ overview, x }) => highest(overview.peak_bytes, x, range))),
   };
 }
 
-/** From the last peak of a growing series on to the capacity, as the server says; null if it is far or another series grows. */
+/**
+ * From the last peak of a growing series on to the capacity, as the server says; null if it is far
+ * or another series grows.
+ */
 export function trendOf({ device, phase }: Overview, growing: Answer | null) {
-  const { last_step: step, last_peak_bytes: peak, capacity_step: full, capacity_bytes: capacity } = growing?.figures ?? {};
-  if (step === undefined || peak === undefined || full === undefined || capacity === undefined) return null;
+  const {
+    last_step: step,
+    last_peak_bytes: peak,
+    capacity_step: full,
+    capacity_bytes: capacity,
+  } = growing?.figures ?? {};
+  if (step === undefined || peak === undefined || full === undefined || capacity === undefined)
+    return null;
   if (growing?.device !== device || growing.evidence.phase !== phase) return null;
-  return { from: [step, peak], to: [full, capacity], label: `full by step ${formatCount(full)}` } as const;
+  return {
+    from: [step, peak],
+    to: [full, capacity],
+    label: `full by step ${formatCount(full)}`,
+  } as const;
 }
 
-const union = (ranges: readonly Range[]): Range => [Math.min(...ranges.map(([from]) => from)), Math.max(...ranges.map(([, to]) => to))];
+const union = (ranges: readonly Range[]): Range => [
+  Math.min(...ranges.map(([from]) => from)),
+  Math.max(...ranges.map(([, to]) => to)),
+];
 
 export function overviewPicture(
   overview: Overview,
@@ -82,13 +119,19 @@ export function overviewPicture(
   const alone = placesOf(overview, start, choices);
   const lines = otherLines(others, choices);
   const trend = choices.axis === "step" ? trendOf(overview, growing) : null;
-  const seen: Range[] = trend === null ? [] : [[alone.range[0], (growing?.evidence.zoom?.[1] ?? 0) + 0.5]];
-  const range = choices.zoom === null ? union([alone.range, ...seen, ...lines.ranges]) : alone.range;
+  const seen: Range[] =
+    trend === null ? [] : [[alone.range[0], (growing?.evidence.zoom?.[1] ?? 0) + 0.5]];
+  const range =
+    choices.zoom === null ? union([alone.range, ...seen, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
   const validations = validationPoints(overview, places, choices.axis);
   const requests = failedRequests(overview, places, choices.axis);
   const inside = requests.filter(({ from, to }) => from < range[1] && to > range[0]);
-  const tops = [...validations.map(({ y }) => y), ...inside.map(({ high }) => high), ...(trend ? [trend.to[1]] : [])];
+  const tops = [
+    ...validations.map(({ y }) => y),
+    ...inside.map(({ high }) => high),
+    ...(trend ? [trend.to[1]] : []),
+  ];
   return stackedPicture(
     overview,
     places,
@@ -101,11 +144,22 @@ export function overviewPicture(
       peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
       over: [
         ...lines.painters,
-        ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
+        ...(ended
+          ? [
+              stepPainter(places.edges, overview.in_use_bytes, {
+                colour: ink.line,
+                width: 1.25,
+                dash: [2, 3],
+              }),
+            ]
+          : []),
         ...requests.map((request) => outlinedPainter(request, ink, "outline")),
         ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
       ],
-      lanes: [diamondsPainter(validations, ink.text, ink.background), ...requests.map((request) => outlinedPainter(request, ink, "label"))],
+      lanes: [
+        diamondsPainter(validations, ink.text, ink.background),
+        ...requests.map((request) => outlinedPainter(request, ink, "label")),
+      ],
     },
     choices,
     scheme,
@@ -122,12 +176,18 @@ function Findings({ overview }: { overview: Overview }) {
   const frozen = useMemo(() => (training ? frozenFindings(whole) : []), [whole, training]);
   // The one that is summarized above the chart is not repeated.
   const growing = useMemo(
-    () => (run ? growthFindings(run, overview.device).filter((finding) => !isSteady(finding) || run.status !== "growing") : []),
+    () =>
+      run
+        ? growthFindings(run, overview.device).filter(
+            (finding) => !isSteady(finding) || run.status !== "growing",
+          )
+        : [],
     [run, overview.device],
   );
   const all = [...growing, ...frozen];
   if (all.length === 0) return null;
-  const show = ({ step, view, zoom }: Finding): void => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
+  const show = ({ step, view, zoom }: Finding): void =>
+    store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
   return (
     <ul class="findings" aria-label="Findings" data-testid="findings">
       {all.map((finding) => (
@@ -164,12 +224,22 @@ function useOthers(): readonly NamedRun[] {
     .flatMap((run) => {
       const overview = store.overviewOf(run).value;
       const index = store.colours.value.get(run.run) ?? 0;
-      return overview && overview.rows > 0 ? [{ name: run.run, overview, colour: runColour(index, scheme), dash: runDash(index) }] : [];
+      return overview && overview.rows > 0
+        ? [{ name: run.run, overview, colour: runColour(index, scheme), dash: runDash(index) }]
+        : [];
     });
   return useSame(others);
 }
 
-function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; overview: Overview; row: number }) {
+function OtherRuns({
+  others,
+  overview,
+  row,
+}: {
+  others: readonly NamedRun[];
+  overview: Overview;
+  row: number;
+}) {
   if (others.length === 0) return null;
   const step = at(overview.step, row) ?? 0;
   return (
@@ -179,7 +249,8 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
         <tbody>
           {others.map(({ name, overview: other, colour }) => {
             const [first, last] = [other.step[0] ?? 0, other.step[other.rows - 1] ?? 0];
-            const bytes = step >= first && step <= last ? at(other.peak_bytes, rowOfStep(other, step)) : null;
+            const bytes =
+              step >= first && step <= last ? at(other.peak_bytes, rowOfStep(other, step)) : null;
             return (
               <Figure
                 key={name}
@@ -217,8 +288,14 @@ export function OverviewView({ overview }: { overview: Overview }) {
   useExport({
     table: () => overviewFile(overview),
     legend: () => [
-      ...overview.groups.map((group) => ({ label: groupLabel(group), fill: fillOf(group.category, group.trainable, scheme) })),
-      ...others.map(({ name, colour }) => ({ label: `peak of ${name}`, fill: { colour, pattern: "plain" as const } })),
+      ...overview.groups.map((group) => ({
+        label: groupLabel(group),
+        fill: fillOf(group.category, group.trainable, scheme),
+      })),
+      ...others.map(({ name, colour }) => ({
+        label: `peak of ${name}`,
+        fill: { colour, pattern: "plain" as const },
+      })),
     ],
   });
   return (
@@ -230,7 +307,10 @@ export function OverviewView({ overview }: { overview: Overview }) {
           {...chart}
           onCursor={(index, value) => {
             chart.onCursor(index);
-            const group = index === null || value === null ? undefined : overview.groups[bandAt(layout, index, value)];
+            const group =
+              index === null || value === null
+                ? undefined
+                : overview.groups[bandAt(layout, index, value)];
             point(group ? groupKey(group) : null);
           }}
         />
@@ -254,7 +334,12 @@ function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer })
   const at = { ...(step !== null && { step }), ...(phase !== null && { phase }) };
   return (
     <p data-testid="largest-layer">
-      <button type="button" class="link" title="Show all layers" onClick={() => store.choose({ view: "layers", layer, ...at })}>
+      <button
+        type="button"
+        class="link"
+        title="Show all layers"
+        onClick={() => store.choose({ view: "layers", layer, ...at })}
+      >
         {sentence}
       </button>
     </p>
@@ -283,7 +368,12 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
       {largest?.at_failure && <Culprit of={largest} />}
       <p>
         {/* The answers above have the figures. */}
-        <button type="button" class="link" title="Open the post-mortem" onClick={() => store.choose({ view: "oom", oom: index })}>
+        <button
+          type="button"
+          class="link"
+          title="Open the post-mortem"
+          onClick={() => store.choose({ view: "oom", oom: index })}
+        >
           {verdictSentence(oom).split(":")[0]}
         </button>
       </p>
@@ -307,7 +397,10 @@ function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
 function useAnswers() {
   const store = useStore();
   const [run, device] = [store.primary.value, store.device.value];
-  return useFetched(store.fetched.answers, run === null || device === null ? null : [run, device, store.phase.value]);
+  return useFetched(
+    store.fetched.answers,
+    run === null || device === null ? null : [run, device, store.phase.value],
+  );
 }
 
 const answerTo = (question: AnswerName, found: AnswersAnswer | null): Answer | null =>
@@ -318,7 +411,8 @@ export function Diagnosis({ run }: { run: RunInfo }) {
   // The server knows which failure counts: that of its answer to "Fits?".
   const index = answerTo("fits", answers)?.evidence.oom ?? null;
   const growing = answerTo("growing", answers);
-  if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} largest={answers?.largest_layer ?? null} />;
+  if (run.ooms > 0 && index !== null)
+    return <PostMortem run={run} index={index} largest={answers?.largest_layer ?? null} />;
   if (answers === null && loading && (run.ooms > 0 || run.status === "growing"))
     return <Pending of={run.ooms > 0 ? "failed" : "growing"} />;
   return run.status === "growing" && growing ? <Growth run={run} answer={growing} /> : null;

@@ -26,7 +26,10 @@ export interface ChartProps {
   marks: readonly ChartMark[];
   cursor: number | null;
   pin: number | null;
-  /** The row that is described, and where the keyboard starts, without a cursor and a selected step; by default the first. */
+  /**
+   * The row that is described, and where the keyboard starts, without a cursor and a selected step;
+   * by default the first.
+   */
   rest?: number;
   /** The selected step, which a handle on the x-axis moves. */
   handle?: StepHandle;

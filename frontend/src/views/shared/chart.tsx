@@ -70,7 +70,10 @@ function usePlot(props: ChartProps) {
   return { host, box };
 }
 
-/** Arrows move the cursor, Enter selects, plus and minus zoom around it, 0 shows all. Escape is the page's. */
+/**
+ * Arrows move the cursor, Enter selects, plus and minus zoom around it, 0 shows all. Escape is the
+ * page's.
+ */
 function useKeys(props: ChartProps) {
   return (event: KeyboardEvent): void => {
     const { spec, cursor, pin } = props;
@@ -84,7 +87,8 @@ function useKeys(props: ChartProps) {
       const half = ((to - from) / 2) * factor;
       props.onZoom(middle - half, middle + half);
     };
-    const pan = (share: number): void => props.onZoom(...panned(spec.range, props.whole ?? [-Infinity, Infinity], share, 0));
+    const pan = (share: number): void =>
+      props.onZoom(...panned(spec.range, props.whole ?? [-Infinity, Infinity], share, 0));
     if (last < 0) return;
     actOnKey(event, {
       ArrowLeft: () => move(cursor === null ? now : now - stride),
@@ -162,7 +166,9 @@ export function Chart(props: ChartProps) {
         onPointerEnter={() => props.onHover(true)}
         onPointerLeave={() => props.onHover(false)}
       />
-      {props.handle && props.height !== "small" && box.width > 0 && <Handle box={box} chart={props} of={props.handle} />}
+      {props.handle && props.height !== "small" && box.width > 0 && (
+        <Handle box={box} chart={props} of={props.handle} />
+      )}
       {props.children}
     </div>
   );

@@ -27,9 +27,15 @@ export interface Focus {
   category: Category | null;
 }
 
-/** Whether a part is drawn paler because another one is highlighted; `keys` are all keys of the part. */
-export const isMuted = ({ hovered, category }: Focus, keys: readonly string[], own: Category | null): boolean =>
-  hovered !== null ? !keys.includes(hovered) : category !== null && category !== own;
+/**
+ * Whether a part is drawn paler because another one is highlighted; `keys` are all keys of the
+ * part.
+ */
+export const isMuted = (
+  { hovered, category }: Focus,
+  keys: readonly string[],
+  own: Category | null,
+): boolean => (hovered !== null ? !keys.includes(hovered) : category !== null && category !== own);
 
 export function useFocus() {
   const store = useStore();
@@ -79,15 +85,24 @@ export function useDraft(applied: string, apply: (value: string) => void) {
 }
 
 /** The answer to a question, fetched while the view shows it; nothing for no question. */
-export function useFetched<Args extends unknown[], T>(resource: Resource<Args, T>, question: Args | null): Loaded<T> {
+export function useFetched<Args extends unknown[], T>(
+  resource: Resource<Args, T>,
+  question: Args | null,
+): Loaded<T> {
   useLayoutEffect(() => {
     if (question) resource.want(...question);
   }, [resource, question && resource.identity(...question)]);
   return question ? resource.read(...question) : NOTHING;
 }
 
-/** Choices without a part that the evidence does not name stay; the whole range is shown unless it names steps. */
-export function choicesFor({ view, step, phase, other_step, category, layer, zoom, oom }: AnswerEvidence, run: RunInfo): Partial<Choices> {
+/**
+ * Choices without a part that the evidence does not name stay; the whole range is shown unless it
+ * names steps.
+ */
+export function choicesFor(
+  { view, step, phase, other_step, category, layer, zoom, oom }: AnswerEvidence,
+  run: RunInfo,
+): Partial<Choices> {
   if (supports(view, "failure")) return { view, oom: oom ?? 0, mapZooms: [] };
   const [first, last] = zoom ?? [];
   return {

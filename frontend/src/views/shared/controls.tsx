@@ -11,20 +11,26 @@ import { useStore } from "./context";
 /** A shortcut pressed while its view was loading: the view, and the focused element. */
 let pending: { view: string; from: Element | null } | null = null;
 
-const ownSearch = (): HTMLInputElement | null => document.querySelector("main input[type='search']");
+const ownSearch = (): HTMLInputElement | null =>
+  document.querySelector("main input[type='search']");
 
 function enter(search: HTMLInputElement | null): void {
   search?.focus();
   search?.select();
 }
 
-/** Focuses the search field of the view, otherwise that of the runs; in a view that is loading, once the field exists. */
+/**
+ * Focuses the search field of the view, otherwise that of the runs; in a view that is loading, once
+ * the field exists.
+ */
 export function goToSearch(store: Store): void {
   const { view } = store.choices.peek();
   const own = ownSearch();
-  const loading = own === null && supports(view, "search") && document.querySelector("main .skeleton") !== null;
+  const loading =
+    own === null && supports(view, "search") && document.querySelector("main .skeleton") !== null;
   pending = loading ? { view, from: document.activeElement } : null;
-  if (!loading) enter(own ?? document.querySelector<HTMLInputElement>(".runs input[type='search']"));
+  if (!loading)
+    enter(own ?? document.querySelector<HTMLInputElement>(".runs input[type='search']"));
 }
 
 export function Search({ label, placeholder }: { label: string; placeholder: string }) {
@@ -59,7 +65,14 @@ interface SegmentsProps<T extends string> {
   choose: (option: T) => void;
 }
 
-export function Segments<T extends string>({ label, named = true, reserved = false, options, chosen, choose }: SegmentsProps<T>) {
+export function Segments<T extends string>({
+  label,
+  named = true,
+  reserved = false,
+  options,
+  chosen,
+  choose,
+}: SegmentsProps<T>) {
   return (
     <div class={reserved ? "segments reserved" : "segments"} role="group" aria-label={label}>
       {named && (
@@ -68,7 +81,12 @@ export function Segments<T extends string>({ label, named = true, reserved = fal
         </span>
       )}
       {options.map((option) => (
-        <button key={option} type="button" aria-pressed={option === chosen} onClick={() => choose(option)}>
+        <button
+          key={option}
+          type="button"
+          aria-pressed={option === chosen}
+          onClick={() => choose(option)}
+        >
           {option}
         </button>
       ))}
@@ -76,24 +94,48 @@ export function Segments<T extends string>({ label, named = true, reserved = fal
   );
 }
 
-type Worded = { [Name in keyof Choices]: Choices[Name] extends string ? Name : never }[keyof Choices];
+type Worded = {
+  [Name in keyof Choices]: Choices[Name] extends string ? Name : never;
+}[keyof Choices];
 
 export function ChoiceSegments<Name extends Worded>({
   of,
   ...others
 }: Pick<SegmentsProps<Choices[Name]>, "label" | "named" | "reserved" | "options"> & { of: Name }) {
   const store = useStore();
-  return <Segments {...others} chosen={store.choices.value[of]} choose={(option) => store.choose({ [of]: option })} />;
+  return (
+    <Segments
+      {...others}
+      chosen={store.choices.value[of]}
+      choose={(option) => store.choose({ [of]: option })}
+    />
+  );
 }
 
-export const LegendItem = ({ kind, colour, label }: { kind: string; colour?: string; label: string }) => (
+export const LegendItem = ({
+  kind,
+  colour,
+  label,
+}: {
+  kind: string;
+  colour?: string;
+  label: string;
+}) => (
   <span class="legend-item">
     <i class={`key ${kind}`} style={colour ? { "--key": colour } : {}} aria-hidden="true" />
     {label}
   </span>
 );
 
-export function StackLegend({ overview, validation = true, ended = false }: { overview: Overview; validation?: boolean; ended?: boolean }) {
+export function StackLegend({
+  overview,
+  validation = true,
+  ended = false,
+}: {
+  overview: Overview;
+  validation?: boolean;
+  ended?: boolean;
+}) {
   const { snapshots, validations } = overview;
   return (
     <p class="legend">
@@ -101,12 +143,18 @@ export function StackLegend({ overview, validation = true, ended = false }: { ov
       {ended && <LegendItem kind="ended" label="in use at step end" />}
       {snapshots.length > 0 && <LegendItem kind="full" label="measured" />}
       <LegendItem kind="light" label="inferred" />
-      {validation && validations.length > 0 && <LegendItem kind="diamond" label="validation peak" />}
+      {validation && validations.length > 0 && (
+        <LegendItem kind="diamond" label="validation peak" />
+      )}
     </p>
   );
 }
 
-export const zoomKeys = (zoom: (factor: number) => void, pan: (share: number) => void, reset: () => void): Record<string, () => void> => ({
+export const zoomKeys = (
+  zoom: (factor: number) => void,
+  pan: (share: number) => void,
+  reset: () => void,
+): Record<string, () => void> => ({
   ...Object.fromEntries(["+", "=", "w"].map((key) => [key, () => zoom(0.5)])),
   ...Object.fromEntries(["-", "s"].map((key) => [key, () => zoom(2)])),
   a: () => pan(-0.25),

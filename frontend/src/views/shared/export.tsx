@@ -1,4 +1,7 @@
-/** Downloads of a view: figures as CSV and JSON, charts as PNG, drawings as SVG, with fills and axes as on a canvas. */
+/**
+ * Downloads of a view: figures as CSV and JSON, charts as PNG, drawings as SVG, with fills and axes
+ * as on a canvas.
+ */
 
 import { signal } from "@preact/signals";
 import { render, type VNode, type ComponentChildren } from "preact";
@@ -27,7 +30,10 @@ interface Inks {
 
 const [GAP, HEAD, LINE, SWATCH] = [12, 40, 24, 13];
 
-export function placeLegend(widths: readonly number[], width: number): { x: number; line: number }[] {
+export function placeLegend(
+  widths: readonly number[],
+  width: number,
+): { x: number; line: number }[] {
   let [x, line] = [0, 0];
   return widths.map((label) => {
     const wanted = SWATCH + 6 + label + 18;
@@ -38,7 +44,12 @@ export function placeLegend(widths: readonly number[], width: number): { x: numb
   });
 }
 
-function paintPicture(all: readonly HTMLCanvasElement[], title: string, legend: readonly LegendEntry[], inks: Inks): Promise<Blob | null> {
+function paintPicture(
+  all: readonly HTMLCanvasElement[],
+  title: string,
+  legend: readonly LegendEntry[],
+  inks: Inks,
+): Promise<Blob | null> {
   const canvases = all.filter(({ width, height }) => width > 2 && height > 2);
   const out = document.createElement("canvas");
   const brush = out.getContext("2d");
@@ -96,7 +107,11 @@ const shown = signal<Shown | null>(null);
 export function useExport(exported: Exported): void {
   const latest = useRef(exported);
   latest.current = exported;
-  const [png, svg, changes] = [exported.legend !== undefined, exported.drawing !== undefined, exported.changes !== undefined];
+  const [png, svg, changes] = [
+    exported.legend !== undefined,
+    exported.drawing !== undefined,
+    exported.changes !== undefined,
+  ];
   useEffect(() => {
     const mine: Shown = { latest, png, svg, changes };
     shown.value = mine;
@@ -107,10 +122,22 @@ export function useExport(exported: Exported): void {
 }
 
 export function overviewFile(overview: Overview): Table {
-  const measured = ["step", "epoch", "wall_time", "in_use_bytes", "peak_bytes", "capacity_bytes"] as const;
+  const measured = [
+    "step",
+    "epoch",
+    "wall_time",
+    "in_use_bytes",
+    "peak_bytes",
+    "capacity_bytes",
+  ] as const;
   const columns = [...measured, ...overview.groups.map(groupKey)];
   const values = [...measured.map((name) => overview[name]), ...overview.bytes];
-  return { columns, rows: Array.from({ length: overview.rows }, (_, row) => values.map((column) => at(column, row))) };
+  return {
+    columns,
+    rows: Array.from({ length: overview.rows }, (_, row) =>
+      values.map((column) => at(column, row)),
+    ),
+  };
 }
 
 function save(blob: Blob, name: string): void {
@@ -124,7 +151,8 @@ function save(blob: Blob, name: string): void {
   window.setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-const text = (content: string, type: string): Blob => new Blob([content], { type: `${type};charset=utf-8` });
+const text = (content: string, type: string): Blob =>
+  new Blob([content], { type: `${type};charset=utf-8` });
 
 function drawn(node: VNode): Blob | null {
   const host = document.createElement("div");
@@ -160,7 +188,12 @@ function Menu({ kinds }: { kinds: readonly Kind[] }) {
     if (relatedTarget instanceof Node && !menu.current?.contains(relatedTarget)) close();
   };
   return (
-    <details ref={menu} class={kinds.length === 0 ? "downloads pending" : "downloads"} onKeyDown={onKeyDown} onFocusOut={onFocusOut}>
+    <details
+      ref={menu}
+      class={kinds.length === 0 ? "downloads pending" : "downloads"}
+      onKeyDown={onKeyDown}
+      onFocusOut={onFocusOut}
+    >
       <summary aria-label="Download" title="Download">
         ↓
       </summary>
@@ -191,14 +224,21 @@ export function Downloads() {
   // Its place is kept until there is something to download.
   if (!what || run === undefined) return <Menu kinds={[]} />;
   const { view, layer } = store.choices.value;
-  const title = ["memory", run, view, ...(VIEWS[view].parent !== undefined && layer !== null ? [layer] : [])].join(" ");
+  const title = [
+    "memory",
+    run,
+    view,
+    ...(VIEWS[view].parent !== undefined && layer !== null ? [layer] : []),
+  ].join(" ");
   const give = (blob: Blob | null, ending: string): void => {
     if (blob) save(blob, fileName(title, ending));
   };
   const { latest } = what;
   const paint = (): void => {
     const canvases = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
-    void paintPicture(canvases, title, latest.current.legend?.() ?? [], ink).then((blob) => give(blob, "png"));
+    void paintPicture(canvases, title, latest.current.legend?.() ?? [], ink).then((blob) =>
+      give(blob, "png"),
+    );
   };
   const ofTable = (of: "figures" | "changes", table: () => Table | undefined): Kind[] => {
     const written = (write: (table: Table) => string, type: string, ending: string) => (): void => {
@@ -214,21 +254,34 @@ export function Downloads() {
   const kinds = ofTable("figures", () => latest.current.table());
   if (what.png) kinds.push(["PNG", "Download the charts as PNG", paint]);
   if (what.svg) {
-    kinds.push(["SVG", "Download the drawing as SVG", () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg")]);
+    kinds.push([
+      "SVG",
+      "Download the drawing as SVG",
+      () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg"),
+    ]);
   }
   if (what.changes) kinds.push(...ofTable("changes", () => latest.current.changes?.()));
-  kinds.push(["Print all views", "Print every view of the run, each on its own page", () => void printViews(store)]);
+  kinds.push([
+    "Print all views",
+    "Print every view of the run, each on its own page",
+    () => void printViews(store),
+  ]);
   return <Menu kinds={kinds} />;
 }
 
 const SIZE = 6;
 
-const idOf = ({ colour, pattern }: Fill): string => `fill-${pattern}-${colour.replace(/[^\w]/g, "")}`;
+const idOf = ({ colour, pattern }: Fill): string =>
+  `fill-${pattern}-${colour.replace(/[^\w]/g, "")}`;
 
 /** Value of the attribute `fill`; the drawing must contain the `Patterns` of all its fills. */
-export const svgFill = (fill: Fill): string => (fill.pattern === "plain" ? fill.colour : `url(#${idOf(fill)})`);
+export const svgFill = (fill: Fill): string =>
+  fill.pattern === "plain" ? fill.colour : `url(#${idOf(fill)})`;
 
-/** Lines or dots in the ground's colour; hatched leans the other way and shows the ground between its lines. */
+/**
+ * Lines or dots in the ground's colour; hatched leans the other way and shows the ground between
+ * its lines.
+ */
 function Pattern({ fill, ground }: { fill: Fill; ground: string }) {
   if (fill.pattern === "dotted") {
     return (
@@ -242,17 +295,26 @@ function Pattern({ fill, ground }: { fill: Fill; ground: string }) {
   }
   const hatched = fill.pattern === "hatched";
   const [left, right] = hatched ? [-1, SIZE + 1] : [SIZE + 1, -1];
-  const lines = [-SIZE, 0, SIZE].map((shift) => `M${shift - 1} ${left}L${shift + SIZE + 1} ${right}`).join("");
+  const lines = [-SIZE, 0, SIZE]
+    .map((shift) => `M${shift - 1} ${left}L${shift + SIZE + 1} ${right}`)
+    .join("");
   return (
     <pattern id={idOf(fill)} width={SIZE} height={SIZE} patternUnits="userSpaceOnUse">
       <rect width={SIZE} height={SIZE} fill={hatched ? ground : fill.colour} />
-      <path d={lines} stroke={hatched ? fill.colour : ground} stroke-width="1.4" opacity={hatched ? 0.85 : 0.6} />
+      <path
+        d={lines}
+        stroke={hatched ? fill.colour : ground}
+        stroke-width="1.4"
+        opacity={hatched ? 0.85 : 0.6}
+      />
     </pattern>
   );
 }
 
 export function Patterns({ fills, ground }: { fills: readonly Fill[]; ground: string }) {
-  const patterned = new Map(fills.filter(({ pattern }) => pattern !== "plain").map((fill) => [idOf(fill), fill]));
+  const patterned = new Map(
+    fills.filter(({ pattern }) => pattern !== "plain").map((fill) => [idOf(fill), fill]),
+  );
   return (
     <defs>
       {[...patterned].map(([id, fill]) => (
@@ -275,7 +337,14 @@ interface SvgDrawingProps {
 export function SvgDrawing({ title, width, height, ink, children }: SvgDrawingProps) {
   const box = { width, height: height + TITLE, viewBox: `0 0 ${width} ${height + TITLE}` };
   return (
-    <svg xmlns="http://www.w3.org/2000/svg" {...box} font-family={FONT} font-size="12" role="img" aria-label={title}>
+    <svg
+      xmlns="http://www.w3.org/2000/svg"
+      {...box}
+      font-family={FONT}
+      font-size="12"
+      role="img"
+      aria-label={title}
+    >
       <rect width={width} height={height + TITLE} fill={ink.background} />
       <text x="8" y="24" font-size="16" font-weight="500" fill={ink.text}>
         {title}

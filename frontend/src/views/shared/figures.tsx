@@ -3,8 +3,24 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatFigure, formatShare, isMinor, plural, shareOf, type Unit } from "../../lib/bytes";
-import { categoryLabel, categoryMeaning, groupKey, groupLabel, WORDS, type WordName } from "../../model/categories";
+import {
+  formatBytes,
+  formatCount,
+  formatFigure,
+  formatShare,
+  isMinor,
+  plural,
+  shareOf,
+  type Unit,
+} from "../../lib/bytes";
+import {
+  categoryLabel,
+  categoryMeaning,
+  groupKey,
+  groupLabel,
+  WORDS,
+  type WordName,
+} from "../../model/categories";
 import { fillOf, type Fill } from "../../theme/palette";
 import { useStore, schemeOf, useCategoryRow } from "./context";
 import { tipOf } from "./tips";
@@ -41,7 +57,11 @@ interface FigureProps {
   chosen?: boolean;
 }
 
-export const rowEvents = ({ onFocus, onChoose, chosen }: Pick<FigureProps, "onFocus" | "onChoose" | "chosen">) => ({
+export const rowEvents = ({
+  onFocus,
+  onChoose,
+  chosen,
+}: Pick<FigureProps, "onFocus" | "onChoose" | "chosen">) => ({
   "aria-current": chosen ? ("true" as const) : undefined,
   onMouseEnter: onFocus && (() => onFocus(true)),
   onMouseLeave: onFocus && (() => onFocus(false)),
@@ -63,12 +83,30 @@ export const rowClasses = (classes: Record<string, boolean | undefined>): string
     .join(" ");
 
 export function Figure(props: FigureProps) {
-  const { name, label, hint, source, bytes, unit, fill, strong, focused, onChoose, chosen, pictured = false } = props;
+  const {
+    name,
+    label,
+    hint,
+    source,
+    bytes,
+    unit,
+    fill,
+    strong,
+    focused,
+    onChoose,
+    chosen,
+    pictured = false,
+  } = props;
   const share = props.share === null || props.share === undefined ? "" : formatShare(props.share);
   const text = useFigureText(unit);
   return (
     <tr
-      class={rowClasses({ strong, zero: bytes === 0, focused: focused || chosen, choosable: onChoose !== undefined })}
+      class={rowClasses({
+        strong,
+        zero: bytes === 0,
+        focused: focused || chosen,
+        choosable: onChoose !== undefined,
+      })}
       hidden={props.hidden}
       data-figure={name}
       data-bytes={bytes ?? ""}
@@ -87,12 +125,24 @@ export function Figure(props: FigureProps) {
   );
 }
 
-type WordFigureProps = Omit<FigureProps, "name" | "label" | "hint" | "source"> & { word: WordName; label?: string; when: string };
+type WordFigureProps = Omit<FigureProps, "name" | "label" | "hint" | "source"> & {
+  word: WordName;
+  label?: string;
+  when: string;
+};
 
 /** A figure with the same name and meaning in every view; `when` is its step or moment. */
 export function WordFigure({ word, when, label, ...props }: WordFigureProps) {
   const { label: usual, meaning, source } = WORDS[word];
-  return <Figure {...props} name={word} label={label ?? usual} hint={meaning} source={`${source}, ${when}`} />;
+  return (
+    <Figure
+      {...props}
+      name={word}
+      label={label ?? usual}
+      hint={meaning}
+      source={`${source}, ${when}`}
+    />
+  );
 }
 
 const ROWS = "tr[data-tip]:not([hidden])";
@@ -118,8 +168,20 @@ function useRows() {
   return { ref: table, onKeyDown };
 }
 
-export const FigureTable = ({ testid, kind = "", children }: { testid?: string; kind?: string; children: ComponentChildren }) => (
-  <table {...useRows()} class={rowClasses({ figures: true, [kind]: kind !== "", exact: useExact() })} data-testid={testid}>
+export const FigureTable = ({
+  testid,
+  kind = "",
+  children,
+}: {
+  testid?: string;
+  kind?: string;
+  children: ComponentChildren;
+}) => (
+  <table
+    {...useRows()}
+    class={rowClasses({ figures: true, [kind]: kind !== "", exact: useExact() })}
+    data-testid={testid}
+  >
     {children}
   </table>
 );
@@ -128,13 +190,29 @@ export function UnitButton({ unit }: { unit: Unit }) {
   const store = useStore();
   const exact = useExact();
   return (
-    <button type="button" class="unit" aria-pressed={exact} title="Show exact bytes" onClick={() => store.choose({ exact: !exact })}>
+    <button
+      type="button"
+      class="unit"
+      aria-pressed={exact}
+      title="Show exact bytes"
+      onClick={() => store.choose({ exact: !exact })}
+    >
       {exact ? "B" : unit}
     </button>
   );
 }
 
-export function SizeCell({ bytes, unit, tip, none = "–" }: { bytes: number | null; unit: Unit; tip?: string; none?: string }) {
+export function SizeCell({
+  bytes,
+  unit,
+  tip,
+  none = "–",
+}: {
+  bytes: number | null;
+  unit: Unit;
+  tip?: string;
+  none?: string;
+}) {
   const text = useFigureText(unit);
   return (
     <td class="number" data-bytes={bytes ?? ""} data-tip={tip}>
@@ -190,7 +268,13 @@ export function VersusRow({
   );
 }
 
-export const Heads = ({ names, numbers = [] }: { names: readonly string[]; numbers?: readonly string[] }) => (
+export const Heads = ({
+  names,
+  numbers = [],
+}: {
+  names: readonly string[];
+  numbers?: readonly string[];
+}) => (
   <>
     {names.map((name) => (
       <th key={name} scope="col" class={numbers.includes(name) ? "number" : ""}>
@@ -209,7 +293,14 @@ interface PanelProps {
   children: ComponentChildren;
 }
 
-export const Panel = ({ label, step, title = `Step ${step ?? "?"}`, unit, about, children }: PanelProps) => (
+export const Panel = ({
+  label,
+  step,
+  title = `Step ${step ?? "?"}`,
+  unit,
+  about,
+  children,
+}: PanelProps) => (
   <aside class="panel" aria-label={label}>
     <header class="panel-head">
       <h2 {...(step !== undefined && { "data-testid": "step", "data-step": step ?? "" })}>
@@ -224,7 +315,10 @@ export const Panel = ({ label, step, title = `Step ${step ?? "?"}`, unit, about,
 
 export interface FoldedRow {
   key: string;
-  /** Whether it may be folded: for all steps at once, so that no row comes or goes under the pointer. */
+  /**
+   * Whether it may be folded: for all steps at once, so that no row comes or goes under the
+   * pointer.
+   */
   quiet: boolean;
   chosen?: boolean | undefined;
   /** Its colour and name, where the picture shows it at another step: they stay in sight. */
@@ -233,7 +327,15 @@ export interface FoldedRow {
 }
 
 /** One quiet row without a legend is shown: folding it saves nothing. */
-export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]; columns: number; sums?: ComponentChildren }) {
+export function FoldedRows({
+  rows,
+  columns,
+  sums,
+}: {
+  rows: readonly FoldedRow[];
+  columns: number;
+  sums?: ComponentChildren;
+}) {
   const [open, setOpen] = useState(false);
   const quiet = rows.filter((one) => one.quiet && !one.chosen);
   const others = quiet.filter(({ legend }) => !legend).length;
@@ -247,7 +349,10 @@ export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]
             <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
               {open
                 ? "Show fewer"
-                : [...quiet.map(({ legend }) => legend), others > 0 && `${others < quiet.length ? "+ " : ""}${plural(others, "other")}`]}
+                : [
+                    ...quiet.map(({ legend }) => legend),
+                    others > 0 && `${others < quiet.length ? "+ " : ""}${plural(others, "other")}`,
+                  ]}
             </button>
           </th>
           {!open && sums}
@@ -260,21 +365,31 @@ export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]
 export interface BreakdownRow extends Omit<FigureProps, "hidden" | "pictured" | "unit"> {
   /** The most that the figure has at any step that the table may show; null if it is unknown. */
   highest: number | null;
-  /** Bytes at the selected step: what has none there has no row, also while the pointer is at another step. */
+  /**
+   * Bytes at the selected step: what has none there has no row, also while the pointer is at
+   * another step.
+   */
   selected?: number | null;
 }
 
 interface FigureRowsProps {
   rows: readonly BreakdownRow[];
-  /** The most that the sum of the rows has at any such step: which rows are small does not change under the pointer. */
+  /**
+   * The most that the sum of the rows has at any such step: which rows are small does not change
+   * under the pointer.
+   */
   whole: number;
   unit: Unit;
 }
 
 export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
   const text = useFigureText(unit);
-  const isQuiet = ({ highest, selected }: BreakdownRow): boolean => selected === 0 || isMinor(highest, whole);
-  const sum = rows.reduce((total, one) => total + (isQuiet(one) && !one.chosen ? (one.bytes ?? 0) : 0), 0);
+  const isQuiet = ({ highest, selected }: BreakdownRow): boolean =>
+    selected === 0 || isMinor(highest, whole);
+  const sum = rows.reduce(
+    (total, one) => total + (isQuiet(one) && !one.chosen ? (one.bytes ?? 0) : 0),
+    0,
+  );
   return (
     <FoldedRows
       columns={3}
@@ -295,7 +410,9 @@ export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
               {label}
             </span>
           );
-          const row = (hidden: boolean) => <Figure key={key} {...figure} unit={unit} hidden={hidden} pictured />;
+          const row = (hidden: boolean) => (
+            <Figure key={key} {...figure} unit={unit} hidden={hidden} pictured />
+          );
           return { key, quiet: isQuiet(one), chosen, row, legend };
         })}
     />
@@ -305,7 +422,10 @@ export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
 interface CategoryRowsProps {
   /** Null where unknown; categories that are missing have no row. */
   bytes: ReadonlyMap<Category, number | null>;
-  /** The most that each has at any step that the table may show: rows that are never seen are folded. By default `bytes`. */
+  /**
+   * The most that each has at any step that the table may show: rows that are never seen are
+   * folded. By default `bytes`.
+   */
   highest?: ReadonlyMap<Category, number | null>;
   total: number;
   whole?: number;
@@ -315,7 +435,16 @@ interface CategoryRowsProps {
   hover?: (key: string | null) => void;
 }
 
-export function CategoryRows({ bytes, highest = bytes, total, whole = total, unit, source, hovered, hover }: CategoryRowsProps) {
+export function CategoryRows({
+  bytes,
+  highest = bytes,
+  total,
+  whole = total,
+  unit,
+  source,
+  hovered,
+  hover,
+}: CategoryRowsProps) {
   const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow(hover);
   const rows = CATEGORIES.filter((category) => bytes.has(category)).reverse();
@@ -352,7 +481,11 @@ interface FactProps {
 }
 
 export const Fact = ({ name, label, value, note = "", figure, tip }: FactProps) => (
-  <div data-figure={name} data-value={figure ?? ""} {...(tip !== undefined && { "data-tip": tip, tabIndex: 0 })}>
+  <div
+    data-figure={name}
+    data-value={figure ?? ""}
+    {...(tip !== undefined && { "data-tip": tip, tabIndex: 0 })}
+  >
     <dt>{label}</dt>
     <dd>
       {value} {note !== "" && <span class="small">{note}</span>}

@@ -1,4 +1,7 @@
-/** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if with it filled in. */
+/**
+ * Possible fixes of a failure: each that is a condition or a budget is a button that opens What if
+ * with it filled in.
+ */
 
 import type { ComponentChildren } from "preact";
 
@@ -17,13 +20,20 @@ function Change({ fix, oom }: { fix: Fix; oom: Oom }) {
   if (conditions === null) return <span data-tip={fix.sentence}>{text}</span>;
   const open = (): void => store.choose({ view: "what-if", conditions, device: oom.device });
   return (
-    <button type="button" class="fix" data-tip={`${fix.sentence}\nOpen What if with it filled in`} onClick={open}>
+    <button
+      type="button"
+      class="fix"
+      data-tip={`${fix.sentence}\nOpen What if with it filled in`}
+      onClick={open}
+    >
       {text}
     </button>
   );
 }
 
-/** Those that fit are enough; a fix says whether it fits, unless the one before it said the same. */
+/**
+ * Those that fit are enough; a fix says whether it fits, unless the one before it said the same.
+ */
 function BriefFixes({ fixes, oom }: { fixes: readonly Fix[]; oom: Oom }) {
   const fits = fixes.filter(({ enough }) => enough);
   const shown = fits.length > 0 ? fits : fixes;
@@ -31,7 +41,9 @@ function BriefFixes({ fixes, oom }: { fixes: readonly Fix[]; oom: Oom }) {
     <ul class="fixes brief" data-testid="fixes">
       {shown.map((fix, index) => (
         <li key={fix.kind} data-fix={fix.kind}>
-          {fix.enough !== shown[index - 1]?.enough && <span class={fixWord(fix)}>{fixWord(fix)}</span>}
+          {fix.enough !== shown[index - 1]?.enough && (
+            <span class={fixWord(fix)}>{fixWord(fix)}</span>
+          )}
           <Change fix={fix} oom={oom} />
         </li>
       ))}
@@ -39,13 +51,25 @@ function BriefFixes({ fixes, oom }: { fixes: readonly Fix[]; oom: Oom }) {
   );
 }
 
-/** A peak as a bar, its range as a line on it, and the capacity where it is that of no other bar. */
-function PeakBar({ peak, share, limit = null }: { peak: PeakRange; share: (bytes: number) => string; limit?: number | null }) {
+/**
+ * A peak as a bar, its range as a line on it, and the capacity where it is that of no other bar.
+ */
+function PeakBar({
+  peak,
+  share,
+  limit = null,
+}: {
+  peak: PeakRange;
+  share: (bytes: number) => string;
+  limit?: number | null;
+}) {
   const { peak_bytes: bytes, low_bytes: low, high_bytes: high } = peak;
   return (
     <>
       {bytes !== null && <i class="peak" style={{ width: share(bytes) }} />}
-      {low !== null && high !== null && <i class="range" style={{ left: share(low), width: share(high - low) }} />}
+      {low !== null && high !== null && (
+        <i class="range" style={{ left: share(low), width: share(high - low) }} />
+      )}
       {limit !== null && (
         <i class="limit own" style={{ width: share(limit) }}>
           {formatBytes(limit)}
@@ -58,12 +82,32 @@ function PeakBar({ peak, share, limit = null }: { peak: PeakRange; share: (bytes
 const figureOf = (peak: PeakRange): string =>
   peak.peak_bytes === null ? rangeText(peak).replace(" to ", " – ") : formatBytes(peak.peak_bytes);
 
-/** The failure, the training as it was, and each fix, as bars on one scale with the capacity across them. */
-function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; request: Outlined | null }) {
+/**
+ * The failure, the training as it was, and each fix, as bars on one scale with the capacity across
+ * them.
+ */
+function FixBars({
+  found,
+  oom,
+  request,
+}: {
+  found: Fixes | null;
+  oom: Oom;
+  request: Outlined | null;
+}) {
   const { fixes, unchanged } = found ?? { fixes: [], unchanged: null };
   const { capacity_bytes: capacity } = oom;
-  const ends = [unchanged, ...fixes].flatMap((peak) => [peak?.high_bytes ?? 0, peak?.peak_bytes ?? 0]);
-  const most = Math.max(request?.high ?? 0, capacity ?? 0, ...fixes.map((one) => one.capacity_bytes ?? 0), ...ends) * 1.02;
+  const ends = [unchanged, ...fixes].flatMap((peak) => [
+    peak?.high_bytes ?? 0,
+    peak?.peak_bytes ?? 0,
+  ]);
+  const most =
+    Math.max(
+      request?.high ?? 0,
+      capacity ?? 0,
+      ...fixes.map((one) => one.capacity_bytes ?? 0),
+      ...ends,
+    ) * 1.02;
   const share = (bytes: number): string => `${((bytes / most) * 100).toFixed(3)}%`;
   return (
     <ul
@@ -76,7 +120,10 @@ function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; reque
         <li class="limits">
           <span />
           <span class="track">
-            <i class="limit" style={{ width: share(capacity) }}>{`capacity ${formatBytes(capacity)}`}</i>
+            <i
+              class="limit"
+              style={{ width: share(capacity) }}
+            >{`capacity ${formatBytes(capacity)}`}</i>
           </span>
         </li>
       )}
@@ -85,13 +132,18 @@ function FixBars({ found, oom, request }: { found: Fixes | null; oom: Oom; reque
           <span>failure</span>
           <span class="track">
             {request.children(share)}
-            <i class="asked" style={{ left: share(request.low), width: share(request.high - request.low) }} />
+            <i
+              class="asked"
+              style={{ left: share(request.low), width: share(request.high - request.low) }}
+            />
           </span>
           <span class="number">{request.label}</span>
         </li>
       )}
       {unchanged && (
-        <li data-tip={`Simulated peak without a limit: ${formatBytes(unchanged.peak_bytes)} (${rangeText(unchanged)})`}>
+        <li
+          data-tip={`Simulated peak without a limit: ${formatBytes(unchanged.peak_bytes)} (${rangeText(unchanged)})`}
+        >
           <span>unchanged</span>
           <span class="track">
             <PeakBar peak={unchanged} share={share} />
@@ -125,14 +177,28 @@ interface Outlined {
 }
 
 /** With a request, null if it is unknown, as bars; otherwise in brief. */
-export function PossibleFixes({ run, oom, index, request }: { run: RunInfo; oom: Oom; index: number; request?: Outlined | null }) {
+export function PossibleFixes({
+  run,
+  oom,
+  index,
+  request,
+}: {
+  run: RunInfo;
+  oom: Oom;
+  index: number;
+  request?: Outlined | null;
+}) {
   const isBrief = request === undefined;
   const store = useStore();
   const { value, error } = useFetched(store.fetched.fixes, [run, index]);
   return (
     <>
-      {!isBrief && (request || value?.unchanged) && <FixBars found={value} oom={oom} request={request} />}
-      {isBrief && value !== null && value.fixes.length > 0 && <BriefFixes fixes={value.fixes} oom={oom} />}
+      {!isBrief && (request || value?.unchanged) && (
+        <FixBars found={value} oom={oom} request={request} />
+      )}
+      {isBrief && value !== null && value.fixes.length > 0 && (
+        <BriefFixes fixes={value.fixes} oom={oom} />
+      )}
       {value !== null && value.note !== null && (
         <p class="small" data-testid="fixes-note">
           {unbroken(value.note)}
@@ -156,7 +222,12 @@ export function Requester({ oom }: { oom: Oom }) {
       {layer !== null && (
         <>
           in{" "}
-          <button type="button" class="link" title="Open the layer" onClick={() => store.choose({ view: "layer", layer, step })}>
+          <button
+            type="button"
+            class="link"
+            title="Open the layer"
+            onClick={() => store.choose({ view: "layer", layer, step })}
+          >
             {layer}
           </button>
         </>
@@ -165,7 +236,12 @@ export function Requester({ oom }: { oom: Oom }) {
         <>
           {" "}
           (
-          <button type="button" class="link" title={`${op}: open the step`} onClick={() => store.choose({ view: "step", step, layer })}>
+          <button
+            type="button"
+            class="link"
+            title={`${op}: open the step`}
+            onClick={() => store.choose({ view: "step", step, layer })}
+          >
             {op.split("/").at(-1)}
           </button>
           )

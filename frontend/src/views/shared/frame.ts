@@ -2,14 +2,37 @@
 
 import { useMemo } from "preact/hooks";
 
-import { byteRange, cellEdges, endingEdges, xValues, type Range, type XKind } from "../../charts/axis";
+import {
+  byteRange,
+  cellEdges,
+  endingEdges,
+  xValues,
+  type Range,
+  type XKind,
+} from "../../charts/axis";
 import { markedSpans, stackLayout, type StackLayout } from "../../charts/layout";
 import { stackPainter, stepPainter, type Painter, type BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Outlined, type Span } from "../../charts/rules";
+import {
+  LANE_HEIGHT,
+  capacitiesPainter,
+  lanePainter,
+  ruleAcross,
+  type Outlined,
+  type Span,
+} from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { lowerBound, nearestIndex } from "../../lib/search";
-import { effectSentence, effectTitle, effects, isFreezing, at, requestOf, rowSentence, type Overview } from "../../model/overview";
+import {
+  effectSentence,
+  effectTitle,
+  effects,
+  isFreezing,
+  at,
+  requestOf,
+  rowSentence,
+  type Overview,
+} from "../../model/overview";
 import { stopsOf } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { supports } from "../../state/views";
@@ -32,29 +55,59 @@ export interface Picture {
 }
 
 /** Wall time at which a run's relative time is 0. */
-export const startOf = (overview: Overview): number => overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
+export const startOf = (overview: Overview): number =>
+  overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
 
-/** The edge before a step; on an axis of time, that of the first or last row for steps outside of the rows. */
-const stepEdge = (kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number =>
-  kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0);
+/**
+ * The edge before a step; on an axis of time, that of the first or last row for steps outside of
+ * the rows.
+ */
+const stepEdge = (
+  kind: XKind,
+  places: { edges: Float64Array },
+  overview: Overview,
+  step: number,
+): number => (kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0));
 
-/** The edge before a step; NaN on an axis of time for steps outside of the rows: a mark there would stick to the chart's end. */
-function markEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
+/**
+ * The edge before a step; NaN on an axis of time for steps outside of the rows: a mark there would
+ * stick to the chart's end.
+ */
+function markEdge(
+  kind: XKind,
+  places: { edges: Float64Array },
+  overview: Overview,
+  step: number,
+): number {
   const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
-  return kind === "step" || (step >= first && step <= last + 1) ? stepEdge(kind, places, overview, step) : NaN;
+  return kind === "step" || (step >= first && step <= last + 1)
+    ? stepEdge(kind, places, overview, step)
+    : NaN;
 }
 
-export const edgesOf = (x: Float64Array, kind: XKind, phase: Phase, first: number | null): Float64Array =>
-  phase === "validation" ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null) : cellEdges(x);
+export const edgesOf = (
+  x: Float64Array,
+  kind: XKind,
+  phase: Phase,
+  first: number | null,
+): Float64Array =>
+  phase === "validation"
+    ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null)
+    : cellEdges(x);
 
 const cellAt =
   (edges: Float64Array) =>
   (x: number): number =>
     Math.min(Math.max(lowerBound(edges, x) - 1, 0), edges.length - 2);
 
-export const tracedSpans = ({ x, edges, rowAt }: Places, traced: Float64Array): [number, number][] =>
+export const tracedSpans = (
+  { x, edges, rowAt }: Places,
+  traced: Float64Array,
+): [number, number][] =>
   rowAt
-    ? [...traced.keys()].filter((row) => traced[row] === 1).map((row) => [edges[row] as number, edges[row + 1] as number])
+    ? [...traced.keys()]
+        .filter((row) => traced[row] === 1)
+        .map((row) => [edges[row] as number, edges[row + 1] as number])
     : markedSpans(x, edges, traced);
 
 /** Places of an overview's rows; the range is that of the zoom, else of everything drawn. */
@@ -75,8 +128,8 @@ export function rangeOf(edges: Float64Array): Range {
 }
 
 /**
- * The range of a chart of some steps only, such as the traced ones: that of the zoom, else from the run's first to its last step; null if
- * neither is given.
+ * The range of a chart of some steps only, such as the traced ones: that of the zoom, else from the
+ * run's first to its last step; null if neither is given.
  */
 export function rangeOfSome(
   steps: Float64Array,
@@ -91,24 +144,47 @@ export function rangeOfSome(
   return from !== undefined && to !== undefined && to > from ? [from, to] : null;
 }
 
-/** What a chart of columns over the steps begins with; `span` is from the run's first to its last step. */
+/**
+ * What a chart of columns over the steps begins with; `span` is from the run's first to its last
+ * step.
+ */
 export function framed(
   { step, wall_time, phase }: { step: Float64Array; wall_time: Float64Array; phase: Phase },
   choices: Choices,
   scheme: Scheme,
   span: readonly [number, number] | null,
 ) {
-  const x = xValues(choices.axis, step, wall_time, wall_time.find((time) => !Number.isNaN(time)) ?? 0);
+  const x = xValues(
+    choices.axis,
+    step,
+    wall_time,
+    wall_time.find((time) => !Number.isNaN(time)) ?? 0,
+  );
   const edges = edgesOf(x, choices.axis, phase, null);
   const range = rangeOfSome(step, x, choices, span) ?? rangeOf(edges);
   const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
-  return { common: phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common, edges, range };
+  return {
+    common: phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common,
+    edges,
+    range,
+  };
 }
 
-/** First and last step of a span of the axis, null if there are fewer than two; `x` are the places of `steps`. */
-export function zoomOf(kind: XKind, steps: Float64Array, x: Float64Array, from: number, to: number): [number, number] | null {
+/**
+ * First and last step of a span of the axis, null if there are fewer than two; `x` are the places
+ * of `steps`.
+ */
+export function zoomOf(
+  kind: XKind,
+  steps: Float64Array,
+  x: Float64Array,
+  from: number,
+  to: number,
+): [number, number] | null {
   const [first, last] =
-    kind === "step" ? [Math.max(Math.ceil(from), 0), Math.floor(to)] : [steps[lowerBound(x, from)], steps[lowerBound(x, to) - 1]];
+    kind === "step"
+      ? [Math.max(Math.ceil(from), 0), Math.floor(to)]
+      : [steps[lowerBound(x, from)], steps[lowerBound(x, to) - 1]];
   return first === undefined || last === undefined || last <= first ? null : [first, last];
 }
 
@@ -134,7 +210,9 @@ export const failedRequests = (overview: Overview, places: Places, kind: XKind):
   overview.failures.flatMap((failure) => {
     const request = requestOf(failure, lastKnown(overview.capacity_bytes));
     const edge = (step: number): number => markEdge(kind, places, overview, step);
-    return request === null ? [] : [{ ...request, from: edge(failure.step), to: edge(failure.step + 1) }];
+    return request === null
+      ? []
+      : [{ ...request, from: edge(failure.step), to: edge(failure.step + 1) }];
   });
 
 export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
@@ -144,33 +222,57 @@ export function changeRules(overview: Overview, places: Places, kind: XKind, ink
   });
   const restarted = overview.sessions
     .slice(1)
-    .flatMap(({ first_step: step }) => (step === null ? [] : [ruleAcross(markEdge(kind, places, overview, step), ink.faint, [1, 3])]));
-  const failed = overview.failures.map(({ step }) => ruleAcross(markEdge(kind, places, overview, step), ink.capacity, []));
+    .flatMap(({ first_step: step }) =>
+      step === null ? [] : [ruleAcross(markEdge(kind, places, overview, step), ink.faint, [1, 3])],
+    );
+  const failed = overview.failures.map(({ step }) =>
+    ruleAcross(markEdge(kind, places, overview, step), ink.capacity, []),
+  );
   return [...changed, ...restarted, ...failed];
 }
 
-export function epochLane(overview: Overview, places: Places, kind: XKind, ink: Ink, notch: string): Painter {
+export function epochLane(
+  overview: Overview,
+  places: Places,
+  kind: XKind,
+  ink: Ink,
+  notch: string,
+): Painter {
   const spans: Span[] = overview.epochs.map(({ epoch, first_step, last_step }) => ({
     from: stepEdge(kind, places, overview, first_step),
     to: stepEdge(kind, places, overview, last_step + 1),
     name: epoch,
   }));
-  const notches = overview.validations.map(({ after_step }) => markEdge(kind, places, overview, after_step + 1));
-  return lanePainter(spans, notches, { ground: ink.panel, shade: ink.shade, text: ink.faint, mark: notch });
+  const notches = overview.validations.map(({ after_step }) =>
+    markEdge(kind, places, overview, after_step + 1),
+  );
+  return lanePainter(spans, notches, {
+    ground: ink.panel,
+    shade: ink.shade,
+    text: ink.faint,
+    mark: notch,
+  });
 }
 
-export function validationPoints(overview: Overview, places: Places, kind: XKind): { x: number; y: number }[] {
+export function validationPoints(
+  overview: Overview,
+  places: Places,
+  kind: XKind,
+): { x: number; y: number }[] {
   const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
   const placeOf = (step: number): number => {
     if (kind === "step") return step;
     return step >= first && step <= last ? (places.x[lowerBound(overview.step, step)] ?? NaN) : NaN;
   };
   return overview.validations
-    .flatMap(({ after_step, peak_bytes }) => (peak_bytes === null ? [] : [{ x: placeOf(after_step), y: peak_bytes }]))
+    .flatMap(({ after_step, peak_bytes }) =>
+      peak_bytes === null ? [] : [{ x: placeOf(after_step), y: peak_bytes }],
+    )
     .filter(({ x }) => x >= places.range[0] && x <= places.range[1]);
 }
 
-export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
+export const headroom = (marks: boolean, lane: boolean): number =>
+  8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
 
 /** The capacity of every row, which no byte is above. */
 export const capacityPainters = (
@@ -179,11 +281,16 @@ export const capacityPainters = (
   inside: boolean,
   ink: Ink,
   end?: "left" | "right",
-): Painter[] => capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink, end);
+): Painter[] =>
+  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink, end);
 
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {
   let most = 0;
-  for (let row = lowerBound(x, range[0]); row < x.length && (x[row] as number) <= range[1]; row += 1) {
+  for (
+    let row = lowerBound(x, range[0]);
+    row < x.length && (x[row] as number) <= range[1];
+    row += 1
+  ) {
     const value = column[row] as number;
     if (value > most) most = value;
   }
@@ -214,7 +321,13 @@ interface Stacked {
   lanes?: readonly Painter[];
 }
 
-export function stackedPicture(overview: Overview, places: Places, stack: Stacked, choices: Choices, scheme: Scheme): Picture {
+export function stackedPicture(
+  overview: Overview,
+  places: Places,
+  stack: Stacked,
+  choices: Choices,
+  scheme: Scheme,
+): Picture {
   const { columns, fills, peak, under = [], over = [], lanes = [] } = stack;
   const ink = INKS[scheme];
   const layout = { ...stackLayout(places.x, columns), edges: places.edges };
@@ -223,7 +336,8 @@ export function stackedPicture(overview: Overview, places: Places, stack: Stacke
   const hasLane = overview.epochs.length > 0;
   // The other half than that of a failure with its request.
   const isEarly = overview.failures.some(
-    ({ step }) => 2 * markEdge(choices.axis, places, overview, step) < places.range[0] + places.range[1],
+    ({ step }) =>
+      2 * markEdge(choices.axis, places, overview, step) < places.range[0] + places.range[1],
   );
   const painters = [
     stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
@@ -231,7 +345,13 @@ export function stackedPicture(overview: Overview, places: Places, stack: Stacke
     ...changeRules(overview, places, choices.axis, ink),
     ...over,
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
-    ...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink, isEarly ? "right" : "left"),
+    ...capacityPainters(
+      places.edges,
+      overview.capacity_bytes,
+      capacityInside,
+      ink,
+      isEarly ? "right" : "left",
+    ),
   ];
   const spec: PlotSpec = {
     x: places.x,
@@ -243,7 +363,10 @@ export function stackedPicture(overview: Overview, places: Places, stack: Stacke
     inks: AXIS_INKS[scheme],
     ...(places.rowAt && { rowAt: places.rowAt }),
     painters,
-    lanes: [...(hasLane ? [epochLane(overview, places, choices.axis, ink, ink.text)] : []), ...lanes],
+    lanes: [
+      ...(hasLane ? [epochLane(overview, places, choices.axis, ink, ink.text)] : []),
+      ...lanes,
+    ],
   };
   return { places, layout, spec };
 }
@@ -257,7 +380,10 @@ interface Stack {
   full: Parameters<typeof stackPainter>[2];
 }
 
-export function stackSpec({ x, xKind, range, layout, fills, full }: Stack, scheme: Scheme): PlotSpec {
+export function stackSpec(
+  { x, xKind, range, layout, fills, full }: Stack,
+  scheme: Scheme,
+): PlotSpec {
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
   return {
     x,
@@ -272,18 +398,27 @@ export function stackSpec({ x, xKind, range, layout, fills, full }: Stack, schem
   };
 }
 
-/** Where the axis of steps begins and ends for all runs; undefined if that is unknown, as it is on other axes while zoomed. */
+/**
+ * Where the axis of steps begins and ends for all runs; undefined if that is unknown, as it is on
+ * other axes while zoomed.
+ */
 function wholeOf(axis: XKind, runs: readonly (RunInfo | null)[]): Range | undefined {
   const known = runs.flatMap((run) =>
-    run?.first_step == null || run.last_step === null ? [] : [[run.first_step, run.last_step] as const],
+    run?.first_step == null || run.last_step === null
+      ? []
+      : [[run.first_step, run.last_step] as const],
   );
   if (axis !== "step" || known.length === 0) return undefined;
-  return [Math.min(...known.map(([first]) => first)) - 0.5, Math.max(...known.map(([, last]) => last)) + 0.5];
+  return [
+    Math.min(...known.map(([first]) => first)) - 0.5,
+    Math.max(...known.map(([, last]) => last)) + 0.5,
+  ];
 }
 
 /**
- * Rows of the cursor, of the step that the user selected and of the shown one among `steps`, and handlers that move them; `x` are the
- * places of the steps. A selected step outside of the steps has no row. `runs` are those whose steps the chart shows.
+ * Rows of the cursor, of the step that the user selected and of the shown one among `steps`, and
+ * handlers that move them; `x` are the places of the steps. A selected step outside of the steps
+ * has no row. `runs` are those whose steps the chart shows.
  */
 export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: readonly RunInfo[]) {
   const store = useStore();
@@ -291,12 +426,21 @@ export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: reado
   const whole = store.whole.value.value;
   const stops = useMemo(() => (whole ? stopsOf(whole) : []), [whole]);
   const selected = pinned ?? store.shownStep.value?.step ?? null;
-  const rowOf = (step: number | null): number | null => (step === null || steps.length === 0 ? null : nearestIndex(steps, step));
-  const isInside = (step: number | null): boolean => step !== null && step >= (steps[0] ?? NaN) && step <= (steps[steps.length - 1] ?? NaN);
-  const stepOf = (row: number | null): number | null => (row === null ? null : (steps[row] ?? null));
+  const rowOf = (step: number | null): number | null =>
+    step === null || steps.length === 0 ? null : nearestIndex(steps, step);
+  const isInside = (step: number | null): boolean =>
+    step !== null && step >= (steps[0] ?? NaN) && step <= (steps[steps.length - 1] ?? NaN);
+  const stepOf = (row: number | null): number | null =>
+    row === null ? null : (steps[row] ?? null);
   const rest = rowOf(selected);
   const ends = [whole?.step[0] ?? 0, whole?.step.at(-1) ?? 0] as const;
-  const handle = selected !== null && stops.length > 0 && { step: selected, stops, ends, choose: (step: number) => store.choose({ step }) };
+  const handle = selected !== null &&
+    stops.length > 0 && {
+      step: selected,
+      stops,
+      ends,
+      choose: (step: number) => store.choose({ step }),
+    };
   return {
     marks: [] as readonly ChartMark[],
     whole: wholeOf(axis, runs ?? [store.primary.value]),
@@ -322,7 +466,10 @@ export interface OverviewRow {
   row: number;
 }
 
-/** The same for a picture of an overview: with its marks, the row of the selected step, and that of the step to show. */
+/**
+ * The same for a picture of an overview: with its marks, the row of the selected step, and that of
+ * the step to show.
+ */
 export function useOverviewChart(overview: Overview, places: Places) {
   const store = useStore();
   const { axis } = store.choices.value;
@@ -332,7 +479,8 @@ export function useOverviewChart(overview: Overview, places: Places) {
     return all.sort((a, b) => a.x - b.x);
   }, [overview, places]);
   const describe = (row: number): string => rowSentence(overview, row);
-  const onMark = ({ step, oom }: ChartMark): void => store.choose(oom === undefined ? { step } : { view: "oom", oom });
+  const onMark = ({ step, oom }: ChartMark): void =>
+    store.choose(oom === undefined ? { step } : { view: "oom", oom });
   const selected: OverviewRow = store.shownStep.value ?? { overview, row: 0 };
   const shown: OverviewRow = shared.cursor === null ? selected : { overview, row: shared.cursor };
   return { chart: { ...shared, marks, describe, onMark }, selected, shown };

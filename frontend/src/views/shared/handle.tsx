@@ -10,7 +10,15 @@ import { actOnKey } from "./controls";
 
 const within = (share: number): number => Math.min(Math.max(share, 0), 1);
 
-export function Handle({ box, chart, of: { step, stops, ends, choose } }: { box: Box; chart: ChartProps; of: StepHandle }) {
+export function Handle({
+  box,
+  chart,
+  of: { step, stops, ends, choose },
+}: {
+  box: Box;
+  chart: ChartProps;
+  of: StepHandle;
+}) {
   const { spec, cursor } = chart;
   const [dragged, setDragged] = useState(false);
   const [from, to] = spec.range;
@@ -28,7 +36,9 @@ export function Handle({ box, chart, of: { step, stops, ends, choose } }: { box:
   };
   const move = ({ clientX, currentTarget }: PointerEvent): void => {
     const host = (currentTarget as HTMLElement).parentElement as HTMLElement;
-    const x = from + within((clientX - host.getBoundingClientRect().left - box.left) / box.width) * (to - from);
+    const x =
+      from +
+      within((clientX - host.getBoundingClientRect().left - box.left) / box.width) * (to - from);
     chart.onCursor(spec.rowAt ? spec.rowAt(x) : nearestIndex(spec.x, x), null);
   };
   const keys = {
@@ -38,7 +48,9 @@ export function Handle({ box, chart, of: { step, stops, ends, choose } }: { box:
   return (
     <div
       class={`handle${share === within(share) ? "" : " beyond"}`}
-      style={{ transform: `translate(${box.left + within(share) * box.width}px, ${box.top + box.height}px)` }}
+      style={{
+        transform: `translate(${box.left + within(share) * box.width}px, ${box.top + box.height}px)`,
+      }}
       role="slider"
       tabIndex={0}
       aria-label="Selected step on the axis"

@@ -1,4 +1,7 @@
-/** What the panel of a step shows of its trace: the largest layers, tensors by holder, the result of the replay. */
+/**
+ * What the panel of a step shows of its trace: the largest layers, tensors by holder, the result of
+ * the replay.
+ */
 
 import { useEffect, useMemo } from "preact/hooks";
 
@@ -38,20 +41,49 @@ function LayerLink({ layer, name }: { layer: string; name: string }) {
 
 const NO_TENSORS: readonly TensorGroup[] = [];
 
-/** The layer table, the ledger and the largest tensors of a row: from its own trace, otherwise from the trace of its breakdown. */
-export function useLayerFigures(run: RunInfo | null, device: string | null, overview: Overview, row: number) {
+/**
+ * The layer table, the ledger and the largest tensors of a row: from its own trace, otherwise from
+ * the trace of its breakdown.
+ */
+export function useLayerFigures(
+  run: RunInfo | null,
+  device: string | null,
+  overview: Overview,
+  row: number,
+) {
   const store = useStore();
   const ref = snapshotAt(overview, row);
   const step = ref?.step ?? at(overview.step, row) ?? 0;
   const table = useFetched(store.fetched.layers, run && [run, device, step]);
-  const ofRef = useFetched(store.fetched.snapshots, run && device !== null && ref ? [run, device, ref] : null);
-  const ready = (table.value ?? table.error) !== null && (ref === null || (ofRef.value ?? ofRef.error) !== null);
-  const { ledger = null, saved_for_backward: saved, largest_tensors: tensors = NO_TENSORS } = (ref && ofRef.value) ?? {};
-  const layers = useMemo(() => layerFigures(table.value, ledger, saved), [table.value, ledger, saved]);
-  return { layers, ref, step, ready, error: (ref && ofRef.error) ?? table.error, table: table.value, tensors };
+  const ofRef = useFetched(
+    store.fetched.snapshots,
+    run && device !== null && ref ? [run, device, ref] : null,
+  );
+  const ready =
+    (table.value ?? table.error) !== null &&
+    (ref === null || (ofRef.value ?? ofRef.error) !== null);
+  const {
+    ledger = null,
+    saved_for_backward: saved,
+    largest_tensors: tensors = NO_TENSORS,
+  } = (ref && ofRef.value) ?? {};
+  const layers = useMemo(
+    () => layerFigures(table.value, ledger, saved),
+    [table.value, ledger, saved],
+  );
+  return {
+    layers,
+    ref,
+    step,
+    ready,
+    error: (ref && ofRef.error) ?? table.error,
+    table: table.value,
+    tensors,
+  };
 }
 
-const sizesOf = (snapshot: Snapshot): Map<string | null, LayerSizes> => layerSizes(snapshot.ledger, snapshot.saved_for_backward);
+const sizesOf = (snapshot: Snapshot): Map<string | null, LayerSizes> =>
+  layerSizes(snapshot.ledger, snapshot.saved_for_backward);
 const NO_SIZES: LayerSizes = { persistent: 0, saved: 0, total: 0 };
 
 interface RowProps {
@@ -65,7 +97,10 @@ interface RowProps {
 
 function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) {
   const text = useFigureText(unit);
-  const lines = columns.map((column) => `${column}: ${sizes === null ? "unknown" : formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`);
+  const lines = columns.map(
+    (column) =>
+      `${column}: ${sizes === null ? "unknown" : formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`,
+  );
   return (
     <tr data-layer={layer} data-tip={[layer, ...lines, source].join("\n")}>
       <th scope="row">
@@ -74,7 +109,12 @@ function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) 
         </span>
       </th>
       {columns.map((column) => (
-        <td key={column} class="figure" data-figure={`${column}:${layer}`} data-bytes={sizes?.[column] ?? ""}>
+        <td
+          key={column}
+          class="figure"
+          data-figure={`${column}:${layer}`}
+          data-bytes={sizes?.[column] ?? ""}
+        >
           {sizes === null ? "–" : sizes[column] === 0 ? "" : text(sizes[column])}
         </td>
       ))}
@@ -122,7 +162,12 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
   return (
     <section class="owners">
       <h3>
-        <button type="button" class="all-layers" title="Show all layers" onClick={() => store.choose({ view: "layers" })}>
+        <button
+          type="button"
+          class="all-layers"
+          title="Show all layers"
+          onClick={() => store.choose({ view: "layers" })}
+        >
           Largest layers
         </button>
       </h3>
@@ -137,7 +182,14 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
               return (
                 <tr key={index} class="blank">
                   <th colSpan={1 + columns.length} title={error ?? ""}>
-                    {index > 0 ? "" : (error ?? (ref === null ? "no step traced yet" : ranked ? "This trace names no layer." : ""))}
+                    {index > 0
+                      ? ""
+                      : (error ??
+                        (ref === null
+                          ? "no step traced yet"
+                          : ranked
+                            ? "This trace names no layer."
+                            : ""))}
                   </th>
                 </tr>
               );
@@ -184,33 +236,46 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
       <FigureTable testid="held-tensors" kind="held">
         <thead>
           <tr>
-            <Heads names={["count", "shape", "dtype", `size, ${exact ? "B" : unit}`, `held by${hasLines ? ", made at" : ""}`]} />
+            <Heads
+              names={[
+                "count",
+                "shape",
+                "dtype",
+                `size, ${exact ? "B" : unit}`,
+                `held by${hasLines ? ", made at" : ""}`,
+              ]}
+            />
           </tr>
         </thead>
         <tbody>
-          {groups.map(({ shape, dtype, count, bytes, held_by, line, retaining_path: path, category }, index) => (
-            <tr
-              key={index}
-              data-figure={`held_tensors:${JSON.stringify([shape, dtype, held_by])}`}
-              data-bytes={bytes}
-              data-tip={tipOf(
-                bytes,
-                categoryMeaning(category),
-                `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
-                `held by ${held_by ?? "unknown"}`,
-                path && `retaining path: ${path}`,
-                line && `made at ${line}`,
-                `traced at the peak of step ${step}`,
-              )}
-            >
-              <Text kind="count" of={formatCount(count)} />
-              <Text kind="shape" of={sizesText(shape)} />
-              <Text kind="dtype" of={dtype} />
-              <Text kind="size" of={size(bytes)} />
-              <Text kind="held-by" of={held_by ?? "unknown"} />
-              {line !== null && <Text kind="made-at" of={line} />}
-            </tr>
-          ))}
+          {groups.map(
+            (
+              { shape, dtype, count, bytes, held_by, line, retaining_path: path, category },
+              index,
+            ) => (
+              <tr
+                key={index}
+                data-figure={`held_tensors:${JSON.stringify([shape, dtype, held_by])}`}
+                data-bytes={bytes}
+                data-tip={tipOf(
+                  bytes,
+                  categoryMeaning(category),
+                  `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
+                  `held by ${held_by ?? "unknown"}`,
+                  path && `retaining path: ${path}`,
+                  line && `made at ${line}`,
+                  `traced at the peak of step ${step}`,
+                )}
+              >
+                <Text kind="count" of={formatCount(count)} />
+                <Text kind="shape" of={sizesText(shape)} />
+                <Text kind="dtype" of={dtype} />
+                <Text kind="size" of={size(bytes)} />
+                <Text kind="held-by" of={held_by ?? "unknown"} />
+                {line !== null && <Text kind="made-at" of={line} />}
+              </tr>
+            ),
+          )}
         </tbody>
       </FigureTable>
       {more !== null && (

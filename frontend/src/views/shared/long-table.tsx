@@ -1,4 +1,7 @@
-/** Parts of long tables that keep only visible rows in the document: sorted columns, and arrow keys from row to row. */
+/**
+ * Parts of long tables that keep only visible rows in the document: sorted columns, and arrow keys
+ * from row to row.
+ */
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
@@ -15,7 +18,15 @@ interface SortedColumnProps {
   choose: () => void;
 }
 
-export const SortedColumn = ({ name, label, hint, isNumber, sorted, ascending, choose }: SortedColumnProps) => (
+export const SortedColumn = ({
+  name,
+  label,
+  hint,
+  isNumber,
+  sorted,
+  ascending,
+  choose,
+}: SortedColumnProps) => (
   <th
     scope="col"
     class={`column-${name}${isNumber ? " number" : ""}`}
@@ -43,7 +54,8 @@ export function Filler({ rows, height }: { rows: number; height: number }) {
 }
 
 /**
- * Handler of the keys of a table: arrow keys select the next or the previous stop, Home and End the first and the last.
+ * Handler of the keys of a table: arrow keys select the next or the previous stop, Home and End the
+ * first and the last.
  *
  * @param stops What can be selected, in the order of the rows, and the one that is selected.
  */
@@ -55,7 +67,12 @@ export function arrowKeys<Stop>(
   return (event) => {
     const { all, selected } = stops();
     const now = selected === null ? -1 : all.indexOf(selected);
-    const goal = { ArrowDown: now + 1, ArrowUp: Math.max(now - 1, 0), Home: 0, End: all.length - 1 }[event.key];
+    const goal = {
+      ArrowDown: now + 1,
+      ArrowUp: Math.max(now - 1, 0),
+      Home: 0,
+      End: all.length - 1,
+    }[event.key];
     const next = goal === undefined ? undefined : all[goal];
     if (next === undefined) return;
     event.preventDefault();
@@ -67,8 +84,16 @@ export function arrowKeys<Stop>(
 
 const MARGIN_ROWS = 8;
 
-/** Index of the first row in sight and of the one after the last, with a margin; `top` and `height` are those of what is in sight. */
-export function rowsInSight(count: number, rowHeight: number, top: number, height: number): { first: number; last: number } {
+/**
+ * Index of the first row in sight and of the one after the last, with a margin; `top` and `height`
+ * are those of what is in sight.
+ */
+export function rowsInSight(
+  count: number,
+  rowHeight: number,
+  top: number,
+  height: number,
+): { first: number; last: number } {
   return {
     first: Math.min(Math.max(Math.floor(top / rowHeight) - MARGIN_ROWS, 0), Math.max(count - 1, 0)),
     last: Math.min(Math.ceil((top + height) / rowHeight) + MARGIN_ROWS, count),
@@ -92,9 +117,14 @@ export function useScrollWindow(count: number, rowHeight: number) {
     const element = host.current;
     if (!element || index < 0) return;
     const place = index * rowHeight;
-    if (place < element.scrollTop || place > element.scrollTop + element.clientHeight - 3 * rowHeight)
+    if (
+      place < element.scrollTop ||
+      place > element.scrollTop + element.clientHeight - 3 * rowHeight
+    )
       element.scrollTop = place - element.clientHeight / 2;
   };
-  const rows = printing.value ? { first: 0, last: Math.min(count, MOST_PRINTED) } : rowsInSight(count, rowHeight, top, height);
+  const rows = printing.value
+    ? { first: 0, last: Math.min(count, MOST_PRINTED) }
+    : rowsInSight(count, rowHeight, top, height);
   return { host, ...rows, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
 }

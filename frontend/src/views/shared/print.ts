@@ -1,11 +1,17 @@
-/** Prints every view of the shown run: shows one after the other, copies each with what its canvases show, and prints the copies. */
+/**
+ * Prints every view of the shown run: shows one after the other, copies each with what its canvases
+ * show, and prints the copies.
+ */
 
 import { signal } from "@preact/signals";
 
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
 
-/** Whether long tables have all their rows in the document, up to `MOST_PRINTED`, instead of those in sight. */
+/**
+ * Whether long tables have all their rows in the document, up to `MOST_PRINTED`, instead of those
+ * in sight.
+ */
 export const printing = signal(false);
 export const MOST_PRINTED = 100;
 
@@ -22,17 +28,22 @@ async function settled(root: HTMLElement): Promise<void> {
   }
 }
 
-/** Makes the copy of an element look on paper as the element does on the screen, whatever the paper's size: nothing scrolls there. */
+/**
+ * Makes the copy of an element look on paper as the element does on the screen, whatever the
+ * paper's size: nothing scrolls there.
+ */
 function settle(one: HTMLElement, copy: HTMLElement): void {
   if (one.matches("select, input, thead button")) {
     // A browser does not repeat buttons with the head of a table.
     const { selectedOptions, value, placeholder } = one as HTMLSelectElement & HTMLInputElement;
     copy.replaceWith((selectedOptions?.[0] ?? one).textContent || value || placeholder);
   }
-  if (one instanceof HTMLCanvasElement && one.width * one.height > 0) (copy as HTMLCanvasElement).getContext("2d")?.drawImage(one, 0, 0);
+  if (one instanceof HTMLCanvasElement && one.width * one.height > 0)
+    (copy as HTMLCanvasElement).getContext("2d")?.drawImage(one, 0, 0);
   const { display, gridTemplateColumns, flexDirection, overflowY } = getComputedStyle(one);
   Object.assign(copy.style, { display, gridTemplateColumns, flexDirection });
-  if (one.querySelector("canvas, svg[role]") && !one.querySelector("table, p, ul, h2")) copy.style.height = `${one.offsetHeight}px`;
+  if (one.querySelector("canvas, svg[role]") && !one.querySelector("table, p, ul, h2"))
+    copy.style.height = `${one.offsetHeight}px`;
   if (overflowY !== "auto") return;
   copy.classList.add("unrolled");
   copy.style.zoom = `${Math.min(one.clientWidth / one.scrollWidth, 1)}`;
@@ -40,10 +51,17 @@ function settle(one: HTMLElement, copy: HTMLElement): void {
 
 function pageOf(main: HTMLElement, store: Store, view: ViewName): HTMLElement {
   const [page, copy] = [document.createElement("section"), main.cloneNode(true) as HTMLElement];
-  const [ones, copies] = [main, copy].map((host) => [...host.querySelectorAll<HTMLElement>(":not(svg *, svg)")]);
+  const [ones, copies] = [main, copy].map((host) => [
+    ...host.querySelectorAll<HTMLElement>(":not(svg *, svg)"),
+  ]);
   ones?.forEach((one, index) => settle(one, copies?.[index] as HTMLElement));
   const step = supports(view, "step") && `step ${store.shownStep.peek()?.step ?? "unknown"}`;
-  const of = [store.primary.peek()?.run, store.device.peek(), supports(view, "phase") && store.phase.peek(), step];
+  const of = [
+    store.primary.peek()?.run,
+    store.device.peek(),
+    supports(view, "phase") && store.phase.peek(),
+    step,
+  ];
   of.push(copy.querySelector(".step-note")?.textContent);
   const [title, about] = [document.createElement("h1"), document.createElement("p")];
   title.append(VIEWS[view].title ?? view);
@@ -56,7 +74,11 @@ let end = (): void => {};
 
 /** The copies are in the document until they are printed. Nothing happens while others are made. */
 export async function printViews(store: Store): Promise<void> {
-  const [run, before, root] = [store.primary.peek(), store.choices.peek(), document.documentElement];
+  const [run, before, root] = [
+    store.primary.peek(),
+    store.choices.peek(),
+    document.documentElement,
+  ];
   const { scheme, printing: busy } = root.dataset;
   if (!run || busy) return;
   const pages = document.createElement("div");

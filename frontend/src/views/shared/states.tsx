@@ -16,7 +16,8 @@ export function Code({ children, title }: { children: string; title: string }) {
       await navigator.clipboard.writeText(children);
       say("Copied");
     } catch {
-      // A page served over plain http from another machine has no clipboard: mark the text for Ctrl+C instead.
+      // A page served over plain http from another machine has no clipboard: mark the text for
+      // Ctrl+C instead.
       if (code.current) window.getSelection()?.selectAllChildren(code.current);
       say("Press Ctrl+C");
     }
@@ -60,11 +61,16 @@ const IMPORT = "tb-memplugin import training.log --logdir runs";
 export const Empty = () => (
   <div class="empty" data-testid="empty">
     <h2>No memory data yet</h2>
-    <p>Add one of these to your training script and run it. Data appears here within seconds, while the training runs.</p>
+    <p>
+      Add one of these to your training script and run it. Data appears here within seconds, while
+      the training runs.
+    </p>
     <Code title="Keras: one callback">{CALLBACK}</Code>
     <Code title="Custom training loop">{RECORDER}</Code>
     <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
-    <Code title="A job that failed without the recorder: its log, or its dump (TF_BFC_MEMORY_DUMP)">{IMPORT}</Code>
+    <Code title="A job that failed without the recorder: its log, or its dump (TF_BFC_MEMORY_DUMP)">
+      {IMPORT}
+    </Code>
     <p class="small">
       Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
     </p>
@@ -85,7 +91,9 @@ function useSlow(waiting: boolean): boolean {
   return slow;
 }
 
-export const Skeleton = () => <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />;
+export const Skeleton = () => (
+  <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />
+);
 
 export const Progress = ({ children }: { children: ComponentChildren }) => (
   <p class="progress small" role="status">
@@ -105,8 +113,15 @@ export function Fault({ sentence }: { sentence: string }) {
   );
 }
 
-export function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ComponentChildren }) {
-  if (loaded.value === null) return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} />;
+export function Await<T>({
+  loaded,
+  children,
+}: {
+  loaded: Loaded<T>;
+  children: (value: T) => ComponentChildren;
+}) {
+  if (loaded.value === null)
+    return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} />;
   return (
     <>
       {loaded.error !== null && <Fault sentence={`Not up to date: ${loaded.error}`} />}
@@ -122,7 +137,13 @@ export const Nothing = ({ title, children }: { title: string; children: Componen
   </div>
 );
 
-export function NoticeList({ sentences, testid }: { sentences: readonly string[]; testid?: string }) {
+export function NoticeList({
+  sentences,
+  testid,
+}: {
+  sentences: readonly string[];
+  testid?: string;
+}) {
   if (sentences.length === 0) return null;
   return (
     <ul class="notices" data-testid={testid}>
@@ -135,9 +156,15 @@ export function NoticeList({ sentences, testid }: { sentences: readonly string[]
   );
 }
 
-/** A sentence with its code spans, the parts between backticks, set as code; everything stays text. */
+/**
+ * A sentence with its code spans, the parts between backticks, set as code; everything stays text.
+ */
 export const Sentence = ({ of }: { of: string }) => (
-  <>{codeSpans(of).map((part, index) => (part.code ? <code key={index}>{part.text}</code> : part.text))}</>
+  <>
+    {codeSpans(of).map((part, index) =>
+      part.code ? <code key={index}>{part.text}</code> : part.text,
+    )}
+  </>
 );
 
 function Folded({ sentences, about }: { sentences: readonly string[]; about: string }) {
@@ -186,7 +213,10 @@ export function Notices({ run }: { run: RunInfo }) {
   );
 }
 
-/** Findings as they are said, without a link; `said` is the test id of a sentence, other attributes are those of the list. */
+/**
+ * Findings as they are said, without a link; `said` is the test id of a sentence, other attributes
+ * are those of the list.
+ */
 export const Findings = ({
   sentences,
   said,
@@ -210,7 +240,9 @@ export const Known = ({ children }: { children: ComponentChildren }) => (
   </details>
 );
 
-/** While the next answer is computed, and after an error, the last one stays, so that nothing moves. */
+/**
+ * While the next answer is computed, and after an error, the last one stays, so that nothing moves.
+ */
 export function useLast<T>(value: T | null): T | null {
   const last = useRef<T | null>(null);
   if (value !== null) last.current = value;

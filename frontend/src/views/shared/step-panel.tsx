@@ -1,4 +1,7 @@
-/** The figures of one step. The rows are always the same, so the panel does not move with the cursor. */
+/**
+ * The figures of one step. The rows are always the same, so the panel does not move with the
+ * cursor.
+ */
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
@@ -23,7 +26,15 @@ interface PanelProps {
   children?: ComponentChildren;
 }
 
-export function PanelHead({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+export function PanelHead({
+  overview,
+  row,
+  unit,
+}: {
+  overview: Overview;
+  row: number;
+  unit: Unit;
+}) {
   const store = useStore();
   const step = at(overview.step, row);
   const epoch = at(overview.epoch, row);
@@ -37,7 +48,9 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
       <p
         class="small one-line"
         title={
-          time === null ? "" : `${formatWallTime(time)}, ${formatDuration(time - startOf(store.whole.value.value ?? overview))} after start`
+          time === null
+            ? ""
+            : `${formatWallTime(time)}, ${formatDuration(time - startOf(store.whole.value.value ?? overview))} after start`
         }
       >
         {epoch === null || overview.epochs.length < 2 ? "" : `epoch ${epoch}`}
@@ -60,9 +73,14 @@ const PROVENANCE = {
 export function Provenance({ overview, row }: { overview: Overview; row: number }) {
   const store = useStore();
   const source = provenance(overview, row);
-  const traced = source.kind === "layer table" || source.kind === "failure" ? null : source.snapshot.step;
+  const traced =
+    source.kind === "layer table" || source.kind === "failure" ? null : source.snapshot.step;
   return (
-    <p class={`provenance ${source.kind.replace(" ", "-")}`} data-testid="provenance" data-kind={source.kind}>
+    <p
+      class={`provenance ${source.kind.replace(" ", "-")}`}
+      data-testid="provenance"
+      data-kind={source.kind}
+    >
       <span class="said" title={provenanceSentence(source)}>
         {PROVENANCE[source.kind]}
       </span>
@@ -81,12 +99,22 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
   );
 }
 
-function Breakdown({ overview, row, selected, focus, pointed, hover, unit }: PanelProps & { unit: Unit }) {
+function Breakdown({
+  overview,
+  row,
+  selected,
+  focus,
+  pointed,
+  hover,
+  unit,
+}: PanelProps & { unit: Unit }) {
   const store = useStore();
   const ofCategory = useCategoryRow(hover);
   const source = sourceOf(overview, row);
   const highest = useMemo(() => overview.bytes.map(maximum), [overview]);
-  const resting = new Map(breakdown(selected.overview, selected.row).map(({ group, bytes }) => [groupKey(group), bytes]));
+  const resting = new Map(
+    breakdown(selected.overview, selected.row).map(({ group, bytes }) => [groupKey(group), bytes]),
+  );
   const rows = breakdown(overview, row).map(({ group, bytes, share }, index) => {
     const key = groupKey(group);
     return {
@@ -112,22 +140,48 @@ function Breakdown({ overview, row, selected, focus, pointed, hover, unit }: Pan
 
 const MORE = ["driver_process_bytes", "driver_used_bytes", "driver_total_bytes"] as const;
 
-/** The step at which the newest failure of the shown device happened, null if its run did not fail, undefined if the step is unknown. */
+/**
+ * The step at which the newest failure of the shown device happened, null if its run did not fail,
+ * undefined if the step is unknown.
+ */
 function useFailedStep(): number | null | undefined {
   const store = useStore();
   const run = store.primary.value;
-  const answered = run && store.fetched.answers.read(run, store.device.value, store.phase.value).value;
-  const failed = answered?.answers.find(({ name, status }) => name === "fits" && status === "failed");
+  const answered =
+    run && store.fetched.answers.read(run, store.device.value, store.phase.value).value;
+  const failed = answered?.answers.find(
+    ({ name, status }) => name === "fits" && status === "failed",
+  );
   return failed ? (failed.evidence.step ?? undefined) : null;
 }
 
-/** The headroom of a step. For a run that ran out of memory it names the step, because another step had none. */
-function Headroom({ step, bytes, unit }: { step: number | null; bytes: number | null; unit: Unit }) {
+/**
+ * The headroom of a step. For a run that ran out of memory it names the step, because another step
+ * had none.
+ */
+function Headroom({
+  step,
+  bytes,
+  unit,
+}: {
+  step: number | null;
+  bytes: number | null;
+  unit: Unit;
+}) {
   const failed = useFailedStep();
   const when = `step ${step ?? "?"}`;
   if (failed === null) return <WordFigure word="headroom" when={when} bytes={bytes} unit={unit} />;
-  const other = failed === undefined ? "an allocation of this run failed" : `step ${failed} ran out of memory`;
-  return <WordFigure word="headroom" label={`headroom at ${when}`} when={`${when}; ${other}`} bytes={bytes} unit={unit} />;
+  const other =
+    failed === undefined ? "an allocation of this run failed" : `step ${failed} ran out of memory`;
+  return (
+    <WordFigure
+      word="headroom"
+      label={`headroom at ${when}`}
+      when={`${when}; ${other}`}
+      bytes={bytes}
+      unit={unit}
+    />
+  );
 }
 
 export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
@@ -138,19 +192,35 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
   const ended = { ...common, when: `when ${common.when} ended` };
   return (
     <tbody class="totals">
-      <WordFigure {...common} strong word="peak_bytes" bytes={peak} share={shareOf(peak, capacity)} />
-      <WordFigure {...ended} word="in_use_bytes" label="in use at step end" bytes={at(overview.in_use_bytes, row)} />
+      <WordFigure
+        {...common}
+        strong
+        word="peak_bytes"
+        bytes={peak}
+        share={shareOf(peak, capacity)}
+      />
+      <WordFigure
+        {...ended}
+        word="in_use_bytes"
+        label="in use at step end"
+        bytes={at(overview.in_use_bytes, row)}
+      />
       <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
       <Headroom step={at(overview.step, row)} bytes={headroom} unit={unit} />
       {/* Without a driver, the device's memory is the machine's. */}
-      {MORE.filter((name) => [name, MORE[1]].every((column) => overview[column].some((value) => !Number.isNaN(value)))).map((name) => (
+      {MORE.filter((name) =>
+        [name, MORE[1]].every((column) => overview[column].some((value) => !Number.isNaN(value))),
+      ).map((name) => (
         <WordFigure key={name} {...common} word={name} bytes={at(overview[name], row)} />
       ))}
     </tbody>
   );
 }
 
-/** One unit for the whole panel: that of the highest figure of the run, so that it does not change from step to step. */
+/**
+ * One unit for the whole panel: that of the highest figure of the run, so that it does not change
+ * from step to step.
+ */
 export const panelUnit = (overview: Overview): Unit => unitOf(maximum(overview.peak_bytes));
 
 export function StepPanel(props: PanelProps) {

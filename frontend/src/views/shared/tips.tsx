@@ -1,4 +1,7 @@
-/** The tooltip of every element with `data-tip`: after a delay under the pointer, at once with the keyboard. */
+/**
+ * The tooltip of every element with `data-tip`: after a delay under the pointer, at once with the
+ * keyboard.
+ */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -9,8 +12,10 @@ const DELAY_MS = 250;
 const WIDTH = 360;
 const ID = "tip";
 
-export const tipOf = (bytes: number | null, ...lines: readonly (string | null | undefined)[]): string =>
-  [bytes === null ? "unknown" : formatBytes(bytes), ...lines].filter(Boolean).join("\n");
+export const tipOf = (
+  bytes: number | null,
+  ...lines: readonly (string | null | undefined)[]
+): string => [bytes === null ? "unknown" : formatBytes(bytes), ...lines].filter(Boolean).join("\n");
 
 interface Shown {
   lines: string[];
@@ -28,7 +33,8 @@ function placed(target: Element): Shown {
   return { lines, left, top: below ? box.bottom + 6 : null, bottom: below ? null : box.top - 6 };
 }
 
-const tipped = (target: EventTarget | null): Element | null => (target instanceof Element ? target.closest("[data-tip]") : null);
+const tipped = (target: EventTarget | null): Element | null =>
+  target instanceof Element ? target.closest("[data-tip]") : null;
 
 function useTip(): Shown | null {
   const [shown, setShown] = useState<Shown | null>(null);

@@ -1,4 +1,7 @@
-/** The live allocations at one moment of a step: sorted, searched, and a way to select a tensor by the keyboard. */
+/**
+ * The live allocations at one moment of a step: sorted, searched, and a way to select a tensor by
+ * the keyboard.
+ */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
@@ -54,7 +57,12 @@ function LayerCell({ layer, name }: { layer: string | null; name: string }) {
       {layer === null ? (
         NOT_TIED
       ) : (
-        <button type="button" class="layer-name" aria-pressed={selected} onClick={() => store.choose({ layer: selected ? null : layer })}>
+        <button
+          type="button"
+          class="layer-name"
+          aria-pressed={selected}
+          onClick={() => store.choose({ layer: selected ? null : layer })}
+        >
           {name}
         </button>
       )}
@@ -86,7 +94,10 @@ interface LiveRowProps {
   select: () => void;
 }
 
-/** A click outside of the layer and the category selects the tensor; the operation is a button for the keyboard. */
+/**
+ * A click outside of the layer and the category selects the tensor; the operation is a button for
+ * the keyboard.
+ */
 function LiveRow({ timeline, row, name, unit, selected, select }: LiveRowProps) {
   const { layer: chosen } = useStore().choices.value;
   const { layer } = ownerOfRow(timeline, row);
@@ -168,7 +179,8 @@ function useLive(timeline: Timeline, moment: number, search: string, sort: LiveS
   return { live, shown, fault: match.fault };
 }
 
-const sumOf = (timeline: Timeline, rows: readonly number[]): number => rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
+const sumOf = (timeline: Timeline, rows: readonly number[]): number =>
+  rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
 
 function Survived() {
   const store = useStore();
@@ -191,7 +203,11 @@ function Chosen() {
   const { layer, category } = store.choices.value;
   if (layer === null && category === null) return null;
   return (
-    <button type="button" class="quiet" onClick={() => store.choose({ layer: null, category: null })}>
+    <button
+      type="button"
+      class="quiet"
+      onClick={() => store.choose({ layer: null, category: null })}
+    >
       Clear {layer !== null ? "layer" : ""}
       {layer !== null && category !== null ? " and " : ""}
       {category !== null ? "category" : ""} ×
@@ -199,7 +215,15 @@ function Chosen() {
   );
 }
 
-function Head({ sort, unit, choose }: { sort: LiveSort; unit: Unit; choose: (key: LiveKey) => void }) {
+function Head({
+  sort,
+  unit,
+  choose,
+}: {
+  sort: LiveSort;
+  unit: Unit;
+  choose: (key: LiveKey) => void;
+}) {
   const exact = useExact();
   return (
     <thead>
@@ -221,14 +245,21 @@ function Head({ sort, unit, choose }: { sort: LiveSort; unit: Unit; choose: (key
   );
 }
 
-/** Selects the tensor of a row or clears it; brings a tensor that was selected elsewhere into sight. */
-function useSelection(timeline: Timeline, shown: readonly number[], reveal: (index: number) => void): (row: number) => void {
+/**
+ * Selects the tensor of a row or clears it; brings a tensor that was selected elsewhere into sight.
+ */
+function useSelection(
+  timeline: Timeline,
+  shown: readonly number[],
+  reveal: (index: number) => void,
+): (row: number) => void {
   const store = useStore();
   const { tensor } = store.choices.value;
   const own = useRef(false);
   useEffect(() => {
     // A row that was clicked is in sight and stays where it is.
-    if (tensor !== null && !own.current) reveal(shown.findIndex((row) => timeline.tensor[row] === tensor));
+    if (tensor !== null && !own.current)
+      reveal(shown.findIndex((row) => timeline.tensor[row] === tensor));
     own.current = false;
   }, [tensor]);
   return (row) => {
@@ -238,13 +269,26 @@ function useSelection(timeline: Timeline, shown: readonly number[], reveal: (ind
   };
 }
 
-export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline; moment: number; unit: Unit; where: string }) {
+export function LiveList({
+  timeline,
+  moment,
+  unit,
+  where,
+}: {
+  timeline: Timeline;
+  moment: number;
+  unit: Unit;
+  where: string;
+}) {
   const store = useStore();
   const { search, survived, tensor } = store.choices.value;
   const exact = useExact();
   const [sort, setSort] = useState(LARGEST_FIRST);
   const { live, shown, fault } = useLive(timeline, moment, search, sort);
-  const layers = useMemo(() => [...new Set(timeline.owners.flatMap(({ layer }) => layer ?? []))], [timeline]);
+  const layers = useMemo(
+    () => [...new Set(timeline.owners.flatMap(({ layer }) => layer ?? []))],
+    [timeline],
+  );
   const names = useMemo(() => namesOf(layers), [layers]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(shown.length, ROW_HEIGHT);
   const arrows = arrowKeys(
@@ -260,11 +304,15 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
         {`${survived ? "Allocations that survived this step" : `Live allocations ${where}`}${sort === LARGEST_FIRST ? ", largest first" : ""}`}
       </h3>
       <div class="layers-bar">
-        <Search label="Search live allocations by regular expression" placeholder="Search (regex)" />
+        <Search
+          label="Search live allocations by regular expression"
+          placeholder="Search (regex)"
+        />
         <Survived />
         <Chosen />
         <span class="small one-line" data-testid="live-count">
-          {fault ?? `${formatCount(shown.length)} of ${formatCount(live.length)}, ${formatBytes(sumOf(timeline, shown))}`}
+          {fault ??
+            `${formatCount(shown.length)} of ${formatCount(live.length)}, ${formatBytes(sumOf(timeline, shown))}`}
         </span>
       </div>
       <div
@@ -276,7 +324,11 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
         role="region"
         aria-label="Table of live allocations"
       >
-        <table class={exact ? "layers exact" : "layers"} data-testid="live" aria-rowcount={shown.length + 1}>
+        <table
+          class={exact ? "layers exact" : "layers"}
+          data-testid="live"
+          aria-rowcount={shown.length + 1}
+        >
           <Head sort={sort} unit={unit} choose={(key) => setSort(nextSort(sort, key))} />
           <tbody>
             <Filler rows={first} height={ROW_HEIGHT} />

@@ -1,10 +1,18 @@
-/** The shown range of a step: a strip of the whole step with a box to drag, wheel and touchpad, and the span in the address. */
+/**
+ * The shown range of a step: a strip of the whole step with a box to drag, wheel and touchpad, and
+ * the span in the address.
+ */
 
 import { useMemo, useRef, useEffect, useState } from "preact/hooks";
 
 import type { Range } from "../../charts/axis";
 import { panned, zoomed, clamped } from "../../charts/map-layout";
-import { totalPath, rangeOfSpan, spanOfRange, type TimelineLayout } from "../../charts/timeline-layout";
+import {
+  totalPath,
+  rangeOfSpan,
+  spanOfRange,
+  type TimelineLayout,
+} from "../../charts/timeline-layout";
 import { later } from "../../lib/activity";
 import type { Box } from "../shared/chart-props";
 import { useStore } from "../shared/context";
@@ -64,13 +72,30 @@ function useDrag(zoom: Zoom) {
   return { onPointerDown: down, onPointerMove: move, onPointerUp, onPointerCancel: onPointerUp };
 }
 
-export function Minimap({ layout, zoom, box, peak, label }: { layout: TimelineLayout; zoom: Zoom; box: Box; peak: number; label: string }) {
+export function Minimap({
+  layout,
+  zoom,
+  box,
+  peak,
+  label,
+}: {
+  layout: TimelineLayout;
+  zoom: Zoom;
+  box: Box;
+  peak: number;
+  label: string;
+}) {
   const { range, whole } = zoom;
   const length = whole[1] - whole[0];
   const path = useMemo(() => totalPath(layout, whole, box.width, HEIGHT), [layout, box.width]);
   const place = (value: number): string => `${(100 * (value - whole[0])) / length}%`;
   return (
-    <div class="minimap" style={{ marginLeft: `${box.left}px`, width: `${box.width}px` }} {...useDrag(zoom)} onDblClick={zoom.reset}>
+    <div
+      class="minimap"
+      style={{ marginLeft: `${box.left}px`, width: `${box.width}px` }}
+      {...useDrag(zoom)}
+      onDblClick={zoom.reset}
+    >
       <svg viewBox={`0 0 ${box.width} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
         <path d={path} />
       </svg>
@@ -138,12 +163,14 @@ export function useZoom(edges: Float64Array) {
     else write(range);
   };
   const range = own ?? rangeOfSpan(edges, span);
-  const latest = (): Range => (shown.current?.edges === edges && shown.current !== now ? shown.current.range : range);
+  const latest = (): Range =>
+    shown.current?.edges === edges && shown.current !== now ? shown.current.range : range;
   return { range, whole, moving: now?.moving ?? false, latest, show, reset: () => show(whole) };
 }
 
 /** Whether a range touches every moment, though it is narrower than the step. */
-const coversAll = (edges: Float64Array, [from, to]: Range): boolean => from < (edges[1] ?? 0) && to >= (edges[edges.length - 2] ?? 0);
+const coversAll = (edges: Float64Array, [from, to]: Range): boolean =>
+  from < (edges[1] ?? 0) && to >= (edges[edges.length - 2] ?? 0);
 
 const LINE_PIXELS = 16;
 const ZOOM_PER_PIXEL = 0.002;
@@ -151,25 +178,39 @@ const ZOOM_PER_PIXEL = 0.002;
 const DRAGGED = 3;
 
 /** Distance of a turn of the wheel in pixels, and which way it goes. */
-export function wheelMove(event: Pick<WheelEvent, "deltaX" | "deltaY" | "deltaMode" | "shiftKey">): { pan: number; zoom: number } {
+export function wheelMove(
+  event: Pick<WheelEvent, "deltaX" | "deltaY" | "deltaMode" | "shiftKey">,
+): { pan: number; zoom: number } {
   const unit = event.deltaMode === 0 ? 1 : LINE_PIXELS;
   const [x, y] = [event.deltaX * unit, event.deltaY * unit];
   if (Math.abs(x) > Math.abs(y)) return { pan: x, zoom: 0 };
   return event.shiftKey ? { pan: y, zoom: 0 } : { pan: 0, zoom: y };
 }
 
-/** Gives the element around the chart its gestures; returns whether the pointer drags the range, or a span with Ctrl. */
+/**
+ * Gives the element around the chart its gestures; returns whether the pointer drags the range, or
+ * a span with Ctrl.
+ */
 export function useGestures(zoom: Zoom) {
   const host = useRef<HTMLDivElement>(null);
   const latest = useRef(zoom);
   const panning = useRef(false);
   const selecting = useRef(false);
   latest.current = zoom;
-  useEffect(() => (host.current ? listen(host.current, () => latest.current, panning, selecting) : undefined), []);
+  useEffect(
+    () =>
+      host.current ? listen(host.current, () => latest.current, panning, selecting) : undefined,
+    [],
+  );
   return { host, isPanning: () => panning.current, isSelecting: () => selecting.current };
 }
 
-function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: boolean }, selecting: { current: boolean }): () => void {
+function listen(
+  host: HTMLElement,
+  zoomNow: () => Zoom,
+  panning: { current: boolean },
+  selecting: { current: boolean },
+): () => void {
   const plot = (): DOMRect | null => host.querySelector(".u-over")?.getBoundingClientRect() ?? null;
   let drag: { x: number; moved: boolean } | null = null;
   const wheel = (event: WheelEvent): void => {
@@ -183,7 +224,12 @@ function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: bool
     if (all && (pan !== 0 || zoom > 0)) return;
     event.preventDefault();
     const around = range[0] + ((event.clientX - box.left) / box.width) * (range[1] - range[0]);
-    show(pan !== 0 ? panned(range, whole, pan / box.width, 0) : zoomed(range, whole, around, Math.exp(zoom * ZOOM_PER_PIXEL), 0), true);
+    show(
+      pan !== 0
+        ? panned(range, whole, pan / box.width, 0)
+        : zoomed(range, whole, around, Math.exp(zoom * ZOOM_PER_PIXEL), 0),
+      true,
+    );
   };
   const down = (event: MouseEvent): void => {
     selecting.current = event.ctrlKey || event.metaKey;

@@ -15,7 +15,13 @@ import {
   formatExact,
 } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
-import { categoryMeaning, categoryLabel, groupKey, groupLabel, groupOfOwner } from "../../model/categories";
+import {
+  categoryMeaning,
+  categoryLabel,
+  groupKey,
+  groupLabel,
+  groupOfOwner,
+} from "../../model/categories";
 import { modeLabel } from "../../model/overview";
 import { tail, NOT_TIED } from "../../model/run";
 import { holderOf } from "../../model/snapshot";
@@ -40,7 +46,15 @@ import {
 import { spanStatistics, type SpanStatistics, isHeld } from "../../model/timeline-order";
 import { fillOf } from "../../theme/palette";
 import { useStore, useCategoryRow, schemeOf, type Focus, useFetched } from "../shared/context";
-import { FigureRows, FigureTable, Heads, UnitButton, WordFigure, Swatch, useFigureText } from "../shared/figures";
+import {
+  FigureRows,
+  FigureTable,
+  Heads,
+  UnitButton,
+  WordFigure,
+  Swatch,
+  useFigureText,
+} from "../shared/figures";
 import { Known } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import type { StepLook } from "./step-spec";
@@ -55,12 +69,18 @@ interface MomentPanelProps {
   hover: (key: string | null) => void;
 }
 
-const whenAt = (timeline: Timeline, moment: number): string => `step ${timeline.step}, ${timeText(timeline, moment)} after its start`;
+const whenAt = (timeline: Timeline, moment: number): string =>
+  `step ${timeline.step}, ${timeText(timeline, moment)} after its start`;
 
 const sourceAtMoment = (timeline: Timeline, moment: number): string =>
   `the trace${isCompiled(timeline, moment) ? " and XLA's buffer assignment" : ""}, ${whenAt(timeline, moment)}`;
 
-function PanelHead({ timeline, moment, why, unit }: MomentPanelProps & { unit: ReturnType<typeof unitOf> }) {
+function PanelHead({
+  timeline,
+  moment,
+  why,
+  unit,
+}: MomentPanelProps & { unit: ReturnType<typeof unitOf> }) {
   const store = useStore();
   const band = bandOf(timeline, moment);
   return (
@@ -87,7 +107,9 @@ function PanelHead({ timeline, moment, why, unit }: MomentPanelProps & { unit: R
       </h2>
       <p class="small one-line">
         {moment === timeline.peak && `${timeText(timeline, moment)} · `}
-        <span title={band ? bandMeaning(band.name) : ""}>{band ? bandLabel(band.name) : "outside the passes"}</span>
+        <span title={band ? bandMeaning(band.name) : ""}>
+          {band ? bandLabel(band.name) : "outside the passes"}
+        </span>
         {isCompiled(timeline, moment) && " · XLA buffer assignment"}
       </p>
       <p class="small one-line">
@@ -117,7 +139,11 @@ function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPane
         unit={unit}
         whole={timeline.in_use_bytes}
         rows={rows.map(({ part: { key, group, layer, bytes }, index }) => {
-          const events = group ? ofCategory(key, group.category) : layer !== null ? ofLayer(key, layer) : { chosen: false };
+          const events = group
+            ? ofCategory(key, group.category)
+            : layer !== null
+              ? ofLayer(key, layer)
+              : { chosen: false };
           return {
             name: key,
             highest: highest[index] ?? null,
@@ -145,8 +171,19 @@ export function MomentPanel(props: MomentPanelProps) {
       <FigureTable testid="timeline-breakdown">
         <Breakdown {...props} />
         <tbody class="totals">
-          <WordFigure unit={unit} strong word="in_use_bytes" when={whenAt(timeline, moment)} bytes={look.layout.total[moment] ?? 0} />
-          <WordFigure unit={unit} word="peak_bytes" when={whenAt(timeline, timeline.peak)} bytes={timeline.in_use_bytes} />
+          <WordFigure
+            unit={unit}
+            strong
+            word="in_use_bytes"
+            when={whenAt(timeline, moment)}
+            bytes={look.layout.total[moment] ?? 0}
+          />
+          <WordFigure
+            unit={unit}
+            word="peak_bytes"
+            when={whenAt(timeline, timeline.peak)}
+            bytes={timeline.in_use_bytes}
+          />
         </tbody>
       </FigureTable>
       <p class="small">
@@ -170,7 +207,11 @@ function Bytes({ name, bytes, unit }: { name: string; bytes: number; unit: Unit 
 
 function Flows({ found, unit }: { found: SpanStatistics; unit: Unit }) {
   const scheme = schemeOf(useStore());
-  const row = (flow: SpanStatistics | SpanStatistics["groups"][number], key: string, label: ComponentChildren) => (
+  const row = (
+    flow: SpanStatistics | SpanStatistics["groups"][number],
+    key: string,
+    label: ComponentChildren,
+  ) => (
     <tr key={key} data-group={key}>
       <th scope="row">{label}</th>
       <Bytes name="allocated" bytes={flow.allocated_bytes} unit={unit} />
@@ -229,17 +270,39 @@ function Largest({ timeline, found }: { timeline: Timeline; found: SpanStatistic
   );
 }
 
-export function SpanPanel({ timeline, total, span }: { timeline: Timeline; total: Float64Array; span: Span }) {
+export function SpanPanel({
+  timeline,
+  total,
+  span,
+}: {
+  timeline: Timeline;
+  total: Float64Array;
+  span: Span;
+}) {
   const store = useStore();
   const [first, last] = span;
   const unit = unitOf(timeline.in_use_bytes);
-  const found = useMemo(() => spanStatistics(timeline, total, span), [timeline, total, first, last]);
+  const found = useMemo(
+    () => spanStatistics(timeline, total, span),
+    [timeline, total, first, last],
+  );
   return (
-    <section class="tensor span" aria-label="Selected span" data-testid="span" data-first={first} data-last={last}>
+    <section
+      class="tensor span"
+      aria-label="Selected span"
+      data-testid="span"
+      data-first={first}
+      data-last={last}
+    >
       <h3>
         {`Selected span: ${timeText(timeline, first)} to ${timeText(timeline, last)}`}
         <span class="tensor-tools">
-          <button type="button" class="quiet" disabled={first === last} onClick={() => store.choose({ span })}>
+          <button
+            type="button"
+            class="quiet"
+            disabled={first === last}
+            onClick={() => store.choose({ span })}
+          >
             Zoom to span
           </button>
           <button type="button" class="quiet" onClick={() => store.choose({ selection: null })}>
@@ -266,9 +329,21 @@ export function SpanPanel({ timeline, total, span }: { timeline: Timeline; total
 
 export type TensorWhy = "pointed" | "selected" | "largest";
 
-const TITLES: Record<TensorWhy, string> = { pointed: "Tensor under the pointer", selected: "Selected tensor", largest: "Largest tensor" };
+const TITLES: Record<TensorWhy, string> = {
+  pointed: "Tensor under the pointer",
+  selected: "Selected tensor",
+  largest: "Largest tensor",
+};
 
-const Fact = ({ name, title, children }: { name: string; title?: string | undefined; children: ComponentChildren }) => (
+const Fact = ({
+  name,
+  title,
+  children,
+}: {
+  name: string;
+  title?: string | undefined;
+  children: ComponentChildren;
+}) => (
   <div data-fact={name}>
     <dt>{name}</dt>
     <dd title={title}>{children}</dd>
@@ -298,7 +373,9 @@ function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor })
       <Fact name="size">{formula ?? "unknown"}</Fact>
       <Fact name="requested">{sizeText(requested)}</Fact>
       <Fact name="rounding">{rounding === null ? "unknown" : formatExact(rounding)}</Fact>
-      <Fact name="address">{tensor.address === null ? "unknown" : addressText(tensor.address)}</Fact>
+      <Fact name="address">
+        {tensor.address === null ? "unknown" : addressText(tensor.address)}
+      </Fact>
       <Fact name="live at peak">{atPeakText(timeline, row)}</Fact>
     </>
   );
@@ -315,7 +392,11 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
         {owner.layer === null ? (
           NOT_TIED
         ) : (
-          <button type="button" class="leads" onClick={() => store.choose({ view: "layer", layer: owner.layer })}>
+          <button
+            type="button"
+            class="leads"
+            onClick={() => store.choose({ view: "layer", layer: owner.layer })}
+          >
             {owner.layer}
           </button>
         )}
@@ -338,7 +419,10 @@ function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const row = tensor.rows[0] ?? 0;
   const { shape } = tensor;
   const held = shape !== null && isHeld(timeline, row);
-  const { value } = useFetched(store.fetched.snapshots, held ? store.stepOf(store.shownTimeline.value) : null);
+  const { value } = useFetched(
+    store.fetched.snapshots,
+    held ? store.stepOf(store.shownTimeline.value) : null,
+  );
   const holder = held && value ? (holderOf(value.held_tensors, shape) ?? "unknown") : "–";
   return (
     <Fact name="held by" title={holder}>
@@ -347,24 +431,45 @@ function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   );
 }
 
-export function TensorPanel({ timeline, tensor, why }: { timeline: Timeline; tensor: Tensor | null; why: TensorWhy }) {
+export function TensorPanel({
+  timeline,
+  tensor,
+  why,
+}: {
+  timeline: Timeline;
+  tensor: Tensor | null;
+  why: TensorWhy;
+}) {
   const store = useStore();
   const row = tensor?.rows[0] ?? 0;
   const { tensor: selected } = store.choices.value;
   const zoomTo = (): void => {
     const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
     const margin = Math.max(Math.round((end - start) / 10), 1);
-    store.choose({ span: [Math.max(start - margin, 0), Math.min(end + margin, timeline.moments - 1)] });
+    store.choose({
+      span: [Math.max(start - margin, 0), Math.min(end + margin, timeline.moments - 1)],
+    });
   };
   return (
-    <section class="tensor" aria-label="Tensor" data-testid="tensor" data-tensor={tensor?.number ?? ""} data-why={why}>
+    <section
+      class="tensor"
+      aria-label="Tensor"
+      data-testid="tensor"
+      data-tensor={tensor?.number ?? ""}
+      data-why={why}
+    >
       <h3>
         {TITLES[why]}
         <span class="tensor-tools">
           <button type="button" class="quiet" disabled={tensor === null} onClick={zoomTo}>
             Zoom to lifetime
           </button>
-          <button type="button" class="quiet" disabled={selected === null} onClick={() => store.choose({ tensor: null })}>
+          <button
+            type="button"
+            class="quiet"
+            disabled={selected === null}
+            onClick={() => store.choose({ tensor: null })}
+          >
             Clear tensor
           </button>
         </span>

@@ -1,11 +1,28 @@
-/** The chart of a step's timeline: stack, passes and peak; and the same as a saved drawing. Pure. */
+/**
+ * The chart of a step's timeline: stack, passes and peak; and the same as a saved drawing. Pure.
+ */
 
 import { type Range, byteTicks, tickSteps, xLabel, type XKind } from "../../charts/axis";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { capacityPainter, cutsPainter, outlinedPainter, ruleAcross, type Outlined } from "../../charts/rules";
-import { outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
-import { placedBlocks, stackedBlocks, blockPaths, type BlockPath } from "../../charts/timeline-blocks";
+import {
+  capacityPainter,
+  cutsPainter,
+  outlinedPainter,
+  ruleAcross,
+  type Outlined,
+} from "../../charts/rules";
+import {
+  outlinePainter,
+  type BlockFills,
+  type BlockPainter,
+} from "../../charts/timeline-block-paint";
+import {
+  placedBlocks,
+  stackedBlocks,
+  blockPaths,
+  type BlockPath,
+} from "../../charts/timeline-blocks";
 import {
   momentAt,
   orderEdges,
@@ -26,10 +43,24 @@ import { formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel, groupOfOwner } from "../../model/categories";
 import type { requestAt } from "../../model/overview";
 import { NOT_TIED, namesOf } from "../../model/run";
-import { bytesOfLayer, groupSeries, layerSeries, type Timeline, type Series, bandLabel } from "../../model/timeline";
+import {
+  bytesOfLayer,
+  groupSeries,
+  layerSeries,
+  type Timeline,
+  type Series,
+  bandLabel,
+} from "../../model/timeline";
 import { addressPlaces, stackOrder } from "../../model/timeline-order";
 import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";
-import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Scheme, type Ink } from "../../theme/palette";
+import {
+  INKS,
+  LAYERS_TOLD_APART,
+  fillOf,
+  layerColour,
+  type Scheme,
+  type Ink,
+} from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/context";
 import { AXIS_INKS } from "../shared/frame";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
@@ -37,16 +68,26 @@ import type { ChunkOwner } from "../../schema";
 
 type Parting = Exclude<StackName, "tensor">;
 
-export const partingOf = ({ stack, tensorColouring }: Pick<Choices, "stack" | "tensorColouring">): Parting =>
+export const partingOf = ({
+  stack,
+  tensorColouring,
+}: Pick<Choices, "stack" | "tensorColouring">): Parting =>
   stack === "tensor" ? tensorColouring : stack;
 
 export type Parts = ReturnType<typeof stepParts>;
 
 export function stepParts(timeline: Timeline, stack: Parting) {
-  const series = stack === "category" ? groupSeries(timeline) : layerSeries(timeline, LAYERS_TOLD_APART);
+  const series =
+    stack === "category" ? groupSeries(timeline) : layerSeries(timeline, LAYERS_TOLD_APART);
   const names = namesOf(series.flatMap(({ layer }) => layer ?? []));
   const labels = series.map(({ key, group, layer }) =>
-    group ? groupLabel(group) : layer !== null ? (names.get(layer) ?? layer) : key === "others" ? "other layers" : NOT_TIED,
+    group
+      ? groupLabel(group)
+      : layer !== null
+        ? (names.get(layer) ?? layer)
+        : key === "others"
+          ? "other layers"
+          : NOT_TIED,
   );
   return { series, labels };
 }
@@ -66,15 +107,20 @@ export function stepFills(series: readonly Series[], focus: Focus, scheme: Schem
   });
 }
 
-export function partOf(series: readonly Series[], { layer, category, trainable }: ChunkOwner): string {
-  if (series.some(({ group }) => group !== null)) return groupKey(groupOfOwner({ category, trainable }));
+export function partOf(
+  series: readonly Series[],
+  { layer, category, trainable }: ChunkOwner,
+): string {
+  if (series.some(({ group }) => group !== null))
+    return groupKey(groupOfOwner({ category, trainable }));
   if (layer === null) return "no_layer";
   return series.some((part) => part.layer === layer) ? `layer:${layer}` : "others";
 }
 
 export type TensorBlocks = ReturnType<typeof tensorBlocks>;
 
-export const hasAddresses = ({ address }: Timeline): boolean => address.some((value) => !Number.isNaN(value));
+export const hasAddresses = ({ address }: Timeline): boolean =>
+  address.some((value) => !Number.isNaN(value));
 
 export function tensorBlocks(timeline: Timeline, placement: Placement) {
   const addresses = placement === "by address" ? addressPlaces(timeline) : null;
@@ -85,10 +131,16 @@ export function tensorBlocks(timeline: Timeline, placement: Placement) {
 }
 
 /**
- * Fills of the rows. With a category, a layer or a part highlighted, all other rows are paler: the first half of the fills is that of the
- * parts, the second half the same paler.
+ * Fills of the rows. With a category, a layer or a part highlighted, all other rows are paler: the
+ * first half of the fills is that of the parts, the second half the same paler.
  */
-export function tensorFills(timeline: Timeline, series: readonly Series[], focus: Focus, layer: string | null, scheme: Scheme): BlockFills {
+export function tensorFills(
+  timeline: Timeline,
+  series: readonly Series[],
+  focus: Focus,
+  layer: string | null,
+  scheme: Scheme,
+): BlockFills {
   const own = stepFills(series, { hovered: null, category: null }, scheme);
   const places = new Map(series.map(({ key }, index) => [key, index]));
   const ofOwner = timeline.owners.map((owner) => {
@@ -96,7 +148,8 @@ export function tensorFills(timeline: Timeline, series: readonly Series[], focus
     const muted =
       focus.hovered !== null
         ? focus.hovered !== key
-        : (focus.category !== null && focus.category !== owner.category) || (layer !== null && layer !== owner.layer);
+        : (focus.category !== null && focus.category !== owner.category) ||
+          (layer !== null && layer !== owner.layer);
     return (places.get(key) ?? 0) + (muted ? series.length : 0);
   });
   const unknown = places.get("unattributed") ?? places.get("no_layer") ?? 0;
@@ -112,13 +165,18 @@ export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
     to: edges[end] ?? 0,
     labels,
   });
-  const bands = timeline.bands.map(({ name, start, end }) => stretch(start, end, [bandLabel(name)]));
+  const bands = timeline.bands.map(({ name, start, end }) =>
+    stretch(start, end, [bandLabel(name)]),
+  );
   const labels = ["XLA buffer assignment: order known, times unknown", "XLA"];
   const compiled = timeline.compiled.map(({ start, end }) => stretch(start, end, labels));
   return [bands, compiled].filter((lane) => lane.length > 0);
 }
 
-export const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: number; label: string } => ({
+export const peakFlag = (
+  timeline: Timeline,
+  { edges }: TimelineLayout,
+): { x: number; label: string } => ({
   x: edges[timeline.peak] ?? 0,
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });
@@ -138,15 +196,28 @@ type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
 
 type Failed = NonNullable<ReturnType<typeof requestAt>>;
 
-/** A failed step ends with its last event, not with the seconds in which the allocator waited for memory. */
-const edgesOf = ({ time_ns, duration_ns, moments }: Timeline, axis: TimelineAxis, failed: Failed | null): Float64Array =>
-  axis === "time" ? timeEdges(time_ns, failed ? 1.03 * (time_ns.at(-1) ?? 0) : duration_ns) : orderEdges(moments);
+/**
+ * A failed step ends with its last event, not with the seconds in which the allocator waited for
+ * memory.
+ */
+const edgesOf = (
+  { time_ns, duration_ns, moments }: Timeline,
+  axis: TimelineAxis,
+  failed: Failed | null,
+): Float64Array =>
+  axis === "time"
+    ? timeEdges(time_ns, failed ? 1.03 * (time_ns.at(-1) ?? 0) : duration_ns)
+    : orderEdges(moments);
 
 const headroom = (lanes: number): number => 10 + lanes * (STRETCH_HEIGHT + 3);
 
 function highestIn({ edges, total }: TimelineLayout, range: Range): number {
   let most = 1;
-  for (let moment = momentAt(edges, range[0]); moment < total.length && (edges[moment] ?? 0) <= range[1]; moment += 1)
+  for (
+    let moment = momentAt(edges, range[0]);
+    moment < total.length && (edges[moment] ?? 0) <= range[1];
+    moment += 1
+  )
     most = Math.max(most, total[moment] ?? 0);
   return most;
 }
@@ -161,12 +232,20 @@ interface Painting {
   moving: boolean;
 }
 
-function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, scheme, painter, selected, moving }: Painting): Painter[] {
+function contentOf(
+  timeline: Timeline,
+  look: StepLook,
+  range: Range,
+  { choices, scheme, painter, selected, moving }: Painting,
+): Painter[] {
   const { layout, fills, tensors } = look;
   const ink = INKS[scheme];
   const total = timelineLine(layout, layout.total, range, ink.line, 1.25);
   if (!tensors) {
-    const ofLayer = choices.stack === "category" && choices.layer !== null ? bytesOfLayer(timeline, choices.layer) : null;
+    const ofLayer =
+      choices.stack === "category" && choices.layer !== null
+        ? bytesOfLayer(timeline, choices.layer)
+        : null;
     const line = ofLayer ? [timelineLine(layout, ofLayer, range, ink.accent, 2)] : [];
     return [timelinePainter(layout, range, fills, ink.background), total, ...line];
   }
@@ -180,23 +259,46 @@ function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, 
 
 /** The failed request above the last moment; at addresses it has no place. */
 const requestAtEnd = ({ failed, tensors, layout: { edges } }: StepLook): Outlined[] =>
-  failed && !tensors?.addresses ? [{ ...failed, from: edges[edges.length - 2] ?? 0, to: edges[edges.length - 1] ?? 0 }] : [];
+  failed && !tensors?.addresses
+    ? [{ ...failed, from: edges[edges.length - 2] ?? 0, to: edges[edges.length - 1] ?? 0 }]
+    : [];
 
-const capacityOf = (look: StepLook): number[] => requestAtEnd(look).flatMap(() => look.failed?.capacity ?? []);
+const capacityOf = (look: StepLook): number[] =>
+  requestAtEnd(look).flatMap(() => look.failed?.capacity ?? []);
 
-function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: Painting): Painter[] {
+function paintersOf(
+  timeline: Timeline,
+  look: StepLook,
+  range: Range,
+  painting: Painting,
+): Painter[] {
   const { layout } = look;
   const ink = INKS[painting.scheme];
   const flag = peakFlag(timeline, layout);
   const { selection } = painting;
   return [
     ...contentOf(timeline, look, range, painting),
-    ...(selection ? [spanPainter(layout.edges[selection[0]] ?? 0, layout.edges[selection[1] + 1] ?? 0, ink.line)] : []),
-    ...timeline.bands.slice(1).map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
+    ...(selection
+      ? [
+          spanPainter(
+            layout.edges[selection[0]] ?? 0,
+            layout.edges[selection[1] + 1] ?? 0,
+            ink.line,
+          ),
+        ]
+      : []),
+    ...timeline.bands
+      .slice(1)
+      .map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),
-    ...capacityOf(look).map((bytes) => capacityPainter(bytes, `capacity ${formatBytes(bytes)}`, true, ink, "left")),
-    ...requestAtEnd(look).flatMap((request) => [outlinedPainter(request, ink, "outline"), outlinedPainter(request, ink, "label")]),
+    ...capacityOf(look).map((bytes) =>
+      capacityPainter(bytes, `capacity ${formatBytes(bytes)}`, true, ink, "left"),
+    ),
+    ...requestAtEnd(look).flatMap((request) => [
+      outlinedPainter(request, ink, "outline"),
+      outlinedPainter(request, ink, "label"),
+    ]),
   ];
 }
 
@@ -218,11 +320,19 @@ export function stepLook(
     layout,
     fills,
     failed,
-    tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme) },
+    tensors: {
+      ...tensors,
+      fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme),
+    },
   };
 }
 
-export function stepSpec(timeline: Timeline, look: StepLook, range: Range, painting: Painting): PlotSpec {
+export function stepSpec(
+  timeline: Timeline,
+  look: StepLook,
+  range: Range,
+  painting: Painting,
+): PlotSpec {
   const { choices, scheme } = painting;
   const { edges } = look.layout;
   const ink = INKS[scheme];
@@ -235,7 +345,10 @@ export function stepSpec(timeline: Timeline, look: StepLook, range: Range, paint
     yKind: "bytes",
     yMax:
       (look.tensors?.addresses?.height ??
-        Math.max(highestIn(look.layout, range), ...requestAtEnd(look).map(({ from, high }) => (from < range[1] ? high : 0)))) * 1.14,
+        Math.max(
+          highestIn(look.layout, range),
+          ...requestAtEnd(look).map(({ from, high }) => (from < range[1] ? high : 0)),
+        )) * 1.14,
     headroom: headroom(lanes.length),
     inks: AXIS_INKS[scheme],
     rowAt: (x) => momentAt(edges, x),
@@ -249,22 +362,34 @@ const BOX = { left: 84, top: 46, width: 1096, height: 380 };
 const GROUND = BOX.top + BOX.height;
 const LANE = 18;
 
-const place = (x: number, [from, to]: Range): number => BOX.left + ((x - from) / (to - from)) * BOX.width;
+const place = (x: number, [from, to]: Range): number =>
+  BOX.left + ((x - from) / (to - from)) * BOX.width;
 
 function ticksOf(kind: XKind, [from, to]: Range): { value: number; label: string }[] {
   const step = tickSteps(kind).find((size) => size >= (to - from) / 9) ?? to - from;
   const first = Math.ceil(from / step);
   const count = Math.max(Math.floor(to / step) - first + 1, 0);
-  return Array.from({ length: count }, (_, index) => (first + index) * step).map((value) => ({ value, label: xLabel(kind, value) }));
+  return Array.from({ length: count }, (_, index) => (first + index) * step).map((value) => ({
+    value,
+    label: xLabel(kind, value),
+  }));
 }
 
-function Tensors({ spec, layout, tensors }: StepPicture & { tensors: NonNullable<StepPicture["tensors"]> }) {
+function Tensors({
+  spec,
+  layout,
+  tensors,
+}: StepPicture & { tensors: NonNullable<StepPicture["tensors"]> }) {
   const { blocks, fills } = tensors;
   const box = { left: BOX.left, ground: GROUND, width: BOX.width, scale: BOX.height / spec.yMax };
   return (
     <g data-tensors>
       {blockPaths(blocks, layout, spec.range, box).map(({ row, path }: BlockPath) => {
-        const fill = fills.fills[fills.styles[row] ?? 0] ?? { colour: "none", pattern: "plain" as const, muted: false };
+        const fill = fills.fills[fills.styles[row] ?? 0] ?? {
+          colour: "none",
+          pattern: "plain" as const,
+          muted: false,
+        };
         return <path key={row} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />;
       })}
     </g>
@@ -278,7 +403,10 @@ function Areas({ spec, layout, fills }: StepPicture) {
   const round = (value: number): number => Math.round(value * 100) / 100;
   const y = (value: number): number => round(GROUND - (value / spec.yMax) * BOX.height);
   const paths = layout.tops.map((top) => {
-    const steps = cells.map(({ from, to, moment }) => `L${round(BOX.left + from)} ${y(top[moment] ?? 0)}H${round(BOX.left + to)}`);
+    const steps = cells.map(
+      ({ from, to, moment }) =>
+        `L${round(BOX.left + from)} ${y(top[moment] ?? 0)}H${round(BOX.left + to)}`,
+    );
     return `M${round(BOX.left + first.from)} ${GROUND}${steps.join("")}V${GROUND}Z`;
   });
   return (
@@ -286,21 +414,48 @@ function Areas({ spec, layout, fills }: StepPicture) {
       {paths
         .map((path, index) => {
           const fill = fills[index] ?? { colour: "none", pattern: "plain" as const, muted: false };
-          return <path key={index} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />;
+          return (
+            <path key={index} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />
+          );
         })
         .reverse()}
     </>
   );
 }
 
-function Lane({ stretches, lane, range, ink }: { stretches: readonly Stretch[]; lane: number; range: Range; ink: Ink }) {
-  const places = stretches.map(({ from, to, labels }) => ({ from: place(from, range), to: place(to, range), labels }));
+function Lane({
+  stretches,
+  lane,
+  range,
+  ink,
+}: {
+  stretches: readonly Stretch[];
+  lane: number;
+  range: Range;
+  ink: Ink;
+}) {
+  const places = stretches.map(({ from, to, labels }) => ({
+    from: place(from, range),
+    to: place(to, range),
+    labels,
+  }));
   const top = BOX.top - (lane + 1) * (LANE + 3);
   return (
     <>
-      {placeStretches(places, [BOX.left, BOX.left + BOX.width], (label) => label.length * 6.4, 8).map(({ from, to, label }, index) => (
+      {placeStretches(
+        places,
+        [BOX.left, BOX.left + BOX.width],
+        (label) => label.length * 6.4,
+        8,
+      ).map(({ from, to, label }, index) => (
         <g key={index}>
-          <rect x={from} y={top} width={to - from} height={LANE} fill={index % 2 === 0 ? ink.shade : ink.panel} />
+          <rect
+            x={from}
+            y={top}
+            width={to - from}
+            height={LANE}
+            fill={index % 2 === 0 ? ink.shade : ink.panel}
+          />
           <text x={(from + to) / 2} y={top + 13} text-anchor="middle" fill={ink.text}>
             {label}
           </text>
@@ -343,7 +498,13 @@ function Flag({ timeline, picture, ink }: { timeline: Timeline; picture: StepPic
   return (
     <g>
       <line x1={x} x2={x} y1={BOX.top} y2={GROUND} stroke={ink.accent} stroke-dasharray="5 3" />
-      <text x={x + (end ? -6 : 6)} y={BOX.top + 14} text-anchor={end ? "end" : "start"} font-weight="500" fill={ink.text}>
+      <text
+        x={x + (end ? -6 : 6)}
+        y={BOX.top + 14}
+        text-anchor={end ? "end" : "start"}
+        font-weight="500"
+        fill={ink.text}
+      >
         {label}
       </text>
     </g>
@@ -361,7 +522,15 @@ function entries(labels: readonly string[]): { x: number; y: number }[] {
   });
 }
 
-export function StepDrawing({ timeline, picture, scheme }: { timeline: Timeline; picture: StepPicture; scheme: Scheme }) {
+export function StepDrawing({
+  timeline,
+  picture,
+  scheme,
+}: {
+  timeline: Timeline;
+  picture: StepPicture;
+  scheme: Scheme;
+}) {
   const ink = INKS[scheme];
   const { spec, labels, fills } = picture;
   const places = entries(labels);
@@ -383,7 +552,13 @@ export function StepDrawing({ timeline, picture, scheme }: { timeline: Timeline;
       <Flag timeline={timeline} picture={picture} ink={ink} />
       {places.map(({ x, y }, index) => (
         <g key={index} fill={ink.text}>
-          <rect x={x} y={y - 10} width="12" height="12" fill={svgFill(fills[index] ?? { colour: "none", pattern: "plain" })} />
+          <rect
+            x={x}
+            y={y - 10}
+            width="12"
+            height="12"
+            fill={svgFill(fills[index] ?? { colour: "none", pattern: "plain" })}
+          />
           <text x={x + 18} y={y}>
             {labels[index]}
           </text>

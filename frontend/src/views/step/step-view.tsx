@@ -1,4 +1,7 @@
-/** The timeline of the selected step, its loading, and its chart: its zoom, the block under the pointer, the selection by a click. */
+/**
+ * The timeline of the selected step, its loading, and its chart: its zoom, the block under the
+ * pointer, the selection by a click.
+ */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState, useLayoutEffect } from "preact/hooks";
@@ -52,7 +55,12 @@ function Chooser() {
       <ChoiceSegments of="stack" label="stack by" options={STACKS} />
       <ChoiceSegments of="timelineAxis" label="x-axis" options={TIMELINE_AXES} />
       <ChoiceSegments of="dragging" label="drag" options={DRAGS} />
-      <button type="button" class="quiet" disabled={store.choices.value.span === null} onClick={() => store.choose({ span: null })}>
+      <button
+        type="button"
+        class="quiet"
+        disabled={store.choices.value.span === null}
+        onClick={() => store.choose({ span: null })}
+      >
         Show whole step
       </button>
     </div>
@@ -67,7 +75,9 @@ function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorB
     <div class="timeline-bar" data-testid="tensor-bar">
       <ChoiceSegments of="tensorColouring" label="colour by" options={TENSOR_COLOURINGS} />
       {known && <ChoiceSegments of="placement" label="tensors" options={PLACEMENTS} />}
-      {!known && placement === "by address" && <span class="small">Addresses unknown: tensors are stacked.</span>}
+      {!known && placement === "by address" && (
+        <span class="small">Addresses unknown: tensors are stacked.</span>
+      )}
       {addresses !== null && addresses.unknown > 0 && (
         <span class="small" data-testid="unplaced">
           {`Not drawn, address unknown: ${plural(addresses.unknown, "tensor")}, ${formatBytes(addresses.unknown_bytes)} at the peak`}
@@ -83,9 +93,15 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
   const { stack, timelineAxis, layer, placement } = store.choices.value;
   const parting = partingOf(store.choices.value);
   const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
-  const tensors = useMemo(() => (stack === "tensor" ? tensorBlocks(timeline, placement) : null), [timeline, stack, placement]);
+  const tensors = useMemo(
+    () => (stack === "tensor" ? tensorBlocks(timeline, placement) : null),
+    [timeline, stack, placement],
+  );
   const overview = store.whole.value.value;
-  const failed = useMemo(() => overview && requestAt(overview, timeline.step), [overview, timeline]);
+  const failed = useMemo(
+    () => overview && requestAt(overview, timeline.step),
+    [overview, timeline],
+  );
   return useMemo(
     () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors, failed),
     [timeline, parts, tensors, timelineAxis, layer, scheme, focus, failed],
@@ -94,15 +110,22 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
 
 function useMoment(timeline: Timeline) {
   const store = useStore();
-  const within = (moment: number | null): number | null => (moment === null ? null : Math.min(moment, timeline.moments - 1));
-  const [hovered, selected] = [within(store.momentCursor.value), within(store.choices.value.moment)];
+  const within = (moment: number | null): number | null =>
+    moment === null ? null : Math.min(moment, timeline.moments - 1);
+  const [hovered, selected] = [
+    within(store.momentCursor.value),
+    within(store.choices.value.moment),
+  ];
   useEffect(() => () => void (store.momentCursor.value = null), []);
   return { hovered, selected, moment: hovered ?? selected ?? timeline.peak };
 }
 
 function useSelection({ moments }: Timeline): readonly [number, number] | null {
   const { selection } = useStore().choices.value;
-  return useMemo(() => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)], [selection, moments]);
+  return useMemo(
+    () => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)],
+    [selection, moments],
+  );
 }
 
 function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
@@ -110,8 +133,15 @@ function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
   const largest = useMemo(() => largestTensor(timeline, moment), [timeline, moment]);
   const known = selected !== null && tensorOf(timeline, selected) !== null ? selected : null;
   const number = pointed.tensor ?? known ?? largest;
-  const why: TensorWhy = pointed.tensor !== null ? "pointed" : known !== null ? "selected" : "largest";
-  return { why, tensor: useMemo(() => (number === null ? null : tensorOf(timeline, number)), [timeline, number]) };
+  const why: TensorWhy =
+    pointed.tensor !== null ? "pointed" : known !== null ? "selected" : "largest";
+  return {
+    why,
+    tensor: useMemo(
+      () => (number === null ? null : tensorOf(timeline, number)),
+      [timeline, number],
+    ),
+  };
 }
 
 function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
@@ -120,7 +150,11 @@ function useDownloads(timeline: Timeline, look: StepLook, range: { current: Rang
   const choices = store.choices.value;
   useExport({
     table: () => timelineFile(timeline),
-    legend: () => look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? { colour: "none", pattern: "plain" } })),
+    legend: () =>
+      look.labels.map((label, index) => ({
+        label,
+        fill: look.fills[index] ?? { colour: "none", pattern: "plain" },
+      })),
     drawing: () => {
       const spec = stepSpec(timeline, look, range.current, {
         choices,
@@ -147,11 +181,24 @@ function StepTimeline({ timeline, children }: { timeline: Timeline; children: Co
   const selection = useSelection(timeline);
   const where = moment === timeline.peak ? "at the peak" : `at ${timeText(timeline, moment)}`;
   return (
-    <div class="body" data-testid="timeline" data-step={timeline.step} data-moments={timeline.moments}>
+    <div
+      class="body"
+      data-testid="timeline"
+      data-step={timeline.step}
+      data-moments={timeline.moments}
+    >
       <div class="picture">
         {children}
         {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
-        <StepChart timeline={timeline} look={look} moments={moments} pointed={pointed} point={point} range={range} selection={selection} />
+        <StepChart
+          timeline={timeline}
+          look={look}
+          moments={moments}
+          pointed={pointed}
+          point={point}
+          range={range}
+          selection={selection}
+        />
       </div>
       <MomentPanel
         timeline={timeline}
@@ -164,32 +211,51 @@ function StepTimeline({ timeline, children }: { timeline: Timeline; children: Co
       />
       {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
       <TensorPanel timeline={timeline} {...shown} />
-      <LiveList timeline={timeline} moment={moment} unit={unitOf(timeline.in_use_bytes)} where={where} />
+      <LiveList
+        timeline={timeline}
+        moment={moment}
+        unit={unitOf(timeline.in_use_bytes)}
+        where={where}
+      />
     </div>
   );
 }
 
 function whyNone({ step, not_available }: SnapshotSummary): string {
   const said = not_available.find((sentence) => sentence.includes("misses events"));
-  const why = said ? "its trace misses events" : "it was not kept (long runs keep some timelines, very long steps have none)";
+  const why = said
+    ? "its trace misses events"
+    : "it was not kept (long runs keep some timelines, very long steps have none)";
   return `No timeline of step ${step}: ${why}`;
 }
 
-function NoTimelines({ snapshots, run, phase }: { snapshots: readonly SnapshotSummary[]; run: RunInfo; phase: string }) {
+function NoTimelines({
+  snapshots,
+  run,
+  phase,
+}: {
+  snapshots: readonly SnapshotSummary[];
+  run: RunInfo;
+  phase: string;
+}) {
   const traced = snapshots.filter((snapshot) => snapshot.phase === phase);
   const last = traced.at(-1);
   if (last) {
     return (
       <Nothing title={`${run.run} has no step timeline`}>
         <p>{whyNone(last)}.</p>
-        <p>{plural(traced.length, "step was", "steps were")} traced; Overview and Layers show the breakdown at their peaks.</p>
+        <p>
+          {plural(traced.length, "step was", "steps were")} traced; Overview and Layers show the
+          breakdown at their peaks.
+        </p>
       </Nothing>
     );
   }
   return (
     <Nothing title={`No ${phase} step of this run was traced on this device`}>
       <p>
-        Step timelines come from traced steps. Tracing is off with <code>overhead=0</code> and for replicas; choose the steps with:
+        Step timelines come from traced steps. Tracing is off with <code>overhead=0</code> and for
+        replicas; choose the steps with:
       </p>
       <pre tabIndex={0}>
         <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
@@ -198,7 +264,10 @@ function NoTimelines({ snapshots, run, phase }: { snapshots: readonly SnapshotSu
   );
 }
 
-/** What to show while there is no timeline: an error, that something is loading, or why there is none. */
+/**
+ * What to show while there is no timeline: an error, that something is loading, or why there is
+ * none.
+ */
 function NoTimeline({ run }: { run: RunInfo }) {
   const store = useStore();
   const snapshots = store.snapshotList.value;
@@ -253,7 +322,12 @@ interface StepChartProps {
   range: { current: Range };
 }
 
-function pointedAt(timeline: Timeline, { layout, series, tensors }: StepLook, moment: number, value: number): Pointed {
+function pointedAt(
+  timeline: Timeline,
+  { layout, series, tensors }: StepLook,
+  moment: number,
+  value: number,
+): Pointed {
   if (!tensors) return { part: series[bandAt(layout, moment, value)]?.key ?? null, tensor: null };
   const row = blockAt(tensors.blocks, moment, value);
   if (row < 0) return NOWHERE;
@@ -263,32 +337,57 @@ function pointedAt(timeline: Timeline, { layout, series, tensors }: StepLook, mo
 const rowsOf = (timeline: Timeline, tensor: number | null): readonly number[] =>
   (tensor === null ? null : tensorOf(timeline, tensor))?.rows ?? [];
 
-function usePlotSpec({ timeline, look, pointed, selection }: StepChartProps, { range, moving }: Zoom) {
+function usePlotSpec(
+  { timeline, look, pointed, selection }: StepChartProps,
+  { range, moving }: Zoom,
+) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { stack, layer, timelineAxis, tensor } = store.choices.value;
   const painter = useMemo(() => new BlockPainter(), []);
   const spec = useMemo(() => {
     const choices = { stack, layer, timelineAxis };
-    return stepSpec(timeline, look, range, { choices, scheme, painter, selected: rowsOf(timeline, tensor), selection, moving });
+    return stepSpec(timeline, look, range, {
+      choices,
+      scheme,
+      painter,
+      selected: rowsOf(timeline, tensor),
+      selection,
+      moving,
+    });
   }, [timeline, look, range[0], range[1], moving, scheme, tensor, selection]);
   const outline = useMemo((): Outline | null => {
     const blocks = look.tensors?.blocks;
     if (!blocks || pointed.tensor === null || moving) return null;
-    return (scale) => outlinePath(blocks, look.layout, rowsOf(timeline, pointed.tensor), range, scale);
+    return (scale) =>
+      outlinePath(blocks, look.layout, rowsOf(timeline, pointed.tensor), range, scale);
   }, [spec, pointed.tensor]);
   return { spec, outline };
 }
 
-/** How many tensors of the shown range are smaller than a device pixel; of the range before while it changes. */
-function useThin(timeline: Timeline, look: StepLook, { range, yMax }: PlotSpec, box: Box | null, moving: boolean): number {
+/**
+ * How many tensors of the shown range are smaller than a device pixel; of the range before while it
+ * changes.
+ */
+function useThin(
+  timeline: Timeline,
+  look: StepLook,
+  { range, yMax }: PlotSpec,
+  box: Box | null,
+  moving: boolean,
+): number {
   const last = useRef(0);
   last.current = useMemo(() => {
     if (moving) return last.current;
     if (!look.tensors || !box) return 0;
     const ratio = window.devicePixelRatio || 1;
     const [across, up] = [(ratio * box.width) / (range[1] - range[0]), (ratio * box.height) / yMax];
-    return countThin(look.tensors.blocks, timeline.tensor, { edges: look.layout.edges, range, across, up });
+    return countThin(look.tensors.blocks, timeline.tensor, {
+      edges: look.layout.edges,
+      range,
+      across,
+      up,
+    });
   }, [timeline, look, range[0], range[1], yMax, box, moving]);
   return last.current;
 }
@@ -309,12 +408,22 @@ export function StepChart(props: StepChartProps) {
     const now = moments.hovered ?? moments.selected ?? timeline.peak;
     const [first, last] = props.selection ?? [-1, -2];
     // The first press marks a moment, the second one the other end.
-    store.choose({ selection: first === last ? [Math.min(first, now), Math.max(first, now)] : [now, now] });
+    store.choose({
+      selection: first === last ? [Math.min(first, now), Math.max(first, now)] : [now, now],
+    });
   };
   const label = zoom.range.map((value) => xLabel(spec.xKind, value)).join(" to ");
   return (
     <>
-      {box && <Minimap layout={look.layout} zoom={zoom} box={box} peak={look.layout.edges[timeline.peak] ?? 0} label={label} />}
+      {box && (
+        <Minimap
+          layout={look.layout}
+          zoom={zoom}
+          box={box}
+          peak={look.layout.edges[timeline.peak] ?? 0}
+          label={label}
+        />
+      )}
       <div
         id="step-chart"
         ref={gestures.host}
@@ -335,14 +444,22 @@ export function StepChart(props: StepChartProps) {
             // The pointer holds the moment that it drags.
             if (gestures.isPanning()) return;
             store.momentCursor.value = row;
-            const next = row === null || value === null ? NOWHERE : pointedAt(timeline, look, row, value);
+            const next =
+              row === null || value === null ? NOWHERE : pointedAt(timeline, look, row, value);
             if (next.part !== pointed.part || next.tensor !== pointed.tensor) point(next);
           }}
-          onPin={(row) => store.chooseWithUndo({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
+          onPin={(row) =>
+            store.chooseWithUndo({
+              moment: row,
+              ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }),
+            })
+          }
           onZoom={(from, to) => zoom.show([from, to])}
           onDrag={(from, to) => {
             if (gestures.isSelecting() || store.choices.peek().dragging === "select")
-              store.choose({ selection: [momentAt(look.layout.edges, from), momentAt(look.layout.edges, to)] });
+              store.choose({
+                selection: [momentAt(look.layout.edges, from), momentAt(look.layout.edges, to)],
+              });
             else zoom.show([from, to]);
           }}
           onReset={zoom.reset}
@@ -350,7 +467,9 @@ export function StepChart(props: StepChartProps) {
           onBox={setBox}
         />
         <Legend look={look} thin={thin} />
-        {pointed.tensor !== null && <PointerTip timeline={timeline} tensor={pointed.tensor} pointer={pointer} />}
+        {pointed.tensor !== null && (
+          <PointerTip timeline={timeline} tensor={pointed.tensor} pointer={pointer} />
+        )}
       </div>
     </>
   );
@@ -364,16 +483,31 @@ function Legend({ look, thin }: { look: StepLook; thin: number }) {
       {byAddress === null && <LegendItem kind="line" label="bytes in use" />}
       <LegendItem kind="peak" label="peak" />
       {stack === "category" && layer !== null && <LegendItem kind="layer" label="selected layer" />}
-      {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut" label="unused addresses cut out" />}
-      {thin > 0 && <span data-testid="thin">{`${formatCount(thin)} ${thin === 1 ? "tensor" : "tensors"} smaller than a pixel`}</span>}
+      {byAddress !== null && byAddress.cuts.length > 0 && (
+        <LegendItem kind="cut" label="unused addresses cut out" />
+      )}
+      {thin > 0 && (
+        <span data-testid="thin">{`${formatCount(thin)} ${thin === 1 ? "tensor" : "tensors"} smaller than a pixel`}</span>
+      )}
     </p>
   );
 }
 
 const TIP_GAP = 14;
 
-/** Facts of the tensor under the pointer, beside it. They stand in the list and below the chart as well, so screen readers skip them. */
-function PointerTip({ timeline, tensor, pointer }: { timeline: Timeline; tensor: number; pointer: { current: { x: number; y: number } } }) {
+/**
+ * Facts of the tensor under the pointer, beside it. They stand in the list and below the chart as
+ * well, so screen readers skip them.
+ */
+function PointerTip({
+  timeline,
+  tensor,
+  pointer,
+}: {
+  timeline: Timeline;
+  tensor: number;
+  pointer: { current: { x: number; y: number } };
+}) {
   const host = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState({ left: 0, top: 0 });
   const found = useMemo(() => tensorOf(timeline, tensor), [timeline, tensor]);
@@ -381,8 +515,10 @@ function PointerTip({ timeline, tensor, pointer }: { timeline: Timeline; tensor:
     const box = host.current?.getBoundingClientRect();
     if (!box) return;
     const { x, y } = pointer.current;
-    const left = x + TIP_GAP + box.width > window.innerWidth ? x - TIP_GAP - box.width : x + TIP_GAP;
-    const top = y + TIP_GAP + box.height > window.innerHeight ? y - TIP_GAP - box.height : y + TIP_GAP;
+    const left =
+      x + TIP_GAP + box.width > window.innerWidth ? x - TIP_GAP - box.width : x + TIP_GAP;
+    const top =
+      y + TIP_GAP + box.height > window.innerHeight ? y - TIP_GAP - box.height : y + TIP_GAP;
     setPlace({ left: Math.max(left, 4), top: Math.max(top, 4) });
   }, [tensor]);
   if (!found) return null;

@@ -1,4 +1,6 @@
-/** The largest batch size that fits into the memory of common cards; simulated once it is opened. */
+/**
+ * The largest batch size that fits into the memory of common cards; simulated once it is opened.
+ */
 
 import { useState } from "preact/hooks";
 
@@ -12,10 +14,17 @@ import { appliedOf } from "./conditions";
 import { curveColour } from "./peak-curve";
 import type { BatchLimit, RunInfo } from "../../schema";
 
-const share = (size: number | null, most: number): string => `${most > 0 ? (100 * (size ?? 0)) / most : 0}%`;
+const share = (size: number | null, most: number): string =>
+  `${most > 0 ? (100 * (size ?? 0)) / most : 0}%`;
 
 /** Up to which batch size a training fits, and up to which it may. */
-function Bar({ limit: { largest_batch_size: fits, may_fit_batch_size: mayFit }, most }: { limit: BatchLimit; most: number }) {
+function Bar({
+  limit: { largest_batch_size: fits, may_fit_batch_size: mayFit },
+  most,
+}: {
+  limit: BatchLimit;
+  most: number;
+}) {
   const background = curveColour(schemeOf(useStore()));
   return (
     <div class="limit-bar">
@@ -38,28 +47,46 @@ function Row({ card, limit, error, most }: RowProps) {
   const fits = limit?.largest_batch_size ?? null;
   const set = (): void => {
     const { conditions } = store.choices.peek();
-    store.choose({ conditions: { ...conditions, capacity: card, batch_size: fits ? String(fits) : "" } });
+    store.choose({
+      conditions: { ...conditions, capacity: card, batch_size: fits ? String(fits) : "" },
+    });
   };
   const unknown = limit?.reason ?? error;
   return (
     <tr data-card={card} data-batch={fits ?? ""} aria-busy={limit === null && error === null}>
       <th scope="row">
-        <button type="button" class="link" title="Set this capacity, and its largest batch size" onClick={set}>
+        <button
+          type="button"
+          class="link"
+          title="Set this capacity, and its largest batch size"
+          onClick={set}
+        >
           {name}
         </button>
       </th>
       {limit === null || fits === null ? (
         <td colSpan={4} class="small">
-          {limit === null && error === null ? "simulating …" : `unknown${unknown === null ? "" : ": see below"}`}
+          {limit === null && error === null
+            ? "simulating …"
+            : `unknown${unknown === null ? "" : ": see below"}`}
         </td>
       ) : (
         <>
           <td class="number strong">{fits === 0 ? "none" : formatCount(fits)}</td>
-          <td class="number">{limit.may_fit_batch_size === fits ? "–" : formatCount(limit.may_fit_batch_size ?? 0)}</td>
+          <td class="number">
+            {limit.may_fit_batch_size === fits ? "–" : formatCount(limit.may_fit_batch_size ?? 0)}
+          </td>
           <td class="limit">
             <Bar limit={limit} most={most} />
           </td>
-          <td class="number" data-tip={limit.peak_bytes === null ? undefined : tipOf(limit.peak_bytes, `range: ${rangeText(limit)}`)}>
+          <td
+            class="number"
+            data-tip={
+              limit.peak_bytes === null
+                ? undefined
+                : tipOf(limit.peak_bytes, `range: ${rangeText(limit)}`)
+            }
+          >
             {limit.peak_bytes === null ? "–" : formatBytes(limit.peak_bytes)}
           </td>
         </>
@@ -71,7 +98,9 @@ function Row({ card, limit, error, most }: RowProps) {
 function Table({ run, device }: { run: RunInfo; device: string }) {
   const store = useStore();
   const asked = { ...appliedOf(store), batch_size: "", budget: "" };
-  const found = CARDS.map((capacity) => useFetched(store.fetched.batchLimits, [run, device, { ...asked, capacity }]));
+  const found = CARDS.map((capacity) =>
+    useFetched(store.fetched.batchLimits, [run, device, { ...asked, capacity }]),
+  );
   const most = Math.max(0, ...found.map(({ value }) => value?.may_fit_batch_size ?? 0));
   const reasons = found.flatMap(({ value, error }) => [value?.reason ?? error ?? []].flat());
   const done = found.filter(({ value, error }) => value !== null || error !== null).length;
@@ -88,7 +117,13 @@ function Table({ run, device }: { run: RunInfo; device: string }) {
         </thead>
         <tbody>
           {CARDS.map((card, index) => (
-            <Row key={card} card={card} limit={found[index]?.value ?? null} error={found[index]?.error ?? null} most={most} />
+            <Row
+              key={card}
+              card={card}
+              limit={found[index]?.value ?? null}
+              error={found[index]?.error ?? null}
+              most={most}
+            />
           ))}
         </tbody>
       </table>

@@ -26,7 +26,8 @@ export const setCondition = (store: Store, name: ConditionName, value: string): 
 };
 
 /** The conditions of the shown answer; a report has the recorded ones only. */
-export const appliedOf = (store: Store): Conditions => (store.recordedOnly ? AS_RECORDED : store.choices.value.conditions);
+export const appliedOf = (store: Store): Conditions =>
+  store.recordedOnly ? AS_RECORDED : store.choices.value.conditions;
 
 interface PlaceProps {
   name: ConditionName;
@@ -55,7 +56,10 @@ function Place({ name, label, faults, children }: PlaceProps) {
 }
 
 const faultAttributes = (faults: readonly ConditionFault[], name: ConditionName) =>
-  faults.some(({ parameter }) => parameter === name) && { "aria-invalid": true, "aria-describedby": `${idOf(name)}-fault` };
+  faults.some(({ parameter }) => parameter === name) && {
+    "aria-invalid": true,
+    "aria-describedby": `${idOf(name)}-fault`,
+  };
 
 interface FieldProps {
   name: ConditionName;
@@ -66,7 +70,14 @@ interface FieldProps {
   faults: readonly ConditionFault[];
 }
 
-function Field({ name, label, placeholder, type = "text", title = "Empty: as recorded", faults }: FieldProps) {
+function Field({
+  name,
+  label,
+  placeholder,
+  type = "text",
+  title = "Empty: as recorded",
+  faults,
+}: FieldProps) {
   const store = useStore();
   const applied = appliedOf(store)[name];
   const field = useDraft(applied, (value) => setCondition(store, name, value));
@@ -121,20 +132,40 @@ function Choice({ name, label, options, faults }: ChoiceProps) {
   );
 }
 
-export function ConditionsForm({ hints, faults }: { hints: ConditionHints; faults: readonly ConditionFault[] }) {
+export function ConditionsForm({
+  hints,
+  faults,
+}: {
+  hints: ConditionHints;
+  faults: readonly ConditionFault[];
+}) {
   const store = useStore();
   const isChanged = changedConditions(store.choices.value.conditions).length > 0;
   return (
     <form class="conditions" aria-label="Conditions" onSubmit={(event) => event.preventDefault()}>
-      <Field name="batch_size" label="batch size" type="number" placeholder={hints.batchSize} faults={faults} />
+      <Field
+        name="batch_size"
+        label="batch size"
+        type="number"
+        placeholder={hints.batchSize}
+        faults={faults}
+      />
       <Field name="capacity" label="capacity" placeholder={hints.capacity} faults={faults} />
-      <Field name="budget" label="budget" placeholder="capacity" title="The most that the peak may be, such as 8GiB" faults={faults} />
+      <Field
+        name="budget"
+        label="budget"
+        placeholder="capacity"
+        title="The most that the peak may be, such as 8GiB"
+        faults={faults}
+      />
       <Field name="freeze" label="freeze" placeholder="*/block1_*" faults={faults} />
       <Field name="unfreeze" label="unfreeze" placeholder="*/block1_*" faults={faults} />
       <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} faults={faults} />
       <Choice name="precision" label="precision" options={PRECISIONS} faults={faults} />
       {store.recordedOnly ? (
-        <p class="small">A report contains the recorded conditions only. Other conditions need TensorBoard.</p>
+        <p class="small">
+          A report contains the recorded conditions only. Other conditions need TensorBoard.
+        </p>
       ) : (
         <button
           type="button"

@@ -1,4 +1,7 @@
-/** Predicted peaks with their ranges: as stacked bars beside the measured one, and those of a plan against the time of a step. */
+/**
+ * Predicted peaks with their ranges: as stacked bars beside the measured one, and those of a plan
+ * against the time of a step.
+ */
 
 import type { ComponentChildren } from "preact";
 
@@ -7,7 +10,14 @@ import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel } from "../../model/categories";
 import type { GroupSums } from "../../model/compare";
-import { planDots, rangeText, timeText, type NamedPeak, type PeakRange, type PlanDot } from "../../model/what-if";
+import {
+  planDots,
+  rangeText,
+  timeText,
+  type NamedPeak,
+  type PeakRange,
+  type PlanDot,
+} from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { ByteAxis, Patterns, svgFill } from "../shared/export";
@@ -30,7 +40,14 @@ interface PictureProps extends Size {
 function Picture({ width, height, said, ink, role = "img", children }: PictureProps) {
   const box = { width, height, viewBox: `0 0 ${width} ${height}` };
   return (
-    <svg xmlns="http://www.w3.org/2000/svg" {...box} font-family={FONT} font-size="12" role={role} aria-label={said}>
+    <svg
+      xmlns="http://www.w3.org/2000/svg"
+      {...box}
+      font-family={FONT}
+      font-size="12"
+      role={role}
+      aria-label={said}
+    >
       <rect width={width} height={height} fill={ink.background} />
       {children}
     </svg>
@@ -50,8 +67,25 @@ interface LimitProps {
 
 const Limit = ({ name, bytes, inside, left, right, top, y, ink }: LimitProps) => (
   <>
-    {inside && <line x1={left} x2={right} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />}
-    <text x={right} y={inside ? y(bytes) - 5 : top - 8} text-anchor="end" fill={ink.capacity} font-size="11" {...haloOf(ink)}>
+    {inside && (
+      <line
+        x1={left}
+        x2={right}
+        y1={y(bytes)}
+        y2={y(bytes)}
+        stroke={ink.capacity}
+        stroke-width="1.25"
+        stroke-dasharray="6 4"
+      />
+    )}
+    <text
+      x={right}
+      y={inside ? y(bytes) - 5 : top - 8}
+      text-anchor="end"
+      fill={ink.capacity}
+      font-size="11"
+      {...haloOf(ink)}
+    >
       {inside ? "" : "↑ "}
       {name} {formatBytes(bytes)}
     </text>
@@ -59,12 +93,23 @@ const Limit = ({ name, bytes, inside, left, right, top, y, ink }: LimitProps) =>
 );
 
 /** So that no line strikes a label through. */
-const haloOf = (ink: Ink) => ({ stroke: ink.background, "stroke-width": 4, "stroke-linejoin": "round" as const, "paint-order": "stroke" });
+const haloOf = (ink: Ink) => ({
+  stroke: ink.background,
+  "stroke-width": 4,
+  "stroke-linejoin": "round" as const,
+  "paint-order": "stroke",
+});
 
 const whisker = (x: number, low: number, high: number, cap: number): string =>
   `M${x} ${low}V${high}M${x - cap} ${low}H${x + cap}M${x - cap} ${high}H${x + cap}`;
 
-function Sized({ testid, children }: { testid: string; children: (size: Size) => ComponentChildren }) {
+function Sized({
+  testid,
+  children,
+}: {
+  testid: string;
+  children: (size: Size) => ComponentChildren;
+}) {
   const { host, width, height } = useSize();
   return (
     <div class={testid} ref={host} data-testid={testid}>
@@ -73,7 +118,11 @@ function Sized({ testid, children }: { testid: string; children: (size: Size) =>
   );
 }
 
-export function barsLayout(peaks: readonly NamedPeak[], categories: readonly GroupSums[], capacity: number | null) {
+export function barsLayout(
+  peaks: readonly NamedPeak[],
+  categories: readonly GroupSums[],
+  capacity: number | null,
+) {
   const bars = peaks.map((peak, index) => {
     let level = 0;
     const segments = categories.flatMap(({ group, bytes: { [index]: bytes = 0 } }) => {
@@ -83,7 +132,10 @@ export function barsLayout(peaks: readonly NamedPeak[], categories: readonly Gro
     });
     return { peak, segments, level };
   });
-  const { max, capacityInside } = byteRange(Math.max(...bars.map(({ peak, level }) => Math.max(peak.high_bytes ?? 0, level))), capacity);
+  const { max, capacityInside } = byteRange(
+    Math.max(...bars.map(({ peak, level }) => Math.max(peak.high_bytes ?? 0, level))),
+    capacity,
+  );
   return { bars, top: max, capacityInside };
 }
 
@@ -103,14 +155,27 @@ function ErrorBar({ range, x, y, ink }: { range: PeakRange; x: number; y: Level;
   const { cap } = BARS;
   const path = `${whisker(x, y(low), y(high), cap)}M${x - cap / 2} ${y(peak)}H${x + cap / 2}`;
   return (
-    <g fill="none" data-figure="peak_bytes" data-bytes={peak} data-tip={tipOf(peak, `range: ${rangeText(range)}`)}>
+    <g
+      fill="none"
+      data-figure="peak_bytes"
+      data-bytes={peak}
+      data-tip={tipOf(peak, `range: ${rangeText(range)}`)}
+    >
       <path d={path} stroke={ink.background} stroke-width="4.5" />
       <path d={path} stroke={ink.line} stroke-width="1.75" />
     </g>
   );
 }
 
-export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, width, height }: BarsProps & Size) {
+export function PeakBarsDrawing({
+  peaks,
+  categories,
+  capacity,
+  focus,
+  scheme,
+  width,
+  height,
+}: BarsProps & Size) {
   const ink = INKS[scheme];
   const { left, top, bottom } = BARS;
   const right = width - BARS.right;
@@ -118,11 +183,17 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
   const y: Level = (bytes) => top + (1 - bytes / layout.top) * (height - top - bottom);
   const slot = (right - left) / layout.bars.length;
   const breadth = Math.min(slot * 0.6, BARS.widest);
-  const labelOf = ({ label, peak_bytes: bytes }: NamedPeak): string => `${label} ${bytes === null ? "" : formatBytes(bytes)}`;
-  const said = peaks.map((peak) => [labelOf(peak), peak.moment, rangeText(peak)].filter(Boolean).join(", ")).join("; ");
+  const labelOf = ({ label, peak_bytes: bytes }: NamedPeak): string =>
+    `${label} ${bytes === null ? "" : formatBytes(bytes)}`;
+  const said = peaks
+    .map((peak) => [labelOf(peak), peak.moment, rangeText(peak)].filter(Boolean).join(", "))
+    .join("; ");
   return (
     <Picture {...{ width, height, ink }} said={`Peak: ${said}`}>
-      <Patterns fills={categories.map(({ group }) => fillOf(group.category, group.trainable, scheme))} ground={ink.background} />
+      <Patterns
+        fills={categories.map(({ group }) => fillOf(group.category, group.trainable, scheme))}
+        ground={ink.background}
+      />
       <line x1={left} x2={right} y1={y(0)} y2={y(0)} stroke={ink.grid} />
       {layout.bars.map(({ peak, segments }, index) => {
         const middle = left + slot * (index + 0.5);
@@ -142,7 +213,13 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
                 data-tip={tipOf(bytes, `${groupLabel(group)}, ${peak.label}`)}
               />
             ))}
-            <text x={middle} y={height - bottom + 18} text-anchor="middle" fill={ink.text} font-weight="500">
+            <text
+              x={middle}
+              y={height - bottom + 18}
+              text-anchor="middle"
+              fill={ink.text}
+              font-weight="500"
+            >
               {labelOf(peak)}
             </text>
             <text x={middle} y={height - bottom + 34} text-anchor="middle" fill={ink.faint}>
@@ -152,7 +229,14 @@ export function PeakBarsDrawing({ peaks, categories, capacity, focus, scheme, wi
           </g>
         );
       })}
-      {capacity !== null && <Limit name="capacity" bytes={capacity} inside={layout.capacityInside} {...{ left, right, top, y, ink }} />}
+      {capacity !== null && (
+        <Limit
+          name="capacity"
+          bytes={capacity}
+          inside={layout.capacityInside}
+          {...{ left, right, top, y, ink }}
+        />
+      )}
     </Picture>
   );
 }
@@ -180,11 +264,17 @@ export function timeTicks(time: number, most: number): number[] {
 export function dotsLayout(plan: Plan) {
   const dots = planDots(plan);
   const time = Math.max(LEAST_TIME, ...dots.map(({ time: one }) => (one ?? 0) * 1.1));
-  const { max, capacityInside } = byteRange(Math.max(1, ...dots.map(({ high_bytes }) => high_bytes)), plan.budget_bytes || null);
+  const { max, capacityInside } = byteRange(
+    Math.max(1, ...dots.map(({ high_bytes }) => high_bytes)),
+    plan.budget_bytes || null,
+  );
   return { dots, time, top: max, budgetInside: capacityInside };
 }
 
-/** Places at least `gap` apart, in the same order and as near as possible to the wanted ones, which ascend. */
+/**
+ * Places at least `gap` apart, in the same order and as near as possible to the wanted ones, which
+ * ascend.
+ */
 export function spread(wanted: readonly number[], gap: number, end: number): number[] {
   const places: number[] = [];
   for (const one of wanted) places.push(Math.max(one, (places.at(-1) ?? -Infinity) + gap));
@@ -229,11 +319,22 @@ function Dot({ dot, x, y, ink, choose }: DotProps) {
     <g
       data-figure={isPlan ? "plan" : "point"}
       data-bytes={dot.peak_bytes}
-      data-tip={tipOf(dot.peak_bytes, sentence, isPlan ? "the plan" : null, set && "Click to set the budget")}
+      data-tip={tipOf(
+        dot.peak_bytes,
+        sentence,
+        isPlan ? "the plan" : null,
+        set && "Click to set the budget",
+      )}
       {...events}
     >
       <rect x={x - 6} y={high - 6} width={12} height={low - high + 12} fill="transparent" />
-      <path d={whisker(x, low, high, DOTS.cap)} fill="none" stroke={ink.line} stroke-width="1.25" opacity="0.4" />
+      <path
+        d={whisker(x, low, high, DOTS.cap)}
+        fill="none"
+        stroke={ink.line}
+        stroke-width="1.25"
+        opacity="0.4"
+      />
       <path
         d={`M${x - size} ${peak}L${x} ${peak - size}L${x + size} ${peak}L${x} ${peak + size}Z`}
         fill={isPlan ? ink.accent : ink.line}
@@ -259,10 +360,21 @@ interface AxesProps {
 
 function DotAxes({ layout: { top: most }, ticks, end, lane, right, height, x, y, ink }: AxesProps) {
   const { left, top, bottom } = DOTS;
-  const middle = (from: number, to: number) => ({ x: (from + to) / 2, y: height - bottom + 36, "text-anchor": "middle" as const });
+  const middle = (from: number, to: number) => ({
+    x: (from + to) / 2,
+    y: height - bottom + 36,
+    "text-anchor": "middle" as const,
+  });
   return (
     <>
-      <ByteAxis top={most} height={height - top - bottom} left={left} right={right} y={y} ink={ink} />
+      <ByteAxis
+        top={most}
+        height={height - top - bottom}
+        left={left}
+        right={right}
+        y={y}
+        ink={ink}
+      />
       {ticks.map((time) => (
         <text key={time} x={x(time)} y={height - bottom + 18} text-anchor="middle" fill={ink.faint}>
           {timeText(time)}
@@ -273,7 +385,14 @@ function DotAxes({ layout: { top: most }, ticks, end, lane, right, height, x, y,
       </text>
       {lane < right && (
         <>
-          <rect x={lane} y={top} width={right - lane} height={height - top - bottom} fill={ink.line} opacity="0.06" />
+          <rect
+            x={lane}
+            y={top}
+            width={right - lane}
+            height={height - top - bottom}
+            fill={ink.line}
+            opacity="0.06"
+          />
           <text {...middle(lane, right)} fill={ink.faint}>
             time unknown
           </text>
@@ -300,12 +419,24 @@ export function PlanDotsDrawing({ plan, scheme, choose, width, height }: DotsPro
   const shown = [
     ...timed.map((dot) => {
       const [at, isLeft] = [x(dot.time ?? 0), 2 * x(dot.time ?? 0) < left + end];
-      return { dot, at, label: { x: at + (isLeft ? 9 : -9), y: y(dot.peak_bytes), "text-anchor": isLeft ? "start" : "end" } as const };
+      return {
+        dot,
+        at,
+        label: {
+          x: at + (isLeft ? 9 : -9),
+          y: y(dot.peak_bytes),
+          "text-anchor": isLeft ? "start" : "end",
+        } as const,
+      };
     }),
     ...others.map((dot, index) => ({
       dot,
       at: lane + 10 + index * apart,
-      label: { x: lane + 8 + others.length * apart, y: places[index] ?? 0, "text-anchor": "start" } as const,
+      label: {
+        x: lane + 8 + others.length * apart,
+        y: places[index] ?? 0,
+        "text-anchor": "start",
+      } as const,
     })),
   ];
   return (
@@ -314,7 +445,12 @@ export function PlanDotsDrawing({ plan, scheme, choose, width, height }: DotsPro
         ticks={timeTicks(layout.time, Math.min(MOST_TICKS, (end - left) / TICK_WIDTH))}
         {...{ layout, end, lane, right, height, x, y, ink }}
       />
-      <Limit name="budget" bytes={plan.budget_bytes} inside={layout.budgetInside} {...{ left, right, top, y, ink }} />
+      <Limit
+        name="budget"
+        bytes={plan.budget_bytes}
+        inside={layout.budgetInside}
+        {...{ left, right, top, y, ink }}
+      />
       {shown.map(({ dot, at }) => (
         <Dot key={dot.sentence} dot={dot} x={at} y={y} ink={ink} choose={choose} />
       ))}

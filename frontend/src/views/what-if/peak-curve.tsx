@@ -26,21 +26,32 @@ export const curveColour = (scheme: Scheme): string => COLOUR[scheme];
 /** What is drawn: an answer, and the curve with its point. */
 export type Drawn = WhatIf & { curve: readonly CurvePoint[] };
 
-export const wholeRange = ({ curve }: Drawn): Range => [0, Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02];
+export const wholeRange = ({ curve }: Drawn): Range => [
+  0,
+  Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02,
+];
 
-export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf): { x: number; y: number } | null {
+export function measuredPoint({
+  recorded: { batch_sizes, peak_bytes },
+}: WhatIf): { x: number; y: number } | null {
   const x = batch_sizes.at(-1);
   return x === undefined || peak_bytes === null ? null : { x, y: peak_bytes };
 }
 
-export function largestMark({ largest_batch_size: largest, capacity_bytes: capacity }: WhatIf): ChartMark[] {
+export function largestMark({
+  largest_batch_size: largest,
+  capacity_bytes: capacity,
+}: WhatIf): ChartMark[] {
   if (!largest) return [];
   const room = capacity === null ? "" : ` in ${formatBytes(capacity)}`;
   const sentence = `${formatCount(largest)} is the largest batch size at which every simulated step fits${room}.`;
   return [{ x: largest, step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
 }
 
-/** The range of a zoom inside the whole one; null if it is narrower than from one batch size to the next. */
+/**
+ * The range of a zoom inside the whole one; null if it is narrower than from one batch size to the
+ * next.
+ */
 export function zoomedRange(from: number, to: number, whole: Range): Range | null {
   const [least, most] = [Math.max(from, whole[0]), Math.min(to, whole[1])];
   return most - least >= 1 ? [least, most] : null;
@@ -72,11 +83,27 @@ export function curveSpec(answer: Drawn, range: Range, scheme: Scheme): PlotSpec
     painters: [
       bandPainter(x, low, high, COLOUR[scheme], BAND),
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
-      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink, end)]),
+      ...(capacity === null
+        ? []
+        : [
+            capacityPainter(
+              capacity,
+              `capacity ${formatBytes(capacity)}`,
+              capacityInside,
+              ink,
+              end,
+            ),
+          ]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
-      pointsPainter(x, peak, COLOUR[scheme], { rows: (row) => curve[row]?.fits !== true, ground: ink.background }),
+      pointsPainter(x, peak, COLOUR[scheme], {
+        rows: (row) => curve[row]?.fits !== true,
+        ground: ink.background,
+      }),
     ],
-    lanes: measured && measured.x <= range[1] && measured.x >= range[0] ? [diamondsPainter([measured], ink.line, ink.background)] : [],
+    lanes:
+      measured && measured.x <= range[1] && measured.x >= range[0]
+        ? [diamondsPainter([measured], ink.line, ink.background)]
+        : [],
   };
 }
 
@@ -101,7 +128,9 @@ function Legend({ answer }: { answer: Drawn }) {
   return (
     <p class="legend">
       <LegendItem kind="fill range" colour={colour} label="range" />
-      {answer.curve.some(({ fits }) => fits !== true) && <LegendItem kind="point hollow" colour={colour} label="does not or may not fit" />}
+      {answer.curve.some(({ fits }) => fits !== true) && (
+        <LegendItem kind="point hollow" colour={colour} label="does not or may not fit" />
+      )}
       {measured && <LegendItem kind="diamond measured" label="median measured peak" />}
     </p>
   );
@@ -165,16 +194,26 @@ function Curve({ answer }: { answer: Drawn }) {
   const marks = useMemo(() => largestMark(answer), [answer]);
   const choose = (batchSize: number | undefined): Undo | null => {
     if (batchSize === undefined || store.recordedOnly) return null;
-    return store.chooseWithUndo({ conditions: { ...store.choices.peek().conditions, batch_size: String(batchSize) } });
+    return store.chooseWithUndo({
+      conditions: { ...store.choices.peek().conditions, batch_size: String(batchSize) },
+    });
   };
   const pin = pointOf(curve, answer.batch_size);
-  const inside = (row: number | null): number | null => (row === null || row >= curve.length ? null : row);
+  const inside = (row: number | null): number | null =>
+    row === null || row >= curve.length ? null : row;
   // The answer above says what is known of its own point.
   const point = curve[inside(cursor) ?? -1];
   const describe = (row: number): string => (curve[row] ? pointText(curve[row]) : "");
   return (
     <>
-      {!store.recordedOnly && <BatchSlider curve={curve} row={inside(cursor) ?? pin ?? 0} move={setCursor} apply={choose} />}
+      {!store.recordedOnly && (
+        <BatchSlider
+          curve={curve}
+          row={inside(cursor) ?? pin ?? 0}
+          move={setCursor}
+          apply={choose}
+        />
+      )}
       <p class="curve-point" data-testid="curve-point">
         {point && unbroken(pointText(point))}
       </p>
@@ -203,12 +242,25 @@ function Curve({ answer }: { answer: Drawn }) {
 export function PeakCurve({ answer }: { answer: WhatIf }) {
   const { value, error } = useStore().curve.value;
   const last = useLast(value);
-  const drawn = useMemo(() => last && { ...answer, curve: curveWith(last.curve, answer) }, [answer, last]);
+  const drawn = useMemo(
+    () => last && { ...answer, curve: curveWith(last.curve, answer) },
+    [answer, last],
+  );
   if (drawn && drawn.curve.length < 2) return null;
   return (
-    <section class="peak-curve" aria-label="Peak over batch size" aria-busy={!drawn && error === null}>
+    <section
+      class="peak-curve"
+      aria-label="Peak over batch size"
+      aria-busy={!drawn && error === null}
+    >
       <h3>Peak over batch size</h3>
-      {drawn ? <Curve answer={drawn} /> : error === null ? <Progress>Simulating batch sizes …</Progress> : <Fault sentence={error} />}
+      {drawn ? (
+        <Curve answer={drawn} />
+      ) : error === null ? (
+        <Progress>Simulating batch sizes …</Progress>
+      ) : (
+        <Fault sentence={error} />
+      )}
     </section>
   );
 }

@@ -1,7 +1,17 @@
-/** The cheapest change with which a run fits into a budget: its verdict, all simulated changes, its code and its layers. */
+/**
+ * The cheapest change with which a run fits into a budget: its verdict, all simulated changes, its
+ * code and its layers.
+ */
 
 import { formatBytes, plural } from "../../lib/bytes";
-import { chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
+import {
+  chosenOption,
+  planNotes,
+  planSentence,
+  rangeText,
+  timeText,
+  verdictOf,
+} from "../../model/what-if";
 import { schemeOf, useStore } from "../shared/context";
 import { Fact, Heads } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
@@ -26,9 +36,16 @@ export function PlanHead({ plan }: { plan: Plan }) {
             figure={peak}
             tip={tipOf(peak, `range: ${rangeText(plan)}`)}
           />
-          {recorded !== null && <Fact name="unchanged_peak_bytes" label="unchanged" value={formatBytes(recorded)} />}
+          {recorded !== null && (
+            <Fact name="unchanged_peak_bytes" label="unchanged" value={formatBytes(recorded)} />
+          )}
           {segments.length > 0 && (
-            <Fact name="extra_time" label="step time" value={timeText(time)} note={time === null ? "" : plan.time_source} />
+            <Fact
+              name="extra_time"
+              label="step time"
+              value={timeText(time)}
+              note={time === null ? "" : plan.time_source}
+            />
           )}
         </dl>
       )}
@@ -48,7 +65,9 @@ const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
     <td class="number" data-tip={option.reason ?? undefined}>
       {option.peak_bytes === null ? "unknown" : formatBytes(option.peak_bytes)}
     </td>
-    <td class="number">{(option.peak_source === "measured" ? "measured " : "") + rangeText(option)}</td>
+    <td class="number">
+      {(option.peak_source === "measured" ? "measured " : "") + rangeText(option)}
+    </td>
     <td>{option.fits ? "yes" : "no"}</td>
     <td class="number">{timeText(option.extra_time)}</td>
   </tr>
@@ -59,18 +78,26 @@ function Options({ plan }: { plan: Plan }) {
   return (
     <section class="wide" aria-label="Simulated changes">
       <h3>
-        Simulated changes <span class="small">to the recorded training, for {formatBytes(plan.budget_bytes)}</span>
+        Simulated changes{" "}
+        <span class="small">to the recorded training, for {formatBytes(plan.budget_bytes)}</span>
       </h3>
       <div class="plan-scroll" tabIndex={0} role="region" aria-label="Table of simulated changes">
         <table class="layers plan-options" data-testid="plan-options">
           <thead>
             <tr>
-              <Heads names={["change", "peak", "range", "fits", "step time"]} numbers={["peak", "range", "step time"]} />
+              <Heads
+                names={["change", "peak", "range", "fits", "step time"]}
+                numbers={["peak", "range", "step time"]}
+              />
             </tr>
           </thead>
           <tbody>
             {plan.options.map((option) => (
-              <OptionRow key={option.kind} option={option} isPlan={plan.fits === true && option === chosen} />
+              <OptionRow
+                key={option.kind}
+                option={option}
+                isPlan={plan.fits === true && option === chosen}
+              />
             ))}
           </tbody>
         </table>
@@ -79,14 +106,22 @@ function Options({ plan }: { plan: Plan }) {
   );
 }
 
-export function Segments({ plan: { segments, model, fits, budget_bytes: budget } }: { plan: Plan }) {
+export function Segments({
+  plan: { segments, model, fits, budget_bytes: budget },
+}: {
+  plan: Plan;
+}) {
   const store = useStore();
   if (segments.length === 0) return null;
-  const inTable = { view: "layers" as const, conditions: { ...appliedOf(store), budget: `${budget}B` } };
+  const inTable = {
+    view: "layers" as const,
+    conditions: { ...appliedOf(store), budget: `${budget}B` },
+  };
   return (
     <section aria-label="Recomputed layers" data-testid="segments">
       <h3>
-        Recomputed layers <span class="small">each segment runs again when its gradients are due</span>
+        Recomputed layers{" "}
+        <span class="small">each segment runs again when its gradients are due</span>
       </h3>
       <ol class="plan-segments">
         {segments.map((layers, index) => (
@@ -117,7 +152,9 @@ export function Segments({ plan: { segments, model, fits, budget_bytes: budget }
 
 export function PlanParts({ plan }: { plan: Plan }) {
   const store = useStore();
-  const choose = store.recordedOnly ? undefined : (budget: string) => setCondition(store, "budget", budget);
+  const choose = store.recordedOnly
+    ? undefined
+    : (budget: string) => setCondition(store, "budget", budget);
   return (
     <div class="what-if-pictures below">
       {plan.options.length > 1 && <Options plan={plan} />}

@@ -1,4 +1,7 @@
-/** What a run would need under other conditions, and the cheapest change that makes it fit, beside what was measured. */
+/**
+ * What a run would need under other conditions, and the cheapest change that makes it fit, beside
+ * what was measured.
+ */
 
 import { useMemo } from "preact/hooks";
 
@@ -28,7 +31,15 @@ import type { Loaded } from "../../state/resource";
 import { fillOf } from "../../theme/palette";
 import { useStore, schemeOf, useFocus, useCategoryRow } from "../shared/context";
 import { useExport } from "../shared/export";
-import { Fact, FigureTable, FoldedRows, Panel, SizeCell, VersusRow, useFigureText } from "../shared/figures";
+import {
+  Fact,
+  FigureTable,
+  FoldedRows,
+  Panel,
+  SizeCell,
+  VersusRow,
+  useFigureText,
+} from "../shared/figures";
 import { Fault, Known, Nothing, NoticeList, Skeleton, useLast } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { BatchLimits } from "./batch-limits";
@@ -63,7 +74,9 @@ function Facts({ answer }: { answer: WhatIf }) {
   );
 }
 
-const Assumptions = ({ answer }: { answer: WhatIf }) => <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />;
+const Assumptions = ({ answer }: { answer: WhatIf }) => (
+  <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />
+);
 
 function Method({ answer, plan }: { answer: WhatIf; plan: Plan | null }) {
   const { method } = answer;
@@ -72,10 +85,22 @@ function Method({ answer, plan }: { answer: WhatIf; plan: Plan | null }) {
     <Known>
       {answer.peak_bytes !== null && <Assumptions answer={answer} />}
       <dl class="prediction">
-        <Fact name="method" label="method" value={method.replace("_", " ")} note={METHOD_WORDS[method]} />
+        <Fact
+          name="method"
+          label="method"
+          value={method.replace("_", " ")}
+          note={METHOD_WORDS[method]}
+        />
         <Fact name="reproduced" label="replay" value={replayText(answer)} />
         <Fact name="recorded" label="recorded" value={recordedText(answer)} />
-        {demand !== null && <Fact name="demand_bytes" label="live at once" value={formatBytes(demand)} note="no allocator needs less" />}
+        {demand !== null && (
+          <Fact
+            name="demand_bytes"
+            label="live at once"
+            value={formatBytes(demand)}
+            note="no allocator needs less"
+          />
+        )}
       </dl>
     </Known>
   );
@@ -88,7 +113,13 @@ interface PanelProps {
   hover: (key: string | null) => void;
 }
 
-function PanelRows({ peaks, categories, hover, whole, unit }: Omit<PanelProps, "measuredStep"> & { whole: number; unit: Unit }) {
+function PanelRows({
+  peaks,
+  categories,
+  hover,
+  whole,
+  unit,
+}: Omit<PanelProps, "measuredStep"> & { whole: number; unit: Unit }) {
   const ofCategory = useCategoryRow(hover);
   const text = useFigureText(unit);
   const isMeasured = peaks[0]?.name === "measured";
@@ -112,8 +143,13 @@ function PanelRows({ peaks, categories, hover, whole, unit }: Omit<PanelProps, "
       }
       rows={rows.map(({ group, bytes, events, quiet }) => {
         const key = groupKey(group);
-        const [from, to, planned] = isMeasured ? [bytes[0] ?? 0, bytes[1], bytes[2]] : [null, ...bytes];
-        const tip = [...peaks.map(({ label }, index) => tipOf(bytes[index] ?? 0, label)), categoryMeaning(group.category)].join("\n");
+        const [from, to, planned] = isMeasured
+          ? [bytes[0] ?? 0, bytes[1], bytes[2]]
+          : [null, ...bytes];
+        const tip = [
+          ...peaks.map(({ label }, index) => tipOf(bytes[index] ?? 0, label)),
+          categoryMeaning(group.category),
+        ].join("\n");
         const row = (hidden: boolean) => (
           <VersusRow {...{ key, hidden, group, from, unit, tip, events }} to={to ?? 0}>
             {planned !== undefined && <SizeCell bytes={planned} unit={unit} />}
@@ -128,9 +164,12 @@ function PanelRows({ peaks, categories, hover, whole, unit }: Omit<PanelProps, "
 function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
   const whole = Math.max(...peaks.map(({ peak_bytes: bytes }) => bytes ?? 0));
   const unit = unitOf(whole);
-  const bytesOf = (index: number): number | null => categories.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0);
+  const bytesOf = (index: number): number | null =>
+    categories.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0);
   const isMeasured = measuredStep !== null;
-  const totals = peaks.map(({ name, peak_bytes }, index) => (name === "predicted" ? bytesOf(index) : peak_bytes));
+  const totals = peaks.map(({ name, peak_bytes }, index) =>
+    name === "predicted" ? bytesOf(index) : peak_bytes,
+  );
   const shown = [...(isMeasured ? [] : [null]), ...totals];
   return (
     <Panel label="Categories, measured and predicted" title="By category" unit={unit}>
@@ -138,13 +177,20 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
         <thead>
           <tr>
             <td />
-            <th scope="col" title={isMeasured ? `peak of step ${measuredStep}` : "no such step was traced"}>
+            <th
+              scope="col"
+              title={isMeasured ? `peak of step ${measuredStep}` : "no such step was traced"}
+            >
               measured
               <br />
               <span class="small">step {measuredStep}</span>
             </th>
             {peaks.slice(isMeasured ? 1 : 0).map(({ name, label }) => (
-              <th key={name} scope="col" title={name === "predicted" ? "predicted peak" : "predicted peak with the change"}>
+              <th
+                key={name}
+                scope="col"
+                title={name === "predicted" ? "predicted peak" : "predicted peak with the change"}
+              >
                 {label}
               </th>
             ))}
@@ -154,7 +200,12 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
           <PanelRows {...{ peaks, categories, whole, unit, hover }} />
         </tbody>
         <tbody class="totals">
-          <tr class="strong" data-figure="total" data-from={shown[0] ?? ""} data-to={shown[1] ?? ""}>
+          <tr
+            class="strong"
+            data-figure="total"
+            data-from={shown[0] ?? ""}
+            data-to={shown[1] ?? ""}
+          >
             <th scope="row">peak</th>
             {shown.map((bytes, index) => (
               <SizeCell key={index} bytes={bytes} unit={unit} />
@@ -214,7 +265,9 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
         <svg xmlns="http://www.w3.org/2000/svg" width={2 * SAVED.width} height={SAVED.height}>
           <PeakBarsDrawing {...drawn} {...SAVED} />
           <g transform={`translate(${SAVED.width})`}>
-            {plan && plan.options.length > 1 && <PlanDotsDrawing plan={plan} scheme={scheme} {...SAVED} />}
+            {plan && plan.options.length > 1 && (
+              <PlanDotsDrawing plan={plan} scheme={scheme} {...SAVED} />
+            )}
           </g>
         </svg>
       ),
@@ -230,7 +283,10 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
             <PeakCurve answer={answer} />
             <BatchLimits run={run} device={answer.device} />
           </div>
-          <Categories {...{ peaks, categories, hover }} measuredStep={answer.measured?.step ?? null} />
+          <Categories
+            {...{ peaks, categories, hover }}
+            measuredStep={answer.measured?.step ?? null}
+          />
           {plan && plan.fits !== null && <PlanParts plan={plan} />}
         </div>
       )}
@@ -239,11 +295,18 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
 }
 
 const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) => (
-  <Nothing title={trains(run) ? `No recorded requests of ${run.run} on ${device}` : `${run.run} has no training steps`}>
+  <Nothing
+    title={
+      trains(run)
+        ? `No recorded requests of ${run.run} on ${device}`
+        : `${run.run} has no training steps`
+    }
+  >
     <p>{answer.sentence}</p>
     <p>
-      This view simulates the allocator on recorded training steps. <code>tb_memplugin.MemoryCallback</code> and{" "}
-      <code>tb_memplugin.MemoryRecorder</code> record the requests of the steps that they trace.
+      This view simulates the allocator on recorded training steps.{" "}
+      <code>tb_memplugin.MemoryCallback</code> and <code>tb_memplugin.MemoryRecorder</code> record
+      the requests of the steps that they trace.
     </p>
   </Nothing>
 );
@@ -256,18 +319,38 @@ export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
   const [whatIf, planned] = [store.whatIf.value, store.plan.value];
   const answer = useLast(whatIf.value);
   const plan = useLast(planned.value);
-  if (answer?.recorded.steps.length === 0) return <NoRequests run={run} device={device} answer={answer} />;
+  if (answer?.recorded.steps.length === 0)
+    return <NoRequests run={run} device={device} answer={answer} />;
   const applied = appliedOf(store);
-  const isOfField = ({ parameter }: ConditionFault): boolean => CONDITIONS.some((name) => name === parameter);
+  const isOfField = ({ parameter }: ConditionFault): boolean =>
+    CONDITIONS.some((name) => name === parameter);
   const fault = faultOf(whatIf)[0];
   // A capacity that is wrong is also the budget.
-  const planFaults = faultOf(planned).filter(({ parameter }) => parameter !== "budget" || applied.budget !== "");
+  const planFaults = faultOf(planned).filter(
+    ({ parameter }) => parameter !== "budget" || applied.budget !== "",
+  );
   return (
-    <div class="what-if" data-testid="what-if" aria-busy={whatIf.value === null && whatIf.error === null}>
-      <ConditionsForm hints={conditionHints(answer, applied)} faults={[...faultOf(whatIf), ...planFaults]} />
+    <div
+      class="what-if"
+      data-testid="what-if"
+      aria-busy={whatIf.value === null && whatIf.error === null}
+    >
+      <ConditionsForm
+        hints={conditionHints(answer, applied)}
+        faults={[...faultOf(whatIf), ...planFaults]}
+      />
       {fault && !isOfField(fault) && <Fault sentence={fault.sentence} />}
-      {fault && answer && <p class="last-answer small">Last answer: {unbroken(askedText(answer))}</p>}
-      {answer && <Answer run={run} answer={answer} plan={plan} planFault={planFaults.find((one) => !isOfField(one))?.sentence ?? null} />}
+      {fault && answer && (
+        <p class="last-answer small">Last answer: {unbroken(askedText(answer))}</p>
+      )}
+      {answer && (
+        <Answer
+          run={run}
+          answer={answer}
+          plan={plan}
+          planFault={planFaults.find((one) => !isOfField(one))?.sentence ?? null}
+        />
+      )}
       {!answer && !fault && <Skeleton />}
     </div>
   );

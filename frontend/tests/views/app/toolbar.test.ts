@@ -40,7 +40,10 @@ const RUN: RunInfo = {
 };
 const never = (): Promise<never> => new Promise(() => undefined);
 const source = new Proxy(
-  { runs: () => Promise.resolve({ plugin_version: "1", runs: [RUN] }), hostRuns: () => Promise.resolve([]) },
+  {
+    runs: () => Promise.resolve({ plugin_version: "1", runs: [RUN] }),
+    hostRuns: () => Promise.resolve([]),
+  },
   { get: (known: Record<string, unknown>, name: string) => known[name] ?? never },
 ) as unknown as Source;
 
@@ -74,13 +77,24 @@ it("arrow keys go from tab to tab, and the list of tabs is one stop of the Tab k
   document.body.append(host);
   render(h(StoreContext.Provider, { value: store }, h(Tabs, {})), host);
   const tabs = [...host.querySelectorAll<HTMLElement>("button")];
-  expect(tabs.filter(({ tabIndex }) => tabIndex === 0).map(({ textContent }) => textContent)).toEqual(["Layers"]);
+  expect(
+    tabs.filter(({ tabIndex }) => tabIndex === 0).map(({ textContent }) => textContent),
+  ).toEqual(["Layers"]);
   tabs[1]?.focus();
   const seen = ["ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft", "Home", "End"].map((key) => {
-    document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    document.activeElement?.dispatchEvent(
+      new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }),
+    );
     return document.activeElement?.textContent;
   });
-  expect(seen).toEqual(["Frozen", "Layers", "Overview", tabs.at(-1)?.textContent, "Overview", tabs.at(-1)?.textContent]);
+  expect(seen).toEqual([
+    "Frozen",
+    "Layers",
+    "Overview",
+    tabs.at(-1)?.textContent,
+    "Overview",
+    tabs.at(-1)?.textContent,
+  ]);
   // Moving opens nothing.
   expect(store.choices.value.view).toBe("layers");
   render(null, host);
@@ -112,7 +126,8 @@ it("arrow keys go round the tabs, and other keys are the browser's", async () =>
     expect(press(from, key).defaultPrevented).toBe(true);
     expect(document.activeElement).toBe(to);
   }
-  for (const key of ["Enter", " ", "Tab", "x"]) expect(press(second, key).defaultPrevented).toBe(false);
+  for (const key of ["Enter", " ", "Tab", "x"])
+    expect(press(second, key).defaultPrevented).toBe(false);
   expect(document.activeElement).toBe(second);
   render(null, host);
   host.remove();

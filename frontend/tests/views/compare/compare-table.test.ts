@@ -17,8 +17,17 @@ it.each<[number | null, number | null, string]>([
 ])("peaks of %s and %s bytes differ by %s", (a, b, difference) => {
   const host = document.createElement("div");
   const store = createStore({} as Source);
-  render(h(StoreContext.Provider, { value: store }, h(Categories, { deltas: [], a, b, hover: () => undefined })), host);
-  const cells = [...host.querySelectorAll("[data-figure=peak_bytes] td")].map(({ textContent }) => textContent);
+  render(
+    h(
+      StoreContext.Provider,
+      { value: store },
+      h(Categories, { deltas: [], a, b, hover: () => undefined }),
+    ),
+    host,
+  );
+  const cells = [...host.querySelectorAll("[data-figure=peak_bytes] td")].map(
+    ({ textContent }) => textContent,
+  );
   expect(cells.at(-1)).toBe(difference);
   render(null, host);
 });

@@ -33,11 +33,36 @@ const POOL: PoolSteps = {
 };
 
 it("a traced step is shown at its peak, as its answer and its memory map are", () => {
-  const traced = { pool_bytes: 100, in_use_bytes: 80, largest_free_bytes: 15, fragmentation: 0.25, rounding_bytes: 3 } as SnapshotSummary;
-  const ended = { ...poolFacts(POOL, 0), source: "measured", instant: "step end", free_bytes: 50, capacity_bytes: 120 } as const;
+  const traced = {
+    pool_bytes: 100,
+    in_use_bytes: 80,
+    largest_free_bytes: 15,
+    fragmentation: 0.25,
+    rounding_bytes: 3,
+  } as SnapshotSummary;
+  const ended = {
+    ...poolFacts(POOL, 0),
+    source: "measured",
+    instant: "step end",
+    free_bytes: 50,
+    capacity_bytes: 120,
+  } as const;
   const facts = atPeak(ended, traced);
-  expect(facts).toMatchObject({ source: "traced", instant: "peak", allocated_bytes: 80, free_bytes: 20, free_largest: 15, free_other: 5 });
-  expect(facts).toMatchObject({ pool_bytes: 100, unreserved: 20, utilisation: 0.8, fragmentation: 0.25, rounding_bytes: 3 });
+  expect(facts).toMatchObject({
+    source: "traced",
+    instant: "peak",
+    allocated_bytes: 80,
+    free_bytes: 20,
+    free_largest: 15,
+    free_other: 5,
+  });
+  expect(facts).toMatchObject({
+    pool_bytes: 100,
+    unreserved: 20,
+    utilisation: 0.8,
+    fragmentation: 0.25,
+    rounding_bytes: 3,
+  });
   expect(atPeak(ended, undefined)).toBe(ended);
   expect(atPeak({ ...ended, source: "failed" }, traced).source).toBe("failed");
 });
@@ -48,7 +73,14 @@ it.each([
 ])("the mode %s of a step is named if it was traced", (mode, text) => {
   const host = document.createElement("div");
   const store = createStore({} as Source);
-  render(h(StoreContext.Provider, { value: store }, h(PoolPanel, { pool: POOL, facts: poolFacts(POOL, 0), mode })), host);
+  render(
+    h(
+      StoreContext.Provider,
+      { value: store },
+      h(PoolPanel, { pool: POOL, facts: poolFacts(POOL, 0), mode }),
+    ),
+    host,
+  );
   const said = host.querySelector("header p")?.textContent ?? "";
   expect(said.startsWith(text)).toBe(true);
   expect(said.includes("traced")).toBe(mode !== null);
@@ -57,7 +89,10 @@ it.each([
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 
-/** Three steps; between the first and the last one, whose pool is the same, the split of the pool is unknown. */
+/**
+ * Three steps; between the first and the last one, whose pool is the same, the split of the pool is
+ * unknown.
+ */
 const poolWith = (peak: number): PoolSteps => ({
   run: "r",
   device: "GPU:0",

@@ -5,8 +5,12 @@ import { fillOf } from "../../../src/theme/palette";
 import { sideFill } from "../../../src/views/frozen/frozen-view";
 
 it("marks the frozen layers' part of a category alone by a pattern", () => {
-  const part = (side: SidePart["side"]): SidePart => ({ side, category: "weights", bytes: Float64Array.of(1) }) as unknown as SidePart;
-  const [frozen, trainable] = [sideFill(part("frozen"), "light"), sideFill(part("trainable"), "light")];
+  const part = (side: SidePart["side"]): SidePart =>
+    ({ side, category: "weights", bytes: Float64Array.of(1) }) as unknown as SidePart;
+  const [frozen, trainable] = [
+    sideFill(part("frozen"), "light"),
+    sideFill(part("trainable"), "light"),
+  ];
   expect(frozen.colour).toBe(trainable.colour);
   expect([frozen.pattern, trainable.pattern]).toEqual(["diagonal", "plain"]);
   expect(trainable).toEqual(fillOf("weights", null, "light"));

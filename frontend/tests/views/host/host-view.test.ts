@@ -12,7 +12,9 @@ describe("the stack of host memory", () => {
       cpu_bytes: Float64Array.of(NaN, NaN),
       other_bytes: Float64Array.of(NaN, 700),
     } as unknown as HostMemory;
-    const tops = boundaries(host, ["tf_data_bytes", "cpu_bytes", "other_bytes"]).map((column) => [...column]);
+    const tops = boundaries(host, ["tf_data_bytes", "cpu_bytes", "other_bytes"]).map((column) => [
+      ...column,
+    ]);
     expect(tops).toEqual([
       [NaN, 300],
       [NaN, 300],

@@ -33,9 +33,20 @@ it("shows the asked step with the figures of the traced one that describes it", 
 });
 
 it("marks changes of the layers in the chart, and only traced steps as measured", () => {
-  const change = (step: number): Partial<LayerChange> => ({ step, reason: "unfroze", became_trainable: ["a"], became_frozen: [] });
+  const change = (step: number): Partial<LayerChange> => ({
+    step,
+    reason: "unfroze",
+    became_trainable: ["a"],
+    became_frozen: [],
+  });
   const whole = { ...OVERVIEW, changes: [change(0), change(7)] } as unknown as Overview;
-  const look = { choices: DEFAULTS, scheme: "light", focus: NO_FOCUS, firstSteps: new Map<number, number>(), span: [0, 9] } as const;
+  const look = {
+    choices: DEFAULTS,
+    scheme: "light",
+    focus: NO_FOCUS,
+    firstSteps: new Map<number, number>(),
+    span: [0, 9],
+  } as const;
   const steps = layerSteps(TOTALS, { step: 7, wall_time: 6, traced: 9 });
   const { marks, spec } = layerSpec(steps, { ...look, whole });
   expect(marks.map(({ x, step, label }) => [x, step, label])).toEqual([[6.5, 7, "unfroze a"]]);
@@ -55,7 +66,12 @@ it("at a step, a layer lists the categories that it uses then, and they sum to i
       { category: "optimizer_state", trainable: true },
       { category: "activations", trainable: true },
     ],
-    bytes: [Float64Array.of(0, 30), Float64Array.of(30, 0), Float64Array.of(0, 60), Float64Array.of(0, 0)],
+    bytes: [
+      Float64Array.of(0, 30),
+      Float64Array.of(30, 0),
+      Float64Array.of(0, 60),
+      Float64Array.of(0, 0),
+    ],
   } as unknown as LedgerTotals;
   const steps = layerSteps(totals);
   expect(usedAt(steps, 0)).toEqual([{ category: "weights", bytes: 30 }]);

@@ -11,17 +11,26 @@ import { Icicle, IcicleDrawing } from "../../../src/views/layers/icicle";
 import { StoreContext } from "../../../src/views/shared/context";
 import type { Category, LedgerRow } from "../../../src/schema";
 
-const row = (layer: string, category: Category, bytes: number, trainable: boolean | null = null): LedgerRow => ({
-  ...{ layer, category, bytes, trainable, rounding_bytes: null },
-});
-const layers = layerFigures(null, [row("net/a", "activations", 600), row("net/a", "weights", 200), row("net/b", "weights", 200)]);
+const row = (
+  layer: string,
+  category: Category,
+  bytes: number,
+  trainable: boolean | null = null,
+): LedgerRow => ({ ...{ layer, category, bytes, trainable, rounding_bytes: null } });
+const layers = layerFigures(null, [
+  row("net/a", "activations", 600),
+  row("net/a", "weights", 200),
+  row("net/b", "weights", 200),
+]);
 const frozen = layers.map((layer) => ({ ...layer, trainable: layer.path !== "net/b" }));
 const tree = layerTree(frozen, new Map(), "none");
 
 let host: HTMLElement;
 let store: ReturnType<typeof createStore>;
-const cells = (): string[] => [...host.querySelectorAll(".cell")].map((cell) => cell.getAttribute("aria-label") ?? "");
-const cell = (name: string): HTMLElement => host.querySelector(`.cell[aria-label^="${name} "]`) as HTMLElement;
+const cells = (): string[] =>
+  [...host.querySelectorAll(".cell")].map((cell) => cell.getAttribute("aria-label") ?? "");
+const cell = (name: string): HTMLElement =>
+  host.querySelector(`.cell[aria-label^="${name} "]`) as HTMLElement;
 const focused = (): string => document.activeElement?.getAttribute("aria-label") ?? "";
 const press = (key: string): Promise<void> =>
   act(() => {
@@ -43,7 +52,14 @@ beforeEach(async () => {
   document.body.append(host);
   store = createStore({} as Source);
   await act(() =>
-    render(h(StoreContext.Provider, { value: store }, h(Icicle, { tree, moment: "at the peak of step 3", figure: "in_use_bytes" })), host),
+    render(
+      h(
+        StoreContext.Provider,
+        { value: store },
+        h(Icicle, { tree, moment: "at the peak of step 3", figure: "in_use_bytes" }),
+      ),
+      host,
+    ),
   );
 });
 afterEach(() => {
@@ -98,11 +114,17 @@ it("is walked with the keys; Escape zooms out, and leaves the page alone only wh
 });
 
 it("frozen layers have the diagonal pattern, on the page and in the drawing", () => {
-  const patterns = (name: string): string[] => [...cell(name).querySelectorAll(".fill")].map(({ className }) => className);
+  const patterns = (name: string): string[] =>
+    [...cell(name).querySelectorAll(".fill")].map(({ className }) => className);
   expect([patterns("a"), patterns("b")]).toEqual([["fill plain", "fill plain"], ["fill diagonal"]]);
   const drawn = document.createElement("div");
   render(h(IcicleDrawing, { tree, title: "t", scheme: "light" }), drawn);
   const titles = [...drawn.querySelectorAll("g > title")].map(({ textContent }) => textContent);
-  expect(titles.slice(0, 4)).toEqual(["in use: 1000 B", "net: 1000 B", "net/a: 800 B", "net/b: 200 B"]);
+  expect(titles.slice(0, 4)).toEqual([
+    "in use: 1000 B",
+    "net: 1000 B",
+    "net/a: 800 B",
+    "net/b: 200 B",
+  ]);
   expect(drawn.querySelectorAll("pattern").length).toBeGreaterThan(0);
 });

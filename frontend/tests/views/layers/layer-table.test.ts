@@ -24,13 +24,21 @@ const LAYER: LayerFigures = {
   output_bytes: null,
   recomputed: null,
   bytes: Object.fromEntries(
-    CATEGORIES.map((category) => [category, (BYTES as Partial<Record<Category, number>>)[category] ?? 0]),
+    CATEGORIES.map((category) => [
+      category,
+      (BYTES as Partial<Record<Category, number>>)[category] ?? 0,
+    ]),
   ) as Record<Category, number>,
   total: 242 * MIB + 100,
   persistent: 242 * MIB,
   saved: 3 * MIB,
 };
-const NOT_OF_A_LAYER: LayerFigures = { ...LAYER, path: null, bytes: { ...LAYER.bytes, weights: 0 }, persistent: 238 * MIB };
+const NOT_OF_A_LAYER: LayerFigures = {
+  ...LAYER,
+  path: null,
+  bytes: { ...LAYER.bytes, weights: 0 },
+  persistent: 238 * MIB,
+};
 
 function drawn(
   layers: readonly LayerFigures[],
@@ -43,12 +51,17 @@ function drawn(
   const all = groupOf(null, layers);
   const shown = { groups: [all], all, totals: all, brief, unit: "MiB" as const, total: all.total };
   const props = { ...shown, sort, onSort, explain: () => "", isPlanned };
-  render(h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)), host);
+  render(
+    h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)),
+    host,
+  );
   return host;
 }
 
 const headers = (host: HTMLElement): string[] =>
-  [...host.querySelectorAll("thead th")].map((cell) => cell.textContent?.trim().replace(/\s+/g, " ") ?? "");
+  [...host.querySelectorAll("thead th")].map(
+    (cell) => cell.textContent?.trim().replace(/\s+/g, " ") ?? "",
+  );
 
 it("has a column for each category of the run, and one for those too small to read", () => {
   const host = drawn([NOT_OF_A_LAYER], "total");
@@ -65,7 +78,10 @@ it("has a column for each category of the run, and one for those too small to re
     "output",
     "output shape",
   ]);
-  const cells = [...host.querySelectorAll("tbody td[data-figure]")].map((cell) => [cell.getAttribute("data-figure"), cell.textContent]);
+  const cells = [...host.querySelectorAll("tbody td[data-figure]")].map((cell) => [
+    cell.getAttribute("data-figure"),
+    cell.textContent,
+  ]);
   expect(cells).toEqual([
     ["total", "242"],
     ["persistent", "238"],
@@ -92,16 +108,23 @@ it("has a bar of the categories in place of most columns, as long as the layer's
     "held tensors 121 MiB, rounding 100 B",
   ]);
   const parts = bars.map((bar) => [...bar.querySelectorAll<HTMLElement>("i")]);
-  const widths = parts.map((own) => own.reduce((sum, { style }) => sum + parseFloat(style.width), 0));
+  const widths = parts.map((own) =>
+    own.reduce((sum, { style }) => sum + parseFloat(style.width), 0),
+  );
   expect(widths.map((width) => Math.round(width))).toEqual([100, 50]);
-  expect(parts.map((own) => own.map(({ dataset }) => [dataset.figure, Number(dataset.bytes)]))).toEqual([
+  expect(
+    parts.map((own) => own.map(({ dataset }) => [dataset.figure, Number(dataset.bytes)])),
+  ).toEqual([
     Object.entries(BYTES),
     [
       ["held_tensors", 121 * MIB],
       ["rounding", 100],
     ],
   ]);
-  expect(parts.map((own) => own[own.length - 1]?.className.includes("diagonal"))).toEqual([false, false]);
+  expect(parts.map((own) => own[own.length - 1]?.className.includes("diagonal"))).toEqual([
+    false,
+    false,
+  ]);
   expect(parts[1]?.[0]?.className).toBe("fill diagonal");
   // All layers together would be longer than the longest bar.
   expect(host.querySelectorAll("tfoot [role='img']").length).toBe(0);
@@ -116,7 +139,9 @@ it("a second click on a size goes back to the total, on a text to the model's or
   ] as const) {
     const chosen: (SortKey | null)[] = [];
     const host = drawn([LAYER], sort, (key) => chosen.push(key));
-    const button = [...host.querySelectorAll<HTMLElement>("thead button")].find(({ textContent }) => textContent?.includes(label));
+    const button = [...host.querySelectorAll<HTMLElement>("thead button")].find(({ textContent }) =>
+      textContent?.includes(label),
+    );
     button?.click();
     expect(chosen).toEqual([next]);
     render(null, host);
@@ -130,8 +155,12 @@ it.each([
   ["weights", "descending", "number"],
 ] as const)("sorted by %s, its column is %s", (sort, order, kind) => {
   const host = drawn([LAYER], sort);
-  const sorted = [...host.querySelectorAll("th[aria-sort]")].filter((cell) => cell.getAttribute("aria-sort") !== "none");
-  expect(sorted.map((cell) => [cell.getAttribute("aria-sort"), cell.className])).toEqual([[order, kind]]);
+  const sorted = [...host.querySelectorAll("th[aria-sort]")].filter(
+    (cell) => cell.getAttribute("aria-sort") !== "none",
+  );
+  expect(sorted.map((cell) => [cell.getAttribute("aria-sort"), cell.className])).toEqual([
+    [order, kind],
+  ]);
   render(null, host);
 });
 
@@ -139,18 +168,35 @@ it("tags layers that the step recomputes, and those that a plan would", () => {
   const paths = ["net/a", "net/a/inner", "net/ab"];
   const tags = (layers: readonly LayerFigures[]): string[] => {
     const host = drawn(layers, "total", undefined, plannedLayers({ ...plan, segments: [["a"]] }));
-    const texts = [...host.querySelectorAll("tbody th")].map((cell) => cell.querySelector(".tag")?.textContent?.trim() ?? "");
+    const texts = [...host.querySelectorAll("tbody th")].map(
+      (cell) => cell.querySelector(".tag")?.textContent?.trim() ?? "",
+    );
     render(null, host);
     return texts;
   };
   const layers = paths.map((path) => ({ ...LAYER, path }));
-  expect(tags([...layers, NOT_OF_A_LAYER])).toEqual(["recomputed by plan", "recomputed by plan", "", ""]);
-  expect(tags([{ ...layers[0], path: "net/other", recomputed: "resampled" } as LayerFigures])).toEqual(["recomputed"]);
+  expect(tags([...layers, NOT_OF_A_LAYER])).toEqual([
+    "recomputed by plan",
+    "recomputed by plan",
+    "",
+    "",
+  ]);
+  expect(
+    tags([{ ...layers[0], path: "net/other", recomputed: "resampled" } as LayerFigures]),
+  ).toEqual(["recomputed"]);
 });
 
 it("names a layer by the shortest end of its path that no other has, the parent apart", () => {
-  const host = drawn([...["net/head", "net/aux/head", "net/stem"].map((path) => ({ ...LAYER, path })), NOT_OF_A_LAYER], "path");
-  const names = [...host.querySelectorAll("tbody .layer-name")].map((name) => [...name.children].map(({ textContent }) => textContent));
+  const host = drawn(
+    [
+      ...["net/head", "net/aux/head", "net/stem"].map((path) => ({ ...LAYER, path })),
+      NOT_OF_A_LAYER,
+    ],
+    "path",
+  );
+  const names = [...host.querySelectorAll("tbody .layer-name")].map((name) =>
+    [...name.children].map(({ textContent }) => textContent),
+  );
   expect(names).toEqual([
     ["net/", "head"],
     ["aux/", "head"],

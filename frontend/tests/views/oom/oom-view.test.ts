@@ -12,28 +12,70 @@ import { PossibleFixes } from "../../../src/views/shared/fixes";
 import { mapColours } from "../../../src/views/shared/memory-map/strip";
 import type { Oom, RunInfo } from "../../../src/schema";
 
-const SIZES = { in_use_bytes: 600, free_bytes: 400, largest_free_bytes: 300, requested_bytes: 350, capacity_bytes: 1000 };
+const SIZES = {
+  in_use_bytes: 600,
+  free_bytes: 400,
+  largest_free_bytes: 300,
+  requested_bytes: 350,
+  capacity_bytes: 1000,
+};
 const UNCHANGED = { peak_bytes: 1200, low_bytes: 1100, high_bytes: 1300 };
-const FIX = { kind: "batch", change: "Batch size 4", sentence: "", enough: true, peak_bytes: 700, low_bytes: 650, high_bytes: 800 };
-const LIMIT = { ...FIX, kind: "limit", capacity_bytes: 1500, peak_bytes: 1200, low_bytes: 1100, high_bytes: 1300 };
+const FIX = {
+  kind: "batch",
+  change: "Batch size 4",
+  sentence: "",
+  enough: true,
+  peak_bytes: 700,
+  low_bytes: 650,
+  high_bytes: 800,
+};
+const LIMIT = {
+  ...FIX,
+  kind: "limit",
+  capacity_bytes: 1500,
+  peak_bytes: 1200,
+  low_bytes: 1100,
+  high_bytes: 1300,
+};
 
 /** Place and width in bytes of what is drawn, by row, and where the capacity is. */
-function drawn(changed: Partial<Oom>, fixes: object[] = [FIX, LIMIT], unchanged: object | null = UNCHANGED) {
+function drawn(
+  changed: Partial<Oom>,
+  fixes: object[] = [FIX, LIMIT],
+  unchanged: object | null = UNCHANGED,
+) {
   const oom = { ledger: [], ...SIZES, ...changed } as unknown as Oom;
   const value = {
-    fixes: fixes.map((fix) => ({ batch_size: null, capacity_bytes: null, freeze: null, code: null, ...fix })),
+    fixes: fixes.map((fix) => ({
+      batch_size: null,
+      capacity_bytes: null,
+      freeze: null,
+      code: null,
+      ...fix,
+    })),
     note: null,
     unchanged,
   };
-  const fetched = { want: () => undefined, identity: () => "", read: () => ({ value, error: null, loading: false }) };
-  const store = { recordedOnly: true, dark: { value: false }, fetched: { fixes: fetched } } as unknown as Store;
+  const fetched = {
+    want: () => undefined,
+    identity: () => "",
+    read: () => ({ value, error: null, loading: false }),
+  };
+  const store = {
+    recordedOnly: true,
+    dark: { value: false },
+    fetched: { fixes: fetched },
+  } as unknown as Store;
   const run = { run: "r" } as RunInfo;
   const view = h(PossibleFixes, { run, oom, index: 0, request: requestBar(oom, "light") });
   act(() => render(h(StoreContext.Provider, { value: store }, view), document.body));
   const bars = document.querySelector<HTMLElement>(".bars");
-  const limits = (fixes as { capacity_bytes?: number }[]).map(({ capacity_bytes: limit }) => limit ?? 0);
+  const limits = (fixes as { capacity_bytes?: number }[]).map(
+    ({ capacity_bytes: limit }) => limit ?? 0,
+  );
   const most = 1.02 * Math.max(1300, 1000, 950, ...limits);
-  const bytes = (text: string | undefined): number => Math.round((parseFloat(text || "0") / 100) * most);
+  const bytes = (text: string | undefined): number =>
+    Math.round((parseFloat(text || "0") / 100) * most);
   const rows = [...document.querySelectorAll(".bars li:not(.limits)")].map((row) =>
     [...row.querySelectorAll<HTMLElement>(".track i")].map((part) => [
       part.dataset.figure ?? part.className,
@@ -41,7 +83,10 @@ function drawn(changed: Partial<Oom>, fixes: object[] = [FIX, LIMIT], unchanged:
       bytes(part.style.width),
     ]),
   );
-  const named = [...document.querySelectorAll<HTMLElement>(".limit")].map((one) => [one.textContent, bytes(one.style.width)]);
+  const named = [...document.querySelectorAll<HTMLElement>(".limit")].map((one) => [
+    one.textContent,
+    bytes(one.style.width),
+  ]);
   return { rows, named, capacity: bytes(bars?.style.getPropertyValue("--capacity")) };
 }
 
@@ -92,13 +137,29 @@ describe("a failure and its fixes", () => {
   });
 
   it("names the categories of what is in use if they have all of it", () => {
-    const row = { layer: "a", category: "weights", trainable: true, bytes: 600, rounding_bytes: 0 } as const;
+    const row = {
+      layer: "a",
+      category: "weights",
+      trainable: true,
+      bytes: 600,
+      rounding_bytes: 0,
+    } as const;
     expect(drawn({ ledger: [row] }).rows[0]?.[0]).toEqual(["weights", 0, 600]);
-    expect(drawn({ ledger: [{ ...row, bytes: 500 }] }).rows[0]?.[0]).toEqual(["in_use_bytes", 0, 600]);
+    expect(drawn({ ledger: [{ ...row, bytes: 500 }] }).rows[0]?.[0]).toEqual([
+      "in_use_bytes",
+      0,
+      600,
+    ]);
   });
 });
 
-const OOM = { in_use_bytes: 900, free_bytes: 120, largest_free_bytes: 40, requested_bytes: 96, ledger: [] } as unknown as Oom;
+const OOM = {
+  in_use_bytes: 900,
+  free_bytes: 120,
+  largest_free_bytes: 40,
+  requested_bytes: 96,
+  ledger: [],
+} as unknown as Oom;
 const MAP = {
   rows: 1,
   states: ["free"],
@@ -115,7 +176,10 @@ describe.each(["light", "dark"] as const)("free memory, %s", (scheme) => {
     const fills = new Map(oomBars(OOM, scheme).pool.map(({ label, fill }) => [label, fill]));
     expect(fills.get("free: largest chunk")).toEqual(seriesFill("free_largest", scheme));
     expect(fills.get("free: other chunks")).toEqual(seriesFill("free_other", scheme));
-    expect(mapColours(MAP, "category", scheme).kinds[0]?.fill).toEqual({ ...seriesFill("free_largest", scheme), muted: false });
+    expect(mapColours(MAP, "category", scheme).kinds[0]?.fill).toEqual({
+      ...seriesFill("free_largest", scheme),
+      muted: false,
+    });
     expect(fills.get("in use")).toEqual(seriesFill("allocated_bytes", scheme));
   });
 });

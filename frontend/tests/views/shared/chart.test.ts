@@ -23,7 +23,13 @@ const specOf = (x: Float64Array): PlotSpec => ({
 
 /** A chart of the steps 0, 10, ... 100 that shows 20 to 60. */
 function drawn(changed: Partial<ChartProps> = {}) {
-  const calls = { onCursor: vi.fn(), onPin: vi.fn(), onZoom: vi.fn(), onReset: vi.fn(), onHover: vi.fn() };
+  const calls = {
+    onCursor: vi.fn(),
+    onPin: vi.fn(),
+    onZoom: vi.fn(),
+    onReset: vi.fn(),
+    onHover: vi.fn(),
+  };
   const spec = specOf(Float64Array.from({ length: 11 }, (_, row) => 10 * row));
   const props: ChartProps = {
     label: "A chart",
@@ -122,18 +128,20 @@ describe("the keys of a chart", () => {
 
 describe("a chart", () => {
   it("says where the cursor is, else what is selected, else what is shown", () => {
-    const said = (changed: Partial<ChartProps>) => drawn(changed).plot.getAttribute("aria-valuetext");
-    expect([said({ cursor: 2, pin: 3, rest: 4 }), said({ pin: 3, rest: 4 }), said({ rest: 4 }), said({})]).toEqual([
-      "row 2",
-      "row 3",
-      "row 4",
-      "row 0",
-    ]);
+    const said = (changed: Partial<ChartProps>) =>
+      drawn(changed).plot.getAttribute("aria-valuetext");
+    expect([
+      said({ cursor: 2, pin: 3, rest: 4 }),
+      said({ pin: 3, rest: 4 }),
+      said({ rest: 4 }),
+      said({}),
+    ]).toEqual(["row 2", "row 3", "row 4", "row 0"]);
   });
 
   it("tells when the pointer is over it and when the keyboard leaves", () => {
     const { onHover, onCursor, plot } = drawn();
-    for (const type of ["pointerenter", "pointerleave"]) act(() => void plot.dispatchEvent(new PointerEvent(type)));
+    for (const type of ["pointerenter", "pointerleave"])
+      act(() => void plot.dispatchEvent(new PointerEvent(type)));
     expect(onHover.mock.calls).toEqual([[true], [false]]);
     act(() => void plot.dispatchEvent(new FocusEvent("blur")));
     expect(onCursor).toHaveBeenLastCalledWith(null, null);
@@ -143,7 +151,11 @@ describe("a chart", () => {
 describe("the handle of the selected step", () => {
   const handled = (changed: Partial<ChartProps> = {}, step = 40) => {
     const choose = vi.fn();
-    const chart = drawn({ rest: step / 10, handle: { step, stops: [10, 30, 50], ends: [0, 100], choose }, ...changed });
+    const chart = drawn({
+      rest: step / 10,
+      handle: { step, stops: [10, 30, 50], ends: [0, 100], choose },
+      ...changed,
+    });
     const handle = document.querySelector<HTMLElement>(".handle");
     const key = (name: string): void => {
       const event = new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true });
@@ -154,10 +166,13 @@ describe("the handle of the selected step", () => {
       act(() => void handle?.dispatchEvent(event));
     };
     if (handle) handle.setPointerCapture = vi.fn();
-    const width = Number.parseFloat(document.querySelector<HTMLElement>(".u-over")?.style.width ?? "");
+    const width = Number.parseFloat(
+      document.querySelector<HTMLElement>(".u-over")?.style.width ?? "",
+    );
     return { ...chart, choose, handle, key, point, width };
   };
-  const placeOf = (handle: HTMLElement | null): number => Number(/translate\(([\d.]+)px/.exec(handle?.style.transform ?? "")?.[1]);
+  const placeOf = (handle: HTMLElement | null): number =>
+    Number(/translate\(([\d.]+)px/.exec(handle?.style.transform ?? "")?.[1]);
 
   it("stands at its place in the range, paler at the end nearest to a step outside", () => {
     const middle = handled();
@@ -173,7 +188,8 @@ describe("the handle of the selected step", () => {
 
   it("goes to the next and the previous stop, to the first and the last by keys, and stays at the ends", () => {
     const { key, choose } = handled();
-    for (const name of ["ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp", "Home", "End", "x"]) key(name);
+    for (const name of ["ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp", "Home", "End", "x"])
+      key(name);
     expect(choose.mock.calls).toEqual([[30], [30], [50], [50], [10], [50]]);
     const last = handled({}, 60);
     last.key("ArrowRight");

@@ -32,24 +32,25 @@ describe("the evidence of an answer", () => {
   });
 
   it("zooms to a growth and selects what grows", () => {
-    expect(choicesFor({ ...NONE, step: 90, category: "held_tensors", layer: "net/a", zoom: [40, 90] }, RUN)).toMatchObject({
-      step: 90,
-      category: "held_tensors",
-      layer: "net/a",
-      zoom: [40, 90],
-    });
+    expect(
+      choicesFor(
+        { ...NONE, step: 90, category: "held_tensors", layer: "net/a", zoom: [40, 90] },
+        RUN,
+      ),
+    ).toMatchObject({ step: 90, category: "held_tensors", layer: "net/a", zoom: [40, 90] });
   });
 
   it("compares the steps before and after a change within the run", () => {
-    expect(choicesFor({ ...NONE, view: "compare", step: 159, other_step: 160 }, RUN)).toMatchObject({
-      view: "compare",
-      step: 159,
-      other: "exp",
-      otherStep: 160,
-    });
+    expect(choicesFor({ ...NONE, view: "compare", step: 159, other_step: 160 }, RUN)).toMatchObject(
+      { view: "compare", step: 159, other: "exp", otherStep: 160 },
+    );
   });
 
   it("selects a failure and no step, because a failed step was not measured", () => {
-    expect(choicesFor({ ...NONE, view: "oom", step: 150, phase: "train", oom: 2 }, RUN)).toEqual({ view: "oom", oom: 2, mapZooms: [] });
+    expect(choicesFor({ ...NONE, view: "oom", step: 150, phase: "train", oom: 2 }, RUN)).toEqual({
+      view: "oom",
+      oom: 2,
+      mapZooms: [],
+    });
   });
 });

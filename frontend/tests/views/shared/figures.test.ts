@@ -6,10 +6,20 @@ import { expect, it, describe } from "vitest";
 import type { Source } from "../../../src/api/source";
 import { createStore } from "../../../src/state/store";
 import { StoreContext } from "../../../src/views/shared/context";
-import { FigureRows, FoldedRows, type BreakdownRow, type FoldedRow } from "../../../src/views/shared/figures";
+import {
+  FigureRows,
+  FoldedRows,
+  type BreakdownRow,
+  type FoldedRow,
+} from "../../../src/views/shared/figures";
 
 const MIB = 2 ** 20;
-const figureRow = (name: string, bytes: number, highest: number | null, chosen = false): BreakdownRow => ({
+const figureRow = (
+  name: string,
+  bytes: number,
+  highest: number | null,
+  chosen = false,
+): BreakdownRow => ({
   fill: { colour: "#000", pattern: "plain" },
   name,
   label: name,
@@ -23,7 +33,9 @@ function drawnFigures(rows: readonly BreakdownRow[]) {
   const table = h("tbody", null, h(FigureRows, { rows, whole: 500 * MIB, unit: "MiB" }));
   render(h(StoreContext.Provider, { value: createStore({} as Source) }, table), host);
   const seen = () =>
-    [...host.querySelectorAll<HTMLElement>("[data-figure]")].filter((one) => !one.hidden).map((one) => one.dataset["figure"]);
+    [...host.querySelectorAll<HTMLElement>("[data-figure]")]
+      .filter((one) => !one.hidden)
+      .map((one) => one.dataset["figure"]);
   return { seen, folded: () => host.querySelector(".folded-rows") };
 }
 
@@ -44,11 +56,21 @@ it("folds rows below 1 % of the whole at every step into their sum", () => {
 
 it("keeps the colour and name, without a row, of what the selected step has nothing of", () => {
   const absent = { ...figureRow("unattributed", 0, 50), selected: 0 };
-  const { seen, folded } = drawnFigures([absent, { ...figureRow("large", 300, 300), selected: 300 * MIB }]);
+  const { seen, folded } = drawnFigures([
+    absent,
+    { ...figureRow("large", 300, 300), selected: 300 * MIB },
+  ]);
   expect([seen(), folded()?.textContent]).toEqual([["large"], "unattributed"]);
   // While the pointer is at another step, its bytes are in the sum, and no row moves.
-  const pointed = drawnFigures([{ ...absent, bytes: 40 * MIB, focused: true }, figureRow("large", 300, 300), figureRow("small", 2, 2)]);
-  expect([pointed.seen(), pointed.folded()?.textContent]).toEqual([["large"], "unattributed+ 1 other42.0"]);
+  const pointed = drawnFigures([
+    { ...absent, bytes: 40 * MIB, focused: true },
+    figureRow("large", 300, 300),
+    figureRow("small", 2, 2),
+  ]);
+  expect([pointed.seen(), pointed.folded()?.textContent]).toEqual([
+    ["large"],
+    "unattributed+ 1 other42.0",
+  ]);
   expect(pointed.folded()?.querySelector(".focused")?.textContent).toBe("unattributed");
   expect(drawnFigures([{ ...absent, chosen: true }]).seen()).toEqual(["unattributed"]);
 });
@@ -75,7 +97,10 @@ function drawn(rows: readonly FoldedRow[], sums?: string) {
   const host = document.createElement("table");
   const cell = sums === undefined ? undefined : h("td", { class: "sums" }, sums);
   render(h("tbody", null, h(FoldedRows, { rows, columns: 3, sums: cell })), host);
-  const seen = () => [...host.querySelectorAll<HTMLElement>("tr[data-row]")].filter((one) => !one.hidden).map((one) => one.dataset["row"]);
+  const seen = () =>
+    [...host.querySelectorAll<HTMLElement>("tr[data-row]")]
+      .filter((one) => !one.hidden)
+      .map((one) => one.dataset["row"]);
   return { host, seen, button: () => host.querySelector("button") };
 }
 

@@ -50,12 +50,12 @@ describe("columns", () => {
   });
 
   it("have a last known value", () => {
-    expect([lastKnown(column(1, 2, NaN)), lastKnown(column(0, NaN)), lastKnown(column(NaN)), lastKnown(column())]).toEqual([
-      2,
-      0,
-      null,
-      null,
-    ]);
+    expect([
+      lastKnown(column(1, 2, NaN)),
+      lastKnown(column(0, NaN)),
+      lastKnown(column(NaN)),
+      lastKnown(column()),
+    ]).toEqual([2, 0, null, null]);
   });
 });
 
@@ -69,9 +69,13 @@ describe("places on the x-axis", () => {
   it("are zoomed to whole steps, on every axis", () => {
     expect(placesOf(OVERVIEW, 100, choices({ zoom: [20, 30] })).range).toEqual([19.5, 30.5]);
     // On an axis of time, step 20 begins between 0 s and 1 s; step 30 is the last one.
-    expect(placesOf(OVERVIEW, 100, choices({ axis: "relative", zoom: [20, 30] })).range).toEqual([0.5, 16]);
+    expect(placesOf(OVERVIEW, 100, choices({ axis: "relative", zoom: [20, 30] })).range).toEqual([
+      0.5, 16,
+    ]);
     // A zoom of another run that is beyond this one's steps shows all of it.
-    expect(placesOf(OVERVIEW, 100, choices({ axis: "relative", zoom: [500, 600] })).range).toEqual([-0.5, 16]);
+    expect(placesOf(OVERVIEW, 100, choices({ axis: "relative", zoom: [500, 600] })).range).toEqual([
+      -0.5, 16,
+    ]);
   });
 
   it("span something even for one row or none", () => {
@@ -84,7 +88,11 @@ describe("places on the x-axis", () => {
 });
 
 describe("validation passes", () => {
-  const passes = [0, 20, 40].map((after_step, index) => ({ after_step, batches: 1, peak_bytes: index === 1 ? 9 : 8 }));
+  const passes = [0, 20, 40].map((after_step, index) => ({
+    after_step,
+    batches: 1,
+    peak_bytes: index === 1 ? 9 : 8,
+  }));
   const validated = { ...OVERVIEW, validations: passes } as unknown as Overview;
   const points = (changed: Partial<Choices>) => {
     const { axis } = choices(changed);
@@ -135,12 +143,17 @@ describe("a zoom by pointer", () => {
   });
 
   it("ranges over the run's steps in a chart of only some of them", () => {
-    const some = (changed: Partial<Choices>, span: [number, number] | null) => rangeOfSome(steps, steps, choices(changed), span);
+    const some = (changed: Partial<Choices>, span: [number, number] | null) =>
+      rangeOfSome(steps, steps, choices(changed), span);
     expect(some({}, [0, 99])).toEqual([-0.5, 99.5]);
     expect(some({ zoom: [12, 40] }, [0, 99])).toEqual([11.5, 40.5]);
     expect(some({}, null)).toBeNull();
-    expect(rangeOfSome(steps, seconds, choices({ axis: "relative", zoom: [10, 20] }), [0, 99])).toEqual([0, 1]);
-    expect(rangeOfSome(steps, seconds, choices({ axis: "relative", zoom: [11, 19] }), [0, 99])).toBeNull();
+    expect(
+      rangeOfSome(steps, seconds, choices({ axis: "relative", zoom: [10, 20] }), [0, 99]),
+    ).toEqual([0, 1]);
+    expect(
+      rangeOfSome(steps, seconds, choices({ axis: "relative", zoom: [11, 19] }), [0, 99]),
+    ).toBeNull();
   });
 });
 
@@ -166,15 +179,32 @@ describe("marks", () => {
 
   it("stand before their step, on every axis", () => {
     const places = placesOf(changed, 100, choices({}));
-    expect(changeMarks(changed, places, "step")).toMatchObject([{ x: 19.5, step: 20, label: "unfroze conv1" }]);
-    expect(changeMarks(changed, placesOf(changed, 100, choices({ axis: "relative" })), "relative")).toMatchObject([{ x: 0.5 }]);
+    expect(changeMarks(changed, places, "step")).toMatchObject([
+      { x: 19.5, step: 20, label: "unfroze conv1" },
+    ]);
+    expect(
+      changeMarks(changed, placesOf(changed, 100, choices({ axis: "relative" })), "relative"),
+    ).toMatchObject([{ x: 0.5 }]);
     // A zoom's rows do not include the step: on an axis of time its place is unknown.
-    const zoomed = { ...changed, rows: 1, step: column(30), wall_time: column(111), peak_bytes: column(7) };
-    expect(changeMarks(zoomed, placesOf(zoomed, 100, choices({ axis: "relative" })), "relative")).toMatchObject([{ x: NaN }]);
+    const zoomed = {
+      ...changed,
+      rows: 1,
+      step: column(30),
+      wall_time: column(111),
+      peak_bytes: column(7),
+    };
+    expect(
+      changeMarks(zoomed, placesOf(zoomed, 100, choices({ axis: "relative" })), "relative"),
+    ).toMatchObject([{ x: NaN }]);
   });
 
   it("need room above the plot, and so does the lane of epochs", () => {
-    const [none, marks, lane, both] = [headroom(false, false), headroom(true, false), headroom(false, true), headroom(true, true)];
+    const [none, marks, lane, both] = [
+      headroom(false, false),
+      headroom(true, false),
+      headroom(false, true),
+      headroom(true, true),
+    ];
     expect(Math.min(marks, lane)).toBeGreaterThan(none);
     expect(both - none).toBe(marks - none + (lane - none));
   });
@@ -186,7 +216,8 @@ describe("steps that ran out of memory", () => {
     { oom: 4, step: 99, reason: "" },
   ];
   const failed = { ...OVERVIEW, failures } as unknown as Overview;
-  const marks = (changed: Partial<Choices>) => failureMarks(failed, placesOf(failed, 100, choices(changed)), choices(changed).axis);
+  const marks = (changed: Partial<Choices>) =>
+    failureMarks(failed, placesOf(failed, 100, choices(changed)), choices(changed).axis);
 
   it("are marked where they failed, right after the last measured step too", () => {
     expect(marks({})[0]).toEqual({
@@ -201,7 +232,8 @@ describe("steps that ran out of memory", () => {
 });
 
 const STEPS = Float64Array.from([10, 20, 30]);
-const runOf = (first_step: number | null, last_step: number | null): RunInfo => ({ run: "exp", first_step, last_step }) as RunInfo;
+const runOf = (first_step: number | null, last_step: number | null): RunInfo =>
+  ({ run: "exp", first_step, last_step }) as RunInfo;
 
 /** What a chart of three steps gets, and the store's calls. */
 function used(
@@ -226,7 +258,12 @@ function used(
     found = useStepsChart(STEPS, STEPS, runs);
     return null;
   };
-  act(() => render(h(StoreContext.Provider, { value: store as unknown as Store }, h(Probe, {})), document.body));
+  act(() =>
+    render(
+      h(StoreContext.Provider, { value: store as unknown as Store }, h(Probe, {})),
+      document.body,
+    ),
+  );
   if (!found) throw new Error("not rendered");
   return { store, chart: found as ReturnType<typeof useStepsChart> };
 }
@@ -262,7 +299,9 @@ describe("a chart over steps", () => {
   it("ends where the steps of its runs end", () => {
     expect(used().chart.whole).toEqual([9.5, 30.5]);
     expect(used({}, null, null, [runOf(10, 30), runOf(0, 25)]).chart.whole).toEqual([-0.5, 30.5]);
-    expect(used({}, null, null, [runOf(null, null), runOf(0, 25)]).chart.whole).toEqual([-0.5, 25.5]);
+    expect(used({}, null, null, [runOf(null, null), runOf(0, 25)]).chart.whole).toEqual([
+      -0.5, 25.5,
+    ]);
     expect(used({}, null, null, [runOf(null, null)]).chart.whole).toBeUndefined();
     expect(used({ axis: "relative" }).chart.whole).toBeUndefined();
   });

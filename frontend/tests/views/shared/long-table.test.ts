@@ -9,7 +9,11 @@ it("rows out of sight take the place of their number, and none takes none", () =
 });
 
 describe("the keys of a table", () => {
-  const pressed = (key: string, selected: string | null, all: readonly string[] = ["a", "b", "c"]) => {
+  const pressed = (
+    key: string,
+    selected: string | null,
+    all: readonly string[] = ["a", "b", "c"],
+  ) => {
     const [select, host] = [vi.fn<(stop: string) => void>(), document.createElement("div")];
     const focus = vi.spyOn(host, "focus");
     const event = new KeyboardEvent("keydown", { key, cancelable: true });
@@ -20,12 +24,22 @@ describe("the keys of a table", () => {
   };
 
   it("select the next, the previous, the first and the last stop", () => {
-    expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, "b"))).toEqual(["c", "a", "a", "c"]);
+    expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, "b"))).toEqual([
+      "c",
+      "a",
+      "a",
+      "c",
+    ]);
   });
 
   it("begin at the first stop, also if the selected one is not in the table", () => {
     for (const selected of [null, "z"]) {
-      expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, selected))).toEqual(["a", "a", "a", "c"]);
+      expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, selected))).toEqual([
+        "a",
+        "a",
+        "a",
+        "c",
+      ]);
     }
   });
 
@@ -33,7 +47,9 @@ describe("the keys of a table", () => {
     expect(pressed("ArrowDown", "c")).toBeUndefined();
     expect(pressed("ArrowUp", "a")).toBe("a");
     expect(pressed("x", "a")).toBeUndefined();
-    expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, null, []))).toEqual(Array(4).fill(undefined));
+    expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, null, []))).toEqual(
+      Array(4).fill(undefined),
+    );
   });
 });
 

@@ -22,7 +22,9 @@ afterEach(() => {
 });
 
 /** What the button says after a click, with a clipboard that does this. */
-async function copied(writeText: (text: string) => Promise<void>): Promise<string | null | undefined> {
+async function copied(
+  writeText: (text: string) => Promise<void>,
+): Promise<string | null | undefined> {
   vi.stubGlobal("navigator", { clipboard: { writeText } });
   document.body.append(host);
   render(h(Code, { title: "Training", children: "model.fit(x, y)" }), host);

@@ -14,7 +14,11 @@ it.each<Fill["pattern"]>(["diagonal", "hatched"])(
     const tile = host.querySelector("pattern");
     expect(svgFill(fill)).toBe(`url(#${tile?.id ?? ""})`);
     const height = Number(tile?.getAttribute("height"));
-    const lines = [...(tile?.querySelector("path")?.getAttribute("d") ?? "").matchAll(/M(\S+) (\S+)L(\S+) (\S+?)(?=M|$)/g)];
+    const lines = [
+      ...(tile?.querySelector("path")?.getAttribute("d") ?? "").matchAll(
+        /M(\S+) (\S+)L(\S+) (\S+?)(?=M|$)/g,
+      ),
+    ];
     expect(lines.length).toBeGreaterThan(0);
     for (const [, x1, y1, x2, y2] of lines) {
       const ends = [Number(y1), Number(y2)];

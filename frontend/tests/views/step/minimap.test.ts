@@ -18,7 +18,13 @@ function drawn(range: Range = [40, 60]) {
   const zoom = { range, whole: WHOLE, moving: false, latest: () => range, show, reset };
   act(() =>
     render(
-      h(Minimap, { layout: LAYOUT, zoom, box: { left: 50, top: 0, width: 200, height: 30 } as never, peak: 25, label: "40 to 60" }),
+      h(Minimap, {
+        layout: LAYOUT,
+        zoom,
+        box: { left: 50, top: 0, width: 200, height: 30 } as never,
+        peak: 25,
+        label: "40 to 60",
+      }),
       document.body,
     ),
   );
@@ -28,10 +34,20 @@ function drawn(range: Range = [40, 60]) {
   strip.setPointerCapture = () => undefined;
   placed(strip, 50, 200);
   const pointer = (type: string, value: number, target: Element = strip, button = 0): void => {
-    act(() => void target.dispatchEvent(new PointerEvent(type, { clientX: 50 + 2 * value, button, bubbles: true })));
+    act(
+      () =>
+        void target.dispatchEvent(
+          new PointerEvent(type, { clientX: 50 + 2 * value, button, bubbles: true }),
+        ),
+    );
   };
   const press = (key: string, held: KeyboardEventInit = {}): void => {
-    act(() => void box.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...held })));
+    act(
+      () =>
+        void box.dispatchEvent(
+          new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...held }),
+        ),
+    );
   };
   return { show, reset, strip, box, pointer, press };
 }
@@ -131,18 +147,33 @@ describe("the wheel", () => {
 /** A chart of 0 to 100 whose plot, 200 pixels wide from 50 on, shows a range. */
 function gestured(range: Range = [40, 60]) {
   const show = vi.fn<(range: Range, soon?: boolean) => void>();
-  const zoom = { range, whole: [0, 100] as Range, moving: false, latest: () => range, show, reset: vi.fn() };
+  const zoom = {
+    range,
+    whole: [0, 100] as Range,
+    moving: false,
+    latest: () => range,
+    show,
+    reset: vi.fn(),
+  };
   let gestures: ReturnType<typeof useGestures> | null = null;
   const selected = vi.fn();
   const Probe = () => {
     gestures = useGestures(zoom);
-    return h("div", { ref: gestures.host }, h("div", { class: "u-over", onMouseDown: selected, onClick: selected }));
+    return h(
+      "div",
+      { ref: gestures.host },
+      h("div", { class: "u-over", onMouseDown: selected, onClick: selected }),
+    );
   };
   act(() => render(h(Probe, {}), document.body));
   const plot = document.querySelector<HTMLElement>(".u-over");
   if (!plot || !gestures) throw new Error("no plot");
   placed(plot, 50, 200);
-  const fire = (type: string, value: number, init: MouseEventInit & WheelEventInit = {}): MouseEvent => {
+  const fire = (
+    type: string,
+    value: number,
+    init: MouseEventInit & WheelEventInit = {},
+  ): MouseEvent => {
     const whole = { clientX: 50 + 2 * value, bubbles: true, cancelable: true, ...init };
     const event = type === "wheel" ? wheelEvent(whole) : new MouseEvent(type, whole);
     plot.dispatchEvent(event);

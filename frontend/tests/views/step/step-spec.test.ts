@@ -19,7 +19,13 @@ describe("fills of tensors", () => {
     bytes: Float64Array.of(3, 2, 1),
   } as unknown as Timeline;
   const fills = (by: "category" | "layer", focus = NO_FOCUS, layer: string | null = null) => {
-    const { fills: all, styles } = tensorFills(timeline, stepParts(timeline, by).series, focus, layer, "light");
+    const { fills: all, styles } = tensorFills(
+      timeline,
+      stepParts(timeline, by).series,
+      focus,
+      layer,
+      "light",
+    );
     return [...styles].map((style) => all[style]);
   };
 
@@ -33,11 +39,16 @@ describe("fills of tensors", () => {
   });
 
   it("are paler besides the selected layer, the selected category and the part under the pointer", () => {
-    const muted = (...args: Parameters<typeof fills>): (boolean | undefined)[] => fills(...args).map((fill) => fill?.muted);
+    const muted = (...args: Parameters<typeof fills>): (boolean | undefined)[] =>
+      fills(...args).map((fill) => fill?.muted);
     expect(muted("category")).toEqual([false, false, false]);
     expect(muted("category", NO_FOCUS, "b")).toEqual([true, false, true]);
     expect(muted("layer", { hovered: null, category: "weights" })).toEqual([false, true, false]);
-    expect(muted("category", { hovered: "activations", category: null })).toEqual([true, false, true]);
+    expect(muted("category", { hovered: "activations", category: null })).toEqual([
+      true,
+      false,
+      true,
+    ]);
   });
 });
 
@@ -60,9 +71,24 @@ describe("a failed step", () => {
   const choices = { stack: "category", timelineAxis: "time", layer: null } as const;
   const failed = { low: 90, high: 130, label: "40 B requested", capacity: 100 };
   const spec = (failure: typeof failed | null) => {
-    const look = stepLook(timeline, stepParts(timeline, "category"), choices, "light", NO_FOCUS, null, failure);
+    const look = stepLook(
+      timeline,
+      stepParts(timeline, "category"),
+      choices,
+      "light",
+      NO_FOCUS,
+      null,
+      failure,
+    );
     const range = [0, look.layout.edges.at(-1) ?? 0] as const;
-    const painting = { choices, scheme: "light", painter: new BlockPainter(), selected: [], selection: null, moving: false } as const;
+    const painting = {
+      choices,
+      scheme: "light",
+      painter: new BlockPainter(),
+      selected: [],
+      selection: null,
+      moving: false,
+    } as const;
     return stepSpec(timeline, look, range, painting);
   };
 

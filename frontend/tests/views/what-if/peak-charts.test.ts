@@ -19,7 +19,11 @@ describe("the stacked bars", () => {
       ["predicted", 200],
       ["plan", 60],
     ]);
-    expect(bars.map(({ segments }) => segments.map(({ key, low, high }) => [key, low / MIB, high / MIB]))).toEqual([
+    expect(
+      bars.map(({ segments }) =>
+        segments.map(({ key, low, high }) => [key, low / MIB, high / MIB]),
+      ),
+    ).toEqual([
       [["activations", 0, 110]],
       [
         ["weights:trainable", 0, 22],
@@ -41,7 +45,9 @@ describe("the stacked bars", () => {
   });
 
   it("show the prediction alone where nothing was measured", () => {
-    expect(layoutOf({ ...answer, measured: null }).bars.map(({ peak }) => peak.name)).toEqual(["predicted"]);
+    expect(layoutOf({ ...answer, measured: null }).bars.map(({ peak }) => peak.name)).toEqual([
+      "predicted",
+    ]);
   });
 });
 
@@ -63,7 +69,10 @@ describe("the picture of peaks against times", () => {
   });
 
   it("has an axis for times that are nearly nothing", () => {
-    const short = <T extends { extra_time: number | null }>(one: T): T => ({ ...one, extra_time: one.extra_time && one.extra_time / 100 });
+    const short = <T extends { extra_time: number | null }>(one: T): T => ({
+      ...one,
+      extra_time: one.extra_time && one.extra_time / 100,
+    });
     const cheap = { ...plan, options: plan.options.map(short), curve: plan.curve.map(short) };
     expect(dotsLayout(cheap)).toMatchObject({ time: 0.1 });
     expect(timeTicks(0.1, 6)).toEqual(expect.arrayContaining([0, 0.1]));

@@ -1,6 +1,12 @@
 import { describe, expect, it } from "vitest";
 
-import { curveSpec, largestMark, measuredPoint, wholeRange, zoomedRange } from "../../../src/views/what-if/peak-curve";
+import {
+  curveSpec,
+  largestMark,
+  measuredPoint,
+  wholeRange,
+  zoomedRange,
+} from "../../../src/views/what-if/peak-curve";
 import { MIB, answer as verdict, curve } from "./what-if-cases";
 
 const answer = { ...verdict, curve };
@@ -14,14 +20,19 @@ describe("the curve", () => {
   });
 
   it("fits its height to the zoom", () => {
-    expect(curveSpec(answer, [1, 5], "dark").yMax).toBeCloseTo(Math.max(204 * 1.08, 400 * 1.06) * MIB, 0);
+    expect(curveSpec(answer, [1, 5], "dark").yMax).toBeCloseTo(
+      Math.max(204 * 1.08, 400 * 1.06) * MIB,
+      0,
+    );
   });
 
   it("marks the measured point, where it is in sight, and the largest batch size", () => {
     expect(measuredPoint(answer)).toEqual({ x: 4, y: 110 * MIB });
     expect(curveSpec(answer, wholeRange(answer), "light").lanes).toHaveLength(1);
     expect(curveSpec(answer, [6, 20], "light").lanes).toHaveLength(0);
-    expect(measuredPoint({ ...answer, recorded: { batch_sizes: [], steps: [], peak_bytes: 1 } })).toBeNull();
+    expect(
+      measuredPoint({ ...answer, recorded: { batch_sizes: [], steps: [], peak_bytes: 1 } }),
+    ).toBeNull();
     expect(largestMark(answer)).toMatchObject([{ x: 16, label: "largest: 16" }]);
     expect(largestMark(answer)[0]?.sentence).toContain("in 400 MiB");
     expect(largestMark({ ...answer, largest_batch_size: null })).toEqual([]);
@@ -29,7 +40,8 @@ describe("the curve", () => {
 
   it("has no mark and no line where no batch size fits or none is known to", () => {
     const painters = (largest: number | null) =>
-      curveSpec({ ...answer, largest_batch_size: largest }, wholeRange(answer), "light").painters.length;
+      curveSpec({ ...answer, largest_batch_size: largest }, wholeRange(answer), "light").painters
+        .length;
     expect(largestMark({ ...answer, largest_batch_size: 0 })).toEqual([]);
     expect(painters(0)).toBe(painters(16) - 1);
     expect(painters(null)).toBe(painters(0));

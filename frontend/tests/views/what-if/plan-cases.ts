@@ -4,7 +4,11 @@ import type { Plan, PlanOption, PlanPoint } from "../../../src/schema";
 
 export const MIB = 2 ** 20;
 
-const range = (mib: number) => ({ peak_bytes: mib * MIB, low_bytes: (mib - 4) * MIB, high_bytes: (mib + 4) * MIB });
+const range = (mib: number) => ({
+  peak_bytes: mib * MIB,
+  low_bytes: (mib - 4) * MIB,
+  high_bytes: (mib + 4) * MIB,
+});
 
 export const option = (kind: PlanOption["kind"], mib: number): PlanOption => ({
   kind,
@@ -20,7 +24,11 @@ export const option = (kind: PlanOption["kind"], mib: number): PlanOption => ({
   peak_source: "predicted",
   time_source: "measured",
 });
-const point = (mib: number, extra_time: number, segments: number): PlanPoint => ({ ...range(mib), extra_time, segments });
+const point = (mib: number, extra_time: number, segments: number): PlanPoint => ({
+  ...range(mib),
+  extra_time,
+  segments,
+});
 
 export const plan: Plan = {
   run: "a",
@@ -43,7 +51,12 @@ export const plan: Plan = {
   code: "model = tb_memplugin.remat(model, [])",
   options: [
     { ...option("none", 100), extra_time: 0 },
-    { ...option("recompute", 60), sentence: "recompute 2 segments with 6 layers", fits: true, extra_time: 0.2 },
+    {
+      ...option("recompute", 60),
+      sentence: "recompute 2 segments with 6 layers",
+      fits: true,
+      extra_time: 0.2,
+    },
     option("batch_size", 55),
   ],
   curve: [point(50, 0.4, 3), point(60, 0.2, 2), point(100, 0, 0)],

@@ -18,7 +18,14 @@ export const curve = [point(2, 60), point(4, 110), point(8, 200), point(16, 390)
 export const answer: WhatIf = {
   run: "a",
   device: "CPU:0",
-  conditions: { batch_size: null, capacity_bytes: null, freeze: null, unfreeze: null, optimizer: null, precision: null },
+  conditions: {
+    batch_size: null,
+    capacity_bytes: null,
+    freeze: null,
+    unfreeze: null,
+    optimizer: null,
+    precision: null,
+  },
   batch_size: 8,
   capacity_bytes: 400 * MIB,
   peak_bytes: 200 * MIB,
@@ -37,5 +44,9 @@ export const answer: WhatIf = {
     { layer: "a", category: "activations", trainable: true, bytes: 180 * MIB },
     { layer: "a", category: "weights", trainable: true, bytes: 22 * MIB },
   ],
-  measured: { step: 1, in_use_bytes: 110 * MIB, ledger: [{ layer: "a", category: "activations", trainable: true, bytes: 110 * MIB }] },
+  measured: {
+    step: 1,
+    in_use_bytes: 110 * MIB,
+    ledger: [{ layer: "a", category: "activations", trainable: true, bytes: 110 * MIB }],
+  },
 };

@@ -1,4 +1,7 @@
-/** The memory map of a traced step or a failed allocation, and whether the next allocation would fit. */
+/**
+ * The memory map of a traced step or a failed allocation, and whether the next allocation would
+ * fit.
+ */
 
 import { useMemo, useState, useEffect, useRef } from "preact/hooks";
 
@@ -39,7 +42,10 @@ function useTyped(chosen: number | null, otherwise: number) {
 function WouldFit({ map }: { map: MemoryMap }) {
   const store = useStore();
   const { fitMib } = store.choices.value;
-  const [typed, type] = useTyped(fitMib, Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1);
+  const [typed, type] = useTyped(
+    fitMib,
+    Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1,
+  );
   const bytes = Math.round(Number(typed) * MIB);
   const valid = typed.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
   const fit = useMemo(() => (valid ? wouldFit(map, bytes) : null), [valid, bytes, map]);
@@ -53,8 +59,15 @@ function WouldFit({ map }: { map: MemoryMap }) {
     <section class="fits">
       <h3>
         <label>
-          Would a tensor of <input type="number" min="0" step="any" value={typed} onInput={(event) => ask(event.currentTarget.value)} /> MiB
-          fit?
+          Would a tensor of{" "}
+          <input
+            type="number"
+            min="0"
+            step="any"
+            value={typed}
+            onInput={(event) => ask(event.currentTarget.value)}
+          />{" "}
+          MiB fit?
         </label>
       </h3>
       <p data-testid="fits" data-fits={String(fit?.fits ?? "")} aria-live="polite">
@@ -68,8 +81,8 @@ function WouldFit({ map }: { map: MemoryMap }) {
       </p>
       {fit?.allocated_bytes !== null && fit?.allocated_bytes !== undefined && (
         <p class="small">
-          {formatExact(fit.requested_bytes)} requested, {formatExact(fit.rounded_bytes)} after rounding, {formatExact(fit.allocated_bytes)}{" "}
-          allocated.
+          {formatExact(fit.requested_bytes)} requested, {formatExact(fit.rounded_bytes)} after
+          rounding, {formatExact(fit.allocated_bytes)} allocated.
         </p>
       )}
     </section>
@@ -83,7 +96,9 @@ function Blocking({ map }: { map: MemoryMap }) {
       <h3>Chunks that split free memory</h3>
       {blocking.length === 0 ? (
         <p class="small">
-          {map.complete ? "No chunk in use lies between two free chunks." : "No chunk known to be in use lies between two free chunks."}
+          {map.complete
+            ? "No chunk in use lies between two free chunks."
+            : "No chunk known to be in use lies between two free chunks."}
         </p>
       ) : (
         <ul data-testid="blocking-chunks">
@@ -97,7 +112,9 @@ function Blocking({ map }: { map: MemoryMap }) {
               {unbroken(blockingSentence(map, one))}
             </li>
           ))}
-          {blocking.length > SHOWN && <li class="small">and {plural(blocking.length - SHOWN, "more owner")}</li>}
+          {blocking.length > SHOWN && (
+            <li class="small">and {plural(blocking.length - SHOWN, "more owner")}</li>
+          )}
         </ul>
       )}
     </section>
@@ -128,7 +145,11 @@ function Bins({ map }: { map: MemoryMap }) {
               key={bin_bytes}
               data-figure={bin_bytes}
               data-bytes={free_bytes}
-              data-tip={tipOf(free_bytes, `in ${plural(chunks, "chunk")}`, `free chunks from ${formatBytes(bin_bytes)} to twice that`)}
+              data-tip={tipOf(
+                free_bytes,
+                `in ${plural(chunks, "chunk")}`,
+                `free chunks from ${formatBytes(bin_bytes)} to twice that`,
+              )}
             >
               <th scope="row">from {formatBytes(bin_bytes)}</th>
               <td>{formatCount(chunks)} ×</td>
@@ -152,7 +173,12 @@ interface RequestChipProps {
   move: (chunk: number | null) => void;
 }
 
-function chunkUnder(map: MemoryMap, starts: readonly number[], x: number, y: number): number | null {
+function chunkUnder(
+  map: MemoryMap,
+  starts: readonly number[],
+  x: number,
+  y: number,
+): number | null {
   const strip = document.elementFromPoint(x, y)?.closest<HTMLElement>("[data-region]");
   if (!strip) return null;
   const { region, begin, end: upto } = strip.dataset;
@@ -198,7 +224,9 @@ function RequestChip({ map, requested, starts, chunk, move }: RequestChipProps) 
           isHeld.current = true;
           event.currentTarget.setPointerCapture(event.pointerId);
         }}
-        onPointerMove={({ clientX, clientY }) => isHeld.current && move(chunkUnder(map, starts, clientX, clientY))}
+        onPointerMove={({ clientX, clientY }) =>
+          isHeld.current && move(chunkUnder(map, starts, clientX, clientY))
+        }
         onPointerUp={() => (isHeld.current = false)}
         onPointerCancel={() => (isHeld.current = false)}
       >
@@ -225,23 +253,42 @@ function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
   );
 }
 
-function Strips({ map, colouring, requested }: { map: MemoryMap; colouring: Colouring; requested: number | null }) {
+function Strips({
+  map,
+  colouring,
+  requested,
+}: {
+  map: MemoryMap;
+  colouring: Colouring;
+  requested: number | null;
+}) {
   const store = useStore();
   const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
   const [asked, ask] = useState<number | null>(null);
   const { all } = store.choices.value;
   const { category } = store.choices.value;
-  const colours = useMemo(() => mapColours(map, colouring, scheme, category), [map, colouring, scheme, category]);
+  const colours = useMemo(
+    () => mapColours(map, colouring, scheme, category),
+    [map, colouring, scheme, category],
+  );
   // The panel of a failure lists its categories.
-  const kinds = requested === null || colouring !== "category" ? colours.kinds : colours.kinds.filter(({ name }) => name === "free");
+  const kinds =
+    requested === null || colouring !== "category"
+      ? colours.kinds
+      : colours.kinds.filter(({ name }) => name === "free");
   const starts = useMemo(() => regionStarts(map), [map]);
   const most = map.regions.reduce((largest, { bytes }) => Math.max(largest, bytes), 1);
   const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
-  const ghost = asked === null || requested === null ? null : { chunk: asked, bytes: requested, ...requestPlace(map, asked, requested) };
+  const ghost =
+    asked === null || requested === null
+      ? null
+      : { chunk: asked, bytes: requested, ...requestPlace(map, asked, requested) };
   return (
     <>
-      {requested !== null && <RequestChip map={map} requested={requested} starts={starts} chunk={asked} move={ask} />}
+      {requested !== null && (
+        <RequestChip map={map} requested={requested} starts={starts} chunk={asked} move={ask} />
+      )}
       <div class="strips">
         {map.regions.slice(0, shown).map((region, index) => (
           <Strip
@@ -267,7 +314,12 @@ function Strips({ map, colouring, requested }: { map: MemoryMap; colouring: Colo
       <Chunk map={map} chunk={marked} />
       <ul class="map-legend" aria-label="Legend of the memory map" data-testid="map-legend">
         {kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
-          <li key={name} data-figure={name} data-bytes={bytes} data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}>
+          <li
+            key={name}
+            data-figure={name}
+            data-bytes={bytes}
+            data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}
+          >
             <Swatch fill={fill} />
             {label} <span class="small">{formatBytes(bytes)}</span>
           </li>

@@ -3,15 +3,44 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { byteTicks, type Range } from "../../../charts/axis";
-import { chunkAt, clamped, dragged, panned, stripCells, zoomed, paintStrip } from "../../../charts/map-layout";
+import {
+  chunkAt,
+  clamped,
+  dragged,
+  panned,
+  stripCells,
+  zoomed,
+  paintStrip,
+} from "../../../charts/map-layout";
 import type { BandFill } from "../../../charts/paint";
 import { touch } from "../../../lib/activity";
 import { formatBytes } from "../../../lib/bytes";
-import { categoryLabel, categoryMeaning, groupKey, groupLabel, stackOrder } from "../../../model/categories";
-import { chunkFacts, type MemoryMap, largestLayers, ownerOf, stateOf, type Colouring } from "../../../model/memory-map";
+import {
+  categoryLabel,
+  categoryMeaning,
+  groupKey,
+  groupLabel,
+  stackOrder,
+} from "../../../model/categories";
+import {
+  chunkFacts,
+  type MemoryMap,
+  largestLayers,
+  ownerOf,
+  stateOf,
+  type Colouring,
+} from "../../../model/memory-map";
 import { at } from "../../../model/overview";
 import { NOT_TIED, distinctNames } from "../../../model/run";
-import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, freeFill, layerColour, type Scheme } from "../../../theme/palette";
+import {
+  INKS,
+  LAYERS_TOLD_APART,
+  ageColour,
+  fillOf,
+  freeFill,
+  layerColour,
+  type Scheme,
+} from "../../../theme/palette";
 import { inkOf, useStore, useSize } from "../context";
 import { actOnKey, zoomKeys } from "../controls";
 import type { Category, Group } from "../../../schema";
@@ -38,7 +67,9 @@ function useView({ map, index, first, end }: StripProps) {
   const view = chosen === null ? whole : clamped(chosen, whole);
   const choose = (next: Range | null): void => {
     const others = store.choices.peek().mapZooms.filter((zoom) => !isHere(zoom));
-    store.choose({ mapZooms: next === null ? others : [...others, [Math.round(next[0]), Math.round(next[1])]] });
+    store.choose({
+      mapZooms: next === null ? others : [...others, [Math.round(next[0]), Math.round(next[1])]],
+    });
   };
   return {
     view,
@@ -52,7 +83,8 @@ function useView({ map, index, first, end }: StripProps) {
     pan: (share: number): void => choose(panned(view, whole, share)),
     show: (from: number, to: number): void => choose(clamped([from, to], whole)),
     reset: (): void => choose(null),
-    chunkAt: (address: number): number => Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1),
+    chunkAt: (address: number): number =>
+      Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1),
   };
 }
 
@@ -62,13 +94,15 @@ function useStripKeys({ map, first, end, marked, onMark }: StripProps, view: Vie
   return (event: KeyboardEvent): void => {
     const own = marked !== null && marked >= first && marked < end ? marked : null;
     const now = own ?? view.chunkAt(view.view[0]);
-    const middleOf = (chunk: number): number => (map.address[chunk] ?? 0) + (map.bytes[chunk] ?? 0) / 2;
+    const middleOf = (chunk: number): number =>
+      (map.address[chunk] ?? 0) + (map.bytes[chunk] ?? 0) / 2;
     const move = (chunk: number): void => {
       const next = Math.min(Math.max(chunk, first), end - 1);
       onMark(next);
       const [from, to] = view.view;
       const middle = middleOf(next);
-      if (middle < from || middle > to) view.show(middle - (to - from) / 2, middle + (to - from) / 2);
+      if (middle < from || middle > to)
+        view.show(middle - (to - from) / 2, middle + (to - from) / 2);
     };
     const stride = event.shiftKey ? 10 : 1;
     const [address, bytes] = [map.address[now] ?? 0, map.bytes[now] ?? 0];
@@ -83,7 +117,10 @@ function useStripKeys({ map, first, end, marked, onMark }: StripProps, view: Vie
   };
 }
 
-/** Hover marks a chunk, a drag zooms, double-click shows all; the wheel zooms only with Ctrl, because the page scrolls too. */
+/**
+ * Hover marks a chunk, a drag zooms, double-click shows all; the wheel zooms only with Ctrl,
+ * because the page scrolls too.
+ */
 function useStripPointer(props: StripProps, view: View) {
   const [drag, setDrag] = useState<Range | null>(null);
   const address = (event: MouseEvent): number => {
@@ -133,14 +170,20 @@ function Overlays({ map, request, view: [from, to], drag }: OverlaysProps) {
       {request && (
         <i
           class={`strip-request ${request.holds === true ? "holds" : "fails"}`}
-          style={{ left: place(map.address[request.chunk] ?? 0), width: `${(100 * request.bytes) / (to - from)}%` }}
+          style={{
+            left: place(map.address[request.chunk] ?? 0),
+            width: `${(100 * request.bytes) / (to - from)}%`,
+          }}
           aria-hidden="true"
         />
       )}
       {drag && (
         <i
           class="strip-drag"
-          style={{ left: place(Math.min(...drag)), right: `calc(100% - ${place(Math.max(...drag))})` }}
+          style={{
+            left: place(Math.min(...drag)),
+            right: `calc(100% - ${place(Math.max(...drag))})`,
+          }}
           aria-hidden="true"
         />
       )}
@@ -176,7 +219,10 @@ export function Strip(props: StripProps) {
   const view = useView(props);
   const pointer = useStripPointer(props, view);
   const ratio = window.devicePixelRatio || 1;
-  const chunks = useMemo(() => ({ address: map.address, bytes: map.bytes, key: colours.key }), [map, colours]);
+  const chunks = useMemo(
+    () => ({ address: map.address, bytes: map.bytes, key: colours.key }),
+    [map, colours],
+  );
   const cells = useMemo(
     () => stripCells(chunks, first, end, view.view, Math.max(Math.round(width * ratio), 1)),
     [chunks, first, end, view.view[0], view.view[1], width],
@@ -185,7 +231,11 @@ export function Strip(props: StripProps) {
   useLayoutEffect(() => {
     if (!canvas.current || width === 0) return;
     const fills = colours.kinds.map(({ fill }) => fill);
-    paintStrip(canvas.current, cells, fills, own, { ground: ink.background, text: ink.text, focus: ink.accent });
+    paintStrip(canvas.current, cells, fills, own, {
+      ground: ink.background,
+      text: ink.text,
+      focus: ink.accent,
+    });
     touch();
   }, [cells, colours, own, ink, width]);
   const bytes = map.regions[index]?.bytes ?? 0;
@@ -211,7 +261,11 @@ export function Strip(props: StripProps) {
         onBlur={() => props.onMark(null)}
         {...pointer.events}
       >
-        <canvas ref={canvas} width={Math.max(Math.round(width * ratio), 1)} height={Math.round(30 * ratio)} />
+        <canvas
+          ref={canvas}
+          width={Math.max(Math.round(width * ratio), 1)}
+          height={Math.round(30 * ratio)}
+        />
         <Overlays map={map} request={request} view={view.view} drag={pointer.drag} />
       </div>
     </div>
@@ -226,7 +280,12 @@ export function StripAxis({ most }: { most: number }) {
       <span />
       <div ref={host} data-testid="strip-axis">
         {values.map((value, index) => (
-          <span key={value} class={value > 0.93 * most ? "last" : ""} data-tick={value} style={{ left: `${(100 * value) / most}%` }}>
+          <span
+            key={value}
+            class={value > 0.93 * most ? "last" : ""}
+            data-tick={value}
+            style={{ left: `${(100 * value) / most}%` }}
+          >
             {labels[index]}
           </span>
         ))}
@@ -262,12 +321,22 @@ interface Named {
 function byCategory(scheme: Scheme): Name {
   return (map, chunk) => {
     // Chunks without a known owner are the ledger's category "unattributed".
-    const { category: its, trainable } = ownerOf(map, chunk) ?? { category: "unattributed" as const, trainable: null };
+    const { category: its, trainable } = ownerOf(map, chunk) ?? {
+      category: "unattributed" as const,
+      trainable: null,
+    };
     const group: Group = { category: its, trainable: its === "weights" ? trainable : null };
     const order = stackOrder(group);
     const { category } = group;
     const fill = fillOf(category, group.trainable, scheme);
-    return { name: groupKey(group), label: groupLabel(group), meaning: categoryMeaning(category), category, fill, order };
+    return {
+      name: groupKey(group),
+      label: groupLabel(group),
+      meaning: categoryMeaning(category),
+      category,
+      fill,
+      order,
+    };
   };
 }
 
@@ -294,8 +363,14 @@ function byLayer(map: MemoryMap, scheme: Scheme): Name {
         order: place,
       };
     }
-    const [name, label, order] = owner.layer === null ? ["no_layer", NOT_TIED, 801] : ["others", "other layers", 800];
-    return { name, label, fill: { colour: INKS[scheme].faint, pattern: owner.layer === null ? "diagonal" : "plain" }, order };
+    const [name, label, order] =
+      owner.layer === null ? ["no_layer", NOT_TIED, 801] : ["others", "other layers", 800];
+    return {
+      name,
+      label,
+      fill: { colour: INKS[scheme].faint, pattern: owner.layer === null ? "diagonal" : "plain" },
+      order,
+    };
   };
 }
 
@@ -321,7 +396,13 @@ function ofNoOne(state: "free" | "unknown", scheme: Scheme): Named {
   const fill = freeFill("free", scheme);
   return state === "free"
     ? { name: "free", label: "free", meaning: "free chunks of the pool", fill, order: 950 }
-    : { name: "unknown", label: "unknown", meaning: "no traced step touched it", fill: { ...fill, pattern: "hatched" }, order: 960 };
+    : {
+        name: "unknown",
+        label: "unknown",
+        meaning: "no traced step touched it",
+        fill: { ...fill, pattern: "hatched" },
+        order: 960,
+      };
 }
 
 const roundingOf = (map: MemoryMap, chunk: number): number => {
@@ -329,8 +410,14 @@ const roundingOf = (map: MemoryMap, chunk: number): number => {
   return requested === null ? 0 : Math.max((map.bytes[chunk] ?? 0) - requested, 0);
 };
 
-/** By category, bytes are those of ledgers: rounding is a kind of its own, without chunks of its own. */
-const roundingKind = (scheme: Scheme, muted: boolean): Omit<Kind, "bytes" | "chunks"> & { order: number } => ({
+/**
+ * By category, bytes are those of ledgers: rounding is a kind of its own, without chunks of its
+ * own.
+ */
+const roundingKind = (
+  scheme: Scheme,
+  muted: boolean,
+): Omit<Kind, "bytes" | "chunks"> & { order: number } => ({
   name: "rounding",
   label: categoryLabel("rounding"),
   meaning: `${categoryMeaning("rounding")}; part of the chunks of other categories`,
@@ -338,18 +425,44 @@ const roundingKind = (scheme: Scheme, muted: boolean): Omit<Kind, "bytes" | "chu
   order: stackOrder({ category: "rounding", trainable: null }),
 });
 
-export function mapColours(map: MemoryMap, colouring: Colouring, scheme: Scheme, selected: Category | null = null) {
-  const naming = colouring === "category" ? byCategory(scheme) : colouring === "layer" ? byLayer(map, scheme) : byAge(map, scheme);
+export function mapColours(
+  map: MemoryMap,
+  colouring: Colouring,
+  scheme: Scheme,
+  selected: Category | null = null,
+) {
+  const naming =
+    colouring === "category"
+      ? byCategory(scheme)
+      : colouring === "layer"
+        ? byLayer(map, scheme)
+        : byAge(map, scheme);
   const mutes = colouring === "category" && selected !== null;
   const found = new Map<string, Kind & { order: number; index: number }>();
   const key = new Uint16Array(map.rows);
   const rounded = { bytes: 0, chunks: 0 };
   for (let chunk = 0; chunk < map.rows; chunk += 1) {
     const state = stateOf(map, chunk);
-    const { name, label, meaning = "", category, fill, order } = state === "in_use" ? naming(map, chunk) : ofNoOne(state, scheme);
+    const {
+      name,
+      label,
+      meaning = "",
+      category,
+      fill,
+      order,
+    } = state === "in_use" ? naming(map, chunk) : ofNoOne(state, scheme);
     const rounding = colouring === "category" && state === "in_use" ? roundingOf(map, chunk) : 0;
     const muted = mutes && state === "in_use" && category !== selected;
-    const kind = found.get(name) ?? { name, label, meaning, fill: { ...fill, muted }, order, bytes: 0, chunks: 0, index: found.size };
+    const kind = found.get(name) ?? {
+      name,
+      label,
+      meaning,
+      fill: { ...fill, muted },
+      order,
+      bytes: 0,
+      chunks: 0,
+      index: found.size,
+    };
     kind.bytes += (map.bytes[chunk] ?? 0) - rounding;
     rounded.bytes += rounding;
     rounded.chunks += Number(rounding > 0);
@@ -358,7 +471,11 @@ export function mapColours(map: MemoryMap, colouring: Colouring, scheme: Scheme,
     key[chunk] = kind.index;
   }
   if (rounded.bytes > 0)
-    found.set("rounding", { ...roundingKind(scheme, mutes && selected !== "rounding"), ...rounded, index: found.size });
+    found.set("rounding", {
+      ...roundingKind(scheme, mutes && selected !== "rounding"),
+      ...rounded,
+      index: found.size,
+    });
   const kinds = [...found.values()].sort((a, b) => a.order - b.order);
   const places = new Map(kinds.map(({ index }, place) => [index, place]));
   return { key: key.map((index) => places.get(index) ?? 0), kinds };

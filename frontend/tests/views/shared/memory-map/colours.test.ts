@@ -5,7 +5,10 @@ import { mapColours } from "../../../../src/views/shared/memory-map/strip";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 
-/** Frozen and trainable weights, two activations of which one is rounded, an unknown owner, free and unknown chunks. */
+/**
+ * Frozen and trainable weights, two activations of which one is rounded, an unknown owner, free and
+ * unknown chunks.
+ */
 const MAP = {
   rows: 7,
   states: ["free", "in_use", "unknown"],
@@ -57,7 +60,14 @@ describe("the colours of a memory map", () => {
 
   it("by age span the steps that are known", () => {
     const kinds = mapColours(MAP, "age", "light").kinds;
-    expect(kinds.map(({ label }) => label)).toEqual(["since step 1", "since step 5", "since step 9", "age unknown", "free", "unknown"]);
+    expect(kinds.map(({ label }) => label)).toEqual([
+      "since step 1",
+      "since step 5",
+      "since step 9",
+      "age unknown",
+      "free",
+      "unknown",
+    ]);
     expect(kinds.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(11872);
   });
 
@@ -72,6 +82,10 @@ describe("the colours of a memory map", () => {
       "free",
       "unknown",
     ]);
-    expect(kinds.filter(({ fill }) => !fill.muted).map(({ name }) => name)).toEqual(["activations", "free", "unknown"]);
+    expect(kinds.filter(({ fill }) => !fill.muted).map(({ name }) => name)).toEqual([
+      "activations",
+      "free",
+      "unknown",
+    ]);
   });
 });

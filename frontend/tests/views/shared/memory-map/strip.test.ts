@@ -39,17 +39,47 @@ function drawn(marked: number | null = null, zooms: Zoom[] = []) {
   const onMark = vi.fn<(chunk: number | null) => void>();
   const choose = vi.fn<(choices: Partial<Choices>) => void>();
   const choices = { ...DEFAULTS, mapZooms: zooms } as Choices;
-  const store = { choices: { value: choices, peek: () => choices }, choose, scheme: { value: "light" }, dark: { value: false } };
-  const props = { map: MAP, colours: COLOURS, index: 1, first: 1, end: 5, most: 8192, marked, onMark, request: null };
-  act(() => render(h(StoreContext.Provider, { value: store as unknown as Store }, h(Strip, props)), document.body));
+  const store = {
+    choices: { value: choices, peek: () => choices },
+    choose,
+    scheme: { value: "light" },
+    dark: { value: false },
+  };
+  const props = {
+    map: MAP,
+    colours: COLOURS,
+    index: 1,
+    first: 1,
+    end: 5,
+    most: 8192,
+    marked,
+    onMark,
+    request: null,
+  };
+  act(() =>
+    render(
+      h(StoreContext.Provider, { value: store as unknown as Store }, h(Strip, props)),
+      document.body,
+    ),
+  );
   const plot = document.querySelector<HTMLElement>(".strip-plot");
   if (!plot) throw new Error("no strip");
   placed(plot, 100, 800);
   const press = (key: string, held: KeyboardEventInit = {}): void => {
-    act(() => void plot.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...held })));
+    act(
+      () =>
+        void plot.dispatchEvent(
+          new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...held }),
+        ),
+    );
   };
   const point = (type: string, share: number): void => {
-    act(() => void plot.dispatchEvent(new PointerEvent(type, { clientX: 100 + 800 * share, bubbles: true })));
+    act(
+      () =>
+        void plot.dispatchEvent(
+          new PointerEvent(type, { clientX: 100 + 800 * share, bubbles: true }),
+        ),
+    );
   };
   const wheel = (share: number, init: WheelEventInit): MouseEvent => {
     const event = wheelEvent({ clientX: 100 + 800 * share, ...init });
@@ -57,7 +87,8 @@ function drawn(marked: number | null = null, zooms: Zoom[] = []) {
     return event;
   };
   /** The region's zoom from its begin, after the latest choice. */
-  const zoom = (): Zoom[] | undefined => choose.mock.lastCall?.[0].mapZooms?.map(([from, to]) => [from - BASE, to - BASE] as const);
+  const zoom = (): Zoom[] | undefined =>
+    choose.mock.lastCall?.[0].mapZooms?.map(([from, to]) => [from - BASE, to - BASE] as const);
   return { onMark, choose, plot, press, point, wheel, zoom };
 }
 
@@ -168,13 +199,17 @@ describe("a region", () => {
   it("says what it is and which chunk is marked", () => {
     const { plot } = drawn(2);
     expect(plot.getAttribute("aria-label")).toBe("Region 2, 8.0 KiB, 4 chunks");
-    expect([plot.getAttribute("aria-valuenow"), plot.getAttribute("aria-valuemax")]).toEqual(["1", "3"]);
+    expect([plot.getAttribute("aria-valuenow"), plot.getAttribute("aria-valuemax")]).toEqual([
+      "1",
+      "3",
+    ]);
     expect(plot.getAttribute("aria-valuetext")).toMatch(/^free, 1\.0 KiB/);
     expect(drawn().plot.getAttribute("aria-valuetext")).toBe("no chunk selected");
   });
 
   it("is shown over the full width and at the scale of all by its button", () => {
-    const button = (): HTMLButtonElement => document.querySelector(".strip-label button") as HTMLButtonElement;
+    const button = (): HTMLButtonElement =>
+      document.querySelector(".strip-label button") as HTMLButtonElement;
     const plain = drawn();
     act(() => button().click());
     expect(plain.zoom()).toEqual([[0, 8192]]);
