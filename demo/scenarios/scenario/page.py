@@ -11,11 +11,9 @@ LEAST_CHANGE = 0.02
 """Categories whose bytes change by less than this share of the larger peak are left out."""
 HEAD = """# Advice on memory, measured
 
-Common advice on TensorFlow's memory, each tested by training with and without it. Values are bytes at the peak of a
-traced step, as the recorder stored them, on the CPU if nothing else is said. Follow a link for all values, the reason
-and the code.
-
-Each training is a script in `demo/scenarios`, ready to copy. `make scenarios` runs them and writes these pages."""
+Common advice on TensorFlow's memory, tested by training with and without it. Values are bytes at the peak of a traced step,
+on the CPU unless stated; a link leads to all values, the reason and the code. Each training is a script in
+`demo/scenarios`; `make scenarios` runs them and writes these pages."""
 
 Results = Mapping[str, Any]
 """What `run.measured` returned, by device (``CPU`` or a GPU's name)."""
@@ -77,7 +75,12 @@ def _words(verdict: Verdict | None) -> str:
 
 def _changes(scenario: Scenario, advice: Advice, found: Mapping[str, Any], device: str) -> str:
     figures = found[scenario.name]["runs"]
-    changes = "; ".join(_change(one, figures) for one in advice.made_on(device))
+    # One comparison for each outcome: the page of the scenario has all of them.
+    shown: dict[bool, Comparison] = {}
+    for one in advice.made_on(device):
+        held = one.claim.holds(figures[one.before][one.figure], figures[one.after][one.figure])
+        shown.setdefault(held, one)
+    changes = "; ".join(_change(one, figures) for one in shown.values())
     return changes if device == "CPU" else f"{changes} ({_short(device)})"
 
 
