@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOGDIR ?= runs
+# What `make nightly` installs.
+PACKAGE ?= tf-nightly
 # Test files that run at the same time. On two cores six: many wait for an allocator that tries again, a child process
 # or a page.
 TEST_JOBS ?= 6
@@ -24,7 +26,7 @@ CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-typescript test-docs test-beam bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-typescript test-docs test-beam bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs nightly
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -79,6 +81,10 @@ dist: $(VENV)/.test ## build the source distribution and the wheel into dist/ an
 
 release-check: dist ## build, install the wheel into fresh environments, use it and run the quick start; PYTHON="python3.10 python3.13" for others
 	$(BIN)/python tests/release_check.py --quick-start dist $(PYTHON)
+
+# `python3`, the default of PYTHON, is not always the newest.
+nightly: ## record the quick start with tf-nightly and the newest Python that has a wheel; PYTHON="python3.13 python3.12" for others
+	python3 tests/nightly.py build/nightly $(PACKAGE) $(filter-out python3,$(PYTHON))
 
 fresh: build ## fail if the committed page is not what its sources give
 	@git diff --exit-code --stat -- tb_memplugin/static && test -z "$$(git status --porcelain -- tb_memplugin/static)" \

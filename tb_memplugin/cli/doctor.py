@@ -121,7 +121,7 @@ def _memory_map() -> tuple[bool, str]:
     del kept
     if notes or unread:
         return False, " ".join(notes) or f"the map of {', '.join(unread)} could not be read"
-    return True, f"{', '.join(names)}: can be read, and agrees with the statistics"
+    return True, f"{', '.join(names)}: can be read, and agrees with the statistics and with tensors of known sizes"
 
 
 def _driver() -> tuple[bool, str]:
