@@ -141,12 +141,12 @@ def _exact(trainings: Any, *both: Training) -> list[dict[str, Any]]:
 
 
 def of_plans(cells: Sequence[Planned]) -> str:
-    """The table of plans, and its summary."""
+    """The summary of plans; the table of all of them is printed."""
     lines = [
         "| model | budget | change | predicted peak | fits | measured | error | step predicted | measured | 20 steps |",
         "|---|---:|---|---:|---|---:|---:|---:|---:|---|",
     ]
-    lines += [_row(cell) for cell in cells]
+    print("\n".join([*lines, *map(_row, cells)]))
     errors = [100 * abs(cell.error) for cell in cells]
     every = [(cell.option, peak) for cell in cells for peak in cell.each]
     inside = sum(option.low_bytes <= peak <= option.high_bytes for option, peak in every)
@@ -160,7 +160,7 @@ def of_plans(cells: Sequence[Planned]) -> str:
     )
     if apart:
         summary += f" Times of a step: median error {statistics.median(apart):.0f} %, worst {max(apart):.0f} %."
-    return "\n".join([*lines, "", *textwrap.wrap(summary, 120)]) + "\n"
+    return "\n".join(textwrap.wrap(summary, 120)) + "\n"
 
 
 def _row(cell: Planned) -> str:

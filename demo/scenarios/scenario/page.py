@@ -11,8 +11,8 @@ LEAST_CHANGE = 0.02
 """Categories whose bytes change by less than this share of the larger peak are left out."""
 HEAD = """# Advice on memory, measured
 
-Common advice on TensorFlow's memory, tested by training with and without it. Values are bytes at the peak of a traced step,
-on the CPU unless stated; a link leads to all values, the reason and the code. Each training is a script in
+Common advice on TensorFlow's memory, tested by training with and without it. Values are bytes at the peak of a traced
+step, on the CPU unless stated; a link leads to all values, the reason and the code. Each training is a script in
 `demo/scenarios`; `make scenarios` runs them and writes these pages."""
 
 Results = Mapping[str, Any]
