@@ -294,6 +294,11 @@ async function screen(
 
 export interface Opening {
   /**
+   * What is said or drawn there, in place of a stored screen. None: what is shown is what was shown
+   * before.
+   */
+  shows?: readonly string[];
+  /**
    * An address; what is shown is told by what differs from it. With acts or a width and without it,
    * from the same address.
    */
