@@ -19,7 +19,7 @@ import sys
 import time
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_functions
@@ -37,6 +37,7 @@ _PLAIN_KEY = re.compile(r"\w[\w.:-]*(/[\w.:-]+)*")
 """Keys that may be stored: others, such as absolute paths and addresses of persons, are data of the program."""
 _CONTAINERS = (list, tuple, dict, collections.deque)
 _ITERATORS = frozenset({"OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator"})
+_PLAIN = frozenset({str, bytes, int, float, bool, complex, type(None), property, staticmethod, classmethod})
 _LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
 """Packages with objects that are not searched."""
@@ -45,6 +46,13 @@ _OF_KERAS = (
     *("tf_keras.src.callbacks", "tf_keras.src.engine", "tf_keras.src.models", "tf_keras.src.layers"),
 )
 """Modules of Keras with objects that may hold the program's tensors."""
+_SEARCHED = (
+    *(*_OF_KERAS, "keras.src.trainers", "keras.src.backend.tensorflow.trainer"),
+    *("tensorflow.python.data.ops", "tensorflow.python.trackable.data_structures"),
+    *("tensorflow.python.eager.polymorphic_function.polymorphic_function", "tensorflow.core.function.polymorphism"),
+    "tensorflow.python.eager.polymorphic_function.concrete_function",
+)
+"""Modules of Keras and TensorFlow with objects that may lead to tensors, data sets and traced functions."""
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
@@ -76,6 +84,61 @@ def find_holders(
                 described, parts, keys = node, _parts(node), _keys(node.value)
             found[key] = _holder(node, child), _joined([*parts, _reference(node, keys, place, child)])
     return {**variables, **holders}
+
+
+def reachable(
+    kinds: tuple[type, ...], ends: tuple[type, ...], roots: Iterable[Any] = (), seconds: float = SEARCH_SECONDS
+) -> list[Any]:
+    """Objects of these classes and their subclasses that the program can reach from its modules, this thread's running
+    functions and `roots`, as far as the time allows. Looks at nothing that objects of `ends` refer to."""
+    end = time.thread_time() + seconds
+    known: dict[int, tuple[type, bool, bool, bool]] = {}  # by id of a class
+    found: list[Any] = []
+    visited: set[int] = set()
+    level: list[Any] = [value for node in _roots() for value in node.value.values()] + list(roots)
+    while level and time.thread_time() < end:
+        plain: list[Any] = []
+        special: list[Any] = []
+        for number, value in enumerate(level):
+            if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
+                break
+            kind = type(value)
+            if (looked := known.get(id(kind))) is None:
+                leads_on = _leads_on(kind) and not _is_one(kind, ends)
+                looked = kind, _is_one(kind, kinds), leads_on, _is_one(kind, (type, types.FunctionType))
+                known[id(kind)] = looked
+            _, is_wanted, leads_on, is_special = looked
+            if not (is_wanted or leads_on) or id(value) in visited:
+                continue
+            visited.add(id(value))
+            if is_wanted:
+                found.append(value)
+            if leads_on and gc.is_tracked(value):
+                (special if is_special else plain).append(value)
+        level = gc.get_referents(*plain)
+        for value in special:
+            if type(value) is types.FunctionType or _is_program(_module_name(value)):
+                level += _children(value)
+    return found
+
+
+def _module_name(kind: type) -> str:
+    name = type.__dict__["__dict__"].__get__(kind).get("__module__")
+    return name if type(name) is str else "builtins"
+
+
+def _is_one(kind: type, kinds: tuple[type, ...]) -> bool:
+    return any(one in kinds for one in type.__dict__["__mro__"].__get__(kind))
+
+
+def _leads_on(kind: type) -> bool:
+    """Whether objects of a class may refer to the program's tensors."""
+    if kind in _PLAIN or _is_one(kind, _LEAVES):
+        return False
+    name = _module_name(kind)
+    if name == "inspect" or kind.__name__ == "Tracker":  # signatures, and what attributes lead to as well
+        return False
+    return name.startswith(_SEARCHED) or _is_searched(name)
 
 
 class Kept(NamedTuple):
@@ -118,14 +181,7 @@ def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, 
     with the ids of `ends`. Dicts and tuples of objects that the garbage collector does not track, such as NumPy arrays,
     are looked into if `untracked`."""
     visited = set(ends)
-    pending: collections.deque[Node] = collections.deque()
-    for name in list(sys.modules):  # the program's own modules, then this thread's running functions
-        if name != "__mp_main__" and _is_program(name):
-            variables = dict(getattr(sys.modules.get(name), "__dict__", {}))
-            pending.append(Node(variables, None, f"module {name}"))
-    for frame, values in running_functions():
-        code = frame.f_code
-        pending.append(Node(values, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}"))
+    pending = collections.deque(_roots())
     while pending:
         node = pending.popleft()
         for place, child in enumerate(_children(node.value)):
@@ -135,6 +191,16 @@ def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, 
             if _may_hold(child) or (untracked and type(child) in (dict, tuple)):
                 visited.add(id(child))
                 pending.append(Node(child, node, "", place, node.depth + 1))
+
+
+def _roots() -> Iterator[Node]:
+    """The program's own modules, then this thread's running functions."""
+    for name in list(sys.modules):
+        if name != "__mp_main__" and _is_program(name):
+            yield Node(dict(getattr(sys.modules.get(name), "__dict__", {})), None, f"module {name}")
+    for frame, values in running_functions():
+        code = frame.f_code
+        yield Node(values, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}")
 
 
 def _is_program(name: str) -> bool:

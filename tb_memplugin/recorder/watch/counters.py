@@ -5,6 +5,7 @@ collector runs. Its variables may outlive it: a function graph that captured the
 So the resource handle of each variable is referenced weakly, beside the model. Traces, and the signatures for which XLA
 compiles a `tf.function`, are counted by the function's Python code: one that is made again is the same function."""
 
+import functools
 import itertools
 import logging
 import math
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.watch import layers
+from tb_memplugin.recorder.watch.asking import ByIdentity, asked, own
 from tb_memplugin.recorder.watch.batches import DatasetCaches
 from tb_memplugin.schema import MISSING, CounterKind
 
@@ -69,8 +71,8 @@ class LiveModels:
         self.built = 0
         self._noted: list[_Model] = []  # not looked at yet
         self._models: list[_Model] = []
-        self._known: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
-        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._known = ByIdentity[_Model]()
+        self._optimizers = ByIdentity[bool]()
         self._applied: list[Any] = []  # weak references to optimizers that are not matched to a model yet
         self._changed = False
         self._next_check = 0.0
@@ -145,10 +147,11 @@ class LiveModels:
         for entry in self._models:
             model = entry.reference()
             if model is not None and not entry.complete:
-                self._read(entry, model)
+                asked(model, functools.partial(self._read, entry, model), None)
+        model = None
         applied, self._applied = self._applied, []
         for optimizer in (reference() for reference in applied):
-            trained = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
+            trained = {key for key, _ in _variables(own(optimizer, "_trainable_variables", ()), False)}
             for entry in self._models:
                 if trained & entry.variables.keys() and entry.optimizer() is not optimizer:
                     entry.add_slots(optimizer)
@@ -160,14 +163,14 @@ class LiveModels:
         seen: set[int] = set()
         states = [((gone := one.reference() is None), None if gone else one.unreachable, one) for one in self._models]
         for is_gone, waiting, entry in sorted(states, key=lambda state: (state[0], state[1] is not None)):
-            own = {key: one for key, one in entry.variables.items() if key not in seen}
-            seen.update(own)
+            left = {key: one for key, one in entry.variables.items() if key not in seen}
+            seen.update(left)
             rest: CounterKind = "models_gone" if is_gone or waiting is not None else "models_alive"
-            garbage = own.keys() & (waiting or frozenset())
-            _add(figures["models_unreachable"], [own[key] for key in garbage])
-            _add(figures[rest], [one for key, one in own.items() if key not in garbage])
+            garbage = left.keys() & (waiting or frozenset())
+            _add(figures["models_unreachable"], [left[key] for key in garbage])
+            _add(figures[rest], [one for key, one in left.items() if key not in garbage])
             if is_gone and entry.optimizer() is not None:
-                _add(figures["slots_without_model"], [one for one in own.values() if one.is_slot])
+                _add(figures["slots_without_model"], [one for one in left.values() if one.is_slot])
         return figures
 
     def _gone(self, _: Any) -> None:
@@ -177,9 +180,9 @@ class LiveModels:
     def _read(self, entry: _Model, model: Any) -> None:
         """Read a model's variables, once its weights and its optimizer's slots exist. Its parts are no models, also if
         one was counted before or is noted later."""
-        if not getattr(model, "built", True):
+        if own(model, "built", True) is False:
             return
-        if (inner := getattr(model, "_functional", None)) is not None:
+        if (inner := own(model, "_functional")) is not None:
             self._known.setdefault(inner, _Model(inner, self._gone))
         for part in map(self._known.get, layers.parts(model)):
             if part is not None and not part.is_part:
@@ -188,7 +191,7 @@ class LiveModels:
         if not entry.counted and not entry.is_part:
             entry.counted = True
             self.built += 1
-        optimizer = getattr(model, "optimizer", None)
+        optimizer = own(model, "optimizer")
         entry.variables.update(_variables(layers.variables_of(model, "variables"), False))
         is_built = bool(getattr(optimizer, "built", True))
         if is_built and optimizer is not None:

@@ -3,36 +3,34 @@
 A batch is input data in the step that uses it and in the next one, in which a loop may still refer to it. A batch that
 is alive afterwards is a held tensor, unless it was made before the first window: such data is often used again.
 
-Only Python's garbage collector knows all objects, and listing them takes 0.1 to 0.3 s on the training's thread. So
-objects are found while they are young, or just before they grow old, and remembered weakly."""
+Only what the program can reach is read, since the garbage collector's list of all objects contains some that a
+collection on another thread has already cleared. The objects are found from the program's modules, running functions
+and models, from the graphs that TensorFlow keeps, and by weak notes of what calls used and returned."""
 
 import dataclasses
 import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Set
-from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.recorder.devices import tensor_address
-from tb_memplugin.recorder.heap import YOUNG, Promotions, cycles_of, find_holders, objects_of, subclasses
+from tb_memplugin.recorder.heap import find_holders, reachable, registered_graphs
 from tb_memplugin.recorder.watch import layers
+from tb_memplugin.recorder.watch.asking import asked, is_a, own
 from tb_memplugin.recorder.watch.graphs import PIPELINE_FUNCTION
-from tb_memplugin.recorder.watch.notes import input_notes
+from tb_memplugin.recorder.watch.notes import call_notes, input_notes
+from tb_memplugin.recorder.watch.variables import former_variables
 from tb_memplugin.schema import DATA_SET, TensorFact
 
 HOLDER_SHARE = 0.01
 """Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
 the held tensors that those of one shape must have: a search for a few scalars would take as long."""
-MAX_IN_CYCLES = 20
-"""Most tensors without a known holder that are looked for in reference cycles at a time, the largest ones."""
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
 Device = str
 DeviceFacts = tuple[tuple[Device, TensorFact], ...]
-ReadChunks = Callable[[], Mapping[Device, Set[int] | None]]
-"""Reads the addresses of the chunks in use that a variable or a tensor may own; None where the map cannot be read."""
 _ById: TypeAlias = "weakref.WeakValueDictionary[int, Any]"
 
 
@@ -79,15 +77,12 @@ class HeldTensors:
     def __init__(self) -> None:
         self.captures = Captures()
         self.handles: _ById = weakref.WeakValueDictionary()
-        promotions = self._promotions = Promotions(_kinds, _next_tensor_number)
-        self.watch, self.unwatch = promotions.start, promotions.stop  # in between, every object is known
-        self._misses_found = 0
         self._tensors: dict[int, KnownTensor] = {}
         self._variables: _ById = weakref.WeakValueDictionary()
         self._models: _ById = weakref.WeakValueDictionary()
         self._datasets: _ById = weakref.WeakValueDictionary()
         self._known_variables: Container[int] = ()  # ids
-        self._windows = self._misses = 0
+        self._windows = 0
         self._batches_since = -math.inf
         self._first_number: int | None = None  # of the tensors made since the first window
         self._in_use: Mapping[Device, int] = {}
@@ -100,37 +95,25 @@ class HeldTensors:
         variable_addresses: Iterable[int | None],
         graphs: Iterable[Any] = (),
         known_variables: Container[int] = (),
-        read_chunks: ReadChunks | None = None,
         batches_since: float = -math.inf,
     ) -> DeviceFacts:
-        """Tensors that Python holds as a window opens, with their devices. All objects are searched if some may be
-        unknown, and, with `read_chunks`, a chunk in use has no owner. A batch that was last used before
+        """Tensors that Python holds as a window opens, with their devices. A batch that was last used before
         `batches_since`, by `time.perf_counter`, is a held tensor: then the step before the window's began."""
         self._windows += 1
         self._batches_since = batches_since
         self._first_number = _next_tensor_number() if self._first_number is None else self._first_number
         self._known_variables, self._in_use = known_variables, in_use
-        self._add(input_notes.tensors())
-        addresses = set(variable_addresses)
-        self._search_new()
-        self._read_facts(addresses, graphs)
-        complete = self._misses_found == self._promotions.misses > 0
-        owned = addresses | {fact.address for _, fact, _ in self._at_start}  # a variable of no model is no owner
-        chunks = {"": None} if complete or read_chunks is None else read_chunks()
-        if not complete and any(one is None or not one <= owned for one in chunks.values()):
-            self._search_all()
-            self._read_facts(addresses, graphs)
-        self._misses = self._promotions.misses
+        self._search()
+        self.captures.read([*graphs, *self.captures.graphs])
+        self._know_handles()
+        self._at_start = self._entries(set(variable_addresses))
         return tuple((device, fact) for device, fact, _ in self._at_start)
 
     def finish(
         self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
     ) -> tuple[DeviceFacts, DeviceFacts]:
         """(The tensors of `find` with their holders, new tensors) as the window closes; the arguments are as of now."""
-        self._search_new()
-        if self._promotions.misses != self._misses:
-            self._search_all()
-        self._add(input_notes.tensors())
+        self._search()
         self.captures.read(graphs)
         before = {id(known) for _, _, known in self._at_start}
         aliases = {fact.address for _, fact, known in self._at_start if known.reference() is not None}
@@ -140,7 +123,7 @@ class HeldTensors:
         return tuple(map(_with_holder, at_start)), tuple(map(_with_holder, new))
 
     def find_models(self) -> list[Any]:
-        self._search_all()
+        self._search()
         return self.models()
 
     def models(self) -> list[Any]:
@@ -152,16 +135,21 @@ class HeldTensors:
     def variables_of_no_model(self) -> list[Any]:
         return [one for one in list(self._variables.values()) if id(one) not in self._known_variables]
 
-    def _search_new(self) -> None:
-        """Find the young objects and those that grew old since `watch` or the last call."""
-        kinds = _kinds()
-        young = [objects_of(kinds, generation) for generation in YOUNG]
-        # Taken last: a collection on another thread may have moved some before their generation was listed.
-        self._remember(chain(*young, self._promotions.take()))
+    def _search(self) -> None:
+        import tensorflow as tf
 
-    def _search_all(self) -> None:
-        self._misses_found = self._promotions.misses
-        self._remember(objects_of(_kinds()))
+        ends = (tf.__internal__.EagerTensor, tf.Variable, tf.__internal__.FuncGraph)
+        kinds = (*ends, tf.data.Dataset, tf.Module, *layers.model_classes())
+        roots = [*self._models.values(), *call_notes.outermost_layers, *input_notes.roots()]
+        self._remember([*reachable(kinds, ends, roots), *roots])
+        self._add(input_notes.tensors())
+
+    def _know_handles(self) -> None:
+        """Remember the resource handles that traced functions captured: they keep the memory of variables."""
+        for graph in {id(graph): graph for graph in (*self.captures.graphs, *registered_graphs())}.values():
+            if hasattr(graph, "captures"):
+                self._add(external for external, _ in graph.captures if not hasattr(external, "graph"))
+        self._add(former_variables.handles())
 
     def _remember(self, objects: Iterable[Any]) -> None:
         import tensorflow as tf
@@ -172,15 +160,16 @@ class HeldTensors:
         for item in objects:
             if type(item) is tf.__internal__.EagerTensor:
                 tensors.append(item)
-            elif isinstance(item, tf.data.Dataset):
-                if getattr(item, "_tensors", ()):
+            elif is_a(item, tf.data.Dataset):
+                if isinstance(own(item, "_tensors"), (list, tuple)):
                     self._datasets[id(item)] = item
-            elif isinstance(item, tf.Variable):
-                if hasattr(item, "handle") and tf.executing_eagerly():
+                    tensors += [one for one in own(item, "_tensors") if type(one) is tf.__internal__.EagerTensor]
+            elif is_a(item, tf.Variable):
+                if tf.executing_eagerly() and asked(item, lambda item=item: hasattr(item, "handle"), False):
                     self._variables[id(item)] = item
-            elif isinstance(item, models) or layers.is_module(item):
+            elif any(is_a(item, kind) for kind in models) or layers.is_module(item):
                 self._models[id(item)] = item
-            elif isinstance(item, tf.__internal__.FuncGraph):
+            elif is_a(item, tf.__internal__.FuncGraph):
                 graphs.append(item)
         self._add(tensors)
         self.captures.read(graphs)
@@ -202,7 +191,7 @@ class HeldTensors:
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:
         """One fact for each address, of the most certain category; without some addresses and `KnownTensor`s."""
-        of_datasets = {id(tensor) for dataset in list(self._datasets.values()) for tensor in dataset._tensors}
+        of_datasets = {id(tensor) for dataset in list(self._datasets.values()) for tensor in own(dataset, "_tensors")}
         entries: dict[int, Entry] = {}
         for key, known in list(self._tensors.items()):
             tensor = known.reference()
@@ -268,11 +257,6 @@ class HeldTensors:
         for known in due:
             known.held_by, known.retaining_path = holders.get(id(known.reference()), (None, None))
             known.next_search = 2 * self._windows
-        others = _alive([known for known in due if known.held_by is None][:MAX_IN_CYCLES])
-        cycles = cycles_of(others) if others else {}
-        for known in due:
-            name = cycles.get(id(known.reference()))
-            known.held_by = known.held_by if name is None else f"a reference cycle of {name} (gc.collect() frees it)"
 
 
 def _alive(known: Iterable[KnownTensor]) -> list[Any]:
@@ -291,10 +275,3 @@ def _next_tensor_number() -> int:
     from tensorflow.python.framework import ops
 
     return int(ops.uid())
-
-
-def _kinds() -> set[type]:
-    import tensorflow as tf
-
-    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *layers.model_classes())
-    return {tf.__internal__.EagerTensor}.union(*map(subclasses, bases))

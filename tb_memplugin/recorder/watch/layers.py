@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.recorder.devices import tensor_address
-from tb_memplugin.recorder.heap import objects_of, subclasses
+from tb_memplugin.recorder.heap import reachable
+from tb_memplugin.recorder.watch.asking import asked, is_a, own, own_list, unwrapped
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.schema import DTYPE_BYTES, Layer, LayerTable, first_of, is_cpu
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call; empty if unknown."""
 _MIN_COPY_BYTES = 64 << 10
+MAX_LEAVES = 100_000  # most values in the attributes of a module that are looked at
 
 
 def packages() -> list[Any]:
@@ -38,8 +40,8 @@ def model_classes() -> tuple[type, ...]:
 def outermost() -> list[Any]:
     """The layers of Keras 3 with weights that no other one contains, those with most bytes first: models, and layers of
     what is being built."""
-    kinds = {kind for package in packages() for kind in subclasses(package.layers.Layer)}
-    found = [one for one in objects_of(kinds) if hasattr(one, "_layers")]  # else its constructor runs
+    kinds = tuple(package.layers.Layer for package in packages())
+    found = [one for one in reachable(kinds, ()) if own(one, "_layers") is not None]  # else its constructor runs
     sizes = {id(one): sum(map(variable_bytes, variables_of(one, "weights"))) for one in found}
     inner = {id(part) for one in found if sizes[id(one)] for part in parts(one)}
     outer = [one for one in found if sizes[id(one)] and id(one) not in inner]
@@ -55,7 +57,7 @@ def walk(model: Any, path: str | None = None, visited: set[int] | None = None) -
     """Every layer of the model, the model first, parents before children; a shared layer once, at its first place.
     Paths come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name
     become ``name#2``, ``name#3``, … in the order in which Keras tracks them."""
-    path, visited = model.name if path is None else path, set() if visited is None else visited
+    path, visited = name_of(model) if path is None else path, set() if visited is None else visited
     visited.add(id(model))
     nodes = [LayerNode(path, model)]
     names: Counter[str] = Counter()
@@ -66,30 +68,76 @@ def walk(model: Any, path: str | None = None, visited: set[int] | None = None) -
     return nodes
 
 
+def name_of(item: Any) -> str:
+    of_class = (vars(kind).get("name") for kind in type(item).__mro__)
+    name = own(item, "name", own(item, "_name", next((one for one in of_class if type(one) is str), None)))
+    return name if type(name) is str and name else type(item).__name__.lower()
+
+
 def is_layer(item: Any) -> bool:
-    return hasattr(item, "_flatten_layers")
+    return any("_flatten_layers" in vars(kind) for kind in type(item).__mro__)
 
 
 def is_module(item: Any) -> bool:
     import tensorflow as tf
 
-    return isinstance(item, tf.Module) and not is_layer(item)
+    return is_a(item, tf.Module) and not is_layer(item)
+
+
+def is_trainable(layer: Any) -> bool:
+    return own(layer, "_trainable", own(layer, "trainable", True)) is not False
 
 
 def children(layer: Any) -> list[tuple[str, Any]]:
     """(name, layer) of the layers directly inside a layer; a module's are named by attribute and position."""
     if is_layer(layer):
-        return [(child.name, child) for child in layer._flatten_layers(include_self=False, recursive=False)]
-    found = layer._flatten(recursive=False, predicate=lambda item: is_layer(item) or is_module(item), with_path=True)
-    return [("/".join(map(str, path)), child) for path, child in found]
+        return [(name_of(child), child) for child in _inner_layers(layer)]
+    return [("/".join(path), item) for path, item in _leaves(layer) if is_layer(item) or is_module(item)]
+
+
+def _inner_layers(layer: Any) -> list[Any]:
+    """The layers that Keras tracks directly inside a layer, each once."""
+    found = own_list(layer, "_layers")
+    if own(layer, "_layers") is None:  # Keras 2
+        base = next((package.layers.Layer for package in packages() if is_a(layer, package.layers.Layer)), None)
+        if base is not None:
+            flat = base._flatten_layers
+            found = asked(layer, lambda: list(flat(layer, include_self=False, recursive=False)), [])
+    return [one for one in {id(one): one for one in found}.values() if is_layer(one)]
+
+
+def _leaves(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Values of a module's attributes and of the lists, tuples and dicts in them, with their paths, in order."""
+    attributes = own(module, "__dict__", None) or asked(module, lambda: dict(vars(module)), {})
+    ignored = getattr(type(module), "_TF_MODULE_IGNORED_PROPERTIES", ())
+    pending = [((name,), attributes[name]) for name in sorted(attributes, reverse=True) if name not in ignored]
+    inside: set[int] = set()
+    for _ in range(MAX_LEAVES):
+        if not pending:
+            return
+        path, value = pending.pop()
+        value = unwrapped(value)
+        kind = type(value)
+        items: list[tuple[Any, Any]] = []
+        if dict in kind.__mro__:
+            items = list(dict.items(value))
+        elif list in kind.__mro__ or tuple in kind.__mro__:
+            base = list if list in kind.__mro__ else tuple
+            items = list(enumerate(base.__iter__(value)))
+        else:
+            yield path, value
+        if items and id(value) not in inside:
+            inside.add(id(value))
+            named = [(str(key) if type(key) in (str, int) else "…", item) for key, item in items]
+            pending += [((*path, key), item) for key, item in reversed(named)]
 
 
 def parts(model: Any) -> list[Any]:
     """All layers of a model, and the functional one inside a sequential one. Of a module, those directly inside it."""
     if is_module(model):
         return [child for _, child in children(model)]
-    inner = getattr(model, "_functional", None)
-    return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]
+    inner = own(model, "_functional")
+    return [*(node.layer for node in walk(model)[1:]), *([] if inner is None else [inner])]
 
 
 def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
@@ -110,21 +158,64 @@ def _claim(layer: Any, waiting: dict[int, LayerNode], claimed: set[int], owned: 
         return
     for _, child in reversed(children(layer)):
         _claim(child, waiting, claimed, owned)
-    owned[node.path] = [weight for weight in variables_of(layer, "weights") if id(weight) not in claimed]
+    owned[node.path] = list({id(one): one for one in _own_weights(layer) if id(one) not in claimed}.values())
     claimed.update(map(id, owned[node.path]))
 
 
 def variables_of(layer: Any, name: str) -> list[Any]:
-    """The variables in an attribute of a layer or model; none of a model of Keras 2 that is not built yet. The weights
-    of a module are its variables and those of the layers inside it."""
-    if is_module(layer):
-        own = layer.trainable_variables if name.startswith("trainable") else layer.variables
-        inner = (variable for _, child in children(layer) for variable in variables_of(child, name))
-        return list({id(variable): variable for variable in (*own, *inner)}.values())
-    try:
-        return list(getattr(layer, name))
-    except ValueError:
+    """The `weights`, `variables`, `trainable_weights` or `trainable_variables` of a layer, a model or a module, as
+    Keras and TensorFlow define them. The weights of a module are its variables and those of the layers inside it."""
+    if not is_layer(layer) and not is_module(layer):
+        return asked(layer, lambda: list(getattr(layer, name)), [])
+    found: dict[int, Any] = {}
+    if name.startswith("trainable") and is_layer(layer) and not is_trainable(layer):
         return []
+    pending, visited = [layer], set[int]()
+    while pending:
+        one = pending.pop()
+        if id(one) not in visited:
+            visited.add(id(one))
+            pending += [child for _, child in reversed(children(one))]
+            variables = _own_weights(one) + (own_state(one) if name.endswith("variables") else [])
+            found.update((id(variable), variable) for variable in variables)
+    if not name.startswith("trainable"):
+        return list(found.values())
+    return [one for one in found.values() if asked(one, lambda one=one: bool(one.trainable), False)]
+
+
+def _own_weights(layer: Any) -> list[Any]:
+    """The weights that a layer tracks itself."""
+    if not is_layer(layer):
+        import tensorflow as tf
+
+        return [value for _, value in _leaves(layer) if is_a(value, tf.Variable)]
+    names = ("_trainable_variables", "_non_trainable_variables", "_trainable_weights", "_non_trainable_weights")
+    return [variable for name in names for variable in own_list(layer, name)]
+
+
+def own_state(layer: Any) -> list[Any]:
+    """The seeds of a layer itself."""
+    seeds = own_list(layer, "_seed_generators")
+    return [state for one in seeds if (state := own(one, "state")) is not None]
+
+
+def metrics_variables(model: Any) -> list[Any]:
+    """The variables of a model's metrics, and of those of its layers."""
+    nodes = walk(model) if is_layer(model) else []
+    pending = [own(model, name) for name in ("_loss_tracker", "_compile_metrics", "compiled_metrics", "compiled_loss")]
+    pending += [metric for node in nodes for metric in own_list(node.layer, "_metrics")]
+    pending += own_list(own(model, "_compile_loss"), "_metrics")
+    found: list[Any] = []
+    visited: set[int] = set()
+    while pending:
+        metric = pending.pop()
+        if metric is not None and id(metric) not in visited:
+            visited.add(id(metric))
+            found += [*own_list(metric, "_variables"), *(_own_weights(metric) if is_layer(metric) else ())]
+            for name in ("_metrics", "_flat_metrics", "_metrics_list"):
+                pending += own_list(metric, name)
+            pending.append(own(metric, "_loss_metric"))
+    return found
 
 
 def tf_variable(variable: Any) -> Any:
@@ -213,8 +304,15 @@ def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
 
 
 def all_variables(optimizer: Any) -> list[Any]:
-    variables = optimizer.variables  # a method of a legacy optimizer of Keras 2
-    return list(variables if isinstance(variables, (list, tuple)) else variables())
+    """The variables of an optimizer and of those inside it, as Keras tracks them."""
+    if own(optimizer, "_variables") is None and own(optimizer, "_weights") is None:
+        variables = optimizer.variables
+        return list(variables if isinstance(variables, (list, tuple)) else variables())
+    found: list[Any] = []
+    while optimizer is not None:
+        found += own_list(optimizer, "_variables") + own_list(optimizer, "_weights")
+        optimizer = own(optimizer, "inner_optimizer", own(optimizer, "_optimizer"))
+    return found
 
 
 def _parallel_slots(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]:
@@ -246,17 +344,17 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     root = f"{nodes[0].path}/"
     layers = []
     for path, layer in nodes:
-        own = owned[path]
-        trainable = [weight for weight in own if id(weight) in trainable_ids]
+        weights = owned[path]
+        trainable = [weight for weight in weights if id(weight) in trainable_ids]
         shape, dtype = next(iter(outputs_of(layer)), (None, None))
         exact = call_notes.recomputed.get(layer)
         layers.append(
             Layer(
                 path=path,
                 type=type(layer).__name__,
-                trainable=bool(trainable) if own else bool(getattr(layer, "trainable", True)),
-                parameters=sum(math.prod(weight.shape) for weight in own),
-                weight_bytes=sum(map(variable_bytes, own)),
+                trainable=bool(trainable) if weights else is_trainable(layer),
+                parameters=sum(math.prod(weight.shape) for weight in weights),
+                weight_bytes=sum(map(variable_bytes, weights)),
                 trainable_weight_bytes=sum(map(variable_bytes, trainable)),
                 optimizer_bytes=slot_bytes[path],
                 output_shape=shape,
@@ -266,8 +364,7 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
                 unit=units.get(path.removeprefix(root)),
             )
         )
-    metrics = [variable for metric in getattr(model, "metrics", ()) for variable in metric.variables]
-    others = {id(variable): variable for variable in (*variables_of(model, "variables"), *metrics)}
+    others = {id(one): one for one in (*variables_of(model, "variables"), *metrics_variables(model))}
     for weight in itertools.chain(*owned.values()):
         others.pop(id(weight), None)
     name = None if optimizer is None else type(optimizer).__name__

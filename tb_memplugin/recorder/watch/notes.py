@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tb_memplugin.recorder.heap import DATASET_METHODS, is_trainer, running_functions
+from tb_memplugin.recorder.watch.asking import ByIdentity
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -63,10 +64,10 @@ class CallNotes:
     def __init__(self) -> None:
         self.active = False
         self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
-        self.outermost_layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that no other layer called
+        self.outermost_layers = ByIdentity[bool]()  # that no other layer called
         # Layer that the backward pass traced last called again, to whether that call left all variables as they were.
-        self.recomputed: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()  # with a traced update
+        self.recomputed = ByIdentity[bool]()
+        self.optimizers = ByIdentity[bool]()  # with a traced update
         self.traced_calls = 0
         self.eager_paths: Mapping[int, str] | None = None
         self.eager_lines: Any = None
@@ -106,11 +107,21 @@ class InputNotes:
         self._inputs: dict[int, _Note] = {}
         self._results: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._functions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._iterators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._of_thread = _OfThread()
         self._kinds: Any = None
 
     def tensors(self) -> list[Any]:
-        return [tensor for note in list(self._inputs.values()) if (tensor := note()) is not None]
+        """Inputs and results that are alive."""
+        inputs = [tensor for note in list(self._inputs.values()) if (tensor := note()) is not None]
+        return inputs + list(self._results.values())
+
+    def iterator(self, iterator: Any) -> None:
+        self._iterators[id(iterator)] = iterator
+
+    def roots(self) -> list[Any]:
+        """Traced functions and iterators that were used: what they refer to is found through them."""
+        return [*self._functions.values(), *self._iterators.values()]
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
         note = self._inputs.get(id(tensor))

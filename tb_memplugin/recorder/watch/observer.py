@@ -14,6 +14,7 @@ from typing import Any
 from tb_memplugin.recorder.base import Faults
 from tb_memplugin.recorder.heap import SourceLines
 from tb_memplugin.recorder.watch import layers
+from tb_memplugin.recorder.watch.asking import ByIdentity, own, unread
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.graphs import graph_facts
@@ -37,7 +38,7 @@ STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")  # attr
 
 class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's thread. Keeps no model
-    alive. A new `held` searches all of Python's objects. `finding` are further arguments of its `find`."""
+    alive. `finding` are further arguments of the `find` of `held`."""
 
     def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], held: HeldTensors, **finding: Any) -> None:
         import tensorflow as tf
@@ -77,12 +78,14 @@ class ObservedWindow:
 
 
 _unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()  # step functions that were made while their model was not observed
-_seen: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
+_seen = ByIdentity["weakref.WeakSet[Any]"]()
 """Model to those that were made while it was."""
 
 
 def unguarded(function: Any) -> Any:
-    return getattr(function, "tb_memplugin_original", function)
+    while (original := getattr(function, "tb_memplugin_original", None)) is not None:
+        function = original
+    return function
 
 
 def _step_functions(model: Any) -> list[Any]:
@@ -119,6 +122,7 @@ class LayerWatch:
         self._window: ObservedWindow | None = None
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
+        self._unread = set(unread)  # classes of odd objects that were named
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
         self.table: LayerTable | None = None
         self._observing = False
@@ -154,12 +158,10 @@ class LayerWatch:
                 call_notes.end_window()
             hooks.release()
         self._graphs = None
-        self._held.unwatch()
 
     def abandon(self) -> None:
         """Stop observing in a forked child; `hooks` restores the wrapped functions there."""
         self._observing, self._installed, self._window = False, False, None
-        self._held.unwatch()
 
     @property
     def traces(self) -> int:
@@ -177,7 +179,7 @@ class LayerWatch:
         if layers.is_layer(model):
             program_counters.models.note(model)
         if not layers.children(model) and not (layers.is_module(model) and layers.variables_of(model, "weights")):
-            self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
+            self._faults.warn(f"Model {layers.name_of(model)!r} has no layers: only totals per device are recorded.")
 
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
@@ -204,12 +206,18 @@ class LayerWatch:
 
     def begin_window(self, batches_since: float = -math.inf) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
-        self._held.watch()
         self._window = window = self._observed(self._held, batches_since=batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
         self._batch = None
         batch_notes.begin(model for model, _ in self._models())
+        self._name_unread()
+
+    def _name_unread(self) -> None:
+        """Name the classes of the program's objects that could not be read, each once."""
+        for name in unread.keys() - self._unread:
+            self._unread.add(name)
+            self._faults.warn(f"Model part {name} could not be read: its memory may be unattributed.")
 
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
@@ -272,7 +280,7 @@ class LayerWatch:
             import tensorflow as tf
 
             strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
-            variables = model.variables if model is not None else ()
+            variables = layers.variables_of(model, "variables") if model is not None else ()
             return strategy.num_replicas_in_sync > 1 or any(len(layers.replicas(one)) > 1 for one in variables)
         except Exception:
             logger.debug("whether replicas train could not be read", exc_info=True)
@@ -289,7 +297,7 @@ class LayerWatch:
         model, optimizer = self._model(), self._optimizer()
         if model is None:
             return None
-        optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        optimizer = own(model, "optimizer") if optimizer is None else optimizer
         before, self._signature = self._signature, layers.signature(model, optimizer)
         if before == self._signature:
             return None

@@ -14,6 +14,7 @@ from typing import Any
 
 from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.watch import layers
+from tb_memplugin.recorder.watch.asking import ByIdentity, asked, own
 from tb_memplugin.schema import VariableFact, VariableRole, replaced_optimizer, unused
 
 MAX_MODELS = 64  # most that are read, those with an optimizer and large ones first: a program may hold many small ones
@@ -55,9 +56,9 @@ class Variables:
         trees.sort(key=lambda tree: (tree[2] is None, -len(tree[0])))
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
-                self._add_model(nodes, model, optimizer)
+                asked(model, functools.partial(self._add_model, nodes, model, optimizer), None)
         for optimizer in optimizers:
-            self._add_optimizer(optimizer, None)
+            asked(optimizer, functools.partial(self._add_optimizer, optimizer, None), None)
         for entry in self._entries:
             entry.start = entry.address() if addresses else None
             former_variables.note(entry.handle(), entry.fact, entry.model, entry.optimizer)
@@ -75,25 +76,22 @@ class Variables:
                 # The callback's argument, the reference, is the default of `pop`.
                 self._layers.append(weakref.ref(node.layer, functools.partial(paths.pop, key)))
         trainable = {id(weight) for weight in layers.variables_of(model, "trainable_weights")}
-        path_of: dict[int, str] = {}
-        for path, own in layers.own_variables(nodes).items():
-            for weight in own:
-                path_of[id(layers.tf_variable(weight))] = path
+        owned = layers.own_variables(nodes)
+        for path, weights in owned.items():
+            for weight in weights:
                 self._add(weight, "weights", path, id(weight) in trainable, model)
         for node in nodes:
-            weights = layers.variables_of(node.layer, "weights")
-            own = [one for one in weights if path_of.get(id(layers.tf_variable(one))) == node.path]
-            flags = [id(weight) in trainable for weight in own]
-            self.trainable.setdefault(node.path, any(flags) if flags else bool(getattr(node.layer, "trainable", True)))
-        optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+            flags = [id(weight) in trainable for weight in owned[node.path]]
+            self.trainable.setdefault(node.path, any(flags) if flags else layers.is_trainable(node.layer))
+        optimizer = own(model, "optimizer") if optimizer is None else optimizer
         if optimizer is not None:
             self._add_optimizer(optimizer, model)
         for node in reversed(nodes):
-            for variable in layers.variables_of(node.layer, "variables"):
+            for variable in layers.own_state(node.layer):
                 self._add(variable, "other_state", None if node.layer is model else node.path, model=model)
-        for variable in (*getattr(model, "metrics_variables", ()), *layers.variables_of(model, "variables")):
+        for variable in layers.metrics_variables(model):
             self._add(variable, "other_state", model=model)
-        self.eager = self.eager or bool(getattr(model, "run_eagerly", False))
+        self.eager = self.eager or own(model, "_run_eagerly", own(model, "run_eagerly")) is True
 
     def _add_optimizer(self, optimizer: Any, model: Any) -> None:
         for slot in layers.slots(optimizer, [entry.reference() for entry in self._entries]):
@@ -110,6 +108,11 @@ class Variables:
         trainable: bool | None = None,
         model: Any = None,
         optimizer: Any = None,
+    ) -> None:
+        asked(variable, lambda: self._add_parts(variable, role, layer, trainable, model, optimizer), None)
+
+    def _add_parts(
+        self, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None, model: Any, optimizer: Any
     ) -> None:
         for part in layers.replicas(variable):
             if id(part) in self._by_id:
@@ -206,7 +209,7 @@ class FormerVariables:
 
     def __init__(self) -> None:
         self._owners: dict[int, _Owner] = {}  # by id of the handle
-        self._optimizers: weakref.WeakKeyDictionary[Any, FormerOptimizer] = weakref.WeakKeyDictionary()
+        self._optimizers = ByIdentity[FormerOptimizer]()
 
     def note(self, handle: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
         """Note who owns the variable of a resource handle; a slot has an optimizer. The model may be unknown."""
@@ -220,12 +223,17 @@ class FormerVariables:
                 del owners[key]
 
         of = None if optimizer is None else self.optimizer(optimizer)
-        name, reference = (None, lambda: None) if model is None else (str(model.name), weakref.ref(model))
+        name, reference = (None, lambda: None) if model is None else (layers.name_of(model), weakref.ref(model))
         owners[key] = _Owner(weakref.ref(handle, gone), fact, reference, name, of)
 
     def optimizer(self, optimizer: Any) -> FormerOptimizer:
         """The note on an optimizer, whose `replaced_at` the caller may set."""
-        return self._optimizers.setdefault(optimizer, FormerOptimizer(type(optimizer).__name__))
+        found: FormerOptimizer = self._optimizers.setdefault(optimizer, FormerOptimizer(type(optimizer).__name__))
+        return found
+
+    def handles(self) -> list[Any]:
+        """The noted handles that exist."""
+        return [handle for one in list(self._owners.values()) if (handle := one.handle()) is not None]
 
     def facts(self, handles: Iterable[Any]) -> list[VariableFact]:
         variables = ((handle, getattr(handle, "_parent_trackable", None)) for handle in handles)

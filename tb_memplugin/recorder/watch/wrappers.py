@@ -273,6 +273,7 @@ def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
     if input_notes.active:
         program_counters.datasets.iterated(self)
         batch_notes.iterated(self)
+        input_notes.iterator(self)
     return returns_data(original, self, *args, **kwargs)
 
 
