@@ -199,7 +199,7 @@ def _graphs_of(entries: Iterable[dict[str, Any]]) -> list[Any]:
     for entry in entries:
         pending: list[Any] = [entry["type"]]
         for _ in range(MAX_IN_CLOSURE):
-            value = pending.pop() if pending else None
+            value: Any = pending.pop() if pending else None
             if isinstance(value, types.FunctionType):
                 for cell in value.__closure__ or ():
                     with contextlib.suppress(ValueError):  # an empty cell

@@ -8,6 +8,7 @@ collection on another thread has already cleared. The objects are found from the
 and models, from the graphs that TensorFlow keeps, and by weak notes of what calls used and returned."""
 
 import dataclasses
+import functools
 import math
 import weakref
 from collections import Counter
@@ -165,7 +166,7 @@ class HeldTensors:
                     self._datasets[id(item)] = item
                     tensors += [one for one in own(item, "_tensors") if type(one) is tf.__internal__.EagerTensor]
             elif is_a(item, tf.Variable):
-                if tf.executing_eagerly() and asked(item, lambda item=item: hasattr(item, "handle"), False):
+                if tf.executing_eagerly() and asked(item, functools.partial(hasattr, item, "handle"), False):
                     self._variables[id(item)] = item
             elif any(is_a(item, kind) for kind in models) or layers.is_module(item):
                 self._models[id(item)] = item

@@ -2,6 +2,7 @@
 layer table made of these."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import sys
@@ -108,8 +109,9 @@ def _inner_layers(layer: Any) -> list[Any]:
 
 def _leaves(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Values of a module's attributes and of the lists, tuples and dicts in them, with their paths, in order."""
-    attributes = own(module, "__dict__", None) or asked(module, lambda: dict(vars(module)), {})
+    attributes: dict[str, Any] = asked(module, lambda: dict(object.__getattribute__(module, "__dict__")), {})
     ignored = getattr(type(module), "_TF_MODULE_IGNORED_PROPERTIES", ())
+    pending: list[tuple[tuple[str, ...], Any]]
     pending = [((name,), attributes[name]) for name in sorted(attributes, reverse=True) if name not in ignored]
     inside: set[int] = set()
     for _ in range(MAX_LEAVES):
@@ -180,7 +182,11 @@ def variables_of(layer: Any, name: str) -> list[Any]:
             found.update((id(variable), variable) for variable in variables)
     if not name.startswith("trainable"):
         return list(found.values())
-    return [one for one in found.values() if asked(one, lambda one=one: bool(one.trainable), False)]
+    return [one for one in found.values() if asked(one, functools.partial(_is_variable_trainable, one), False)]
+
+
+def _is_variable_trainable(variable: Any) -> bool:
+    return bool(variable.trainable)
 
 
 def _own_weights(layer: Any) -> list[Any]:
