@@ -3,7 +3,7 @@
 import { formatBytes } from "../lib/bytes";
 import { CATEGORIES, HOST_PART_NAMES, type Category, type Group } from "../schema";
 
-export const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
+const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
 
 const MEANINGS: Record<Category, string> = {
   weights: "layer variables: elements × dtype size",

@@ -53,8 +53,6 @@ export function stackOrder(timeline: Timeline): Uint32Array {
   });
 }
 
-export type AddressPlaces = NonNullable<ReturnType<typeof addressPlaces>>;
-
 /**
  * Unused ranges above this share of the used addresses are cut down to it: regions may lie
  * terabytes apart.

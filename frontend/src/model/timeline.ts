@@ -56,7 +56,7 @@ const NOBODY: ChunkOwner = { layer: null, category: "unattributed", trainable: n
 export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner =>
   timeline.owners[timeline.owner[row] ?? -1] ?? NOBODY;
 
-export const opOfRow = (timeline: Timeline, row: number): string | null =>
+const opOfRow = (timeline: Timeline, row: number): string | null =>
   timeline.ops[at(timeline.op, row) ?? -1] ?? null;
 
 export const shapeOfRow = (timeline: Timeline, row: number): TensorShape | null =>

@@ -71,7 +71,7 @@ export function writeAddress(text: string): void {
 }
 
 /** Writes an address so that the browser's Back button returns to the one before it. */
-export function writeNextAddress(leaving: string, text: string): void {
+function writeNextAddress(leaving: string, text: string): void {
   // An empty text would be read as another tab's address.
   writeAddress(leaving);
   attempt(() => {
@@ -81,13 +81,13 @@ export function writeNextAddress(leaving: string, text: string): void {
   writeAddress(text);
 }
 
-export function onAddress(listener: () => void): void {
+function onAddress(listener: () => void): void {
   attempt(() => storage()?.addHashListener?.(listener));
   window.addEventListener("hashchange", listener);
 }
 
 /** Lets TensorBoard's reload button, and its timer, reload this page's data. */
-export function onReload(listener: () => void): void {
+function onReload(listener: () => void): void {
   attempt(() => {
     const frame = window.frameElement as (Element & { reload?: () => void }) | null;
     if (frame) frame.reload = listener;
@@ -115,7 +115,7 @@ function darkNow(): boolean {
   return host ?? window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-export function followDarkMode(listener: (dark: boolean) => void): void {
+function followDarkMode(listener: (dark: boolean) => void): void {
   const report = (): void => listener(darkNow());
   attempt(() => {
     if (window.parent === window) return;
@@ -138,7 +138,7 @@ interface Lists {
   answers: ReadonlySignal<Loaded<AnswersAnswer>>;
 }
 
-export function createStep(
+function createStep(
   { whole, overview }: Overviews,
   { timelineList, answers }: Lists,
   shown: Shown,
@@ -191,7 +191,7 @@ const sameInside = (a: Choices, b: Choices): boolean =>
  * choice: a live run got a higher traced peak, or a filter hides the run. A step, a moment or a
  * tensor that was chosen since, on the page or by the address, stays.
  */
-export function clearInside(
+function clearInside(
   timeline: ReadonlySignal<TimelineRef | null>,
   shown: Shown,
   choices: Signal<Choices>,
@@ -315,7 +315,7 @@ const isChange = (before: Choices, now: Choices): boolean =>
       (name !== "filter" || !now.filter || !before.filter),
   );
 
-export function createChoices() {
+function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
   const choose = (changed: Partial<Choices>): void => {
     choices.value = changedTo(choices.peek(), changed);
@@ -355,7 +355,7 @@ export function createChoices() {
  */
 const FIRST = `view=${DEFAULTS.view}`;
 
-export function keepAddress(
+function keepAddress(
   {
     choices,
     replaces,

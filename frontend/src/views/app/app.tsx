@@ -85,7 +85,7 @@ const Blank = ({ name, why }: { name: AnswerName; why: string | null }) => (
   </span>
 );
 
-export function Answers({ run }: { run: RunInfo }) {
+function Answers({ run }: { run: RunInfo }) {
   const store = useStore();
   const { value, error, loading } = useFetched(
     store.fetched.answers,
@@ -137,7 +137,7 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
 const typing = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && target.matches("input:not([type='checkbox']), select, textarea");
 
-export function useKeys(store: Store, help: () => void): void {
+function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
     const clear = (): void => {
       store.cursor.value = null;
@@ -168,7 +168,7 @@ export function useKeys(store: Store, help: () => void): void {
  * The dialog with the shortcuts, and the button that opens it; sets `open.current` to a function
  * that opens it.
  */
-export function Help({ open }: { open: { current: () => void } }) {
+function Help({ open }: { open: { current: () => void } }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const keys = keysOf(tabsOf(useStore()).length);
   open.current = () => dialog.current?.showModal();
@@ -292,7 +292,7 @@ function useKeptOrder(runs: readonly RunInfo[], sort: RunSort): RunInfo[] {
   return shown;
 }
 
-export function RunList() {
+function RunList() {
   const store = useStore();
   const { fault } = store.filter.value;
   const all = store.runs.value;

@@ -301,7 +301,7 @@ export function DevicesView({ devices }: { devices: Devices }) {
 const [WIDTH, LEFT, RIGHT, ROW, BAR] = [1100, 190, 200, 24, 16];
 const [LEGEND_COLUMN, LEGEND_ROW] = [220, 20];
 
-export function DevicesDrawing({
+function DevicesDrawing({
   devices,
   sort,
   scheme,

@@ -350,7 +350,7 @@ export function FragmentationView({
         <div class="picture">
           <Missing run={run} list={ofPhase} />
           <Charts pool={pool} specs={specs} shared={shared} />
-          {/* Of the selected step, so it may not stand above the charts: a click there would move them. */}
+          {/* Of the selected step, so not above the charts: a click there would move them. */}
           {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
           <DemandSection run={run} device={pool.device} />
           {pool.growths.length > 0 && (

@@ -57,7 +57,7 @@ interface FigureProps {
   chosen?: boolean;
 }
 
-export const rowEvents = ({
+const rowEvents = ({
   onFocus,
   onChoose,
   chosen,

@@ -231,7 +231,7 @@ export function changeRules(overview: Overview, places: Places, kind: XKind, ink
   return [...changed, ...restarted, ...failed];
 }
 
-export function epochLane(
+function epochLane(
   overview: Overview,
   places: Places,
   kind: XKind,

@@ -173,10 +173,7 @@ export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
   return [bands, compiled].filter((lane) => lane.length > 0);
 }
 
-export const peakFlag = (
-  timeline: Timeline,
-  { edges }: TimelineLayout,
-): { x: number; label: string } => ({
+const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: number; label: string } => ({
   x: edges[timeline.peak] ?? 0,
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });

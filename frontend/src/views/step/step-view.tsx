@@ -310,7 +310,7 @@ export interface Pointed {
   tensor: number | null;
 }
 
-export const NOWHERE: Pointed = { part: null, tensor: null };
+const NOWHERE: Pointed = { part: null, tensor: null };
 
 interface StepChartProps {
   timeline: Timeline;
@@ -392,7 +392,7 @@ function useThin(
   return last.current;
 }
 
-export function StepChart(props: StepChartProps) {
+function StepChart(props: StepChartProps) {
   const { timeline, look, moments, pointed, point } = props;
   const store = useStore();
   const { stack } = store.choices.value;
