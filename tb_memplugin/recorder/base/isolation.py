@@ -47,9 +47,26 @@ class Changes:
 changes = Changes()
 
 # An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``. In quotation
-# marks, as in the operating system's errors, it may contain spaces.
-_START = r"(?<![\w/.])(?:[A-Za-z]:)?[\\/]"
-_PATH = re.compile(rf"(?<='){_START}[^']*[\\/][^']*(?=')|{_START}[^\s'\":;,]*[\\/][^\s'\":;,]*")
+# marks, as in the operating system's errors, it may contain anything. Elsewhere the words between its parts count as
+# its own: rather too much is left out than a person's name stored.
+_START = r"(?<![\w/.])(?:[A-Za-z]:|~\w*)?[\\/]"
+_PART = r"[^\s'\":;,\\/]"
+_MORE = rf"(?:{_PART}|[\\/]| (?={_PART}+(?: {_PART}+)*[\\/]))*"  # with spaces, if another part follows
+_PATH = re.compile(rf"(?<=')(?:{_START}|~)[^']*[\\/][^']*(?=')|{_START}{_PART}*[\\/]{_MORE}")
+_WORD = re.compile(r" [^\s'\":;,]+")
+
+
+def without_paths(sentence: str) -> str:
+    """The sentence with ``<path>`` for each path: run directories must name no person or machine."""
+    kept, at = "", 0
+    while (found := _PATH.search(sentence, at)) is not None:
+        end = place = found.end()
+        while (word := _WORD.match(sentence, place)) is not None:  # its last part may contain spaces
+            place = word.end()
+            end = place if os.path.exists(sentence[found.start() : place]) else end
+        kept, at = f"{kept}{sentence[at : found.start()]}<path>", end
+    return kept + sentence[at:]
+
 
 MAX_FAILED_STEPS = 3  # steps in a row whose analysis may fail before it stops
 MAX_STEP_NOTES = 5  # most steps that are reported for a part; further ones are logged at debug level only
@@ -115,7 +132,7 @@ class Faults:
         logger.warning("%s", sentence)
         if self._report is not None:
             try:
-                self._report(_PATH.sub("<path>", sentence))  # run directories must name no person or machine
+                self._report(without_paths(sentence))
             except Exception:  # the cause of the fault, such as a full disk, may break the report as well
                 logger.debug("a fault could not be noted in the run", exc_info=True)
 

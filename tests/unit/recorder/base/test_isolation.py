@@ -212,12 +212,26 @@ def test_an_interrupt_is_not_a_fault_and_a_failing_report_is_ignored(caplog: pyt
         (r"cannot open C:\data\runs, stopped", "cannot open <path>, stopped"),
         ("layer vgg16/block1_conv1 on /device:CPU:0", "layer vgg16/block1_conv1 on /device:CPU:0"),
         ("0/0 is no share; 3/4 is", "0/0 is no share; 3/4 is"),
+        # Unquoted, with spaces
+        ("No such file: /home/ada lovelace/runs/x", "No such file: <path>"),
+        ("cannot open /home/ada king lovelace/x: gone", "cannot open <path>: gone"),
+        (r"cannot open C:\Users\Ada Lovelace\runs, stopped", "cannot open <path>, stopped"),
+        ("no file ~ada/runs/x", "no file <path>"),
+        ("no '~/my runs/x'", "no '<path>'"),
     ],
 )
 def test_the_stored_sentence_contains_no_path(sentence: str, stored: str) -> None:
     noted = []
     Faults(noted.append).warn(sentence)
     assert noted == [stored]
+
+
+def test_of_a_path_that_exists_no_part_is_stored(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "Ada Lovelace" / "my last run"
+    place.mkdir(parents=True)
+    noted: list[str] = []
+    Faults(noted.append).warn(f"the directory {place} is full")
+    assert noted == ["the directory <path> is full"]
 
 
 class Held:
