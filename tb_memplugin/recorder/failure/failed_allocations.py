@@ -397,9 +397,10 @@ class RaisedErrors:
             if not receivers and self._opener is not None:
                 self._opener()
                 receivers = self._open_receivers()
-            # The session with the running or the latest step, else the latest without a step, else a new one.
-            receiver = max(reversed(receivers), key=lambda one: one.active_since, default=None)
-            if receiver is not None:
+            # The sessions whose step runs here; else that with the running or the latest step, else the latest without
+            # a step, else a new one.
+            here = [one for one in receivers if one.guards_this_thread]
+            for receiver in here or sorted(receivers, key=lambda one: one.active_since)[-1:]:
                 receiver.on_raised(error, request, since)
             self._last = (str(error), time.time(), bool(dumps))
         except Exception:

@@ -16,7 +16,7 @@ from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checke
 from tb_memplugin.recorder.devices import FastPath
 from tb_memplugin.recorder.heap import RunningCall
 from tb_memplugin.recorder.loop.recording import Recording
-from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks, unguarded
+from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks
 from tb_memplugin.schema import RECORDING, Phase
 
 OTHER_MODELS = "recording of other models"
@@ -159,28 +159,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             return
         if self._recording.may_trace:
             self._recording.layers.see_function(self.model, name)
-        original, reference = getattr(self.model, name, None), weakref.ref(self)
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def guarded(*arguments: Any, **named: Any) -> Any:
-            callback = reference()
-            if callback is None:
-                return original(*arguments, **named)
-            callback._recording.enter_step()
-            try:
-                result = original(*arguments, **named)
-            except BaseException as error:
-                callback._recording.leave_step()
-                if not isinstance(error, _END_OF_DATA):
-                    callback._failed()
-                raise
-            callback._recording.leave_step()
-            return result
-
-        guarded.tb_memplugin_original = original  # type: ignore[attr-defined]
-        setattr(self.model, name, guarded)
+        original = getattr(self.model, name, None)
+        if original is not None:
+            setattr(self.model, name, _Guard(original, self))
 
     def _failed(self) -> None:
         self._recording.end_step()
@@ -212,11 +193,15 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._unguard()
 
     def _unguard(self, names: Sequence[str] = STEP_FUNCTIONS) -> None:
+        """Remove this callback's own wrappers; those of other callbacks stay."""
         for name in names:
-            function = getattr(self.model, name, None)
-            original = unguarded(function)
-            if original is not function:
-                setattr(self.model, name, original)
+            outer, function = None, getattr(self.model, name, None)
+            while isinstance(function, _Guard) and function.callback() is not self:
+                outer, function = function, function.tb_memplugin_original
+            if isinstance(function, _Guard) and outer is not None:
+                outer.tb_memplugin_original = function.tb_memplugin_original
+            elif isinstance(function, _Guard):
+                setattr(self.model, name, function.tb_memplugin_original)
 
     def close(self) -> None:
         """End the session; without this it ends with the process."""
@@ -312,6 +297,30 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if not self._fitting:
             self._recording.pause()
         return True
+
+
+class _Guard:
+    """Stands in for a step function of a model, and tells a callback of its exceptions."""
+
+    def __init__(self, original: Any, callback: MemoryCallback) -> None:
+        functools.update_wrapper(self, original, updated=())
+        self.tb_memplugin_original = original
+        self.callback = weakref.ref(callback)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        callback, original = self.callback(), self.tb_memplugin_original
+        if callback is None:
+            return original(*arguments, **named)
+        callback._recording.enter_step()
+        try:
+            result = original(*arguments, **named)
+        except BaseException as error:
+            callback._recording.leave_step()
+            if not isinstance(error, _END_OF_DATA):
+                callback._failed()
+            raise
+        callback._recording.leave_step()
+        return result
 
 
 def _timing_list(frame: Any) -> Callable[[], Any]:

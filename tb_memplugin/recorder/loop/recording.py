@@ -124,6 +124,7 @@ class Recording:
         self.paused = False  # whether nothing is observed until `observe` or the next step
         self._pausing = threading.RLock()
         self._guards = 0  # blocks that are running, at whose end `leave_step` is called
+        self._guarded_thread = 0  # on which they run
         self._raised: RaisedError | None = None  # the last failed allocation in them
         self._open: _OpenStep | None = None
         self._sample: Sample | None = None  # of the last step
@@ -505,9 +506,15 @@ class Recording:
         """Whether a step is open, and when the last one began."""
         return (self._open is not None, self.ordinary.began) if self._started else (False, 0.0)
 
+    @property
+    def guards_this_thread(self) -> bool:
+        """Whether a block of a step runs on this thread."""
+        return self._guards > 0 and self._guarded_thread == threading.get_ident()
+
     def enter_step(self) -> None:
         """Begin a block of the open step; pair it with `leave_step`."""
         self._guards += 1
+        self._guarded_thread = threading.get_ident()
 
     def leave_step(self) -> None:
         """End the block. An allocation that failed in it gets its post-mortem now: what the step was given is known."""

@@ -190,8 +190,8 @@ class Session:
 
     closed = False
 
-    def __init__(self, is_open: bool = False, began: float = 0.0) -> None:
-        self.active_since = is_open, began
+    def __init__(self, is_open: bool = False, began: float = 0.0, guards: bool = False) -> None:
+        self.active_since, self.guards_this_thread = (is_open, began), guards
         self.received: list[Request] = []
 
     def close_without_waiting(self) -> None:
