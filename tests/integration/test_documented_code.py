@@ -29,7 +29,7 @@ NOT_RUN = {
     "docs/command_line.md": 3,
     "docs/development/gpu.md": 10,
     "docs/development/testing.md": 2,
-    "docs/export.md": 7,
+    "docs/export.md": 6,
     "docs/fitting.md": 1,
     "docs/fitting_tutorial.md": 1,
     "docs/getting_started.md": 1,

@@ -2,7 +2,6 @@
 
 import pathlib
 import re
-from typing import Any
 
 import pytest
 from cluster_cases import NOISE_MIB, Fault, name_of, write_cluster
@@ -15,14 +14,14 @@ pytest.importorskip("pyarrow", reason="needs the extra parquet")
 duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "export.md"
-RECIPE = re.compile(r"<!-- not run: test_recipes\.py [^\n]*-->\n```(\w+)\n(.*?)^```$", re.M | re.S)
+RECIPE = re.compile(r"<!-- not run: test_recipes\.py [^\n]*-->\n```sql\n(.*?)^```$", re.M | re.S)
 NEEDED = {"wider": 41 * GIB, "failed": FAILED[1] + FAILED[2]}
 """Runs that do not fit into 40 GiB, and the bytes that they need."""
 
 
-def recipes(kind: str) -> list[str]:
-    """The recipes of the page in a language, in order."""
-    return [code for of, code in RECIPE.findall(PAGE.read_text(encoding="utf-8")) if of == kind]
+def recipes() -> list[str]:
+    """The recipes of the page, in order."""
+    return RECIPE.findall(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def weeks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_duckdb_answers() -> None:
-    by_week, too_large, regressions = (duckdb.sql(code).fetchall() for code in recipes("sql")[:3])
+    by_week, too_large, regressions = (duckdb.sql(code).fetchall() for code in recipes()[:3])
     assert {(run, worker, week.strftime("%m-%d")): peak * GIB for run, worker, week, peak in by_week} == {
         (run, worker, ("09-21", "09-28", "10-05")[week]): peak for (run, worker, week), peak in GPU_PEAKS.items()
     }
@@ -50,7 +49,7 @@ def test_duckdb_finds_planted_faults_of_a_cluster(tmp_path: pathlib.Path, monkey
     write_cluster(tmp_path / "runs" / "big", 24, 4, 200, faults)
     export_parquet(tmp_path / "runs", tmp_path / "tables")
     monkeypatch.chdir(tmp_path)
-    apart, stopped = (duckdb.sql(code).fetchall() for code in recipes("sql")[3:])
+    apart, stopped = (duckdb.sql(code).fetchall() for code in recipes()[3:])
     assert {(worker, device): difference for worker, device, _, difference in apart} == pytest.approx(
         {
             (name_of(fault.worker), f"GPU:{device}"): fault.mib * MIB
@@ -64,16 +63,3 @@ def test_duckdb_finds_planted_faults_of_a_cluster(tmp_path: pathlib.Path, monkey
         ("big", name_of(5), 19),
         ("big", name_of(22), 89),
     ]
-
-
-@pytest.mark.usefixtures("weeks")
-def test_pandas_answers() -> None:
-    pytest.importorskip("pandas", reason="needs pandas")
-    (code,) = recipes("python")
-    names: dict[str, Any] = {}
-    exec(compile(code, str(PAGE), "exec"), names)
-    assert {
-        (run, worker, week.strftime("%m-%d")): peak * GIB for (run, worker, week), peak in names["by_week"].items()
-    } == {(run, worker, ("09-21", "09-28", "10-05")[week]): peak for (run, worker, week), peak in GPU_PEAKS.items()}
-    assert names["too_large"].to_dict() == NEEDED
-    assert names["regressions"].to_dict() == {"bbb222": 8 * GIB}
