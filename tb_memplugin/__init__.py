@@ -8,7 +8,7 @@ only the faces of rooms that come before it."""
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tb_memplugin.environment import is_off, prefer_bfc
+from tb_memplugin.environment import prefer_bfc, why_unrecorded
 from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "print_what_fits", "probe")
-"""Names that `off` replaces while recording is turned off."""
+"""Names that `off` replaces while nothing can be recorded: see `environment.why_unrecorded`."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "summary":
         return importlib.import_module("tb_memplugin.summary")
     if name in _ROOM_OF:
-        room = "off" if name in _OFF and is_off() else _ROOM_OF[name]
+        room = "off" if name in _OFF and why_unrecorded() is not None else _ROOM_OF[name]
         return getattr(importlib.import_module(f"tb_memplugin.{room}"), name)
     if name in ("load_ipython_extension", "unload_ipython_extension"):  # for ``%load_ext tb_memplugin``
         return getattr(importlib.import_module("tb_memplugin.cli.notebook"), name.replace("ipython_", ""))

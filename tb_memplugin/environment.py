@@ -2,9 +2,13 @@
 
 ``TB_MEMPLUGIN=0`` turns off what could touch a training: nothing of it is imported, patched or written.
 
+Nothing is recorded either if Keras runs on another backend, which does not use TensorFlow's allocators.
+
 TensorFlow's plain CPU allocator keeps no statistics, its BFC allocator does. TensorFlow chooses when it makes the
 allocator, with the first tensor or variable: importing this package before that is early enough."""
 
+import functools
+import logging
 import os
 import sys
 import types
@@ -17,6 +21,51 @@ SENTENCE = f"{SWITCH}=0 is set: nothing is recorded or measured"
 def is_off(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the user turned recording off. Set it before the process starts: what was imported before stays on."""
     return environment.get(SWITCH, "").strip() == "0"
+
+
+KERAS_BACKEND = "KERAS_BACKEND"  # Keras's environment variable
+
+
+def keras_backend(environment: Mapping[str, str] = os.environ) -> str:
+    """The backend of the imported Keras, else the one that it would take. Imports neither Keras nor a backend."""
+    ask = getattr(getattr(sys.modules.get("keras"), "backend", None), "backend", None)
+    return str(ask()) if callable(ask) else environment.get(KERAS_BACKEND) or _configured(environment) or "tensorflow"
+
+
+def _configured(environment: Mapping[str, str]) -> str | None:
+    """The backend in Keras's own configuration file."""
+    import json
+
+    folder = environment.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    try:
+        with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
+            name = json.load(file)["backend"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def why_unrecorded(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Why nothing is recorded in this process, a sentence without its full stop; None if it can be recorded."""
+    if is_off(environment):
+        return SENTENCE
+    name = keras_backend(environment)
+    if name == "tensorflow":
+        return None
+    return f"Keras runs on {name}: so far, nothing can be recorded or measured with this backend, only with tensorflow"
+
+
+def is_unrecorded() -> bool:
+    """Whether nothing is recorded in this process. Another backend is said once, the switch is not."""
+    why = why_unrecorded()
+    if why is not None and not is_off():
+        _warn(why)
+    return why is not None
+
+
+@functools.cache
+def _warn(sentence: str) -> None:
+    logging.getLogger("tb_memplugin").warning("%s.", sentence)
 
 
 VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"  # TensorFlow's environment variable

@@ -1,4 +1,5 @@
-"""What stands in for the recorder with ``TB_MEMPLUGIN=0``: the same names, which take anything and do nothing."""
+"""What stands in for the recorder with ``TB_MEMPLUGIN=0``, or if Keras runs on another backend than TensorFlow: the
+same names, which take anything and do nothing. With another backend, the first one that is made says so."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from typing import Any, NoReturn
 import keras
 
 from tb_memplugin.device_contents import MemorySummary
-from tb_memplugin.environment import SENTENCE
+from tb_memplugin.environment import is_off, is_unrecorded, why_unrecorded
 from tb_memplugin.errors import RecordingError
 
 
@@ -17,6 +18,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
+        is_unrecorded()
 
     def _implements_train_batch_hooks(self) -> bool:
         return False
@@ -29,9 +31,12 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 class MemoryRecorder:
     closed = False
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+    def __init__(self, *_: Any, **__: Any) -> None:
+        is_unrecorded()
 
-    start = begin_step = end_step = flush = set_epoch = watch = __init__
+    def start(self, *_: Any, **__: Any) -> None: ...
+
+    begin_step = end_step = flush = set_epoch = watch = start
 
     def close(self) -> None:
         self.closed = True
@@ -48,11 +53,11 @@ class MemoryRecorder:
 
 
 def memory_summary(*_: Any, **__: Any) -> MemorySummary:
-    return MemorySummary((), None, (), (f"{SENTENCE}.",))
+    return MemorySummary((), None, (), (f"{why_unrecorded()}.",))
 
 
 def probe(*_: Any, **__: Any) -> NoReturn:
-    raise RecordingError(f"{SENTENCE}. Unset it to measure.")
+    raise RecordingError(f"{why_unrecorded()}.{' Unset it to measure.' if is_off() else ''}")
 
 
 largest_batch_size = print_what_fits = probe

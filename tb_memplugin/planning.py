@@ -4,7 +4,7 @@ TensorFlow is imported only for a model."""
 
 from typing import Any
 
-from tb_memplugin.environment import is_off
+from tb_memplugin.environment import why_unrecorded
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export import plan_of_run
 from tb_memplugin.fit import Plan
@@ -45,7 +45,7 @@ def plan(
         return plan_of_run(run_or_model, budget, device, batch_size)
     if data is None:
         raise RequestError("data is missing. Pass what the model is trained on: plan(model, data, budget=...).")
-    if is_off():
+    if why_unrecorded() is not None:
         from tb_memplugin import off
 
         off.probe()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tb_memplugin.cli.parser import CommandParser
-from tb_memplugin.environment import SWITCH, is_off
+from tb_memplugin.environment import SWITCH, is_off, why_unrecorded
 from tb_memplugin.export import load
 from tb_memplugin.recorder.devices import Driver, MemoryMaps
 from tb_memplugin.recorder.devices import statistics as allocator
@@ -38,6 +38,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 def _doctor(_: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow logs would bury the lines
+    backend = None if is_off() else why_unrecorded()
+    if backend is not None:
+        return int(not _said("Keras", lambda: (False, f"{backend}.")))
     well = [_said("switch", _switch), _said("TensorFlow", _tensorflow), _said("TensorBoard", _tensorboard)]
     if well[1]:
         well += [_said("GPU", _gpu), _said("allocator", _allocator)]

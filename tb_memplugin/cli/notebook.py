@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from tb_memplugin.environment import SENTENCE, is_off
+from tb_memplugin.environment import is_unrecorded, why_unrecorded
 from tb_memplugin.export import RecordedRun, load
 from tb_memplugin.recorder.automatic import AutomaticRecording, Wrapping
 
@@ -19,7 +19,7 @@ class Notebook:
         self._recording = AutomaticRecording(LOG_DIR, f"notebook-{time.strftime('%Y%m%d-%H%M%S')}")
         self._wrapping = Wrapping(self._recording)
         shell.register_magic_function(self.memory, magic_kind="line_cell", magic_name="memory")
-        if not is_off():
+        if not is_unrecorded():
             self._wrapping.install()
 
     def unload(self) -> None:
@@ -34,8 +34,8 @@ class Notebook:
             self._recording.latest = None
             self._shell.run_cell(cell)
         name = line.strip() or self._recording.latest
-        if is_off():
-            print(f"{SENTENCE}.")
+        if why_not := why_unrecorded():
+            print(f"{why_not}.")
             return None
         for note in self._recording.notes():
             print(note)

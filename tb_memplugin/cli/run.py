@@ -19,7 +19,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tb_memplugin.environment import is_off, without_own_frames
+from tb_memplugin.environment import is_unrecorded, without_own_frames
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.automatic import AutomaticRecording
@@ -45,7 +45,8 @@ exit codes:
   2  wrong options, or a program that cannot be read
   otherwise that of the program
 
-With TB_MEMPLUGIN=0 the program runs and nothing is recorded."""
+With TB_MEMPLUGIN=0, or with Keras on another backend than tensorflow, the program
+runs and nothing is recorded."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except OSError as error:
         print(f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
-    recording = None if is_off() else _recording(options)
+    recording = None if is_unrecorded() else _recording(options)
     watcher = None if recording is None or options.no_summary else _watcher(options, recording.run)
     process = os.getpid()
     ended: BaseException | None = None
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
                     thread.join()
         try:  # a failure of this changes nothing about how the program ended
             recording.close()
-            if not options.no_summary:
+            if not options.no_summary and (recording.names or not is_unrecorded()):
                 sys.stdout.flush()
                 text = ending(recording.log_dir, options.logdir, recording.names, list(recording.notes()))
                 print(text, file=sys.stderr, flush=True)

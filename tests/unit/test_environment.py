@@ -1,11 +1,13 @@
 """What counts as turned off."""
 
 import pathlib
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tb_memplugin import environment as module
-from tb_memplugin.environment import SWITCH, VARIABLE, absolute, is_off, prefer_bfc
+from tb_memplugin.environment import SWITCH, VARIABLE, absolute, is_off, keras_backend, prefer_bfc
 
 
 @pytest.mark.parametrize(
@@ -13,6 +15,33 @@ from tb_memplugin.environment import SWITCH, VARIABLE, absolute, is_off, prefer_
 )
 def test_only_a_zero_turns_off(value: str | None, off: bool) -> None:
     assert is_off({} if value is None else {SWITCH: value}) is off
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "backend"),
+    [
+        (None, None, "tensorflow"),
+        ("jax", None, "jax"),
+        ("jax", '{"backend": "torch"}', "jax"),
+        (None, '{"backend": "torch"}', "torch"),
+        ("", '{"backend": "torch"}', "torch"),
+        (None, '{"floatx": "float32"}', "tensorflow"),
+        (None, '{"backend": 5}', "tensorflow"),
+        (None, "[]", "tensorflow"),
+        (None, "{", "tensorflow"),
+    ],
+)
+def test_the_backend_is_that_of_the_variable_or_of_keras_s_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, file: str | None, backend: str
+) -> None:
+    if file is not None:
+        (tmp_path / "keras.json").write_text(file, encoding="utf-8")
+    given = {"KERAS_HOME": str(tmp_path), **({} if variable is None else {"KERAS_BACKEND": variable})}
+    monkeypatch.setitem(sys.modules, "keras", None)
+    assert keras_backend(given) == backend
+    # AND once Keras is imported, it says what it runs on
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(backend=SimpleNamespace(backend=lambda: "numpy")))
+    assert keras_backend(given) == "numpy"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """The stand-ins offer what the recorder offers, and do nothing."""
 
 import copy
+import functools
 
 import keras
 import pytest
 
 import tb_memplugin
-from tb_memplugin import MemoryCallback, MemoryRecorder, RecordingError, off
+from tb_memplugin import MemoryCallback, MemoryRecorder, RecordingError, environment, off
 from tb_memplugin.environment import SWITCH
 
 
@@ -52,7 +53,29 @@ def test_a_callback_has_no_hook_of_its_own() -> None:
     callback.close()
 
 
-def test_measurements_say_why_there_is_none() -> None:
+def test_measurements_say_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "0")
     assert "TB_MEMPLUGIN=0 is set" in str(off.memory_summary(None))
     with pytest.raises(RecordingError, match="TB_MEMPLUGIN=0 is set"):
         off.probe(None, None)
+
+
+def test_with_another_backend_the_package_gives_the_stand_ins_which_say_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(environment, "keras_backend", lambda _: "jax")
+    environment._warn.cache_clear()
+    assert all(getattr(tb_memplugin, name) is getattr(off, name) for name in tb_memplugin._OFF)
+    for make in (off.MemoryCallback, off.MemoryCallback, off.MemoryRecorder):
+        make("nowhere")
+    (said,) = caplog.messages
+    assert said.startswith("Keras runs on jax: so far, nothing can be recorded or measured with this backend")
+    assert said in str(off.memory_summary(None))
+    for ask in (off.probe, functools.partial(tb_memplugin.plan, budget=1)):
+        with pytest.raises(RecordingError) as refused:
+            ask(None, (1,))
+        assert str(refused.value) == said
+    # AND the switch is not said: the user has set it
+    monkeypatch.setenv(SWITCH, "0")
+    off.MemoryCallback()
+    assert len(caplog.messages) == 1 and environment.why_unrecorded() == environment.SENTENCE

@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from tb_memplugin.environment import absolute
+from tb_memplugin.environment import absolute, is_unrecorded
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -56,6 +56,7 @@ class AutomaticRecording:
         self.ready_lists = 0  # calls that the program gave a `CallbackList`, to which nothing is added
         self.failure_run: str | None = None  # opened for a failure before the first call of what trains
         self.run = run
+        self.can_record = True  # false with another backend of Keras than TensorFlow's
         self.records_itself = False  # whether the program has a recorder of its own
         self._arguments = dict(arguments or {})
         self._process = os.getpid()
@@ -117,6 +118,8 @@ class AutomaticRecording:
 
     def records(self) -> bool:
         """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
+        if not self.can_record:
+            return False
         from tb_memplugin.recorder.loop import is_recording
 
         own = is_recording([self._directory_of(name) for name in self.names])
@@ -365,7 +368,7 @@ class Wrapping:
     def __init__(self, recording: AutomaticRecording) -> None:
         self._recording = recording
         self._wrapped: list[tuple[type, str, Any, Any]] = []
-        self._imports = AfterImport({"tensorflow": self._functions, "keras": self.models, "tf_keras": self.models})
+        self._imports = AfterImport({"tensorflow": self._functions, "keras": self._keras, "tf_keras": self.models})
         self.install = self._imports.install
 
     def remove(self) -> None:
@@ -375,6 +378,13 @@ class Wrapping:
             owner, name, original, replacement = self._wrapped.pop()
             if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
+
+    def _keras(self, keras: ModuleType) -> None:
+        if is_unrecorded():  # the program has set the backend itself
+            self._recording.can_record = False
+            self._recording.see_failures(False)
+        else:
+            self.models(keras)
 
     def models(self, keras: ModuleType) -> None:
         for name in ("fit", "evaluate", "predict", "train_on_batch"):
