@@ -94,7 +94,7 @@ def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path
 GONE = """
 os.mkdir(place + "/gone"); os.chdir(place + "/gone")
 first, second = record(place + "/first"), record(place + "/second")
-third = record(place + "/third")
+third, fourth = record(place + "/third"), record(place + "/fourth")
 os.rmdir(place + "/gone")
 first.close()
 try: tb_memplugin.MemoryRecorder(".")
@@ -102,7 +102,8 @@ except tb_memplugin.RecordingError as error: refused = str(error)
 from tb_memplugin.recorder.loop import recording
 ended = []
 recording.end_foreign_calls = ended.append
-second._recording._sampler.host.close = None  # one recording that cannot end
+second._recording._sampler.host.close = None  # one recording that cannot close a file of its own
+third._recording.layers.remove = None  # and one that cannot end
 recording._close_all()
 answer({"refused": refused, "ended": len(ended), "warnings": taken()})
 """
@@ -111,10 +112,11 @@ answer({"refused": refused, "ended": len(ended), "warnings": taken()})
 def test_without_a_working_directory_every_recording_ends(tmp_path: pathlib.Path) -> None:
     told = run_child(WARNINGS + COMMON + GONE, str(tmp_path), timeout=120)
     assert "log_dir cannot be created" in told["refused"] and told["ended"] == 1
-    assert [line.split(" stopped")[0] for line in told["warnings"]] == ["memory recording"], told
-    for name in ("first", "second", "third"):
+    assert [line.split(" stopped")[0] for line in told["warnings"]] == ["memory samples", "memory recording"], told
+    runs = tb_memplugin.load(tmp_path)
+    for name in ("first", "second", "third", "fourth"):
         assert f"Memory recorded in {tmp_path / name}: peak" in told["stderr"]
-    assert tb_memplugin.load(tmp_path)["third"].samples.step.tolist() == [0, 1, 2]
+        assert runs[name].ended is (name != "third") and runs[name].samples.step.tolist() == [0, 1, 2]
 
 
 COPIED = """

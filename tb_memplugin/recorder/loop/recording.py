@@ -298,7 +298,7 @@ class Recording:
             in_use = self._sample.in_use_bytes
             self.faults.run(COUNTERS, lambda: self._counts.note_end(in_use, self.layers.model_bytes()))
         self.ordinary.disarm()
-        self._sampler.host.close()
+        self.faults.clean_up(SAMPLES, self._sampler.host.close)
         submit(self._write_and_rest)
         for one in self._periodic:
             one.set_ticking(False)
