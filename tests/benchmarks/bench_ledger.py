@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from limits import finish, parser_of, print_limit
 
@@ -28,7 +29,7 @@ def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
     import trainings_child as child
 
     import tb_memplugin
-    from tb_memplugin.recorder.tracing import tracer as step_analysis
+    from tb_memplugin.recorder.helper import Helper
 
     if smallest:
         layers = [keras.Input((64, 64, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
@@ -37,17 +38,18 @@ def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
         model = keras.applications.ResNet50(
             weights=None, classifier_activation=None, input_shape=(64, 64, 3), classes=10
         )
-    seen, attribute = [], step_analysis.attribute
+    seen: list[Any] = []
+    records = Helper.records
 
-    def noted(trace: Any, facts: Any, **named: Any) -> Any:
-        seen.append(facts)
-        return attribute(trace, facts, **named)
+    def noted(helper: Helper, traced: Any) -> Any:
+        seen.extend(traced.facts.values())
+        return records(helper, traced)
 
-    step_analysis.attribute = noted
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(str(directory), trace_steps=[3], keep_profile=True)
-    model.fit(child.repeated(child.noise(4, 64, 64, 3), child.classes(4), 6), verbose=0, callbacks=[callback])
-    callback.close()
+    with mock.patch.object(Helper, "records", noted):
+        model.fit(child.repeated(child.noise(4, 64, 64, 3), child.classes(4), 6), verbose=0, callbacks=[callback])
+        callback.close()
     return seen[-1]
 
 
