@@ -14,16 +14,16 @@ BUDGETS = {
     "importers": 1_750,
     "attribution": 3_794,
     "storage": 4_757,
-    "analysis": 3_690,
+    "analysis": 3_695,
     "fit": 4_612,
     "export": 1_803,
-    "recorder": 10_412,
+    "recorder": 11_010,
     "training": 1_646,
     "server": 1_773,
-    "cli": 2_170,
+    "cli": 2_176,
 }
 """Room to the most lines of Python in it. A room imports only from rooms above it."""
-TOP = 750
+TOP = 815
 """The most lines of the modules beside the rooms."""
 
 
