@@ -66,6 +66,10 @@ class Helper:
         """Processor time that analyses took so far."""
         abandon_in_child(self)
 
+    def start(self) -> None:
+        """Start the process now, so that the first step does not wait for its imports."""
+        self._ask("exact_bytes", Request(), "")
+
     def first_batches(self, before: Dumps, after: Dumps) -> None:
         self._ask("first_batches", before, after)
 

@@ -47,7 +47,7 @@ from tb_memplugin.recorder.failure import (
     raised_now,
     uncaught_failures,
 )
-from tb_memplugin.recorder.helper import OwnedMap, TracedStep
+from tb_memplugin.recorder.helper import TRACING, OwnedMap, TracedStep
 from tb_memplugin.recorder.loop.output import Output, ProgramCounts
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer
 from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, batch_notes, program_counters
@@ -178,6 +178,8 @@ class Recording:
         maps = MemoryMaps([*names, *[PINNED] * any(map(is_gpu, names))], faults.warn)
         self._stalled = FailureMaps(self._devices, maps)
         self.tracer = StepTracer(settings, self._devices, self.layers, faults, maps)
+        if settings.traces and self._devices:
+            submit(functools.partial(faults.run, TRACING, self.tracer.helper.start))
         paused = [one for one in list(_by_place.values()) if one is not self and one.active and one.paused]
         for one in paused[: max(0, len(paused) - MAX_PAUSED)]:
             submit(one.tracer.helper.close)

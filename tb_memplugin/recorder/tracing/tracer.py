@@ -14,8 +14,10 @@ from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, note_running_fit
 from tb_memplugin.schema import Phase, TraceFacts, is_cpu
 
 PROFILES = "keeping raw profiles"
-MAX_WAITING = 2
-"""Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""
+MAX_WAITING = 16
+MAX_WAITING_BYTES = 32 << 20
+"""Most profiles that wait for analysis, and their bytes. While as many or more wait, no step is traced; explicitly
+requested steps wait."""
 RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
 
@@ -48,6 +50,7 @@ class StepTracer:
         self._only_learn = False
         self._opening_seconds = 0.0
         self._room = threading.Semaphore(MAX_WAITING)
+        self._waiting_bytes: dict[tuple[Phase, int], int] = {}  # of each profile that waits, by its step
         self._traces_before = 0
         handle_bytes = {
             device: faults.run(OBSERVING, resource_handle_bytes, maps, device)
@@ -117,14 +120,21 @@ class StepTracer:
             wish = self.schedule.wants(phase, step, elapsed)
         if wish is None:
             return
-        room, requested = self._room, self._settings.trace_steps is not None
-        if requested and not background.while_it_works(lambda seconds: room.acquire(timeout=seconds)):
+        requested = self._settings.trace_steps is not None
+        if requested and not background.while_it_works(self._finds_room):
             self._faults.warn(f"step {step} was not traced: earlier profiles took too long")
-        elif requested or room.acquire(blocking=False):
+        elif requested or self._finds_room(0.0):
             self._only_learn = wish == "learn"
             self._faults.run(TRACING, self._open)
             if self._window is None:
-                room.release()
+                self._room.release()
+
+    def _finds_room(self, seconds: float) -> bool:
+        """Take the place of one more profile, if there is one within so many seconds."""
+        if sum(list(self._waiting_bytes.values())) >= MAX_WAITING_BYTES:
+            time.sleep(seconds)
+            return False
+        return self._room.acquire(timeout=seconds)
 
     def _trace_only_requested(self) -> None:
         """Beside other replicas every trace is a risk: make none that was not asked for.
@@ -198,6 +208,7 @@ class StepTracer:
             self._room.release()
             return None
         observed = not self._faults.stopped(OBSERVING)
+        self._waiting_bytes[phase, step] = len(profile)
         return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled, observed)
 
     # --- on the background thread
@@ -215,6 +226,7 @@ class StepTracer:
             return records
         finally:
             self.schedule.add_cost(self.helper.cost_seconds - before)
+            self._waiting_bytes.pop((traced.phase, traced.step), None)
             self._room.release()
 
     def _keep_profile(self, traced: TracedStep) -> None:

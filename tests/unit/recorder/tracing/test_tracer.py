@@ -223,7 +223,8 @@ def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Pa
     assert case.tracer.due(0, "train") == Due()
 
 
-def test_while_two_profiles_wait_no_further_step_is_traced(tmp_path, monkeypatch, caplog) -> None:
+def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(b"profile"))
     case = Tracer(tmp_path)
     waiting = [case.step(0), case.step(1, compiles=True)]
     assert None not in waiting
@@ -237,6 +238,7 @@ def test_while_two_profiles_wait_no_further_step_is_traced(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_a_step_that_was_asked_for_waits_for_earlier_profiles(tmp_path, monkeypatch, caplog, in_time) -> None:
+    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(b"profile"))
     case = Tracer(tmp_path, steps=[1, 2])
     waiting: list[Any] = []
 
@@ -263,7 +265,7 @@ def test_a_step_that_the_user_profiles_is_left_to_the_user(tmp_path, monkeypatch
     assert [record.message.partition(" stopped: ")[0] for record in caplog.records] == [
         "step tracing while another profiler runs"
     ]
-    assert case.observer.calls == ["begin", "end GPU:0", "close"] * 2 and case.room == 2
+    assert case.observer.calls == ["begin", "end GPU:0", "close"] * 2 and case.room == step_tracer.MAX_WAITING
     # AND a later one is traced
     monkeypatch.setattr(Window, "busy", False)
     assert case.step(2) is not None
@@ -280,7 +282,7 @@ def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no
     case.tracer.begin(0, "train")
     case.tracer._window.gave_way = gave_way  # type: ignore[union-attr]
     assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
-    assert case.faults.stopped(TRACING) is isinstance(fault, RuntimeError) and case.room == 2
+    assert case.faults.stopped(TRACING) is isinstance(fault, RuntimeError) and case.room == step_tracer.MAX_WAITING
     assert not gave_way or case.observer.calls == ["begin", "end GPU:0", "close"]
 
 
