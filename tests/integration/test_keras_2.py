@@ -10,7 +10,7 @@ import tb_memplugin
 from tb_memplugin.schema import Run, Snapshot
 
 PROGRAM = """
-import os
+import gc, os
 import numpy as np, tensorflow as tf
 {keras}
 import tb_memplugin
@@ -39,6 +39,7 @@ def losses(callbacks, eager):
     return history.history, model
 original_call, told = keras.layers.Layer.__call__, {{}}
 for eager in (False, True):
+    gc.collect()  # an earlier training's model is garbage, which is not read
     run = os.path.join(sys.argv[1], "eager" if eager else "graph")
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[3, 7])
     with_it, model = losses([callback], eager)
