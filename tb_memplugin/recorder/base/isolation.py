@@ -87,7 +87,9 @@ class Faults:
         phrase for the user that completes "… stopped"."""
         try:
             return None if part in self._stopped else job(*args, **kwargs)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an object of the program may raise any
             self.stop(part, error)
             return None
 
@@ -117,7 +119,7 @@ class Faults:
         except Exception as error:
             self.stop(part, error)
 
-    def stop(self, part: str, reason: str | Exception) -> None:
+    def stop(self, part: str, reason: str | BaseException) -> None:
         if part in self._stopped:
             return
         self._stopped.add(part)
@@ -137,7 +139,7 @@ class Faults:
                 logger.debug("a fault could not be noted in the run", exc_info=True)
 
 
-def _line(reason: str | Exception) -> str:
+def _line(reason: str | BaseException) -> str:
     text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
     return " ".join(text.split())[:500]
 

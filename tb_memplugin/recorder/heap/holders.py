@@ -161,7 +161,7 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
     for number, (node, _, child) in enumerate(references(set(), untracked=True)):
         if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
             break
-        is_array = isinstance(child, array_type)
+        is_array = _is(child, array_type)
         if not (is_array or type(child).__name__ in _ITERATORS) or id(child) in seen:
             continue
         seen.add(id(child))
@@ -225,21 +225,27 @@ def _is_searched(name: str) -> bool:
     return package not in _LIBRARIES and (f"{package}." not in PREFIXES or name.startswith(_OF_KERAS))
 
 
+def _is(value: Any, kinds: Any) -> bool:
+    """As `isinstance`, which asks an object of another class for its `__class__`."""
+    return issubclass(type(value), kinds)
+
+
 def _children(value: Any) -> Sequence[Any]:
     """Objects that an object refers to; for a function, its closure and defaults, but not its module."""
-    if isinstance(value, (list, tuple, collections.deque)):
-        return list(value) if isinstance(value, collections.deque) else value
-    if isinstance(value, (dict, type)):
-        return list((value if isinstance(value, dict) else vars(value)).values())
-    if isinstance(value, types.FunctionType):
+    for kind in (list, tuple, collections.deque):
+        if _is(value, kind):  # whatever a class of the program makes of its items
+            return list(kind.__iter__(value))
+    if _is(value, (dict, type)):
+        return list(dict.values(value) if _is(value, dict) else vars(value).values())
+    if _is(value, types.FunctionType):
         return [*_closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     return gc.get_referents(value)
 
 
 def _may_hold(value: Any) -> bool:
-    if not gc.is_tracked(value) or isinstance(value, _LEAVES):
+    if not gc.is_tracked(value) or _is(value, _LEAVES):
         return False
-    is_class = isinstance(value, type)
+    is_class = _is(value, type)
     return _is_program(str(value.__module__)) if is_class else _is_searched(str(type(value).__module__))
 
 
@@ -261,7 +267,7 @@ def _holder(node: Node, child: Any) -> str:
 
 def _is_attribute_dict(node: Node, parent: Node) -> bool:
     """Whether a node is the ``__dict__`` of its parent, whose attributes it contains."""
-    if parent.parent is None or not isinstance(node.value, dict) or _kind(parent.value) is not None:
+    if parent.parent is None or not _is(node.value, dict) or _kind(parent.value) is not None:
         return False
     return getattr(parent.value, "__dict__", None) is node.value
 
@@ -270,16 +276,16 @@ def _owner_name(owner: Node, child: Any) -> str:
     value = owner.value
     if owner.parent is None:
         return f"`{_found(value, child)}` in {owner.root}"
-    if isinstance(value, types.FunctionType):
+    if _is(value, types.FunctionType):
         name = _found(_closure(value), child)
         return f"variable {'of the defaults' if name is None else f'`{name}`'} of {value.__name__}()"
-    kind = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    kind = f"class {value.__name__}" if _is(value, type) else type(value).__name__
     name = _found(_attributes(value), child)
     return f"an object of type {kind}" if name is None else f"attribute `{name}` of {kind}"
 
 
 def _kind(value: Any) -> str | None:
-    return next((kind.__name__ for kind in _CONTAINERS if isinstance(value, kind)), None)
+    return next((kind.__name__ for kind in _CONTAINERS if _is(value, kind)), None)
 
 
 def _found(variables: Mapping[Any, Any], value: Any) -> Any:
@@ -302,7 +308,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     with contextlib.suppress(AttributeError):
         attributes.update(object.__getattribute__(value, "__dict__"))
     for name, member in ((name, one) for kind in type(value).__mro__ for name, one in vars(kind).items()):
-        if isinstance(member, types.MemberDescriptorType):
+        if _is(member, types.MemberDescriptorType):
             with contextlib.suppress(AttributeError):  # a slot without a value
                 attributes.setdefault(name, member.__get__(value))
     return attributes
@@ -313,7 +319,7 @@ def _parts(node: Node) -> list[str]:
     while node.parent is not None:
         if not _is_attribute_dict(node, node.parent):
             reference = _reference(node.parent, _keys(node.parent.value), node.place, node.value)
-            kind = "class" if isinstance(node.value, type) else _cut(type(node.value).__name__)
+            kind = "class" if _is(node.value, type) else _cut(type(node.value).__name__)
             parts.append(f"{reference} ({kind})")
         node = node.parent
     return [_cut(node.root), *reversed(parts)]
@@ -321,7 +327,7 @@ def _parts(node: Node) -> list[str]:
 
 def _keys(value: Any) -> list[Any]:
     """The names or keys of a dict or a class, in order. Finding them by their values would run code of the values."""
-    return list(value) if isinstance(value, dict) else list(vars(value)) if isinstance(value, type) else []
+    return list(dict.keys(value)) if _is(value, dict) else list(vars(value)) if _is(value, type) else []
 
 
 def _joined(parts: list[str]) -> str:
@@ -335,19 +341,19 @@ def _joined(parts: list[str]) -> str:
 
 def _reference(owner: Node, keys: list[Any], place: int, child: Any) -> str:
     value = owner.value
-    if isinstance(value, (dict, type)):
+    if _is(value, (dict, type)):
         key = keys[place] if place < len(keys) else None  # another thread may have shrunk it
-        is_name = owner.parent is None or isinstance(value, type) or _is_attribute_dict(owner, owner.parent)
-    elif isinstance(value, (list, tuple, collections.deque)):
+        is_name = owner.parent is None or _is(value, type) or _is_attribute_dict(owner, owner.parent)
+    elif _is(value, (list, tuple, collections.deque)):
         return f"[{place}]"
     else:
         is_name = True
-        key = _found(_closure(value) if isinstance(value, types.FunctionType) else _attributes(value), child)
+        key = _found(_closure(value) if _is(value, types.FunctionType) else _attributes(value), child)
     if type(key) is str and _PLAIN_KEY.fullmatch(key):
         return _cut(key) if is_name else f'"{_cut(key)}"'
     if is_name:
         return OMITTED
-    is_number = isinstance(key, int) and type(key) in (int, bool) and abs(key) < _MAX_INTEGER_KEY
+    is_number = key is not None and type(key) in (int, bool) and abs(key) < _MAX_INTEGER_KEY
     return f"[{key}]" if is_number else f"[{OMITTED}]"
 
 

@@ -47,7 +47,9 @@ def is_a(item: Any, kind: type) -> bool:
 def asked(item: Any, question: Callable[[], _T], default: _T) -> _T:
     try:
         return question()
-    except (Exception, SystemExit):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # of whatever class the program raises
         name = type(item).__name__
         logger.debug("an object of type %s could not be read", name, exc_info=True)
         if len(unread) < MAX_CLASSES:

@@ -264,7 +264,9 @@ def variable_address(variable: Any) -> int | None:
             _copied[id(variable)] = variable
             return None
         return tensor_address(value)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # of whatever class the program raises
         return None
 
 

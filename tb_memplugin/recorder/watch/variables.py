@@ -117,7 +117,8 @@ class Variables:
         for part in layers.replicas(variable):
             if id(part) in self._by_id:
                 continue
-            name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
+            path = getattr(variable, "path", getattr(variable, "name", None))
+            name = f"{path if type(path) is str else 'variable'}#{id(part)}"
             size, device = layers.tensor_size(part), layers.short_device(part.device)
             known = part.shape.is_fully_defined()
             shape, dtype = (tuple(part.shape.as_list()), part.dtype.name) if known else ((), "")
