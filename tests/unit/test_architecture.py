@@ -17,7 +17,7 @@ BUDGETS = {
     "analysis": 3_695,
     "fit": 4_612,
     "export": 1_803,
-    "recorder": 11_010,
+    "recorder": 11_030,
     "training": 1_646,
     "server": 1_773,
     "cli": 2_176,
