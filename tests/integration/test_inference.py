@@ -89,5 +89,6 @@ answer(1)
     for snapshot in run.snapshots[1:]:
         held = sum(row.bytes for row in snapshot.ledger if row.category == "held_tensors")
         assert 32768 * snapshot.step <= held <= 32768 * (2 * snapshot.step + 1) + (1 << 16), snapshot.step
+    assert len(run.findings) == 1, run.findings
     (finding,) = run.findings
     assert "kept alive by list `cache` in module __main__" in finding

@@ -20,8 +20,9 @@ ledger."""
 
 PEAK_GROWTH = 1.01  # A peak above the last traced one by this factor requests a new trace
 EARLY_SECONDS = (0.25, 0.5, 1.0, 2.0)
-"""Times after its first trace at which the first phase of a run is traced again at any cost, so that a short training
-has five breakdowns as well."""
+"""Times after its first trace from which the first phase of a run is traced again beyond the budget, so that a short
+training has five breakdowns as well."""
+EARLY_SHARE = 0.25  # most of the time since the recorder's start that all traces may have cost by then
 FIRST_ESTIMATE_SECONDS = 0.05  # assumed cost of a trace before the first measurement
 
 
@@ -42,7 +43,7 @@ class TraceSchedule:
 
     After a change (of the layer table, or a new compilation), a phase's first step compiles, autotunes and makes
     long-lived chunks; it is traced to learn these. The second one is always traced, and in the phase that is traced
-    first also the steps at `EARLY_SECONDS`. Further traces must fit into the budget of `overhead` × run time, to which
+    first also steps from `EARLY_SECONDS` on. Further traces must fit into the budget of `overhead` × run time, to which
     all traces so far count; those after a new highest peak come before those that only spread over the run.
 
     The training's thread calls all methods except `add_cost`, which any thread may call.
@@ -104,7 +105,8 @@ class TraceSchedule:
         """When the next trace of a phase is due that was traced since the last change."""
         # A trace that only spreads over the run leaves room for one after a new peak.
         affordable = self._affordable_at(traces=1 if self._phases[phase].grown else 2)
-        return min([affordable, *self._early_times[: phase == self._early_phase]])
+        cheap = (self._spent_seconds + self._last_cost_seconds) / EARLY_SHARE
+        return min([affordable, *(max(at, cheap) for at in self._early_times[: phase == self._early_phase])])
 
     def _learning(self, phase: str) -> Wish | None:
         state = self._phases[phase]

@@ -6,6 +6,7 @@ many features as there are examples. An output's dimension has the power of that
 products, transpositions and reductions the axis is known exactly. What is left follows from the rule that an op neither
 adds nor drops powers."""
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,17 +30,43 @@ _REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "Arg
 MOST_AXES = 8  # longest vector of integers without batch that counts as a shape or as axes
 
 
+_Key: TypeAlias = tuple[int, int | None, bool, frozenset[tuple[str, Powers]] | None]
+_known: "weakref.WeakKeyDictionary[Any, tuple[_Key, list[tuple[Powers | None, ...]], bool]]"
+_known = weakref.WeakKeyDictionary()
+"""Graph to what its powers depend on beside its ops, the powers, and whether it has one batch size."""
+
+
+def batch_dimensions(
+    graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None, fixed: bool
+) -> "BatchDimensions":
+    """As `BatchDimensions`, whose powers are kept as long as the graph exists."""
+    key = (graph.graph.version, batch_size, fixed, None if given is None else frozenset(given.items()))
+    known = _known.get(graph.graph)
+    found = BatchDimensions(graph, batch_size, given, fixed, None if known is None or known[0] != key else known[1:])
+    _known[graph.graph] = key, found.powers, found.fixed
+    return found
+
+
 class BatchDimensions:
     """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that another one calls gets
     its arguments' powers by name, and whether that one was traced for one batch size (`fixed`)."""
 
     def __init__(
-        self, graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None = None, fixed: bool = False
+        self,
+        graph: GraphOps,
+        batch_size: int | None,
+        given: Mapping[str, Powers] | None = None,
+        fixed: bool = False,
+        known: tuple[list[tuple[Powers | None, ...]], bool] | None = None,
     ) -> None:
         self._graph, self._batch, self.fixed = graph, batch_size, fixed
-        self._shapes = [graph.output_shapes(number) for number in range(len(graph))]
+        self.powers: list[tuple[Powers | None, ...]]
+        if known is not None:
+            self.powers, self.fixed = known
+            return
+        self._shapes = graph.output_shapes
         arguments = graph.own_arguments()
-        self.powers: list[tuple[Powers | None, ...]] = []
+        self.powers = []
         for number, op in enumerate(graph.ops):
             shapes = self._shapes[number]
             if op.type == "Placeholder" and given is not None:
@@ -85,8 +112,8 @@ class BatchDimensions:
                 continue
             shape, powers = self._shapes[source][index], self.powers[source][index]
             if shape and powers is not None:
-                is_integer = self._graph.ops[source].outputs[index].dtype.is_integer
-                if not (is_integer and len(shape) == 1 and not any(powers) and 0 <= shape[0] <= MOST_AXES):
+                may_be_axes = len(shape) == 1 and 0 <= shape[0] <= MOST_AXES and not any(powers)
+                if not (may_be_axes and self._graph.output_dtypes[source][index].startswith(("int", "uint"))):
                     yield shape, powers
 
     def _of_output(self, number: int, index: int, shape: Shape) -> Powers | None:

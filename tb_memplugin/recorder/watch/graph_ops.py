@@ -116,15 +116,14 @@ class GraphOps:
         pending += [number for number, kind in enumerate(self.types) if kind in stateful]
         return self.reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
 
-    def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
-        shapes = (tensor.shape for tensor in self.ops[number].outputs)
-        sizes = (None if one.rank is None else one.as_list() for one in shapes)
-        return _same(
-            tuple(None if one is None else tuple(-1 if size is None else size for size in one) for one in sizes)
-        )
+    @functools.cached_property
+    def output_shapes(self) -> list[tuple[tuple[int, ...] | None, ...]]:
+        """By op; None for an unknown rank, -1 for an unknown size."""
+        return [_same(tuple(_sizes(tensor.shape) for tensor in op.outputs)) for op in self.ops]
 
-    def output_dtypes(self, number: int) -> tuple[str, ...]:
-        return _same(tuple(tensor.dtype.name for tensor in self.ops[number].outputs))
+    @functools.cached_property
+    def output_dtypes(self) -> list[tuple[str, ...]]:
+        return [_same(tuple(tensor.dtype.name for tensor in op.outputs)) for op in self.ops]
 
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
         """Name of a placeholder to the variable that it stands for."""
@@ -150,6 +149,10 @@ class GraphOps:
             return None
         owners = (variables.get(self.ops[source].name) for source, _ in self.inputs[number])
         return next((owner[0] for owner in owners if owner is not None), None)
+
+
+def _sizes(shape: Any) -> tuple[int, ...] | None:
+    return None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())
 
 
 @functools.lru_cache(maxsize=4096)

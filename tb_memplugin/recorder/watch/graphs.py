@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tb_memplugin.recorder.heap import SourceLines
-from tb_memplugin.recorder.watch.batch_dimensions import BatchDimensions
+from tb_memplugin.recorder.watch.batch_dimensions import batch_dimensions
 from tb_memplugin.recorder.watch.graph_ops import (
     ASSIGNING,
     CALLS,
@@ -187,7 +187,7 @@ class _Graph:
         self.reads = {source for at in self._backward for source in ops.inputs[at]}  # (op, index of its output)
         self._early = self._early_ops()
         self._saved = self._saved_for_backward()
-        self.batch = BatchDimensions(ops, reader.batch_size, call.powers, call.fixed)
+        self.batch = batch_dimensions(ops, reader.batch_size, call.powers, call.fixed)
 
     def call(self, number: int, callee: Any) -> Call:
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
@@ -240,9 +240,9 @@ class _Graph:
                 forward_inputs=tuple(at for at, (one, _) in enumerate(sources) if self._passes[one] != "backward"),
                 gradient_inputs=tuple(graph.ops[source].name for source in gradient_inputs),
                 gradient_free=number in self._early,
-                output_shapes=graph.output_shapes(number) if has_shape else (),
+                output_shapes=graph.output_shapes[number] if has_shape else (),
                 batch_powers=self.batch.powers[number] if has_shape else (),
-                output_dtypes=graph.output_dtypes(number) if has_shape else (),
+                output_dtypes=graph.output_dtypes[number] if has_shape else (),
                 line=lines[number],
             )
         return facts
@@ -340,10 +340,11 @@ class _Graph:
     def _buffer_reusers(self) -> dict[int, list[str]]:
         """Op number to the names of the ops that may reuse its output buffer: readers of the same pass and dtype."""
         names: dict[int, list[str]] = {}
+        dtypes = self.graph.output_dtypes
         for number, op in enumerate(self.graph.ops):
-            if op.type not in SHAPE_OPS and op.outputs:
+            if op.type not in SHAPE_OPS and dtypes[number]:
                 for source, index in self.graph.inputs[number]:
-                    same_dtype = self.graph.ops[source].outputs[index].dtype == op.outputs[0].dtype
+                    same_dtype = dtypes[source][index] == dtypes[number][0]
                     if same_dtype and self._passes[source] == self._passes[number]:
                         names.setdefault(source, []).append(op.name)
         return names

@@ -259,7 +259,7 @@ def variable_address(variable: Any) -> int | None:
     try:
         device, size = short_device(variable.device), tensor_size(variable)
         before = bytes_in_use(device) if size >= _MIN_COPY_BYTES else None
-        value = variable.value()  # not read_value(), which copies to the default device
+        value = _value(variable)
         if before is not None and (bytes_in_use(device) or 0) - before >= size:
             _copied[id(variable)] = variable
             return None
@@ -268,6 +268,18 @@ def variable_address(variable: Any) -> int | None:
         raise
     except BaseException:  # of whatever class the program raises
         return None
+
+
+def _value(variable: Any) -> Any:
+    """The variable's value where it is; not `read_value`, which copies it to the default device. TensorFlow's own
+    variables are read by their handle, in half the time and without a tape's notice."""
+    import tensorflow as tf
+    from tensorflow.python.ops import gen_resource_variable_ops
+
+    handle, dtype = own(variable, "_handle"), own(variable, "_dtype")
+    if type(handle) is not tf.__internal__.EagerTensor or dtype is None:
+        return variable.value()
+    return gen_resource_variable_ops.read_variable_op(handle, dtype)
 
 
 def bytes_in_use(device: str) -> int | None:

@@ -58,7 +58,7 @@ class ObservedWindow:
         """Find new held tensors, and the holders of all, after the window has closed. Calling it again does nothing."""
         if not self._finished:
             self._finished = True
-            self._tensors, self._tensors_at_end = self._held.finish(self.variables.addresses(), graphs)
+            self._tensors, self._tensors_at_end = self._held.finish(self.variables.read_end(), graphs)
 
     def facts(
         self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
@@ -98,6 +98,30 @@ def _note_seen(model: Any) -> None:
     _seen.setdefault(model, weakref.WeakSet()).update(one for one in _step_functions(model) if one not in _unseen)
 
 
+class _LastGraphs:
+    """The facts about the program's graphs that were read last, by what they depend on, also for the next recording.
+    They are dropped with the first of the graphs."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, tuple[GraphFacts, ...]] | None = None
+        self._references: list[Any] = []
+
+    def get(self, key: Any) -> tuple[GraphFacts, ...] | None:
+        last = self._last  # a finalizer may drop it meanwhile
+        return None if last is None or last[0] != key else last[1]
+
+    def keep(self, key: Any, facts: tuple[GraphFacts, ...], graphs: Iterable[Any]) -> None:
+        self._references = [weakref.ref(graph, self._drop) for graph in graphs]
+        self._last = key, facts
+
+    def _drop(self, reference: Any) -> None:
+        if any(one is reference for one in self._references):
+            self._last = None
+
+
+_last_graphs = _LastGraphs()
+
+
 def _nothing() -> None: ...
 
 
@@ -123,7 +147,6 @@ class LayerWatch:
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
         self._unread = set(unread)  # classes of odd objects that were named
-        self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
         self.table: LayerTable | None = None
         self._observing = False
         self._faults = faults
@@ -157,7 +180,6 @@ class LayerWatch:
             if window is not None and call_notes.eager_paths is window.variables.paths:  # not another recorder's window
                 call_notes.end_window()
             hooks.release()
-        self._graphs = None
 
     def abandon(self) -> None:
         """Stop observing in a forked child; `hooks` restores the wrapped functions there."""
@@ -228,15 +250,17 @@ class LayerWatch:
         if self._batch is None:
             self._batch = batch_notes.end(self.step_batch_size)
         window.finish(list(call_notes.graphs))
-        spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
+        noted = list(call_notes.graphs.items())
+        spans = [(notes, graph.version, len(notes.spans)) for graph, notes in noted]
         variables, size = window.variables, self._batch.size
         others = list(self._held.captures.graphs)
-        key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others], size)
-        graphs = self._graphs  # a finalizer may drop them meanwhile
-        if graphs is None or graphs[0] != key:
-            found = graph_facts(variables.paths, variables.owner_of, self._lines, others, size)
-            graphs = self._graphs = key, found
-        return dataclasses.replace(window.facts(device, graphs[1], gradients), batch=self._batch)
+        named = [(graph.name, graph.version) for graph in others]
+        key = (variables.signature(), spans, named, size, self._lines is None)
+        graphs = _last_graphs.get(key)
+        if graphs is None:
+            graphs = graph_facts(variables.paths, variables.owner_of, self._lines, others, size)
+            _last_graphs.keep(key, graphs, [*(graph for graph, _ in noted), *others])
+        return dataclasses.replace(window.facts(device, graphs, gradients), batch=self._batch)
 
     def close_window(self) -> None:
         self._window = None

@@ -30,6 +30,7 @@ class _Entry:
         self.reference, self.handle = weakref.ref(variable), weakref.ref(variable.handle)
         self.fact, self.model, self.optimizer = fact, model, optimizer
         self.start: int | None = None
+        self.end: int | None = None
         self.of_model = True
 
     def address(self) -> int | None:
@@ -60,7 +61,7 @@ class Variables:
         for optimizer in optimizers:
             asked(optimizer, functools.partial(self._add_optimizer, optimizer, None), None)
         for entry in self._entries:
-            entry.start = entry.address() if addresses else None
+            entry.start = entry.end = entry.address() if addresses else None
             former_variables.note(entry.handle(), entry.fact, entry.model, entry.optimizer)
             entry.model = entry.optimizer = None
 
@@ -139,7 +140,7 @@ class Variables:
             if start not in known:
                 self._add(variable, "other_state")
             for entry in self._entries[count:]:
-                entry.start, entry.of_model = start, False
+                entry.start, entry.end, entry.of_model = start, start, False
 
     def signature(self) -> tuple[Any, ...]:
         """A key for the facts about function graphs: equal keys give equal facts."""
@@ -163,13 +164,16 @@ class Variables:
     def start_addresses(self) -> Iterator[int | None]:
         return (entry.start for entry in self._entries)
 
-    def addresses(self) -> Iterator[int | None]:
-        return (entry.address() for entry in self._entries)
+    def read_end(self) -> list[int | None]:
+        """Read the addresses now, as the end addresses of `facts`, and return them."""
+        for entry in self._entries:
+            entry.end = entry.address()
+        return [entry.end for entry in self._entries]
 
     def facts(self, device: str) -> tuple[VariableFact, ...]:
-        """Facts about the variables on a device; the end address is the address now."""
+        """Facts about the variables on a device; end addresses are those of the last `read_end`, if there was one."""
         return tuple(
-            dataclasses.replace(one.fact, start_address=one.start, end_address=one.address(), of_model=one.of_model)
+            dataclasses.replace(one.fact, start_address=one.start, end_address=one.end, of_model=one.of_model)
             for one in self._entries
             if one.fact.device == device
         )

@@ -293,11 +293,12 @@ def test_facts_have_the_shape_dtype_and_address_of_the_value(model: Any) -> None
     kernel = next(fact for fact in found.facts(CPU) if fact.shape == (2, 3))
     assert (kernel.dtype, kernel.device) == ("float32", CPU)
     assert kernel.start_address is not None and kernel.end_address == kernel.start_address
-    assert list(found.start_addresses()) == list(found.addresses())
-    # AND the end is where the value is now
+    assert list(found.start_addresses()) == found.read_end()
+    # AND the end is where the value was when the ends were read
     weight = model.layers[0].kernel
     before = weight.value.read_value()  # keeps the old value, so that the new one is elsewhere
     weight.assign(tf.ones((2, 3)) * 2)
+    found.read_end()
     (moved,) = (fact for fact in found.facts(CPU) if fact.name == kernel.name)
     assert moved.start_address == kernel.start_address != moved.end_address
     del before
@@ -357,6 +358,7 @@ def test_what_the_program_drops_is_freed() -> None:
     # AND its layers have no paths any more, which another object of the same id could take over
     assert found.paths == {}
     # AND what was known of its variables stays, with a handle that a function may still refer to
+    assert set(found.read_end()) == {None}
     facts = found.facts(CPU)
     assert len(facts) == before and {fact.end_address for fact in facts} == {None}
     owner = found.owner_of(handle)
@@ -390,6 +392,7 @@ def test_variables_of_no_model_are_state_and_are_not_kept_alive(model: Any) -> N
     # AND one that is gone has no place any more
     del gone
     gc.collect()
+    found.read_end()
     assert {one.shape: one.end_address for one in found.facts(CPU)}[500,] is None
 
 
