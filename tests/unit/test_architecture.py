@@ -1,34 +1,47 @@
 """The rooms of the package: their order, their faces and their budgets."""
 
 import ast
+import io
 import pathlib
 import re
+import tokenize
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tb_memplugin"
 BUDGETS = {
-    "schema": 2_515,
-    "allocator": 714,
-    "importers": 1_750,
-    "attribution": 3_794,
-    "storage": 4_757,
-    "analysis": 3_695,
-    "fit": 4_612,
-    "export": 1_803,
-    "recorder": 11_030,
-    "training": 1_646,
-    "server": 1_773,
-    "cli": 2_176,
+    "schema": 12_601,
+    "allocator": 5_548,
+    "importers": 14_846,
+    "attribution": 34_733,
+    "storage": 36_753,
+    "analysis": 31_121,
+    "fit": 38_472,
+    "export": 15_218,
+    "recorder": 85_056,
+    "training": 13_145,
+    "server": 16_389,
+    "cli": 16_216,
 }
-"""Room to the most lines of Python in it. A room imports only from rooms above it."""
-TOP = 815
-"""The most lines of the modules beside the rooms."""
+"""Room to its tokens when its budget was last set. A room imports only from rooms above it."""
+TOP = 3_724
+"""The same of the modules beside the rooms."""
+SLACK = 1.05  # by which a room may grow before its budget is raised, in a commit of its own
+READ = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 
 
-def lines(*files: pathlib.Path) -> int:
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+def tokens(*files: pathlib.Path) -> int:
+    """What there is to read in the code: names, operators, numbers and strings, without docstrings and comments."""
+    count = 0
+    for file in files:
+        before = tokenize.NEWLINE
+        for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
+            starts = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+            count += token.type in READ and not (token.type == tokenize.STRING and starts)
+            if token.type not in (tokenize.NL, tokenize.COMMENT):
+                before = token.type
+    return count
 
 
 def imported(file: pathlib.Path) -> list[tuple[str, str]]:
@@ -52,12 +65,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.parametrize("room", BUDGETS)
 def test_a_room_keeps_its_budget(room: str) -> None:
-    assert lines(*(PACKAGE / room).rglob("*.py")) <= BUDGETS[room]
+    assert tokens(*(PACKAGE / room).rglob("*.py")) <= BUDGETS[room] * SLACK
 
 
 def test_what_is_beside_the_rooms_is_small() -> None:
     assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == BUDGETS.keys()
-    assert lines(*PACKAGE.glob("*.py")) <= TOP
+    assert tokens(*PACKAGE.glob("*.py")) <= TOP * SLACK
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
