@@ -98,7 +98,7 @@ def write_cluster(
                 )
                 if begin == 0:
                     for snapshot in _snapshots(worker, devices, own):
-                        writer.snapshot(snapshot)
+                        writer.traced(snapshot)
                 if is_killed and begin + 2 * flush_steps < end <= begin + 3 * flush_steps:
                     writer.roll_up()
             if oom is not None:

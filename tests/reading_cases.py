@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tb_memplugin.schema import (
     Band,
     ChunkOwner,
     CompiledSpan,
+    Counters,
     DeviceSamples,
     HeldTensorGroup,
     Layer,
@@ -277,9 +278,15 @@ def make_run(samples: Samples | None = None, **parts: Any) -> Run:
 def write_records(directory: str | os.PathLike[str], *records: Any, worker: str = "") -> None:
     """A session of nothing but these records."""
     writer = RunWriter(directory, worker=worker)
-    methods = {"LayerActivations": "activations", "LayerTable": "layer_table", "StepRequests": "requests"}
-    for kind, one in ((type(one).__name__, one) for one in records):
-        getattr(writer, methods.get(kind, kind.lower()))(one)
+    methods: dict[type, Callable[[Any], None]] = {
+        Samples: writer.samples,
+        Counters: writer.counters,
+        LayerActivations: writer.activations,
+        LayerTable: writer.layer_table,
+        Oom: writer.oom,
+    }
+    for one in records:
+        methods.get(type(one), writer.traced)(one)
     writer.close()
 
 
@@ -299,12 +306,12 @@ def write_small_run(
             writer.layer_table(make_table(30, unfrozen=True, reason="model/backbone became trainable"))
         writer.samples(make_samples(steps, peaks, epoch=first // 30, start=start, pools=MEASURED))
         if first == 0:
-            writer.snapshot(make_snapshot(3, replay=REPLAY, held_tensors=HELD_TENSORS))
+            writer.traced(make_snapshot(3, replay=REPLAY, held_tensors=HELD_TENSORS))
             if allocator:
-                writer.memory_map(make_map(3))
-                writer.timeline(make_timeline(3))
+                writer.traced(make_map(3))
+                writer.traced(make_timeline(3))
         if first == 40:
-            writer.snapshot(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
+            writer.traced(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
     writer.samples(make_samples([59] * 4, [120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB], phase="validation", start=start))
     if allocator:
         writer.oom(make_oom(59))

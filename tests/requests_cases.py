@@ -308,8 +308,8 @@ def write_run(
         figures.capacity_bytes[:] = capacity
     writer.samples(samples)
     for one in traced.values():
-        writer.snapshot(one.snapshot)
-        writer.requests(one.requests)
+        writer.traced(one.snapshot)
+        writer.traced(one.requests)
     if oom is not None:
         writer.oom(oom)
     writer.close()

@@ -81,9 +81,9 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
     try:
         writer = RunWriter(os.path.join(logdir, name), producer="import")
         for snapshot in collected.snapshots:
-            writer.snapshot(snapshot)
+            writer.traced(snapshot)
         for one in collected.timelines:
-            writer.timeline(one)
+            writer.traced(one)
         for oom in ooms:
             writer.oom(oom)
         writer.close()

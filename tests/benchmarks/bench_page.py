@@ -114,8 +114,8 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int)
     pool = (2 * total, total // 2, 2 * total, 0.5)
     for at in traced.tolist():
         when = sample_runs.STARTED + at * 0.1
-        writer.snapshot(Snapshot(at, "train", DEVICE, when, "graph", total, *pool, 0, ledger, (), ()))
-    writer.timeline(tensors_of_step(tensors, layers))
+        writer.traced(Snapshot(at, "train", DEVICE, when, "graph", total, *pool, 0, ledger, (), ()))
+    writer.traced(tensors_of_step(tensors, layers))
     writer.close()
 
 

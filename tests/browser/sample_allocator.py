@@ -110,7 +110,7 @@ def write_death(directory: pathlib.Path, plan: Plan, verdict: str, *, chunks: bo
     writer = RunWriter(directory, producer="recorder", versions={})
     writer.layer_table(sample_runs.table_at(plan, 0))
     writer.samples(take_rows(samples, np.flatnonzero(samples.step < DEATH_STEP).tolist()))
-    writer.snapshot(sample_runs.snapshot_at(_full(plan), plan.traced[0]))
+    writer.traced(sample_runs.snapshot_at(_full(plan), plan.traced[0]))
     died = death_of(plan, verdict)
     writer.oom(died if chunks else dataclasses.replace(died, map=None))
     writer.close()
@@ -128,7 +128,7 @@ def write_restarted(directory: pathlib.Path, plan: Plan) -> None:
         later = attempt * 3600.0
         writer.samples(dataclasses.replace(chosen, wall_time=chosen.wall_time + later))
         taken = sample_runs.snapshot_at(plan, (3, 80)[attempt])
-        writer.snapshot(dataclasses.replace(taken, wall_time=taken.wall_time + later))
+        writer.traced(dataclasses.replace(taken, wall_time=taken.wall_time + later))
         writer.close()
 
 
@@ -151,6 +151,6 @@ def write_many_chunks(directory: pathlib.Path, plan: Plan) -> None:
     writer.layer_table(sample_runs.table_at(plan, 0))
     samples = sample_runs.samples_of(plan)
     writer.samples(take_rows(samples, list(range(20))))
-    writer.snapshot(sample_runs.snapshot_at(plan, step))
-    writer.memory_map(map_of(plan, step, largest_chunk=in_use // (MANY_CHUNKS * 3 // 4) // 256 * 256))
+    writer.traced(sample_runs.snapshot_at(plan, step))
+    writer.traced(map_of(plan, step, largest_chunk=in_use // (MANY_CHUNKS * 3 // 4) // 256 * 256))
     writer.close()

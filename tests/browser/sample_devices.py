@@ -43,7 +43,7 @@ def write_devices(directory: pathlib.Path) -> None:
         writer.samples(dataclasses.replace(parts[0], devices=devices))
         for plan in plans:
             for step in plan.traced:
-                writer.snapshot(snapshot_at(plan, step))
+                writer.traced(snapshot_at(plan, step))
         if worker == ENDED:
             writer.end()
         writer.close()

@@ -242,11 +242,11 @@ def write_run(
     samples = samples_of(plan)
     writer.samples(samples)
     for step in plan.traced:
-        writer.snapshot(snapshot_at(plan, step))
+        writer.traced(snapshot_at(plan, step))
     for memory_map in maps:
-        writer.memory_map(memory_map)
+        writer.traced(memory_map)
     for inside in timelines:
-        writer.timeline(inside)
+        writer.traced(inside)
     writer.close()
 
 

@@ -67,7 +67,7 @@ def write_unfrozen(directory: pathlib.Path) -> None:
     writer.layer_table(make_table(UNFROZEN_STEP, unfrozen=True, reason="backbone became trainable"))
     writer.samples(make_samples(steps, peaks, in_use=[300 * MIB] * len(steps)))
     for step in (3, 25, 33, 50):
-        writer.snapshot(unfrozen_snapshot(step))
+        writer.traced(unfrozen_snapshot(step))
     writer.close()
 
 

@@ -49,14 +49,14 @@ class Live:
         self._writer = RunWriter(directory, producer="recorder", versions={})
         self._writer.layer_table(sample_runs.table_at(PLAN, 0))
         self._writer.samples(take_rows(SAMPLES, np.flatnonzero(SAMPLES.step < 100).tolist()))
-        self._writer.snapshot(sample_runs.snapshot_at(PLAN, 3))
+        self._writer.traced(sample_runs.snapshot_at(PLAN, 3))
         self._writer.flush()
 
     def goes_on(self, steps: int = 150) -> None:
         """To this number of steps; to 150 its peak stays the same."""
         further = np.flatnonzero((SAMPLES.step >= 100) & (SAMPLES.step < steps))
         self._writer.samples(take_rows(SAMPLES, further.tolist()))
-        self._writer.snapshot(sample_runs.snapshot_at(PLAN, 120))
+        self._writer.traced(sample_runs.snapshot_at(PLAN, 120))
         self._writer.flush()
 
 

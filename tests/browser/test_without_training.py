@@ -26,12 +26,10 @@ def write_run(directory: pathlib.Path, phase: Phase) -> None:
     snapshot = make_snapshot(3)
     ledger = tuple(row for row in snapshot.ledger if row.category != "activations")
     in_use = sum(row.bytes for row in ledger)
-    writer.snapshot(
-        dataclasses.replace(snapshot, phase=phase, ledger=ledger, in_use_bytes=in_use, saved_for_backward=())
-    )
-    writer.memory_map(dataclasses.replace(make_map(3), phase=phase))
+    writer.traced(dataclasses.replace(snapshot, phase=phase, ledger=ledger, in_use_bytes=in_use, saved_for_backward=()))
+    writer.traced(dataclasses.replace(make_map(3), phase=phase))
     timeline = make_timeline(3, phase=phase)
-    writer.timeline(dataclasses.replace(timeline, bands=timeline.bands[:1]))
+    writer.traced(dataclasses.replace(timeline, bands=timeline.bands[:1]))
     writer.close()
 
 

@@ -63,7 +63,7 @@ def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]
             writer.samples(make_samples(steps, values, start=start))
             writer.activations(make_activations(steps, ["x"], [[value] for value in values]))
             peaks.update(zip(steps, values, strict=True))
-        writer.snapshot(make_snapshot(last - 1))
+        writer.traced(make_snapshot(last - 1))
         writer.close()
         (path,) = set(event_files(directory)) - {path for path, _ in sessions}
         sessions.append((path, peaks))

@@ -170,7 +170,7 @@ def test_rounding_that_sums_to_more_than_an_integer_is_answered(tmp_path: pathli
     # GIVEN a stranger's ledger of 3,000 rows, each with the most bytes of rounding that a record may hold
     rows = tuple(LedgerRow(f"layer_{at}", "activations", None, 1, 2**53 - 1) for at in range(3000))
     writer = RunWriter(tmp_path / "exp")
-    writer.snapshot(dataclasses.replace(make_snapshot(3), ledger=rows, in_use_bytes=3000))
+    writer.traced(dataclasses.replace(make_snapshot(3), ledger=rows, in_use_bytes=3000))
     writer.close()
     client = client_on(tmp_path)
     for route in ("overview", "ledger_totals"):

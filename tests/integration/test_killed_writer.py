@@ -22,7 +22,7 @@ def write_until_killed(directory: pathlib.Path, told: int) -> None:
     for step in range(1_000_000):
         writer.samples(make_samples([step], [1000 + step]))
         if step % 7 == 0:
-            writer.snapshot(make_snapshot(step))
+            writer.traced(make_snapshot(step))
         writer.flush()
         os.write(told, step.to_bytes(4, "little"))
 

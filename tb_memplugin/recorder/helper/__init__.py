@@ -4,4 +4,4 @@ asks it for the records of traced steps, `failure` for post-mortems. Nothing her
 
 from tb_memplugin.recorder.helper.process import Helper, HelperError
 from tb_memplugin.recorder.helper.recent_steps import NO_MODULE, OwnedMap, fact_of
-from tb_memplugin.recorder.helper.step_analysis import TRACING, Dumps, Records, StepAnalysis, TracedStep
+from tb_memplugin.recorder.helper.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep

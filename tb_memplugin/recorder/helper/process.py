@@ -24,8 +24,9 @@ from tb_memplugin.attribution import OomEvent
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import Faults, abandon_in_child, background
 from tb_memplugin.recorder.helper.recent_steps import OwnedMap
-from tb_memplugin.recorder.helper.step_analysis import Dumps, Records, StepAnalysis, TracedStep
+from tb_memplugin.recorder.helper.step_analysis import Dumps, StepAnalysis, TracedStep
 from tb_memplugin.schema import BatchFacts, GraphFacts, Layer, MemoryMap, Oom, TraceFacts
+from tb_memplugin.storage.write import PackedRecord
 
 NICENESS = 10
 START_SECONDS = 60.0  # longest time until the process answers first; it imports NumPy
@@ -34,7 +35,7 @@ LOOK_SECONDS = 5.0  # interval at which the process looks whether the training's
 KEPT_GRAPHS = 3  # graphs of as many facts that the process knows, the last ones
 OPS_AT_ONCE = 500  # ops that are pickled without giving up Python's lock, in about 2 ms
 
-_PACKAGES = ("tb_memplugin", "numpy", "google.protobuf")
+_PACKAGES = ("tb_memplugin", "numpy", "google.protobuf", "tensorboard")
 # It forks before anything else is imported: the one that was started ends at once, the other one is nobody's child.
 _START = (
     "import os, sys\n"
@@ -73,8 +74,8 @@ class Helper:
     def first_batches(self, before: Dumps, after: Dumps) -> None:
         self._ask("first_batches", before, after)
 
-    def records(self, traced: TracedStep) -> Records:
-        records: Records = self._ask("records", traced)
+    def records(self, traced: TracedStep) -> list[PackedRecord]:
+        records: list[PackedRecord] = self._ask("records", traced)
         return records
 
     def failed_step(

@@ -26,23 +26,20 @@ from tb_memplugin.schema import (
     MemoryMap,
     Oom,
     Phase,
-    Snapshot,
-    StepRequests,
-    Timeline,
     TraceFacts,
 )
+from tb_memplugin.storage.write import PackedRecord, TracedRecord, pack
 
 TRACING = "step tracing"
 MAPS = "memory maps of traced steps"
 TIMELINES = "step timelines"
 REQUESTS = "requests of traced steps"
+RECORDS = "records of traced steps"
 _MISSED_EVENTS = (
     "The memory map of this step is unknown: the trace misses events, so it does not lead from the map at step start "
     "to the map at step end."
 )
 
-Records: TypeAlias = list[Snapshot | MemoryMap | Timeline | StepRequests]
-"""Of a traced step, one of each per device; only a snapshot if the trace misses events."""
 Dumps: TypeAlias = Mapping[str, bytes | None]  # device to its serialized memory map, None if it cannot be read
 
 
@@ -53,7 +50,7 @@ class TracedStep:
     step: int
     phase: Phase
     wall_time: float
-    profile: bytes  # the serialized XSpace
+    profile: str  # path of the serialized XSpace
     facts: Mapping[str, TraceFacts]
     start: Dumps
     end: Dumps
@@ -93,13 +90,16 @@ class StepAnalysis:
             if first is not None and second is not None:
                 history.first_batches(first, second)
 
-    def records(self, traced: TracedStep) -> Records:
-        """The step's records. After `failed_step`, the same step is one that a failed allocation interrupted."""
+    def records(self, traced: TracedStep) -> list[PackedRecord]:
+        """The step's records, in the order in which they are written: of each device snapshot, memory map, timeline and
+        requests; only a snapshot if the trace misses events. After `failed_step`, the same step is one that a failed
+        allocation interrupted."""
         failed, self._failed = self._failed, None
-        result: Records = []
+        result: list[TracedRecord] = []
         same = failed is not None and (failed.step, failed.phase) == (traced.step, traced.phase)
         self._analyze(failed if failed is not None and same else traced, result)
-        return result
+        packed = (self._faults.run_step(RECORDS, traced.step, pack, record) for record in result)
+        return [record for record in packed if record is not None]
 
     def last_facts(self, device: str) -> TraceFacts:
         """The facts about the last traced step of a device."""
@@ -125,11 +125,11 @@ class StepAnalysis:
         """See `RecentSteps.post_mortem`."""
         return self._recent.post_mortem(event, memory_map, facts, layers, traced_batch, given_batch)
 
-    def _analyze(self, traced: TracedStep, result: Records) -> None:
+    def _analyze(self, traced: TracedStep, result: list[TracedRecord]) -> None:
         batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
         analyzed = [
             self._analyze_device(traced, trace, batch, result)
-            for trace in read_traces(traced.profile)
+            for trace in _traces(traced)
             if trace.device in traced.facts
         ]
         for one in analyzed:
@@ -141,7 +141,7 @@ class StepAnalysis:
         return _parse(start, when, capacity), _parse(end, when, capacity)
 
     def _analyze_device(
-        self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: Records
+        self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: list[TracedRecord]
     ) -> AttributedStep:
         device = profiled.device
         start, end = self._parse_both(traced, device)
@@ -172,7 +172,9 @@ class StepAnalysis:
         own = {name: getattr(traced, name) for name in ("step", "phase", "wall_time")}
         return AttributedStep(trace, facts, capacity_bytes=self._capacities[trace.device], **own)
 
-    def _add_requests(self, traced: TracedStep, step: AttributedStep, batch: int | None, result: Records) -> None:
+    def _add_requests(
+        self, traced: TracedStep, step: AttributedStep, batch: int | None, result: list[TracedRecord]
+    ) -> None:
         # The chunks of a compilation for another batch size are those of no other step.
         other = step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
         if other or not self._kept_requests.wants(step.trace.device, traced.phase, batch, traced.only_learn):
@@ -210,7 +212,7 @@ class StepAnalysis:
         traced = dataclasses.replace(traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True)
         only_learn = traced.only_learn or memory_map is not None
         self._failed = dataclasses.replace(traced, only_learn=only_learn)
-        trace = next((trace for trace in read_traces(traced.profile) if trace.device == device), None)
+        trace = next((trace for trace in _traces(traced) if trace.device == device), None)
         if trace is None:
             return None
         start, end = self._parse_both(traced, device)
@@ -232,6 +234,11 @@ class StepAnalysis:
             requests = self._faults.run_step(REQUESTS, traced.step, step.failed_requests, batch, *of_request)
         tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents()
         return OwnedMap(owned, batch, inside, tensors, requests, running)
+
+
+def _traces(traced: TracedStep) -> tuple[AllocationTrace, ...]:
+    with open(traced.profile, "rb") as file:
+        return read_traces(file.read())
 
 
 def _parse(dump: bytes | None, wall_time: float = 0.0, capacity_bytes: int | None = None) -> MemoryMap | None:

@@ -61,9 +61,6 @@ from tb_memplugin.schema import (
     MemoryMap,
     Oom,
     Phase,
-    Snapshot,
-    StepRequests,
-    Timeline,
     TraceFacts,
     format_bytes,
     is_gpu,
@@ -84,12 +81,6 @@ ABANDONED = "removing directories of killed processes"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
 HOST_BUFFERS = "buffers in host memory"
-_WRITERS: dict[type, Callable[..., None]] = {  # of a traced step's records, in the order in which they are written
-    Snapshot: RunWriter.snapshot,
-    MemoryMap: RunWriter.memory_map,
-    Timeline: RunWriter.timeline,
-    StepRequests: RunWriter.requests,
-}
 _STEPS = "must be integers from 0 to 2**53 - 1"
 _INCOMPLETE = "the memory run may be incomplete: its last records could not be written in time"
 
@@ -608,16 +599,14 @@ class Recording:
         if is_first:
             self._output.do(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
         records = self.tracer.work_through(traced)
-        for kind, method in _WRITERS.items():
-            for record in records:
-                if isinstance(record, kind):
-                    self._output.do(method, record)
+        for record in records:
+            self._output.do(RunWriter.traced, record)
         completed = self.faults.run_step(TABLE, traced.step, self.layers.completed_table)
         if completed is not None:
             self._output.do(RunWriter.layer_table, completed)
         if is_first:
             self._output.do(RunWriter.analyzing, None)
-            self._has_breakdown = any(isinstance(record, Snapshot) for record in records)
+            self._has_breakdown = any(record.kept is not None for record in records)
 
     def _write_and_rest(self) -> None:
         try:

@@ -86,7 +86,7 @@ class ProfilerBusyError(Exception):
 
 
 class ProfilerWindow:
-    """Starts the profiler, or raises `ProfilerBusyError` if one runs already; `stop` ends it and returns the profile.
+    """Starts the profiler, or raises `ProfilerBusyError` if one runs already; `stop` ends it.
     For the training's thread.
 
     If the user's code starts the profiler meanwhile, on any thread, the window gives way: its profile is dropped, and
@@ -111,8 +111,9 @@ class ProfilerWindow:
                 raise ProfilerBusyError(str(error)) from None
             raise
 
-    def stop(self) -> bytes:
-        """Stop the profiler and return the serialized XSpace; `ProfilerBusyError` if the window gave way."""
+    def stop(self) -> str:
+        """Stop the profiler and return the path of the serialized XSpace, a file that exists until `remove`;
+        `ProfilerBusyError` if the window gave way."""
         import tensorflow as tf
 
         try:
@@ -126,10 +127,14 @@ class ProfilerWindow:
             files = glob.glob(os.path.join(self._directory.path, "**", "*.xplane.pb"), recursive=True)
             if not files:
                 raise RuntimeError("the profiler wrote no profile")
-            with open(files[0], "rb") as file:
-                return file.read()
-        finally:
-            self._directory.remove()
+            return files[0]
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Remove the profile."""
+        self._directory.remove()
 
     def _wrap_start(self) -> None:
         import tensorflow as tf

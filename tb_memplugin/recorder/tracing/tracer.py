@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from tb_memplugin.recorder.base import Due, Faults, Settings, background
 from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
-from tb_memplugin.recorder.helper import TRACING, Dumps, Helper, Records, TracedStep
+from tb_memplugin.recorder.helper import TRACING, Dumps, Helper, TracedStep
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, note_running_fit
 from tb_memplugin.schema import Phase, TraceFacts, is_cpu
+from tb_memplugin.storage.write import PackedRecord
 
 PROFILES = "keeping raw profiles"
 MAX_WAITING = 16
@@ -50,7 +51,8 @@ class StepTracer:
         self._only_learn = False
         self._opening_seconds = 0.0
         self._room = threading.Semaphore(MAX_WAITING)
-        self._waiting_bytes: dict[tuple[Phase, int], int] = {}  # of each profile that waits, by its step
+        self._waiting: dict[str, tuple[ProfilerWindow, int]] = {}
+        """Path of each profile that waits, to its window and bytes."""
         self._traces_before = 0
         handle_bytes = {
             device: faults.run(OBSERVING, resource_handle_bytes, maps, device)
@@ -131,7 +133,7 @@ class StepTracer:
 
     def _finds_room(self, seconds: float) -> bool:
         """Take the place of one more profile, if there is one within so many seconds."""
-        if sum(list(self._waiting_bytes.values())) >= MAX_WAITING_BYTES:
+        if sum(size for _, size in list(self._waiting.values())) >= MAX_WAITING_BYTES:
             time.sleep(seconds)
             return False
         return self._room.acquire(timeout=seconds)
@@ -208,12 +210,12 @@ class StepTracer:
             self._room.release()
             return None
         observed = not self._faults.stopped(OBSERVING)
-        self._waiting_bytes[phase, step] = len(profile)
+        self._waiting[profile] = window, os.path.getsize(profile)
         return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled, observed)
 
     # --- on the background thread
 
-    def work_through(self, traced: TracedStep) -> Records:
+    def work_through(self, traced: TracedStep) -> list[PackedRecord]:
         """The step's records. What their analysis costs counts as overhead; never raises."""
         before = self.helper.cost_seconds
         try:
@@ -226,7 +228,8 @@ class StepTracer:
             return records
         finally:
             self.schedule.add_cost(self.helper.cost_seconds - before)
-            self._waiting_bytes.pop((traced.phase, traced.step), None)
+            window, _ = self._waiting.pop(traced.profile)
+            window.remove()
             self._room.release()
 
     def _keep_profile(self, traced: TracedStep) -> None:
@@ -237,5 +240,5 @@ class StepTracer:
         step = f"memory_{traced.phase}_step_{traced.step:08d}"
         directory = os.path.join(self._settings.log_dir, "plugins", "profile", step)
         tf.io.gfile.makedirs(directory)
-        with tf.io.gfile.GFile(os.path.join(directory, "memory.xplane.pb"), "wb") as file:
-            file.write(traced.profile)
+        with open(traced.profile, "rb") as profile, tf.io.gfile.GFile(f"{directory}/memory.xplane.pb", "wb") as file:
+            file.write(profile.read())

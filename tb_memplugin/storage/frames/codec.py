@@ -307,7 +307,29 @@ class _Body:
         return inflated
 
 
+@dataclasses.dataclass(frozen=True)
+class PackedFrame:
+    """A frame's bytes but for its place in the stream, which `encode` adds."""
+
+    stream: int
+    first_step: int
+    last_step: int
+    rows: int
+    body_bytes: int
+    packed: bytes
+
+    def encode(self, sequence: int) -> bytes:
+        place = self.stream, 0, sequence, self.first_step, self.last_step, self.rows, self.body_bytes
+        header = _HEADER.pack(MAGIC, FORMAT_VERSION, *place)
+        rest = header[_CRC_FROM:] + self.packed
+        return header[: _CRC_FROM - 4] + struct.pack("<I", _checksum(header, rest)) + rest
+
+
 def encode(frame: Frame, level: int = 1) -> bytes:
+    return pack(frame, level).encode(frame.sequence)
+
+
+def pack(frame: Frame, level: int = 1) -> PackedFrame:
     strings: dict[str, int] = {}
     described: dict[str, list[list[Any]]] = {}
     parts: list[bytes] = []
@@ -330,11 +352,7 @@ def encode(frame: Frame, level: int = 1) -> bytes:
             f"frame of {len(body)} bytes ({len(packed)} compressed) is over the limit of {MAX_BODY_BYTES} "
             f"({MAX_FRAME_BYTES} compressed); write fewer rows per frame"
         )
-    header = _HEADER.pack(
-        MAGIC, FORMAT_VERSION, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
-    )
-    rest = header[_CRC_FROM:] + packed
-    return header[: _CRC_FROM - 4] + struct.pack("<I", _checksum(header, rest)) + rest
+    return PackedFrame(frame.stream, frame.first_step, frame.last_step, frame.rows, len(body), packed)
 
 
 def decode(data: bytes) -> Frame:

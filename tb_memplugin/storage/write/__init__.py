@@ -5,7 +5,15 @@ are being recorded into, so that a second process takes its own and a reader in 
 
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.storage.write.recordings import EVENT_FILE_PART
-from tb_memplugin.storage.write.run_writer import MAX_ACTIVATION_VALUES, MAX_SAMPLE_ROWS, RunWriter, Summarize
+from tb_memplugin.storage.write.run_writer import (
+    MAX_ACTIVATION_VALUES,
+    MAX_SAMPLE_ROWS,
+    PackedRecord,
+    RunWriter,
+    Summarize,
+    TracedRecord,
+    pack,
+)
 from tb_memplugin.storage.write.snapshot_mapping import (
     check_bytes,
     check_layer,

@@ -70,6 +70,30 @@ _NO_ACTIVATIONS = LayerActivations(np.empty(0, np.int64), np.empty(0), (), np.em
 Summarize: TypeAlias = Callable[[Run], WorkerSummary | None]
 
 
+TracedRecord: TypeAlias = Snapshot | MemoryMap | Timeline | StepRequests
+_STREAMS: dict[type, str] = {
+    Snapshot: "snapshots",
+    MemoryMap: "maps",
+    Timeline: "timelines",
+    StepRequests: "requests",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedRecord:
+    """A record of a traced step in the form in which it is stored; of a snapshot also what a roll-up needs."""
+
+    stream: str
+    frame: codec.PackedFrame
+    kept: Snapshot | None
+
+
+def pack(record: TracedRecord) -> PackedRecord:
+    stream = _STREAMS[type(record)]
+    kept = _small(record) if isinstance(record, Snapshot) else None
+    return PackedRecord(stream, codec.pack(frame_of(stream, record, 0)), kept)
+
+
 class RunWriter:
     """One session's event files in ``<run_directory>/memory[/<worker>]``. Not thread-safe: one thread owns it.
 
@@ -155,18 +179,12 @@ class RunWriter:
         rows = max(1, MAX_ACTIVATION_VALUES // max(1, len(activations.layers)))
         self._write_rows("activations", activations, rows)
 
-    def snapshot(self, snapshot: Snapshot) -> None:
-        self._write("snapshots", snapshot)
-        self._keep(KeptSession.add_snapshot, snapshot)
-
-    def memory_map(self, memory_map: MemoryMap) -> None:
-        self._write("maps", memory_map)
-
-    def timeline(self, timeline: Timeline) -> None:
-        self._write("timelines", timeline)
-
-    def requests(self, requests: StepRequests) -> None:
-        self._write("requests", requests)
+    def traced(self, record: TracedRecord | PackedRecord) -> None:
+        """Write a record of a traced step."""
+        packed = record if isinstance(record, PackedRecord) else pack(record)
+        self._add(packed.stream, packed.frame)
+        if packed.kept is not None:
+            self._keep(KeptSession.add_snapshot, packed.kept)
 
     def counters(self, counters: Counters) -> None:
         self._write_rows("counters", counters, MAX_COUNTER_ROWS)
@@ -287,11 +305,13 @@ class RunWriter:
             self._write(stream, take_rows(table, slice(start, start + rows)))
 
     def _write(self, stream: str, record: Any, step: int | None = None, **attributes: str) -> None:
+        self._add(stream, codec.pack(frame_of(stream, record, 0, **attributes)), step)
+
+    def _add(self, stream: str, frame: codec.PackedFrame, step: int | None = None) -> None:
         file = self._opened()  # which may begin a new session
         rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
-        frame = frame_of(stream, record, rotation.sequence, **attributes)
-        step = frame.last_step if step is None else step
-        self._event(file, step, frame_summary(rotation.next(step), codec.encode(frame)))
+        step, sequence = frame.last_step if step is None else step, rotation.sequence
+        self._event(file, step, frame_summary(rotation.next(step), frame.encode(sequence)))
 
     def _event(self, file: RecordFile, step: int, summary: summary_pb2.Summary) -> None:
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
@@ -342,11 +362,10 @@ class KeptSession:
             self._samples = take_rows(self._samples, keep)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Add what `_small` gives of a snapshot."""
         self._traced[snapshot.device] += 1
-        key, small = (snapshot.device, snapshot.phase), dataclasses.replace(snapshot, ledger=_by_group(snapshot.ledger))
-        none: dict[str, Any] = {name: () for name in LISTS if name != "ledger"}
-        small = dataclasses.replace(small, not_available=(), **none)
-        self._highest[key] = max(self._highest.get(key, small), small, key=lambda one: (one.in_use_bytes, -one.step))
+        key, highest = (snapshot.device, snapshot.phase), self._highest
+        highest[key] = max(highest.get(key, snapshot), snapshot, key=lambda one: (one.in_use_bytes, -one.step))
 
     def add_oom(self, oom: Oom) -> None:
         if len(self._ooms) < MAX_FAILURES:
@@ -383,6 +402,12 @@ class KeptSession:
             for one in made.devices
         )
         return dataclasses.replace(made, devices=tuple(devices))
+
+
+def _small(snapshot: Snapshot) -> Snapshot:
+    """What a roll-up needs of a snapshot."""
+    none: dict[str, Any] = {name: () for name in LISTS if name != "ledger"}
+    return dataclasses.replace(snapshot, ledger=_by_group(snapshot.ledger), not_available=(), **none)
 
 
 def _by_group(ledger: Sequence[LedgerRow]) -> tuple[LedgerRow, ...]:

@@ -198,7 +198,7 @@ def test_several_runs_are_a_line_each_and_the_worst_one(capsys) -> None:
 
 def test_a_run_with_many_findings_and_notes_still_takes_twenty_lines(tmp_path, capsys) -> None:
     writer = RunWriter(tmp_path / "exp")
-    writer.snapshot(make_snapshot(3))
+    writer.traced(make_snapshot(3))
     for at in range(30):
         writer.note(f"note {at}: " + "what was not recorded " * 20)
     writer.close()
@@ -209,7 +209,7 @@ def test_a_run_with_many_findings_and_notes_still_takes_twenty_lines(tmp_path, c
 
 def write_at(directory: pathlib.Path, activations: int) -> None:
     writer = RunWriter(directory)
-    writer.snapshot(make_snapshot(7, activations=activations))
+    writer.traced(make_snapshot(7, activations=activations))
     writer.samples(make_samples([7], [activations]))
     writer.close()
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_compared_is_said(arguments, sentence, logdir, capsys, mo
 def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         writer = RunWriter(tmp_path / "exp")
-        writer.snapshot(make_snapshot(3))
+        writer.traced(make_snapshot(3))
         writer.close()
     counts = [
         len(json.loads(inspect(capsys, tmp_path, "--format", "json", *more))["runs"]["exp"]["snapshots"])
@@ -395,7 +395,7 @@ def test_names_from_a_run_directory_cannot_steer_the_terminal(tmp_path, capsys) 
     taken = make_snapshot(0, device="GPU:\x1b[31m0")
     rows = (dataclasses.replace(taken.ledger[0], layer="a\x1b]0;title\x07\nb\u202eevil"), *taken.ledger[1:])
     writer = RunWriter(tmp_path / "exp")
-    writer.snapshot(dataclasses.replace(taken, ledger=rows, not_available=("x\r\x1b[2J",)))
+    writer.traced(dataclasses.replace(taken, ledger=rows, not_available=("x\r\x1b[2J",)))
     writer.samples(make_samples([0], [1], device="d" * 4000))
     writer.note("y" * 1_000 + "\x9b31m")
     writer.close()

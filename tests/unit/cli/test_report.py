@@ -58,8 +58,8 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch
     writer = RunWriter(tmp_path / "exp")
     writer.samples(make_samples(range(10), [200 * MIB] * 10))
     for step in range(10):
-        writer.snapshot(make_snapshot(step, activations=(500 if step == 1 else 100) * MIB))
-        writer.memory_map(make_map(step))
+        writer.traced(make_snapshot(step, activations=(500 if step == 1 else 100) * MIB))
+        writer.traced(make_map(step))
     writer.close()
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_SNAPSHOTS", 3)
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_MAPS", 2)

@@ -118,9 +118,9 @@ def test_counters_and_slices_of_a_recorded_step_agree_with_its_ledger(step: int)
 def test_the_run_step_device_and_phase_select(tmp_path: pathlib.Path) -> None:
     writer = RunWriter(tmp_path / "run")
     for device, phase in (("CPU:0", "train"), ("GPU:0", "train"), ("GPU:0", "validation")):
-        writer.timeline(make_timeline(3, device=device, phase=phase))  # type: ignore[arg-type]
+        writer.traced(make_timeline(3, device=device, phase=phase))  # type: ignore[arg-type]
     lower = make_timeline(3, device="GPU:0")
-    writer.timeline(dataclasses.replace(lower, in_use_bytes=lower.in_use_bytes - 1))
+    writer.traced(dataclasses.replace(lower, in_use_bytes=lower.in_use_bytes - 1))
     writer.close()
     name, timelines = step_timelines(str(tmp_path), None, 3)
     # THEN accelerators come first, of two timelines that of the higher peak

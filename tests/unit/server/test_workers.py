@@ -115,7 +115,7 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     writer = RunWriter(tmp_path / "run", worker="c")
     writer.note("no step is traced")
     writer.samples(make_samples(range(58, 70), [MIB] * 12))
-    writer.snapshot(make_snapshot(60))
+    writer.traced(make_snapshot(60))
     writer.close()
     source = FileSource(tmp_path)
     (told,) = Handlers(Reader()).runs(source)["runs"]

@@ -28,7 +28,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         steps = range(first, first + 4)
         writer.samples(make_samples(steps, [PEAKS[step] for step in steps]))
         if first == 0:
-            writer.snapshot(SNAPSHOTS[0])
+            writer.traced(SNAPSHOTS[0])
     writer.layer_table(TABLES[1])
     writer.close()
     return event_files(directory)[0].read_bytes()

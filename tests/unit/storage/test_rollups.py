@@ -100,7 +100,7 @@ def write(directory: pathlib.Path, rollups: int, after: int = 0) -> pathlib.Path
         writer.roll_up()
     for step in range(after):
         writer.samples(make_samples([1000 + step], [MIB]))
-        writer.snapshot(make_snapshot(1000 + step))
+        writer.traced(make_snapshot(1000 + step))
     writer.close()
     (path,) = event_files(directory)
     return path
@@ -186,7 +186,7 @@ def test_a_roll_up_says_what_the_history_says(tmp_path: pathlib.Path, steps: int
         writer.samples(dataclasses.replace(validation, step=np.full(5, first + steps - 1)))
     for device in DEVICES:
         for step, activations in ((10, 300), (20, 250)):
-            writer.snapshot(make_snapshot(step, device=device, activations=activations * MIB))
+            writer.traced(make_snapshot(step, device=device, activations=activations * MIB))
     writer.end()
     writer.close()
     size, stored = checked(tmp_path)

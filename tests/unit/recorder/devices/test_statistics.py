@@ -48,7 +48,8 @@ def test_the_machines_memory_bounds_the_capacity_of_a_cpu(limit, group, capacity
     # GIVEN a machine with 23 GiB, perhaps with a smaller limit of the process's control group, or of the allocator
     monkeypatch.setenv(VARIABLE, "1")
     monkeypatch.setattr(devices, "memory_info", lambda device: (256, 512))
-    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 23 << 18, "SC_PAGE_SIZE": 4096}.__getitem__)
+    sysconf, known = os.sysconf, {"SC_PHYS_PAGES": 23 << 18, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", lambda name: known.get(name) or sysconf(name))
     (tmp_path / "memory.max").write_text(group)
     monkeypatch.setattr(devices, "_GROUP_LIMIT", str(tmp_path / "memory.max"))
     monkeypatch.delenv("TF_CPU_BFC_MEM_LIMIT_IN_MB", raising=False)

@@ -59,7 +59,7 @@ def test_it_answers_as_the_analysis_does_here(helper: Any) -> None:
     assert helper.exact_bytes(request, "GPU:0") == here.exact_bytes(request, "GPU:0") == (1000, 10)
     assert helper.cost_seconds > 0
     # AND what it raises is raised here, after which it goes on
-    broken = TracedStep(1, "train", 1.0, b"no profile", {"GPU:0": FACTS}, {}, {}, False)
+    broken = TracedStep(1, "train", 1.0, "no such profile", {"GPU:0": FACTS}, {}, {}, False)
     with pytest.raises(Exception) as error:
         here.records(broken)
     with pytest.raises(type(error.value)):

@@ -4,6 +4,7 @@ import itertools
 import logging
 import math
 import pathlib
+import tempfile
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,9 @@ class Maps:
         return self.given[-1]
 
 
+PROFILE = b"profile"
+
+
 class Window:
     """The profiler; `busy` and `fails` are of all windows."""
 
@@ -89,12 +93,18 @@ class Window:
         Window.opened += 1
         Window.clock.now += Window.clock.profiler_seconds
         self.gave_way = False
+        self.profile = tempfile.NamedTemporaryFile()  # noqa: SIM115
 
-    def stop(self) -> bytes:
+    def stop(self) -> str:
         Window.clock.now += Window.clock.profiler_seconds
         if Window.fails is not None:
             raise Window.fails
-        return b"profile"
+        self.profile.write(PROFILE)
+        self.profile.flush()
+        return self.profile.name
+
+    def remove(self) -> None:
+        self.profile.close()
 
 
 class Tracer:
@@ -155,7 +165,8 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
     case = Tracer(tmp_path)
     first, second = case.step(0, compiles=True), case.step(1)
     assert (first.only_learn, first.compiled, second.only_learn, second.compiled) == (True, True, False, False)
-    assert (second.step, second.phase, second.wall_time, second.profile) == (1, "train", 6.0, b"profile")
+    assert (second.step, second.phase, second.wall_time) == (1, "train", 6.0)
+    assert pathlib.Path(second.profile).read_bytes() == PROFILE
     assert second.facts == {"GPU:0": FACTS, "GPU:1": FACTS}
     # AND its maps are of the moments just before and after; one of them cannot be read
     assert second.start.keys() == second.end.keys() == {"GPU:0", "GPU:1"}
@@ -165,6 +176,7 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
     # AND a step is being traced from its beginning to its end
     assert not case.tracer.tracing
     case.tracer.work_through(second)
+    assert not pathlib.Path(second.profile).exists()
     case.tracer.begin(2, "train")
     assert case.tracer.tracing and not case.tracer.compiled
 
@@ -224,7 +236,7 @@ def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Pa
 
 
 def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(tmp_path, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(b"profile"))
+    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(PROFILE))
     case = Tracer(tmp_path)
     waiting = [case.step(0), case.step(1, compiles=True)]
     assert None not in waiting
@@ -238,7 +250,7 @@ def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(tmp_path, m
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_a_step_that_was_asked_for_waits_for_earlier_profiles(tmp_path, monkeypatch, caplog, in_time) -> None:
-    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(b"profile"))
+    monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(PROFILE))
     case = Tracer(tmp_path, steps=[1, 2])
     waiting: list[Any] = []
 
