@@ -12,12 +12,13 @@ import importlib.util
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from tb_memplugin.attribution import OomEvent
@@ -174,11 +175,17 @@ class _Answer:
         self.result, self.reported, self.seconds = result, tuple(reported), seconds
 
 
+class _Connection(Connection):
+    def __del__(self) -> None:
+        """Do not close: Python also finalizes the parts of a dropped recording, whose own finalizer revives it. Its
+        end would close the descriptor a second time, which may be one of the program's by then."""
+
+
 class _Process:
     """The training's end of the connection."""
 
     def __init__(self, settings: Any) -> None:
-        self._connection, theirs = Pipe()
+        self._connection, theirs = (_Connection(end.detach()) for end in socket.socketpair())
         self._sent: list[tuple[GraphFacts, ...]] = []  # the last ones
         self._graphs = 0  # how many were sent
         self._pid = 0

@@ -1,6 +1,7 @@
 """The helper process: what it answers, what it leaves alone, and what its faults cost."""
 
 import dataclasses
+import gc
 import os
 import signal
 import subprocess
@@ -145,3 +146,24 @@ def test_it_ends_with_a_training_that_is_killed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL and gone(int(done.stdout))
+
+
+def test_one_that_a_finalizer_revives_answers_and_closes_its_descriptor_once() -> None:
+    revived: list[Any] = []
+
+    class Owner:
+        def __init__(self) -> None:
+            self.helper, self.itself = Helper(CAPACITIES, {}, Faults()), self
+            self.helper.start()
+
+        def __del__(self) -> None:
+            revived.append(self.helper)
+
+    Owner()
+    gc.collect()
+    (helper,) = revived
+    pid = helper._process._pid
+    assert helper.exact_bytes(Request(requested_bytes=1000), "GPU:0") == (1000, 0)
+    assert helper._process._pid == pid
+    helper.close()
+    assert gone(pid)
