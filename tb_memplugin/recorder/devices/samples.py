@@ -89,6 +89,7 @@ class SampleBuffer:
         self._width = len(_COMMON) + len(self.devices) * len(_OF_DEVICE)
         self._values, self._times = array.array("q"), array.array("d")  # row after row, without an object for each
         self._taken = self._dropped = 0
+        self._awaited: set[int] = set()  # numbers of rows that wait for `measure`
         self._short: collections.deque[tuple[float, ...]] = collections.deque()
         self.keep = self._short.append
         """Adds a short row without a lock, not while another thread calls `append`: wall time, step, host RSS, and the
@@ -96,12 +97,21 @@ class SampleBuffer:
         self._rest: tuple[int, ...] = ()  # what short rows leave out
         self._lock = threading.Lock()
 
-    def append(self, wall_time: float, row: tuple[int, ...]) -> int:
+    def append(self, wall_time: float, row: tuple[int, ...], waits: bool = False) -> int:
         """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A row is the integers
-        of `SAMPLE_COLUMNS`, then each device's fields of `DeviceSamples`; `MISSING` for unknown ones."""
+        of `SAMPLE_COLUMNS`, then each device's fields of `DeviceSamples`; `MISSING` for unknown ones. One that `waits`,
+        and later ones, are not taken before `release`."""
         with self._lock:
             self._complete()
-            return self._append(wall_time, row)
+            number = self._append(wall_time, row)
+            if waits and number != DROPPED:
+                self._awaited.add(number)
+            return number
+
+    def release(self, number: int) -> None:
+        """Let a row be taken; nothing is measured for it any more."""
+        with self._lock:
+            self._awaited.discard(number)
 
     def like(self, row: tuple[int, ...]) -> None:
         """Take the other figures of the short rows to come from `row`."""
@@ -146,9 +156,10 @@ class SampleBuffer:
     def take(self) -> Samples | None:
         with self._lock:
             self._complete()
-            values, self._values = self._values, array.array("q")
-            times, self._times = self._times, array.array("d")
-            self._taken += len(times)
+            count = min([len(self._times), *(number - self._taken for number in self._awaited)])
+            values, self._values = self._values[: count * self._width], self._values[count * self._width :]
+            times, self._times = self._times[:count], self._times[count:]
+            self._taken += count
         if not times:
             return None
         columns = np.frombuffer(values, np.int64).reshape(len(times), self._width).T
@@ -275,9 +286,16 @@ class Sampler:
         self._next_bytes, self._step_bytes = 0, GROWTH_BYTES
 
     def sample(
-        self, wall_time: float, step: int, phase: Phase, epoch: int, host_buffers: tuple[int, int] | None
+        self,
+        wall_time: float,
+        step: int,
+        phase: Phase,
+        epoch: int,
+        host_buffers: tuple[int, int] | None,
+        waits: bool = False,
     ) -> Sample:
-        """Sample a step that ends now; `host_buffers` as `HostBuffers.read` gives them, None if they were not read."""
+        """Sample a step that ends now; `host_buffers` as `HostBuffers.read` gives them, None if they were not read. One
+        that `waits` is kept back for the figures of its pool: `SampleBuffer.measure`, then `release`."""
         self._last = None
         row = [step, PHASES.index(phase), epoch, self.host.resident_bytes(), *(host_buffers or (MISSING, MISSING))]
         peaks, in_use = {}, {}
@@ -290,7 +308,7 @@ class Sampler:
             row += (in_use[name], peaks[name], MISSING if capacity is None else capacity, process, used, total)
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
         self._last = wall_time, tuple(row)
-        return Sample(self.buffer.append(*self._last), in_use, peaks)
+        return Sample(self.buffer.append(*self._last, waits), in_use, peaks)
 
     def allow_ordinary(self, seen: object, due: Due, step: int, phase: Phase, epoch: int) -> None:
         """Let steps end and begin by themselves from this one on; see `FastPath.arm`."""

@@ -47,7 +47,7 @@ from tb_memplugin.recorder.failure import (
     raised_now,
     uncaught_failures,
 )
-from tb_memplugin.recorder.helper import TRACING, OwnedMap, TracedStep
+from tb_memplugin.recorder.helper import TRACING, Dumps, OwnedMap, TracedStep
 from tb_memplugin.recorder.loop.output import Output, ProgramCounts
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer
 from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, batch_notes, program_counters
@@ -450,7 +450,7 @@ class Recording:
         self._take_ordinary(opened)
         step = self.ordinary.step
         self.faults.run(POST_MORTEMS, self.oom.step_ended)
-        wall_time = self._sampler.clock.now()
+        wall_time, tracing = self._sampler.clock.now(), self.tracer.tracing
         sample = self._sample = self.faults.run(SAMPLES, self._sample_step, opened, step, wall_time)
         seconds = time.perf_counter() - opened.began
         if self.tracer.compiled:
@@ -459,9 +459,9 @@ class Recording:
         traced = self.tracer.end(step, opened.phase, wall_time, seconds, peak)
         cost = self.faults.run(COUNTERS, self._counts.count, step, self._sampler.host_grew)
         self.tracer.schedule.add_cost(cost or 0.0)
+        if sample is not None and tracing:
+            submit(functools.partial(self._measure, step, sample, {} if traced is None else traced.end, False))
         if traced is not None:
-            if sample is not None:
-                self._submit_step(POOLS, step, self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
             submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
             self.layers.last_step = max(self.layers.last_step, step)
@@ -474,10 +474,12 @@ class Recording:
         buffers = None
         if self._host_buffers.due_in() <= 0.0 and not self.tracer.tracing:  # reading tf.data's runs an operation
             buffers = self.faults.run(HOST_BUFFERS, self._host_buffers.read)
-        sample = self._sampler.sample(wall_time, step, opened.phase, opened.epoch, buffers)
-        if self._step_ends.due_in() <= 0.0:
-            dumps = self._step_ends.read()
-            self._submit_step(POOLS, step, self._step_ends.measure, sample.number, sample.in_use_bytes, dumps, True)
+        reads = self._step_ends.due_in() <= 0.0 and not self.tracer.tracing
+        waits = reads or self.tracer.tracing
+        sample = self._sampler.sample(wall_time, step, opened.phase, opened.epoch, buffers, waits)
+        if reads:
+            dumps = self.faults.run(POOLS, self._step_ends.read) or {}
+            submit(functools.partial(self._measure, step, sample, dumps, True))
         return sample
 
     # --- failed allocations
@@ -574,6 +576,11 @@ class Recording:
 
     def _submit_step(self, part: str, step: int, job: Callable[..., None], *args: object) -> None:
         submit(functools.partial(self.faults.run_step, part, step, job, *args))
+
+    def _measure(self, step: int, sample: Sample, dumps: Dumps, waited: bool) -> None:
+        figures = sample.number, sample.in_use_bytes, dumps, waited
+        self.faults.run_step(POOLS, step, self._step_ends.measure, *figures)
+        self._sampler.buffer.release(sample.number)
 
     def _tick(self) -> None:
         self.faults.run("noticing interrupted trainings", self._on_tick)

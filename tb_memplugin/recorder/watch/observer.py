@@ -50,7 +50,7 @@ class ObservedWindow:
         addresses, ids = variables.start_addresses(), variables.ids()
         self._tensors = held.find(self._start_in_use, addresses, known_variables=ids, **finding)
         variables.add_unowned(held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
-        self._former = former_variables.facts(list(held.handles.values()))
+        self._former = former_variables.facts(list(held.handles.values()), variables.owner_of)
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False
 

@@ -195,10 +195,10 @@ class _Owner:
     model_name: str | None
     optimizer: FormerOptimizer | None
 
-    def path(self) -> str | None:
-        """Layer path in breakdowns, when the variable is gone in Python."""
+    def path(self, exists: bool) -> str | None:
+        """Layer path in breakdowns, when the program cannot reach the variable any more, which may still exist."""
         layer = self.fact.layer
-        if self.model_name is not None and self.model() is None:
+        if self.model_name is not None and (exists or self.model() is None):
             layer = (layer or "").partition("/")[2] or None  # without a number behind the model's name
             name = unused(self.model_name)
         elif self.optimizer is None:
@@ -240,12 +240,18 @@ class FormerVariables:
         """The noted handles that exist."""
         return [handle for one in list(self._owners.values()) if (handle := one.handle()) is not None]
 
-    def facts(self, handles: Iterable[Any]) -> list[VariableFact]:
+    def facts(self, handles: Iterable[Any], known: Callable[[Any], object] = lambda handle: None) -> list[VariableFact]:
+        """Facts about the variables of handles that are gone, or of which nothing is `known`: they wait in a reference
+        cycle for Python's garbage collector."""
         variables = ((handle, getattr(handle, "_parent_trackable", None)) for handle in handles)
-        gone = (handle for handle, variable in variables if isinstance(variable, weakref.ref) and variable() is None)
-        return [fact for handle in gone if (fact := self._fact(handle)) is not None]
+        gone = (
+            (handle, variable() is not None)
+            for handle, variable in variables
+            if isinstance(variable, weakref.ref) and (variable() is None or known(handle) is None)
+        )
+        return [fact for handle, exists in gone if (fact := self._fact(handle, exists)) is not None]
 
-    def _fact(self, handle: Any) -> VariableFact | None:
+    def _fact(self, handle: Any, exists: bool) -> VariableFact | None:
         import tensorflow as tf
 
         data = getattr(handle, "_handle_data", None)
@@ -261,7 +267,7 @@ class FormerVariables:
             return None
         owner = self._owners.get(id(handle))
         if owner is not None and owner.handle() is handle:
-            role, layer = owner.fact.role, owner.path()
+            role, layer = owner.fact.role, owner.path(exists)
         else:
             role, layer = _named(str(handle._name).partition(":")[0], bool(shape.rank) and dtype.is_floating)
         name, device = f"{handle._name}#{id(handle)}", layers.short_device(handle.device)

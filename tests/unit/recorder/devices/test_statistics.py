@@ -329,6 +329,21 @@ def test_a_measurement_reaches_its_row_and_device() -> None:
     assert taken is not None and taken.devices["GPU:0"].pool_bytes.tolist() == [MISSING]
 
 
+def test_a_row_that_waits_for_its_measurement_is_taken_with_it() -> None:
+    buffer = SampleBuffer(["GPU:0"])
+    numbers = [buffer.append(0.0, row(step, (1, 2)), waits=step in (1, 2)) for step in range(4)]
+    taken = buffer.take()
+    assert taken is not None and taken.step.tolist() == [0] and buffer.take() is None
+    # THEN a later one is kept back for an earlier one, and each is measured
+    assert buffer.measure(numbers[2], "GPU:0", 77, 66)
+    buffer.release(numbers[2])
+    assert buffer.take() is None
+    buffer.release(numbers[1])
+    taken = buffer.take()
+    assert taken is not None and taken.step.tolist() == [1, 2, 3]
+    assert taken.devices["GPU:0"].pool_bytes.tolist() == [MISSING, 77, MISSING]
+
+
 def test_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "MAX_ROWS", 3)
     buffer = SampleBuffer(["GPU:0"])

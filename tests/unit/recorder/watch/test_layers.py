@@ -22,7 +22,7 @@ from tb_memplugin.recorder.watch.layers import (
     variable_bytes,
     walk,
 )
-from tb_memplugin.recorder.watch.variables import FormerVariables, Variables
+from tb_memplugin.recorder.watch.variables import FormerVariables, Variables, former_variables
 from tb_memplugin.schema import VariableFact
 
 L = keras.layers
@@ -414,6 +414,24 @@ def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(
     former, handle, model = FormerVariables(), Stub(), Stub()
     former.note(handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None)
     owner = former._owners[id(handle)]
-    assert owner.path() == layer
+    assert owner.path(exists=False) == layer
     del model
-    assert owner.path() == f"fold, no longer used{named}"
+    assert owner.path(exists=False) == f"fold, no longer used{named}"
+
+
+def test_the_weights_of_a_model_that_waits_for_the_collector_have_its_name() -> None:
+    gc.disable()
+    try:
+        model = make_model()
+        handles = [weight.value.handle for weight in model.weights]
+        assert len(of(model).facts(CPU)) >= len(handles)
+        gone = weakref.ref(model)
+        del model
+        assert gone() is not None
+        facts = former_variables.facts(handles, lambda handle: None)
+        assert {fact.layer for fact in facts} <= {f"net, no longer used/{name}" for name in ("frozen", "count")}
+        assert len(facts) == len(handles) and all(fact.role == "weights" for fact in facts)
+        # AND those that the program reaches are left out
+        assert former_variables.facts(handles, lambda handle: ("known", None)) == []
+    finally:
+        gc.enable()
