@@ -215,8 +215,8 @@ def _sizes(variables: Iterable[_Variable]) -> Counter[str]:
 def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]:
     for variable in variables:
         for part in layers.replicas(variable):
-            handle = part.handle
-            device, size = layers.short_device(part.device), layers.tensor_size(part)
+            handle = layers.kept(part, "handle")
+            device, size = layers.short_device(handle.device), layers.size_of_variable(part)
             yield id(handle), _Variable(weakref.ref(handle), device, size, is_slot)
 
 

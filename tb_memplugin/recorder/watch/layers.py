@@ -224,16 +224,31 @@ def metrics_variables(model: Any) -> list[Any]:
     return found
 
 
+def kept(variable: Any, name: str) -> Any:
+    """What TensorFlow keeps of a variable under ``_name``, such as its shape; else what the attribute `name` gives."""
+    value = own(variable, f"_{name}")
+    return getattr(variable, name) if value is None else value
+
+
+def _has_handle(variable: Any) -> bool:
+    return own(variable, "_handle") is not None or hasattr(variable, "handle")
+
+
 def tf_variable(variable: Any) -> Any:
     """The TensorFlow variable of a Keras variable; any other variable unchanged."""
-    inner = getattr(variable, "_value", None)
-    return inner if hasattr(inner, "handle") else variable
+    if own(variable, "_handle") is not None:
+        return variable
+    inner = own(variable, "_value")
+    inner = getattr(variable, "_value", None) if inner is None else inner
+    return inner if inner is not None and _has_handle(inner) else variable
 
 
 def replicas(variable: Any) -> list[Any]:
     """The TensorFlow variables of a Keras variable, a distributed or another one; empty for other objects."""
     value = tf_variable(variable)
-    return [part for part in getattr(value, "values", None) or (value,) if hasattr(part, "handle")]
+    if own(value, "_handle") is not None:
+        return [value]
+    return [part for part in getattr(value, "values", None) or (value,) if _has_handle(part)]
 
 
 def variable_bytes(variable: Any) -> int:
@@ -244,6 +259,11 @@ def variable_bytes(variable: Any) -> int:
 
 def tensor_size(tensor: Any) -> int:
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
+
+
+def size_of_variable(variable: Any) -> int:
+    """Bytes of a TensorFlow variable."""
+    return int(kept(variable, "shape").num_elements() or 0) * int(kept(variable, "dtype").size)
 
 
 _copied: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -257,7 +277,7 @@ def variable_address(variable: Any) -> int | None:
     if _copied.get(id(variable)) is variable:
         return None
     try:
-        device, size = short_device(variable.device), tensor_size(variable)
+        device, size = short_device(kept(variable, "handle").device), size_of_variable(variable)
         before = bytes_in_use(device) if size >= _MIN_COPY_BYTES else None
         value = _value(variable)
         if before is not None and (bytes_in_use(device) or 0) - before >= size:

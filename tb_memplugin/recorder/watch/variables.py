@@ -27,7 +27,7 @@ class _Entry:
     `model` and `optimizer`, which only a slot has, are known until the registry is complete."""
 
     def __init__(self, variable: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
-        self.reference, self.handle = weakref.ref(variable), weakref.ref(variable.handle)
+        self.reference, self.handle = weakref.ref(variable), weakref.ref(layers.kept(variable, "handle"))
         self.fact, self.model, self.optimizer = fact, model, optimizer
         self.start: int | None = None
         self.end: int | None = None
@@ -118,16 +118,16 @@ class Variables:
         for part in layers.replicas(variable):
             if id(part) in self._by_id:
                 continue
-            path = getattr(variable, "path", getattr(variable, "name", None))
-            name = f"{path if type(path) is str else 'variable'}#{id(part)}"
-            size, device = layers.tensor_size(part), layers.short_device(part.device)
-            known = part.shape.is_fully_defined()
-            shape, dtype = (tuple(part.shape.as_list()), part.dtype.name) if known else ((), "")
-            fact = VariableFact(name, role, layer, trainable, size, device, None, None, shape, dtype)
+            handle, shape = layers.kept(part, "handle"), layers.kept(part, "shape")
+            size, device = layers.size_of_variable(part), layers.short_device(handle.device)
+            known = shape.is_fully_defined()
+            sizes, dtype = (tuple(shape.as_list()), layers.kept(part, "dtype").name) if known else ((), "")
+            name = f"{_path(variable)}#{id(part)}"
+            fact = VariableFact(name, role, layer, trainable, size, device, None, None, sizes, dtype)
             entry = _Entry(part, fact, model, optimizer)
             self._entries.append(entry)
             self._by_id[id(part)] = entry.reference, entry
-            self._by_handle[id(part.handle)] = entry
+            self._by_handle[id(handle)] = entry
         value = layers.tf_variable(variable)
         if value is not None and id(value) not in self._by_id and self._entries:
             self._by_id[id(value)] = weakref.ref(value), self._entries[-1]
@@ -177,6 +177,15 @@ class Variables:
             for one in self._entries
             if one.fact.device == device
         )
+
+
+def _path(variable: Any) -> str:
+    """The path of a Keras variable, the name of another one."""
+    for name in ("_path", "_handle_name"):
+        if type(path := own(variable, name)) is str:
+            return path
+    path = getattr(variable, "path", getattr(variable, "name", None))
+    return path if type(path) is str else "variable"
 
 
 @dataclasses.dataclass(eq=False)

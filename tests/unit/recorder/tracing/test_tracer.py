@@ -85,7 +85,7 @@ class Window:
     busy = False
     fails: BaseException | None = None
     opened = 0
-    clock: Any
+    clock: Any = SimpleNamespace(now=100.0)
 
     def __init__(self) -> None:
         if Window.busy:
