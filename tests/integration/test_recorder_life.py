@@ -312,3 +312,21 @@ answer(told)
         "first_end": [],
         "second_end": [],
     }
+
+
+def test_two_callbacks_of_one_fit_record_the_same_peaks(tmp_path: pathlib.Path) -> None:
+    code = """
+places = [os.path.join(sys.argv[1], name) for name in ("first", "second")]
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4096, activation="relu"), keras.layers.Dense(4)])
+model.compile("adam", "mse")
+callbacks = [tb_memplugin.MemoryCallback(place, overhead=0) for place in places]
+model.fit(x, y, batch_size=4, verbose=0, callbacks=callbacks)
+for callback in callbacks: callback.close()
+answer(1)
+"""
+    run_child(MODEL + code, str(tmp_path), environment={"TF_CPU_ALLOCATOR_USE_BFC": "1"})
+    first, second = (tb_memplugin.load(tmp_path)[name].samples for name in ("first", "second"))
+    assert first.step.tolist() == second.step.tolist() and len(first) >= 8
+    peaks = [one.devices["CPU:0"].peak_bytes.tolist() for one in (first, second)]
+    assert peaks[0] == peaks[1]
+    assert min(peaks[0]) > max(second.devices["CPU:0"].in_use_bytes.tolist())

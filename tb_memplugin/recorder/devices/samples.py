@@ -284,6 +284,7 @@ class Sampler:
         self._devices = devices
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
         self._next_bytes, self._step_bytes = 0, GROWTH_BYTES
+        self._lost: Mapping[str, int] = {}  # device to the highest peak that other recorders reset in the running step
 
     def sample(
         self,
@@ -298,17 +299,27 @@ class Sampler:
         that `waits` is kept back for the figures of its pool: `SampleBuffer.measure`, then `release`."""
         self._last = None
         row = [step, PHASES.index(phase), epoch, self.host.resident_bytes(), *(host_buffers or (MISSING, MISSING))]
-        peaks, in_use = {}, {}
+        in_use, peaks = {}, allocator.peaks(self.names)
         for device in self._devices:
             name, capacity = device.name, device.capacity_bytes
-            in_use[name], peak = allocator.memory_info(name)
-            peaks[name] = max(peak, allocator.lost_peaks.get(name, 0))
+            in_use[name] = allocator.memory_info(name)[0]
+            peaks[name] = max(peaks[name], self._lost.get(name, 0))
             process, used, total = self.driver.figures.get(name, _NO_FIGURES)
             total = total if device.total_bytes is None else device.total_bytes
             row += (in_use[name], peaks[name], MISSING if capacity is None else capacity, process, used, total)
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
         self._last = wall_time, tuple(row)
         return Sample(self.buffer.append(*self._last, waits), in_use, peaks)
+
+    def lose(self, peaks: Mapping[str, int]) -> None:
+        """Take the peaks of the running step, which another recorder is about to reset."""
+        self._lost = {name: max(peak, self._lost.get(name, 0)) for name, peak in peaks.items()}
+
+    def reset_peaks(self) -> None:
+        """Reset the devices' peaks as a step begins."""
+        self._lost = {}
+        for name in self.names:
+            allocator.reset_peak(name)
 
     def allow_ordinary(self, seen: object, due: Due, step: int, phase: Phase, epoch: int) -> None:
         """Let steps end and begin by themselves from this one on; see `FastPath.arm`."""

@@ -127,6 +127,11 @@ lost_peaks: dict[str, int] = {}
 """Device to the highest peak that was reset within the running step: its step had it, too."""
 
 
+def peaks(devices: Sequence[str]) -> dict[str, int]:
+    """The peaks of the running step so far, also those that were reset within it."""
+    return {name: max(memory_info(name)[1], lost_peaks.get(name, 0)) for name in devices}
+
+
 def lose_peaks(peaks: Mapping[str, float]) -> None:
     for name, peak in peaks.items():
         lost_peaks[name] = max(lost_peaks.get(name, 0), int(peak))

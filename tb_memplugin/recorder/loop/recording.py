@@ -140,6 +140,7 @@ class Recording:
         place = self.settings.log_dir, self.settings.worker
         predecessor, _by_place[place] = _by_place.get(place), self
         recordings.register(place[0], functools.partial(_write, place))
+        changes.note()
         if predecessor is not None and not predecessor.closed:
             if not predecessor.paused:
                 predecessor.faults.warn("a newer recorder of this process took over the run")
@@ -405,15 +406,26 @@ class Recording:
         if batches is not None:
             self._submit_step(OBSERVING, step, self.tracer.helper.first_batches, *batches)
         self.tracer.begin(step, phase)
-        self.faults.run(SAMPLES, lambda: list(map(allocator.reset_peak, self._sampler.names)))
+        self.faults.run(SAMPLES, self._reset_peaks)
         if self._uses_ordinary:
             self._allow_ordinary(self._open, step)
 
+    def _reset_peaks(self) -> None:
+        """Reset the devices' peaks, which the running steps of other recordings have, too."""
+        for other in self._others():
+            other._sampler.lose(allocator.peaks(other._sampler.names))
+        self._sampler.reset_peaks()
+
+    def _others(self) -> "list[Recording]":
+        """Other recordings of this process that record now."""
+        return [one for one in list(_by_place.values()) if one is not self and one.active and not one.paused]
+
     def _allow_ordinary(self, opened: _OpenStep, step: int) -> None:
-        """Let steps end and begin by themselves until a part wants more of them than a sample."""
+        """Let steps end and begin by themselves until a part wants more of them than a sample, or another recording
+        begins, which needs the peaks that these steps reset."""
         seen = changes.last  # before looking, so that no change is lost
         busy = self.oom.waits or self.tracer.tracing or self.tracer.compiled
-        if busy or self._sample is None or self.faults.stopped(SAMPLES):
+        if busy or self._sample is None or self.faults.stopped(SAMPLES) or self._others():
             return
         traced = self.tracer.due(step, opened.phase)
         seconds = min(
