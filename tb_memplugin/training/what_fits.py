@@ -1,15 +1,12 @@
 """`print_what_fits`: measures what fits after a failed allocation, with model and data from the exception's frames."""
 
-import contextlib
-import ctypes
 import dataclasses
 import gc
 import inspect
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -33,59 +30,34 @@ from tb_memplugin.training.probing import (
 _TRAINS = ("fit", "train_on_batch")
 
 
-class TimeIsUp(KeyboardInterrupt):
-    """Passes all code that lets an interrupt pass."""
+class TimeIsUpError(Exception):
+    """Raised between two trials."""
 
 
 def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) -> None:
     """Measure and print, on standard error, what fits after a training step ran out of memory.
 
     Prints the largest batch size that fits, a plan for the failed batch size, and their code. Steps with small batches
-    run on the model, which is restored. After a step that XLA compiled, its compiler is asked instead. Clears the local
-    variables of the exception's frames, which hold memory. ``Ctrl+C`` ends it.
+    run on the model, which is restored. After a step that XLA compiled, its compiler is asked instead. ``Ctrl+C`` ends
+    it.
 
     Args:
         error, log_dir: The exception of `fit` or `train_on_batch`, and the directory of the run that recorded it.
-        seconds: The longest time. A running step, or a question to the compiler, ends first."""
+        seconds: The longest time, after which no further trial begins; the running one ends first."""
     try:
         run = Runs(log_dir)["."]
         oom = next((one for one in reversed(run.ooms) if one.failed), None)
         if oom is not None and (oom.phase, oom.during) == ("train", "step"):
             print(f"\nLooking for what fits: up to {seconds:.0f} s, Ctrl+C ends it.", file=sys.stderr, flush=True)
-            with raised_errors.ignored(), _limit(seconds):
+            with raised_errors.ignored():
                 _measure(error, run, oom, time.perf_counter() + seconds)
-    except TimeIsUp:
+    except TimeIsUpError:
         print(f"Stopped after {seconds:.0f} s.", file=sys.stderr)
     except KeyboardInterrupt:
         pass
     except Exception as reason:  # whatever the model, its data or its state after the failure raise
         kind = "" if isinstance(reason, RecordingError) else f"{type(reason).__name__}: "
         print(f"Not measured: {kind}{' '.join(str(reason).split())[:300]}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeIsUp` in this thread if the block takes longer; while TensorFlow runs, once that returns. Finalizers
-    and callbacks of Python's collector lose what is raised in them, so interrupts are then raised again."""
-    thread, hook, ended = ctypes.c_ulong(threading.get_ident()), sys.unraisablehook, threading.Event()
-
-    def interrupt_in(delay: float, kind: type[BaseException]) -> None:
-        interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        timer = threading.Timer(delay, lambda: ended.is_set() or interrupt(thread, ctypes.py_object(kind)))
-        timer.daemon = True
-        timer.start()
-
-    def lost(unraisable: Any) -> None:
-        is_interrupt = issubclass(unraisable.exc_type, KeyboardInterrupt)
-        (interrupt_in(0.1, unraisable.exc_type) if is_interrupt else hook(unraisable))
-
-    sys.unraisablehook = lost
-    interrupt_in(seconds, TimeIsUp)
-    try:
-        yield
-    finally:
-        ended.set()
-        sys.unraisablehook = hook
 
 
 def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> None:
@@ -109,9 +81,15 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         if Predictor.of(run, device.name).reason_against(Conditions()):  # most often, operations in very unlike orders
             run, _ = recorded_steps(model, small, failed)
     unverified: list[BatchSizeAnswer] = []
+
+    def told(answer: BatchSizeAnswer) -> None:
+        unverified.append(answer)
+        if time.perf_counter() >= until:
+            raise TimeIsUpError
+
     try:
-        answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why, unverified.append)
-    except KeyboardInterrupt:
+        answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why, told)
+    except (TimeIsUpError, KeyboardInterrupt):
         _print(unverified[-1:])
         raise
     _print([answer])
@@ -130,8 +108,8 @@ def _print(answers: Iterable[BatchSizeAnswer]) -> None:
 
 
 def _call_in(error: BaseException) -> dict[str, Any] | None:
-    """The arguments of the innermost training call in the frames of an exception, which are cleared: they hold memory.
-    Keras removes its own frames, but for that of the function that removes them."""
+    """The arguments of the innermost training call in the frames of an exception. Keras removes its own frames, but for
+    that of the function that removes them."""
     found = None
     for one in causes(error):
         for frame, _ in traceback.walk_tb(one.__traceback__):
@@ -141,7 +119,6 @@ def _call_in(error: BaseException) -> dict[str, Any] | None:
                 local = bound(*local["args"], **local["kwargs"]).arguments
             if name in _TRAINS and isinstance(local.get("self"), keras.Model):
                 found = dict(local)
-        traceback.clear_frames(one.__traceback__)
     return found
 
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -159,13 +160,15 @@ class Helper:
         for sentence in answer.reported:
             self._faults.warn(sentence)
         if isinstance(answer.result, _Raised):
-            raise answer.result.error
+            raise answer.result.error from HelperError(answer.result.text)
         return answer.result
 
 
 class _Raised:
+    """What a call raised, and its traceback as text."""
+
     def __init__(self, error: Exception) -> None:
-        self.error = error
+        self.error, self.text = error, "".join(traceback.format_exception(error))
 
 
 class _Answer:

@@ -64,9 +64,11 @@ def graph_facts(
         roots[id(outer)] = outer
     reader = _Reader(paths, owner_of, lines, batch_size)
     for root in roots.values():
+        before = len(reader.facts)
         try:
             reader.read(root)
-        except Exception:
+        except Exception:  # for example because its variables are gone by now
+            del reader.facts[before:]  # the indices of later ones stay right
             logger.debug("a function graph could not be read", exc_info=True)
     for graph in others:
         reader.read_constants(graph)

@@ -664,3 +664,30 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(monkeypatch: pyt
     graphs.append(traced(lambda values: layer(values), tf.ones((4, 3))))
     assert [read(lines) for _ in range(2)] == [[True, False]] * 2
     assert read(limited(2 * needed)) == [True, True]
+
+
+def test_a_graph_that_cannot_be_read_leaves_the_callees_of_the_others_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = dense(), tf.ones((4, 3))
+
+    def calling(name: str) -> Any:
+        inner = tf.function(lambda values: layer(values), autograph=False)
+
+        def step(values: Any) -> Any:
+            return inner(values)
+
+        step.__name__ = name
+        return traced(step, x)
+
+    first, second = calling("first"), calling("second")
+    read = module._Graph.unrepeatable
+
+    def failing(graph: Any) -> Any:
+        if graph.graph.graph is first.graph:
+            raise AssertionError("its variables are gone")
+        return read(graph)
+
+    monkeypatch.setattr(module._Graph, "unrepeatable", failing)
+    found = facts_of(layer)
+    assert [facts.name for facts in found if facts.root] == ["second"] == [second.graph.name]
+    ((index,),) = [[at for _, at in called] for facts in found if facts.root for called in facts.callees.values()]
+    assert ops_of(found[index], "MatMul") and not found[index].root
