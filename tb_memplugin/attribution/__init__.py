@@ -6,7 +6,7 @@ step from them. Owners of an untraced step are found by comparison with the chun
 recorder calls it after each traced step and failure, the command line for imported profiles and logs. Pure."""
 
 from tb_memplugin.attribution.chunks import event_chunks, input_events, peak_event
-from tb_memplugin.attribution.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD, UPDATE
+from tb_memplugin.attribution.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.attribution.maps import Ages, StepChunks, ages_after, without_gradients
 from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents
 from tb_memplugin.attribution.post_mortems import (

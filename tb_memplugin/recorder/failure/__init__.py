@@ -12,5 +12,5 @@ from tb_memplugin.recorder.failure.failed_allocations import (
     raised_errors,
     raised_now,
 )
-from tb_memplugin.recorder.failure.post_mortems import OomWatch, Place, Replay
+from tb_memplugin.recorder.failure.post_mortems import OomWatch, Place
 from tb_memplugin.recorder.failure.uncaught import uncaught_failures

@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import logging
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeAlias
 
 from tb_memplugin.attribution import OomEvent
 from tb_memplugin.importers import Request
@@ -65,6 +66,7 @@ class Helper:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._local: StepAnalysis | None = None
+        self._prepared: _Prepared = ((), [])
         self.cost_seconds = 0.0
         """Processor time that analyses took so far."""
         abandon_in_child(self)
@@ -72,6 +74,14 @@ class Helper:
     def start(self) -> None:
         """Start the process now, so that the first step does not wait for its imports."""
         self._ask("exact_bytes", Request(), "")
+
+    def prepare(self, graphs: tuple[GraphFacts, ...]) -> None:
+        """Pickle graphs for a later call. What pickling leaves may start a collection of Python's garbage, which runs
+        the program's destructors: better on this thread, the program's, than on the one that asks."""
+        process = self._process
+        known = self._prepared[0] is graphs or (process is not None and process.knows(graphs))
+        if not known and self._local is None:
+            self._prepared = graphs, _pickled(graphs)
 
     def first_batches(self, before: Dumps, after: Dumps) -> None:
         self._ask("first_batches", before, after)
@@ -151,7 +161,9 @@ class Helper:
                 finally:
                     self.cost_seconds += time.thread_time() - began
             try:
-                answer = self._process.ask(method, arguments)
+                answer = self._process.ask(method, arguments, self._prepared)
+                if self._process.knows(self._prepared[0]):
+                    self._prepared = (), []
             except (EOFError, OSError, HelperError) as error:
                 reason = str(error) if isinstance(error, HelperError) else "the helper process ended"
                 self._end()
@@ -203,8 +215,8 @@ class _Process:
             raise
         background.add_clock(self, functools.partial(_processor_seconds, self._pid))
 
-    def ask(self, method: str, arguments: Sequence[Any]) -> _Answer:
-        light = [self._light(one) for one in arguments]
+    def ask(self, method: str, arguments: Sequence[Any], prepared: "_Prepared" = ((), [])) -> _Answer:
+        light = [self._light(one, prepared) for one in arguments]
         self._connection.send((method, light))
         answer: _Answer = self._received(ANSWER_SECONDS)
         return answer
@@ -217,25 +229,24 @@ class _Process:
                 os.kill(self._pid, signal.SIGKILL)
         raise HelperError(f"the helper process did not answer within {seconds:.0f} s")
 
-    def _light(self, value: Any) -> Any:
+    def knows(self, graphs: tuple[GraphFacts, ...]) -> bool:
+        return any(sent is graphs for sent in self._sent)
+
+    def _light(self, value: Any, prepared: "_Prepared") -> Any:
         """The value with the numbers of graphs, which are the largest part of facts and seldom change."""
         if isinstance(value, TraceFacts):
-            return _Light(self._number_of(value.graphs), dataclasses.replace(value, graphs=()))
+            return _Light(self._number_of(value.graphs, prepared), dataclasses.replace(value, graphs=()))
         if isinstance(value, TracedStep):
-            facts: Any = {device: self._light(one) for device, one in value.facts.items()}
+            facts: Any = {device: self._light(one, prepared) for device, one in value.facts.items()}
             return dataclasses.replace(value, facts=facts)
         return value
 
-    def _number_of(self, graphs: tuple[GraphFacts, ...]) -> int:
+    def _number_of(self, graphs: tuple[GraphFacts, ...], prepared: "_Prepared") -> int:
         for place, sent in enumerate(self._sent):
             if sent is graphs:
                 return self._graphs - len(self._sent) + place
-        for graph in graphs:
-            ops = list(graph.ops.items())
-            for at in range(0, len(ops), OPS_AT_ONCE):
-                self._connection.send((None, ops[at : at + OPS_AT_ONCE]))
-            self._connection.send((None, dataclasses.replace(graph, ops={})))
-        self._connection.send((None, None))
+        for part in prepared[1] if prepared[0] is graphs else _pickled(graphs):
+            self._connection.send_bytes(part)
         self._sent = [*self._sent[1 - KEPT_GRAPHS :], graphs]
         self._graphs += 1
         return self._graphs - 1
@@ -243,6 +254,19 @@ class _Process:
     def abandon(self) -> None:
         background.remove_clock(self)
         self._connection.close()
+
+
+_Prepared: TypeAlias = tuple[tuple[GraphFacts, ...], list[bytes]]
+"""Graphs and the messages that tell the process of them."""
+
+
+def _pickled(graphs: tuple[GraphFacts, ...]) -> list[bytes]:
+    messages: list[tuple[None, Any]] = []
+    for graph in graphs:
+        ops = list(graph.ops.items())
+        messages += [(None, ops[at : at + OPS_AT_ONCE]) for at in range(0, len(ops), OPS_AT_ONCE)]
+        messages.append((None, dataclasses.replace(graph, ops={})))
+    return [pickle.dumps(message) for message in [*messages, (None, None)]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,7 +48,7 @@ from tb_memplugin.recorder.failure import (
     uncaught_failures,
 )
 from tb_memplugin.recorder.helper import TRACING, Dumps, OwnedMap, TracedStep
-from tb_memplugin.recorder.loop.output import Output, ProgramCounts
+from tb_memplugin.recorder.loop.output import Output, ProgramCounts, versions
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer
 from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, batch_notes, program_counters
 from tb_memplugin.schema import (
@@ -163,6 +163,7 @@ class Recording:
         self.ordinary = self._sampler.ordinary
         self._counts = ProgramCounts(settings.overhead)
         self._output = Output(settings, faults, self._sampler.buffer, self._counts.rows)
+        versions()  # kept from now on: what reading them leaves would be collected on the background thread
         submit(functools.partial(faults.run, ABANDONED, remove_abandoned))
         submit(self._output.open)  # not opened here: by then a dropped recorder of the same run is closed
         self._started = True  # from now on notes are recorded: the following parts may report faults

@@ -199,6 +199,8 @@ class StepTracer:
         end_window = self._watch.end_window
         facts = {device: self._faults.run(OBSERVING, end_window, device) or TraceFacts() for device in self._devices}
         self._watch.close_window()
+        for one in facts.values():
+            self._faults.run(TRACING, self.helper.prepare, one.graphs)
         cost = self._opening_seconds + time.perf_counter() - began
         if self._only_learn:
             self.schedule.compiled(phase)

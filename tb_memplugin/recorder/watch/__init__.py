@@ -12,7 +12,7 @@ from tb_memplugin.recorder.watch.graphs import output_bytes
 from tb_memplugin.recorder.watch.held_tensors import HeldTensors
 from tb_memplugin.recorder.watch.layers import variable_address, variables_of
 from tb_memplugin.recorder.watch.notes import call_notes, input_notes, note_running_fit
-from tb_memplugin.recorder.watch.observer import OBSERVING, STEP_FUNCTIONS, TABLE, LayerWatch, ObservedWindow, unguarded
+from tb_memplugin.recorder.watch.observer import OBSERVING, STEP_FUNCTIONS, TABLE, LayerWatch, ObservedWindow
 from tb_memplugin.recorder.watch.segments import (
     LayerCall,
     Segments,

@@ -8,12 +8,15 @@ import contextlib
 import functools
 import logging
 import math
+import pathlib
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
+from tb_memplugin.environment import OWN_FILES
 from tb_memplugin.recorder.base import abandon_in_child, changes
 from tb_memplugin.recorder.devices import keep_peak, tensor_address
 from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
@@ -26,6 +29,55 @@ from tb_memplugin.schema import LAYER_PREFIX, LINE_MARK
 logger = logging.getLogger("tb_memplugin")
 
 Wrapper: TypeAlias = Callable[..., Any]  # called instead of a method, with the method itself before its arguments
+
+
+class _HiddenFiles:
+    """The files of this package, in the place of a filter of TensorFlow's for the lines at which an op is defined."""
+
+    def __init__(self) -> None:
+        from tensorflow.python.util import tf_stack
+
+        self.internal_set = tf_stack.StackTraceFilter().internal_set
+        self._files = frozenset(map(str, pathlib.Path(OWN_FILES).rglob("*.py")))
+        self.internal_set.update_to(set(self._files))
+        self.stacks = tf_stack.StackTraceFilter._stack_dict
+
+    def get_filtered_filenames(self) -> frozenset[str]:
+        return self._files
+
+
+@functools.cache
+def _hidden_files() -> _HiddenFiles | None:
+    try:
+        return _HiddenFiles()
+    except Exception:
+        logger.debug("lines of this package stay in TensorFlow's messages", exc_info=True)
+        return None
+
+
+@contextlib.contextmanager
+def _without_own_lines() -> Iterator[None]:
+    """Leave out the lines of this package where TensorFlow says at which an op was defined that it adds meanwhile."""
+    hidden = _hidden_files()
+    if hidden is None:
+        yield
+        return
+    stack = hidden.stacks[threading.get_ident()]
+    stack.append(hidden)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            stack.remove(hidden)
+
+
+def _hide_frames() -> None:
+    """Have TensorFlow and Keras leave the frames of this package out of tracebacks, as they do with their own ones."""
+    of_keras = (f"{keras.__name__}.src.utils.traceback_utils" for keras in packages())
+    for utils in map(sys.modules.get, ("tensorflow.python.util.traceback_utils", *of_keras)):
+        with contextlib.suppress(AttributeError):
+            if OWN_FILES not in utils._EXCLUDED_PATHS:  # type: ignore[union-attr]  # None has none
+                utils._EXCLUDED_PATHS = (*utils._EXCLUDED_PATHS, OWN_FILES)  # type: ignore[union-attr]
 
 
 class OpenCall(NamedTuple):
@@ -258,7 +310,8 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
         return original(self, *args, **kwargs)
     calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
     try:
-        result = original(self, *args, **kwargs)
+        with _without_own_lines() if outermost else contextlib.nullcontext():
+            result = original(self, *args, **kwargs)
     except BaseException:
         if outermost:
             batch_notes.given([args, kwargs], self, batch_notes.function_called(self, tracing), failed=True)
@@ -304,6 +357,7 @@ class Hooks:
                 return
             call_notes.active = True
             try:
+                _hide_frames()
                 for (owner, name), wrapper in places().items():
                     original = vars(owner)[name]
                     replacement = _wrapped(original, wrapper)

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(helper: Any,
             (),
             {
                 "send": lambda self, value: (sent.append(value), connection.send(value)),
+                "send_bytes": lambda self, data: (sent.append(pickle.loads(data)), connection.send_bytes(data)),
                 "poll": lambda self, seconds: connection.poll(seconds),
                 "recv": lambda self: connection.recv(),
                 "close": lambda self: connection.close(),
@@ -87,7 +89,9 @@ def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(helper: Any,
         )(),
     )
     several = [graphs(number) for number in (1, 1200, 3, 4)]
-    for one in (*several, several[-1], several[0]):
+    for at, one in enumerate((*several, several[-1], several[0])):
+        if at % 2:  # those that were pickled before are the same
+            helper.prepare(one)
         facts = dataclasses.replace(FACTS, graphs=one)
         here = StepAnalysis(CAPACITIES, {}, Faults()).post_mortem(EVENT, None, facts, (), 4, 4)
         assert helper.post_mortem(EVENT, None, facts, (), 4, 4) == here
