@@ -66,7 +66,7 @@ class Helper:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._local: StepAnalysis | None = None
-        self._prepared: _Prepared = ((), [])
+        self._prepared: _Prepared = (None, [])
         self.cost_seconds = 0.0
         """Processor time that analyses took so far."""
         abandon_in_child(self)
@@ -163,7 +163,7 @@ class Helper:
             try:
                 answer = self._process.ask(method, arguments, self._prepared)
                 if self._process.knows(self._prepared[0]):
-                    self._prepared = (), []
+                    self._prepared = None, []
             except (EOFError, OSError, HelperError) as error:
                 reason = str(error) if isinstance(error, HelperError) else "the helper process ended"
                 self._end()
@@ -215,7 +215,7 @@ class _Process:
             raise
         background.add_clock(self, functools.partial(_processor_seconds, self._pid))
 
-    def ask(self, method: str, arguments: Sequence[Any], prepared: "_Prepared" = ((), [])) -> _Answer:
+    def ask(self, method: str, arguments: Sequence[Any], prepared: "_Prepared" = (None, [])) -> _Answer:
         light = [self._light(one, prepared) for one in arguments]
         self._connection.send((method, light))
         answer: _Answer = self._received(ANSWER_SECONDS)
@@ -229,7 +229,7 @@ class _Process:
                 os.kill(self._pid, signal.SIGKILL)
         raise HelperError(f"the helper process did not answer within {seconds:.0f} s")
 
-    def knows(self, graphs: tuple[GraphFacts, ...]) -> bool:
+    def knows(self, graphs: tuple[GraphFacts, ...] | None) -> bool:
         return any(sent is graphs for sent in self._sent)
 
     def _light(self, value: Any, prepared: "_Prepared") -> Any:
@@ -256,8 +256,8 @@ class _Process:
         self._connection.close()
 
 
-_Prepared: TypeAlias = tuple[tuple[GraphFacts, ...], list[bytes]]
-"""Graphs and the messages that tell the process of them."""
+_Prepared: TypeAlias = tuple[tuple[GraphFacts, ...] | None, list[bytes]]
+"""Graphs, None without any, and the messages that tell the process of them."""
 
 
 def _pickled(graphs: tuple[GraphFacts, ...]) -> list[bytes]:

@@ -95,8 +95,9 @@ def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(helper: Any,
         facts = dataclasses.replace(FACTS, graphs=one)
         here = StepAnalysis(CAPACITIES, {}, Faults()).post_mortem(EVENT, None, facts, (), 4, 4)
         assert helper.post_mortem(EVENT, None, facts, (), 4, 4) == here
+    assert helper.post_mortem(EVENT, None, dataclasses.replace(FACTS, graphs=()), (), 4, 4)  # none at all
     ends = [value for value in sent if value == (None, None)]
-    assert len(ends) == 5  # once more for the first one, which is not known any more
+    assert len(ends) == 6  # once more for the first one, which is not known any more
     assert max(len(part) for kind, part in sent if kind is None and isinstance(part, list)) == process.OPS_AT_ONCE
 
 
