@@ -434,7 +434,7 @@ def largest_of(
     told: Callable[[BatchSizeAnswer], None] = lambda answer: None,
 ) -> BatchSizeAnswer:
     """The answer from a run of the model, below a refuted size; `why` says why it cannot be verified, if so. `told` is
-    given each answer before it is verified."""
+    given the answer so far before each trial, and may raise to end the search."""
     own, usable, predictor = device.capacity_bytes, limit, Predictor.of(run, device.name, run.ask)
     sentences: list[str] = []
 
@@ -477,7 +477,10 @@ def largest_of(
     for _ in range(tries - 1 if is_gpu(device.name) else 0):
         # A pool of one region. Predictions must take for needed what convolutions only use because it was there.
         larger = min(int(size * (room - held) / max(1, peak - held)), refuted - 1)
-        if larger < size * MUCH_LARGER or (needed_by_larger := verified(larger)) is None:
+        if larger < size * MUCH_LARGER:
+            break
+        told(BatchSizeAnswer(size, predicted, True, peak, tuple(sentences)))
+        if (needed_by_larger := verified(larger)) is None:
             break
         size, peak, predicted = larger, needed_by_larger, predictor.what_if(Conditions(larger, limit))
         sentences.append(f"Batch size {size:,} is larger in proportion, and verified: a peak of {format_bytes(peak)}.")

@@ -32,14 +32,14 @@ HEAD = """
 
 
 def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list[Any]:  # noqa: F821
-    """A list that the callback's traced steps are added to, as they are worked through."""
+    """A list that has the callback's last traced step and its profile, once that is worked through."""
     kept: list[Any] = []
     callback._recording.start()
     tracer = callback._recording.tracer
     work_through = tracer.work_through
 
-    def keep(traced: object) -> object:
-        kept[:] = [traced]
+    def keep(traced: Any) -> object:
+        kept[:] = [(traced, pathlib.Path(traced.profile).read_bytes())]
         return work_through(traced)
 
     tracer.work_through = keep
@@ -71,9 +71,9 @@ def measure_one(arguments: argparse.Namespace) -> dict[str, Any]:
                     seconds[recorded].append(time.perf_counter() - began)
         callback.close()
         run = tb_memplugin.load(directory)["run"]
-        for traced in kept[-1:]:
+        for traced, profile in kept:
             stored = arguments.profiles / f"{name}_{mode}_{part}.xplane.pb.gz"
-            stored.write_bytes(gzip.compress(traced.profile))
+            stored.write_bytes(gzip.compress(profile))
             facts = pickle.dumps({"step": traced.step, "facts": dict(traced.facts)})
             stored.with_suffix("").with_suffix(".facts.gz").write_bytes(gzip.compress(facts))
     ratios = [with_ / without for with_, without in zip(seconds[True], seconds[False], strict=True)]

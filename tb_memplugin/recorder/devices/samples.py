@@ -108,10 +108,10 @@ class SampleBuffer:
                 self._awaited.add(number)
             return number
 
-    def release(self, number: int) -> None:
-        """Let a row be taken; nothing is measured for it any more."""
+    def release(self, number: int | None = None) -> None:
+        """Let a row be taken, by default all: nothing is measured for it any more."""
         with self._lock:
-            self._awaited.discard(number)
+            self._awaited = set() if number is None else self._awaited - {number}
 
     def like(self, row: tuple[int, ...]) -> None:
         """Take the other figures of the short rows to come from `row`."""
@@ -299,11 +299,11 @@ class Sampler:
         that `waits` is kept back for the figures of its pool: `SampleBuffer.measure`, then `release`."""
         self._last = None
         row = [step, PHASES.index(phase), epoch, self.host.resident_bytes(), *(host_buffers or (MISSING, MISSING))]
-        in_use, peaks = {}, allocator.peaks(self.names)
+        peaks, in_use = {}, {}
         for device in self._devices:
             name, capacity = device.name, device.capacity_bytes
-            in_use[name] = allocator.memory_info(name)[0]
-            peaks[name] = max(peaks[name], self._lost.get(name, 0))
+            in_use[name], peak = allocator.memory_info(name)
+            peaks[name] = max(peak, allocator.lost_peaks.get(name, 0), self._lost.get(name, 0))
             process, used, total = self.driver.figures.get(name, _NO_FIGURES)
             total = total if device.total_bytes is None else device.total_bytes
             row += (in_use[name], peaks[name], MISSING if capacity is None else capacity, process, used, total)

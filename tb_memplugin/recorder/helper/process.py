@@ -150,6 +150,7 @@ class Helper:
                     self._process = _Process(self._settings)
                 except Exception as error:
                     self._local = StepAnalysis(*self._settings, self._faults)
+                    self._prepared = None, []
                     self._faults.warn(
                         f"steps are analyzed in the training's process: no other one could be started ({error})"
                     )

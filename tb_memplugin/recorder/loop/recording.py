@@ -630,6 +630,7 @@ class Recording:
 
     def _write_and_rest(self) -> None:
         try:
+            self._sampler.buffer.release()
             self._tick()
             self._output.end_epoch()
             self._output.do(RunWriter.end if self._ending else RunWriter.roll_up)

@@ -186,10 +186,6 @@ class HeldTensors:
             elif tensor.dtype not in (tf.variant, tf.string) and (known is None or known.reference() is not tensor):
                 self._tensors[id(tensor)] = KnownTensor(tensor)
 
-    def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
-        self.captures.read([*graphs, *self.captures.graphs])
-        self._at_start = self._entries(variable_addresses)
-
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:
         """One fact for each address, of the most certain category; without some addresses and `KnownTensor`s."""
         of_datasets = {id(tensor) for dataset in list(self._datasets.values()) for tensor in own(dataset, "_tensors")}

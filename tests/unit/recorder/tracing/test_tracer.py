@@ -23,6 +23,7 @@ from tb_memplugin.recorder.tracing import tracer as step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, QuietLog
 from tb_memplugin.recorder.tracing.schedule import (
     EARLY_SECONDS,
+    EARLY_SHARE,
     LOOK_SECONDS,
     MAX_WAITING,
     SHARE,
@@ -492,6 +493,18 @@ def test_short_trainings_have_five_breakdowns_whatever_the_budget() -> None:
         assert schedule.wants(phase, 1, 1.0) == "trace"
         schedule.traced(phase, 100, TRACE_SECONDS)
     assert [schedule.wants(phase, 2, 5.0) for phase in ("train", "validation")] == ["trace", None]
+
+
+def test_early_traces_that_are_slow_wait_until_all_traces_cost_a_quarter_of_the_time() -> None:
+    # GIVEN an early trace, after one second, that cost half a second
+    schedule = TraceSchedule(0.005)
+    learned(schedule, "train")
+    assert schedule.wants("train", 1, 1.0) == "trace"
+    schedule.traced("train", 100, 0.5)
+    # THEN one of the same cost comes when both, and the step to learn, are a quarter of the time
+    due = (2 * 0.5 + TRACE_SECONDS) / EARLY_SHARE
+    assert schedule.wants("train", 2, due - 0.01) is None
+    assert schedule.wants("train", 2, due) == "trace"
 
 
 def test_a_change_and_a_new_highest_peak_are_traced_before_the_next_regular_trace() -> None:
