@@ -1,12 +1,13 @@
-"""Trains VGG16 twice and records where its memory goes: all trainable, and with a frozen backbone that is unfrozen in
-two stages.
+"""Trains VGG16 twice and records where its memory goes: all trainable, and with a frozen backbone
+that is unfrozen in two stages.
 
-The tab shows what each stage adds: gradients, optimizer state and activations of the unfrozen blocks, and as `other
-state` the slots of the earlier stages' optimizers, which TensorFlow does not free. Block 1 stays frozen: it has 0.3 %
-of the weights and nearly half of the activations.
+The tab shows what each stage adds: gradients, optimizer state and activations of the unfrozen
+blocks, and as `other state` the slots of the earlier stages' optimizers, which TensorFlow does not
+free. Block 1 stays frozen: it has 0.3 % of the weights and nearly half of the activations.
 
-Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without a GPU the training
-runs on the CPU with the same allocator class that a GPU has (BFC), at a capacity that is stated below.
+Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without
+a GPU the training runs on the CPU with the same allocator class that a GPU has (BFC), at a capacity
+that is stated below.
 
 usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 18]
 """
@@ -40,8 +41,8 @@ STAGES = ((), ("block5",), ("block2", "block3", "block4", "block5"))
 
 
 def make_batches(steps: int, seed: int, batch_size: int = BATCH_SIZE) -> tf.data.Dataset:
-    """`steps` batches of striped images, shape [IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the
-    stripes."""
+    """`steps` batches of striped images, shape [IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the
+    direction of the stripes."""
     count = steps * batch_size
     random = np.random.default_rng(seed)
     labels = random.integers(0, CLASSES, count)
@@ -51,16 +52,24 @@ def make_batches(steps: int, seed: int, batch_size: int = BATCH_SIZE) -> tf.data
     stripes = np.sin(along * 0.8 + random.uniform(0, 6, count)[:, None, None])
     images = stripes[..., None] + random.normal(0, 0.3, (count, IMAGE_SIZE, IMAGE_SIZE, 3))
     shape = (steps, batch_size, IMAGE_SIZE, IMAGE_SIZE, 3)
-    # From a generator: the images stay in host memory, and only the batches under way are on the device.
+    # From a generator: the images stay in host memory, and only the batches under way are on the
+    # device.
     return tf.data.Dataset.from_generator(
-        lambda: zip(images.astype("float32").reshape(shape), labels.reshape(steps, batch_size), strict=True),
-        output_signature=(tf.TensorSpec(shape[1:], tf.float32), tf.TensorSpec(shape[1:2], tf.int64)),
+        lambda: zip(
+            images.astype("float32").reshape(shape), labels.reshape(steps, batch_size), strict=True
+        ),
+        output_signature=(
+            tf.TensorSpec(shape[1:], tf.float32),
+            tf.TensorSpec(shape[1:2], tf.int64),
+        ),
     ).apply(tf.data.experimental.assert_cardinality(steps))
 
 
 def make_model() -> keras.Model:
     """VGG16 without its top, with a small head for `CLASSES` classes."""
-    backbone = keras.applications.VGG16(weights=None, include_top=False, input_shape=(IMAGE_SIZE, IMAGE_SIZE, 3))
+    backbone = keras.applications.VGG16(
+        weights=None, include_top=False, input_shape=(IMAGE_SIZE, IMAGE_SIZE, 3)
+    )
     return keras.Sequential(
         [
             backbone,
@@ -82,19 +91,23 @@ def compile_model(model: keras.Model) -> None:
 
 
 def train(run: pathlib.Path, epochs: int, steps: int, frozen: bool) -> None:
-    """One run. A frozen backbone trains `epochs` epochs, a third of them in each of `STAGES`, one without frozen layers
-    a third of them."""
+    """One run. A frozen backbone trains `epochs` epochs, a third of them in each of `STAGES`, one
+    without frozen layers a third of them."""
     keras.utils.set_random_seed(1)
     # One operation at a time, as on a GPU: the peak does not depend on which of them overlap.
     tf.config.threading.set_inter_op_parallelism_threads(1)
     batches = make_batches(steps, seed=1)
     model = make_model()
     backbone = model.get_layer("vgg16")
-    callback = tb_memplugin.MemoryCallback(run, overhead=0.1)  # a run of a minute: the default is for longer ones
+    # a run of a minute: the default is for longer ones
+    callback = tb_memplugin.MemoryCallback(run, overhead=0.1)
     fit = {"validation_data": make_batches(4, seed=2), "callbacks": [callback], "verbose": 2}
     if frozen:
         for at, blocks in enumerate(STAGES):
-            print(f"{run.name}: trainable blocks of the backbone: {', '.join(blocks) or 'none'}", flush=True)
+            print(
+                f"{run.name}: trainable blocks of the backbone: {', '.join(blocks) or 'none'}",
+                flush=True,
+            )
             for layer in backbone.layers:
                 layer.trainable = layer.name.startswith(blocks)
             compile_model(model)
@@ -107,18 +120,27 @@ def train(run: pathlib.Path, epochs: int, steps: int, frozen: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
-    parser.add_argument("--epochs", type=int, default=6, help="epochs of the run frozen, at least 3")
+    parser.add_argument(
+        "--epochs", type=int, default=6, help="epochs of the run frozen, at least 3"
+    )
     parser.add_argument("--steps", type=int, default=18, help="training steps in an epoch")
     parser.add_argument("--run", choices=RUNS, help="only this run, in this process")
     arguments = parser.parse_args()
     if arguments.run is None:
-        for name in RUNS:  # each in a process of its own, as trainings are: what one leaves behind is not the other's
+        # each in a process of its own, as trainings are: what one leaves behind is not the other's
+        for name in RUNS:
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--run", name], check=True)
         return
     gpus = tf.config.list_physical_devices("GPU")
-    where = f"on {len(gpus)} GPU" if gpus else f"on the CPU's BFC allocator, capacity {CAPACITY_MIB} MiB"
+    where = (
+        f"on {len(gpus)} GPU"
+        if gpus
+        else (f"on the CPU's BFC allocator, capacity {CAPACITY_MIB} MiB")
+    )
     run = arguments.logdir / arguments.run
     shutil.rmtree(run, ignore_errors=True)
     began = time.monotonic()

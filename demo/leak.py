@@ -1,9 +1,11 @@
-"""Trains a small CNN in a custom loop that leaks: it keeps the features of every step in a list, "for a plot later".
+"""Trains a small CNN in a custom loop that leaks: it keeps the features of every step in a list,
+"for a plot later".
 
-The features stay on the device, so memory grows by 2 MiB per step; the tab names the list that keeps them alive.
-`features.numpy()` instead of `features` would move them to host memory.
+The features stay on the device, so memory grows by 2 MiB per step; the tab names the list that
+keeps them alive. `features.numpy()` instead of `features` would move them to host memory.
 
-Nothing is downloaded. Without a GPU the training runs on the CPU's BFC allocator at the capacity stated below.
+Nothing is downloaded. Without a GPU the training runs on the CPU's BFC allocator at the capacity
+stated below.
 
 usage: python demo/leak.py [--logdir runs] [--steps 120]
 """
@@ -56,13 +58,19 @@ def make_model() -> keras.Model:
     hidden = keras.layers.MaxPooling2D(2, name="pool1")(hidden)
     hidden = keras.layers.Conv2D(64, 3, padding="same", activation="relu", name="conv2")(hidden)
     hidden = keras.layers.MaxPooling2D(2, name="pool2")(hidden)
-    features = keras.layers.Conv2D(FEATURES_SHAPE[-1], 3, padding="same", activation="relu", name="conv3")(hidden)
-    logits = keras.layers.Dense(CLASSES, name="logits")(keras.layers.GlobalAveragePooling2D(name="pool3")(features))
+    features = keras.layers.Conv2D(
+        FEATURES_SHAPE[-1], 3, padding="same", activation="relu", name="conv3"
+    )(hidden)
+    logits = keras.layers.Dense(CLASSES, name="logits")(
+        keras.layers.GlobalAveragePooling2D(name="pool3")(features)
+    )
     return keras.Model(inputs, [logits, features], name="cnn")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
     parser.add_argument("--steps", type=int, default=120)
     arguments = parser.parse_args()
@@ -86,7 +94,9 @@ def main() -> None:
     # In a run of a few seconds the default overhead would allow one traced step.
     every = max(1, arguments.steps // 6)
     traced = range(every - 1, arguments.steps, every)
-    with tb_memplugin.MemoryRecorder(run, model=model, optimizer=optimizer, trace_steps=traced) as recorder:
+    with tb_memplugin.MemoryRecorder(
+        run, model=model, optimizer=optimizer, trace_steps=traced
+    ) as recorder:
         for step, (images, classes) in enumerate(make_batches(arguments.steps)):
             with recorder.step(step):
                 _, features = train_step(images, classes)

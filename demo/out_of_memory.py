@@ -1,7 +1,8 @@
-"""Runs out of memory for real, for the view Out of memory: a small Transformer, then a batch 24 times as large.
+"""Runs out of memory for real, for the view Out of memory: a small Transformer, then a batch 24
+times as large.
 
-Without a GPU it runs on the CPU's BFC allocator at the capacity stated below. TensorFlow waits ten seconds for memory
-before it gives up.
+Without a GPU it runs on the CPU's BFC allocator at the capacity stated below. TensorFlow waits ten
+seconds for memory before it gives up.
 
 usage: python demo/out_of_memory.py [--logdir runs]
 """
@@ -34,7 +35,10 @@ def make_batches(steps: int, batch_size: int) -> tf.data.Dataset:
     classes = random.integers(0, 2, (steps, batch_size))
     return tf.data.Dataset.from_generator(
         lambda: zip(words, classes, strict=True),
-        output_signature=(tf.TensorSpec(words.shape[1:], tf.int32), tf.TensorSpec(classes.shape[1:], tf.int64)),
+        output_signature=(
+            tf.TensorSpec(words.shape[1:], tf.int32),
+            tf.TensorSpec(classes.shape[1:], tf.int64),
+        ),
     ).apply(tf.data.experimental.assert_cardinality(steps))
 
 
@@ -43,19 +47,25 @@ def make_model() -> keras.Model:
     inputs = keras.Input((TOKENS,), dtype="int32")
     hidden = keras.layers.Embedding(WORDS, WIDTH, name="words")(inputs)
     for block in range(1, BLOCKS + 1):
-        attention = keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS, name=f"block{block}_attention")
+        attention = keras.layers.MultiHeadAttention(
+            HEADS, WIDTH // HEADS, name=f"block{block}_attention"
+        )
         hidden = keras.layers.Add(name=f"block{block}_add_1")([hidden, attention(hidden, hidden)])
         wide = keras.layers.Dense(4 * WIDTH, activation="relu", name=f"block{block}_wide")(hidden)
         narrow = keras.layers.Dense(WIDTH, name=f"block{block}_narrow")(wide)
         hidden = keras.layers.Add(name=f"block{block}_add_2")([hidden, narrow])
-    outputs = keras.layers.Dense(2, name="logits")(keras.layers.GlobalAveragePooling1D(name="pool")(hidden))
+    outputs = keras.layers.Dense(2, name="logits")(
+        keras.layers.GlobalAveragePooling1D(name="pool")(hidden)
+    )
     model = keras.Model(inputs, outputs, name="encoder")
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
     run = parser.parse_args().logdir / "out_of_memory"
     shutil.rmtree(run, ignore_errors=True)

@@ -1,6 +1,8 @@
-"""Starts TensorBoard on a log directory, waits until the Memory tab answers, and prints the tab's address last.
+"""Starts TensorBoard on a log directory, waits until the Memory tab answers, and prints the tab's
+address last.
 
-usage: python demo/serve.py LOGDIR [--port 6006] [--check]      (--check stops it again as soon as it answers)
+usage: python demo/serve.py LOGDIR [--port 6006] [--check]      (--check stops it again as soon as
+it answers)
 """
 
 import argparse
@@ -33,7 +35,9 @@ def wait_for_runs(address: str, server: "subprocess.Popen[bytes]") -> list[str]:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and server.poll() is None:
         try:
-            with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/runs", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"{address}/data/plugin/tb_memplugin/runs", timeout=5
+            ) as answer:
                 runs = [run["run"] for run in json.load(answer)["runs"]]
             if runs:
                 return runs
@@ -44,18 +48,30 @@ def wait_for_runs(address: str, server: "subprocess.Popen[bytes]") -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("logdir")
     parser.add_argument("--port", type=int, default=6006)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     port = free_port(arguments.port)
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", arguments.logdir, "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        arguments.logdir,
+        "--port",
+        str(port),
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             address = f"http://localhost:{port}"
             runs = wait_for_runs(address, server)
-            print(f"TensorBoard shows the runs {', '.join(runs)} (press Ctrl+C to stop):", flush=True)
+            print(
+                f"TensorBoard shows the runs {', '.join(runs)} (press Ctrl+C to stop):", flush=True
+            )
             print(f"{address}/#tb_memplugin", flush=True)
             if not arguments.check:
                 server.wait()

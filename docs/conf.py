@@ -1,6 +1,7 @@
 """Sphinx: the site that `make docs` builds from the Markdown of this repository and the docstrings.
 
-The source directory is the repository's root, so that a link between two pages is the same here and on a code forge.
+The source directory is the repository's root, so that a link between two pages is the same here and
+on a code forge.
 """
 
 import pathlib

@@ -1,9 +1,10 @@
 """Memory of TensorFlow training runs, for TensorBoard.
 
-Recording needs TensorFlow; reading and viewing do not. Names are imported on first use, so that neither pays for the
-other. The rooms are `schema`, `allocator`, `importers`, `attribution`, `storage`, `analysis`, `fit`, `export`,
-`recorder`, `training`, `server` and `cli`, each with a face, its ``__init__``, that says what it is for. A room imports
-only the faces of rooms that come before it."""
+Recording needs TensorFlow; reading and viewing do not. Names are imported on first use, so that
+neither pays for the other. The rooms are `schema`, `allocator`, `importers`, `attribution`,
+`storage`, `analysis`, `fit`, `export`, `recorder`, `training`, `server` and `cli`, each with a
+face, its ``__init__``, that says what it is for. A room imports only the faces of rooms that come
+before it."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
     from tb_memplugin.recorder.loop import MemoryCallback, MemoryRecorder, memory_summary
     from tb_memplugin.recorder.watch import cut_points
     from tb_memplugin.schema import Run, Snapshot
-    from tb_memplugin.training import BatchSizeAnswer, largest_batch_size, print_what_fits, probe, remat
+    from tb_memplugin.training import (
+        BatchSizeAnswer,
+        largest_batch_size,
+        print_what_fits,
+        probe,
+        remat,
+    )
 
 __all__ = [
     "BatchSizeAnswer",
@@ -77,7 +84,14 @@ _ROOMS = {
     "errors": " ".join(name for name in __all__ if name.endswith("Error")),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "print_what_fits", "probe")
+_OFF = (
+    "MemoryCallback",
+    "MemoryRecorder",
+    "largest_batch_size",
+    "memory_summary",
+    "print_what_fits",
+    "probe",
+)
 """Names that `off` replaces while nothing can be recorded: see `environment.why_unrecorded`."""
 
 
@@ -87,9 +101,14 @@ def __getattr__(name: str) -> Any:
     if name in _ROOM_OF:
         room = "off" if name in _OFF and why_unrecorded() is not None else _ROOM_OF[name]
         return getattr(importlib.import_module(f"tb_memplugin.{room}"), name)
-    if name in ("load_ipython_extension", "unload_ipython_extension"):  # for ``%load_ext tb_memplugin``
-        return getattr(importlib.import_module("tb_memplugin.cli.notebook"), name.replace("ipython_", ""))
-    raise AttributeError(f"module 'tb_memplugin' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    # for ``%load_ext tb_memplugin``
+    if name in ("load_ipython_extension", "unload_ipython_extension"):
+        return getattr(
+            importlib.import_module("tb_memplugin.cli.notebook"), name.replace("ipython_", "")
+        )
+    raise AttributeError(
+        f"module 'tb_memplugin' has no attribute {name!r}; it offers {', '.join(__all__)}"
+    )
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,5 @@
-"""Runs as tables in Apache Beam, which the extra ``beam`` installs: many run directories on any runner.
+"""Runs as tables in Apache Beam, which the extra ``beam`` installs: many run directories on any
+runner.
 
 The rows are those of `tb_memplugin.export_parquet`."""
 
@@ -7,7 +8,14 @@ from typing import Any
 
 import apache_beam as beam
 
-from tb_memplugin.export import TABLES, ExportUnit, arrow_schema, export_units, rows_of_table, unit_tables
+from tb_memplugin.export import (
+    TABLES,
+    ExportUnit,
+    arrow_schema,
+    export_units,
+    rows_of_table,
+    unit_tables,
+)
 
 __all__ = ["ReadRuns", "arrow_schema"]
 
@@ -15,15 +23,18 @@ __all__ = ["ReadRuns", "arrow_schema"]
 class ReadRuns(beam.PTransform):  # type: ignore[misc]  # apache_beam's types are not loaded
     """Log directories to the rows of their runs.
 
-    Takes a collection of log directories: paths or URLs that the workers of the pipeline can open. Gives a dictionary
-    of collections by table, with the tables and columns of ``docs/export.md``: each row is a dictionary, a time a
-    `datetime` in UTC, and NULL is None. ``beam.io.WriteToParquet`` takes them with `arrow_schema`.
+    Takes a collection of log directories: paths or URLs that the workers of the pipeline can open.
+    Gives a dictionary of collections by table, with the tables and columns of ``docs/export.md``:
+    each row is a dictionary, a time a `datetime` in UTC, and NULL is None.
+    ``beam.io.WriteToParquet`` takes them with `arrow_schema`.
 
-    The unit of work is a worker of a run, whose files are read by one process. A log directory that cannot be listed
-    and a worker that cannot be read become rows of ``dead_letters``."""
+    The unit of work is a worker of a run, whose files are read by one process. A log directory that
+    cannot be listed and a worker that cannot be read become rows of ``dead_letters``."""
 
     def expand(self, logdirs: Any) -> Any:
-        found = logdirs | "List workers" >> beam.ParDo(_ListWorkers()).with_outputs("dead_letters", main="units")
+        found = logdirs | "List workers" >> beam.ParDo(_ListWorkers()).with_outputs(
+            "dead_letters", main="units"
+        )
         read = (
             found.units
             | "Spread workers" >> beam.Reshuffle()

@@ -3,7 +3,16 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from tb_memplugin.schema import Category, clean, counted, first_of, format_bytes, format_table, html_table, html_text
+from tb_memplugin.schema import (
+    Category,
+    clean,
+    counted,
+    first_of,
+    format_bytes,
+    format_table,
+    html_table,
+    html_text,
+)
 
 LAYERS = 10  # largest layers that are printed
 _KINDS = {None: "", True: "trainable ", False: "frozen "}
@@ -41,10 +50,11 @@ class DeviceContents:
     Attributes:
         device: Its name, such as ``GPU:0``.
         allocated_bytes: Bytes in use now.
-        peak_bytes: The highest bytes in use since the program or a recorder reset the allocator's statistics.
+        peak_bytes: The highest bytes in use since the program or a recorder reset the allocator's
+            statistics.
         capacity_bytes: The allocator's limit; None if unknown.
-        pool_bytes, free_bytes, largest_free_bytes: Bytes reserved by the allocator, free ones among them, and the
-            largest free chunk; None without a memory map.
+        pool_bytes, free_bytes, largest_free_bytes: Bytes reserved by the allocator, free ones among
+            them, and the largest free chunk; None without a memory map.
         categories: From the top of the stack; their bytes sum to `allocated_bytes`.
         layers: Layers with weights or state, the largest first."""
 
@@ -65,8 +75,8 @@ class MemorySummary:
 
     Attributes:
         models: Names of the models whose variables are attributed to layers.
-        step: The last training step before this moment, numbered as by `MemoryCallback`; None if nothing was trained,
-            or several models were.
+        step: The last training step before this moment, numbered as by `MemoryCallback`; None if
+            nothing was trained, or several models were.
         devices: The devices.
         notes: Sentences on what is unknown."""
 
@@ -80,11 +90,18 @@ class MemorySummary:
         return parts + "".join(f"\nNote: {clean(note)}" for note in self.notes)
 
     def __repr__(self) -> str:
-        devices = ", ".join(f"{one.device}: {format_bytes(one.allocated_bytes)} allocated" for one in self.devices)
+        devices = ", ".join(
+            f"{one.device}: {format_bytes(one.allocated_bytes)} allocated" for one in self.devices
+        )
         return f"<{type(self).__name__} {devices or 'no device'}>"
 
     def _repr_html_(self) -> str:
-        return "".join([*self._parts(html_text, html_table), *(html_text(f"Note: {note}") for note in self.notes)])
+        return "".join(
+            [
+                *self._parts(html_text, html_table),
+                *(html_text(f"Note: {note}") for note in self.notes),
+            ]
+        )
 
     def _parts(self, text: Callable[[str], str], table: Callable[..., str]) -> Iterator[str]:
         named = first_of([*map(clean, self.models)]) or "(none found)"
@@ -93,13 +110,20 @@ class MemorySummary:
         yield text(f"Memory of {noun} {named}{when}")
         for device in self.devices:
             yield text(_head(device))
-            names = [_KINDS[one.trainable] + one.category.replace("_", " ") for one in device.categories]
+            names = [
+                _KINDS[one.trainable] + one.category.replace("_", " ") for one in device.categories
+            ]
             sizes = [(format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
             categories = [(name, *size) for name, size in zip(names, sizes, strict=True)]
             allocated = ("allocated", format_bytes(device.allocated_bytes), "")
             yield table(("category", "size", "tensors"), [*categories, allocated])
-            layers = [(one.layer, one.weight_bytes, one.other_bytes) for one in device.layers[:LAYERS]]
-            rows = [(clean(layer), format_bytes(weights), format_bytes(other)) for layer, weights, other in layers]
+            layers = [
+                (one.layer, one.weight_bytes, one.other_bytes) for one in device.layers[:LAYERS]
+            ]
+            rows = [
+                (clean(layer), format_bytes(weights), format_bytes(other))
+                for layer, weights, other in layers
+            ]
             yield table(("largest layers", "weights", "optimizer and other state"), rows)
 
 
@@ -110,4 +134,10 @@ def _head(device: DeviceContents) -> str:
     if device.pool_bytes is None:
         return head
     reserved, free = format_bytes(device.pool_bytes), format_bytes(device.free_bytes)
-    return f"{head}\n{reserved} reserved, {free} free, largest free chunk {format_bytes(device.largest_free_bytes)}"
+    return (
+        f"{head}\n{reserved} reserved, {free} free, "
+        "largest "
+        "free "
+        "chunk "
+        f"{format_bytes(device.largest_free_bytes)}"
+    )

@@ -1,11 +1,14 @@
 """What the process's environment decides.
 
-``TB_MEMPLUGIN=0`` turns off what could touch a training: nothing of it is imported, patched or written.
+``TB_MEMPLUGIN=0`` turns off what could touch a training: nothing of it is imported, patched or
+written.
 
-Nothing is recorded either if Keras runs on another backend, which does not use TensorFlow's allocators.
+Nothing is recorded either if Keras runs on another backend, which does not use TensorFlow's
+allocators.
 
-TensorFlow's plain CPU allocator keeps no statistics, its BFC allocator does. TensorFlow chooses when it makes the
-allocator, with the first tensor or variable: importing this package before that is early enough."""
+TensorFlow's plain CPU allocator keeps no statistics, its BFC allocator does. TensorFlow chooses
+when it makes the allocator, with the first tensor or variable: importing this package before that
+is early enough."""
 
 import functools
 import logging
@@ -19,7 +22,8 @@ SENTENCE = f"{SWITCH}=0 is set: nothing is recorded or measured"
 
 
 def is_off(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user turned recording off. Set it before the process starts: what was imported before stays on."""
+    """Whether the user turned recording off. Set it before the process starts: what was imported
+    before stays on."""
     return environment.get(SWITCH, "").strip() == "0"
 
 
@@ -27,9 +31,14 @@ KERAS_BACKEND = "KERAS_BACKEND"  # Keras's environment variable
 
 
 def keras_backend(environment: Mapping[str, str] = os.environ) -> str:
-    """The backend of the imported Keras, else the one that it would take. Imports neither Keras nor a backend."""
+    """The backend of the imported Keras, else the one that it would take. Imports neither Keras nor
+    a backend."""
     ask = getattr(getattr(sys.modules.get("keras"), "backend", None), "backend", None)
-    return str(ask()) if callable(ask) else environment.get(KERAS_BACKEND) or _configured(environment) or "tensorflow"
+    return (
+        str(ask())
+        if callable(ask)
+        else environment.get(KERAS_BACKEND) or _configured(environment) or "tensorflow"
+    )
 
 
 def _configured(environment: Mapping[str, str]) -> str | None:
@@ -46,17 +55,27 @@ def _configured(environment: Mapping[str, str]) -> str | None:
 
 
 def why_unrecorded(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Why nothing is recorded in this process, a sentence without its full stop; None if it can be recorded."""
+    """Why nothing is recorded in this process, a sentence without its full stop; None if it can be
+    recorded."""
     if is_off(environment):
         return SENTENCE
     name = keras_backend(environment)
     if name == "tensorflow":
         return None
-    return f"Keras runs on {name}: so far, nothing can be recorded or measured with this backend, only with tensorflow"
+    return (
+        f"Keras runs on {name}: so far, nothing can be recorded "
+        "or "
+        "measured "
+        "with "
+        "this "
+        "backend, "
+        "only with tensorflow"
+    )
 
 
 def is_unrecorded() -> bool:
-    """Whether nothing is recorded in this process. Another backend is said once, the switch is not."""
+    """Whether nothing is recorded in this process. Another backend is said once, the switch is
+    not."""
     why = why_unrecorded()
     if why is not None and not is_off():
         _warn(why)
@@ -74,7 +93,8 @@ _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def prefer_bfc(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Ask for the BFC allocator, unless the variable is set to anything, or there is nothing or a GPU to record."""
+    """Ask for the BFC allocator, unless the variable is set to anything, or there is nothing or a
+    GPU to record."""
     wanted = sys.platform == "linux" and VARIABLE not in environment and not is_off(environment)
     if wanted and not _has_gpu(environment):
         environment[VARIABLE] = "1"
@@ -91,7 +111,8 @@ def absolute(path: str) -> str:
 
 
 def shown(path: str) -> str:
-    """A path relative to the working directory if it lies below it; else, or if that is gone, as it is."""
+    """A path relative to the working directory if it lies below it; else, or if that is gone, as it
+    is."""
     try:
         relative = path if "://" in path else os.path.relpath(path)
     except (OSError, ValueError):  # on Windows, another drive

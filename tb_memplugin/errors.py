@@ -1,17 +1,19 @@
-"""Errors with messages for the user, which say what is wrong, what was received and what to do. Any other exception is
-a bug."""
+"""Errors with messages for the user, which say what is wrong, what was received and what to do. Any
+other exception is a bug."""
 
 
 class MemoryPluginError(Exception):
     """Base class of errors with a message for the user."""
 
 
-# AutoGraph, which repeats an error with the user's line, keeps the type of those with this `__init__` only.
+# AutoGraph, which repeats an error with the user's line, keeps the type of those with this
+# `__init__` only.
 MemoryPluginError.__init__ = Exception.__init__  # type: ignore[method-assign]
 
 
 class RecordingError(MemoryPluginError, ValueError):
-    """Invalid arguments of a recorder or summary call; a `ValueError`, like those of `tf.summary`."""
+    """Invalid arguments of a recorder or summary call; a `ValueError`, like those of
+    `tf.summary`."""
 
 
 class RecomputationError(MemoryPluginError, ValueError):
@@ -27,14 +29,16 @@ class NewerFormatError(FormatError):
 
 
 class NotFoundError(MemoryPluginError, KeyError):
-    """The requested run, device, step or file does not exist; a `KeyError`, like that of any other mapping."""
+    """The requested run, device, step or file does not exist; a `KeyError`, like that of any other
+    mapping."""
 
     # A KeyError would show its text in quotation marks.
     __str__ = Exception.__str__
 
 
 class RequestError(MemoryPluginError):
-    """A parameter is missing, repeated or malformed; `parameter` is its name, None if it is not one alone."""
+    """A parameter is missing, repeated or malformed; `parameter` is its name, None if it is not one
+    alone."""
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)

@@ -1,5 +1,6 @@
-"""What stands in for the recorder with ``TB_MEMPLUGIN=0``, or if Keras runs on another backend than TensorFlow: the
-same names, which take anything and do nothing. With another backend, the first one that is made says so."""
+"""What stands in for the recorder with ``TB_MEMPLUGIN=0``, or if Keras runs on another backend than
+TensorFlow: the same names, which take anything and do nothing. With another backend, the first one
+that is made says so."""
 
 import contextlib
 from collections.abc import Iterator

@@ -12,7 +12,12 @@ from tb_memplugin.schema import Run
 
 
 def plan(
-    run_or_model: Any, data: Any = None, *, budget: int | str, batch_size: int | None = None, device: str | None = None
+    run_or_model: Any,
+    data: Any = None,
+    *,
+    budget: int | str,
+    batch_size: int | None = None,
+    device: str | None = None,
 ) -> Plan:
     """Find the cheapest change with which a training fits into a budget.
 
@@ -21,19 +26,24 @@ def plan(
     print(plan)
     ```
 
-    Recomputation of segments, gradient accumulation, frozen layers, a smaller batch and others are simulated with a
-    recorded step. For a model, `tb_memplugin.probe` records steps with small batches first and restores the model.
+    Recomputation of segments, gradient accumulation, frozen layers, a smaller batch and others are
+    simulated with a recorded step. For a model, `tb_memplugin.probe` records steps with small
+    batches first and restores the model.
 
     Args:
-        run_or_model: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it, or a compiled Keras model.
-        data: For a model, what it is trained on: a `tf.data.Dataset` of batches, or a tuple of arrays.
-        budget: The most that the peak may be: bytes, or a text such as ``"8GiB"`` or ``"60%"`` of the capacity.
-        batch_size: Examples in a batch; by default as recorded, or as in the dataset, or Keras's 32 for arrays.
+        run_or_model: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it, or a compiled Keras
+            model.
+        data: For a model, what it is trained on: a `tf.data.Dataset` of batches, or a tuple of
+            arrays.
+        budget: The most that the peak may be: bytes, or a text such as ``"8GiB"`` or ``"60%"`` of
+            the capacity.
+        batch_size: Examples in a batch; by default as recorded, or as in the dataset, or Keras's 32
+            for arrays.
         device: Device of the run; by default the first accelerator with recorded requests.
 
     Returns:
-        The plan; `print` shows it, and `remat` takes it. Its `fits` is None if nothing can be predicted; `sentences`
-        then say why.
+        The plan; `print` shows it, and `remat` takes it. Its `fits` is None if nothing can be
+        predicted; `sentences` then say why.
 
     Raises:
         RequestError: The budget or the batch size is malformed, or a model comes without data.
@@ -41,10 +51,14 @@ def plan(
         RecordingError: The model cannot be probed."""
     if isinstance(run_or_model, Run):
         if data is not None:
-            raise RequestError("A run needs no data: plan(run, budget=...). Pass data with a model only.")
+            raise RequestError(
+                "A run needs no data: plan(run, budget=...). Pass data with a model only."
+            )
         return plan_of_run(run_or_model, budget, device, batch_size)
     if data is None:
-        raise RequestError("data is missing. Pass what the model is trained on: plan(model, data, budget=...).")
+        raise RequestError(
+            "data is missing. Pass what the model is trained on: plan(model, data, budget=...)."
+        )
     if why_unrecorded() is not None:
         from tb_memplugin import off
 

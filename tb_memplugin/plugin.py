@@ -1,4 +1,5 @@
-"""The Memory tab as a TensorBoard plugin. The server is imported with the first request, to keep startup fast."""
+"""The Memory tab as a TensorBoard plugin. The server is imported with the first request, to keep
+startup fast."""
 
 import threading
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ ROUTES = (
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard has no types
-    """The plugin. Any field of `context` may be None; without data provider and log directory there are no runs."""
+    """The plugin. Any field of `context` may be None; without data provider and log directory there
+    are no runs."""
 
     plugin_name = PLUGIN_NAME
 

@@ -1,4 +1,5 @@
-"""The entry point. TensorBoard imports this module at startup, and does not start if the import fails."""
+"""The entry point. TensorBoard imports this module at startup, and does not start if the import
+fails."""
 
 from typing import Any
 
@@ -9,7 +10,8 @@ class MemoryLoader(base_plugin.TBLoader):  # type: ignore[misc]  # tensorboard h
     """Creates the plugin, and imports its other modules only then."""
 
     def fix_flags(self, flags: Any) -> None:
-        """Keep all events of this plugin, unless the user passed a number. The rotation of tags does not rely on it."""
+        """Keep all events of this plugin, unless the user passed a number. The rotation of tags
+        does not rely on it."""
         try:
             samples = dict(flags.samples_per_plugin or {})
             samples.setdefault("tb_memplugin", 0)  # all

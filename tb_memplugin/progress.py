@@ -11,11 +11,16 @@ _ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """Shows what is being done in one line, which the end of the block removes. Without a terminal it shows nothing.
-    `work` is what takes long, such as ``report``, `parts` the number of its parts, None if unknown."""
+    """Shows what is being done in one line, which the end of the block removes. Without a terminal
+    it shows nothing. `work` is what takes long, such as ``report``, `parts` the number of its
+    parts, None if unknown."""
 
     def __init__(
-        self, work: str, parts: int | None = None, stream: TextIO | None = None, delay: float = DELAY_SECONDS
+        self,
+        work: str,
+        parts: int | None = None,
+        stream: TextIO | None = None,
+        delay: float = DELAY_SECONDS,
     ) -> None:
         self._work, self._parts = work, parts
         self._stream = sys.stderr if stream is None else stream

@@ -1,9 +1,10 @@
-"""Lists of fields in `PAGES` between ``generated KIND: NAME`` and ``end``, from the declared answers and exports.
+"""Lists of fields in `PAGES` between ``generated KIND: NAME`` and ``end``, from the declared
+answers and exports.
 
-An ``answer`` lists the fields of an object and of those in it by type, each object once on the page. A ``list`` has the
-fields of an object, ``columns`` those of a route, ``shared`` and ``export`` those of exported tables, with their
-meanings, which are those in the docstring of their record. Run as ``python tests/api_page.py`` to write them; tests
-compare them.
+An ``answer`` lists the fields of an object and of those in it by type, each object once on the
+page. A ``list`` has the fields of an object, ``columns`` those of a route, ``shared`` and
+``export`` those of exported tables, with their meanings, which are those in the docstring of their
+record. Run as ``python tests/api_page.py`` to write them; tests compare them.
 """
 
 import dataclasses
@@ -41,7 +42,8 @@ COLUMNS: Mapping[str, tuple[type, tuple[str, ...], Mapping[str, str]]] = {
     "ledger_totals": (Snapshot, ("step", "wall_time", "in_use_bytes"), {"group/0": _OF_GROUPS}),
     "activations": (LayerActivations, ("step", "wall_time"), {"layer/0": _OF_LAYERS}),
 }
-"""Route to a record, columns that are fields of it, and other columns with what they are if the record has no such."""
+"""Route to a record, columns that are fields of it, and other columns with what they are if the
+record has no such."""
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("tb_memplugin/server/http_api.md", "docs/export.md")]
 _WIDTH = 100
@@ -68,7 +70,8 @@ def _object(hint: Any) -> Object | None:
 
 
 def _word(hint: Any) -> tuple[str, str]:
-    """A plain value's type in a word, and its marks: ``[]`` for a list, ``?`` for one that may be null."""
+    """A plain value's type in a word, and its marks: ``[]`` for a list, ``?`` for one that may be
+    null."""
     if hint == Integers:
         return "integer", "[]"
     bare, optional = _without_none(hint)
@@ -98,7 +101,9 @@ def _listed(name: str, seen: set[str]) -> Iterator[str]:
     yield name
     for word, fields in by_type.items():
         text = f"{word or 'objects'}: {', '.join(fields)}"
-        yield textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        yield textwrap.fill(
+            text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+        )
     for one in dict.fromkeys(within):
         if one not in seen and one not in DOCUMENTED:
             yield from _listed(one, seen)
@@ -164,7 +169,9 @@ def documentation(page: str) -> str:
         elif kind == "columns":
             record, names, others = COLUMNS[name]
             told = dict.fromkeys(names, "") | dict(others)
-            lines = [f"- `{field}`: {meanings(record).get(field, text)}" for field, text in told.items()]
+            lines = [
+                f"- `{field}`: {meanings(record).get(field, text)}" for field, text in told.items()
+            ]
         elif kind == "shared":
             lines = list(_columns(shared.values()))
         elif kind == "export":
@@ -174,7 +181,9 @@ def documentation(page: str) -> str:
             lines = [f"A row is {table.row}. Shared: {', '.join(usual)}.", "", *_columns(own)]
         else:
             told = meanings(DOCUMENTED[name])
-            lines = [_field(field, hint, told.get(field, "")) for field, hint in OBJECTS[name].items()]
+            lines = [
+                _field(field, hint, told.get(field, "")) for field, hint in OBJECTS[name].items()
+            ]
         text = "\n".join(lines)
         return f"<!-- generated {kind}: {name} -->\n{text}\n<!-- end -->"
 

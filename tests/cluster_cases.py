@@ -1,4 +1,5 @@
-"""A synthetic cluster: uneven by pipeline stage and device, with noise and planted faults of stated sizes."""
+"""A synthetic cluster: uneven by pipeline stage and device, with noise and planted faults of stated
+sizes."""
 
 import dataclasses
 import pathlib
@@ -30,7 +31,8 @@ class Fault:
     Attributes:
         mib: More activations, all the time.
         leak_mib: Growth from the first step to the last.
-        is_fragmented: Most free memory of the pool, which cannot grow, lies outside its largest free chunk.
+        is_fragmented: Most free memory of the pool, which cannot grow, lies outside its largest
+            free chunk.
         oom: Step whose allocation fails, which ends the worker.
         stops: Steps after which the worker is killed.
         restarts: Steps after which the worker is killed, and goes on from half of them.
@@ -73,9 +75,15 @@ def planted_faults(workers: int, devices: int, steps: int, seed: int) -> list[Fa
 
 
 def write_cluster(
-    run: pathlib.Path, workers: int, devices: int, steps: int, faults: Sequence[Fault], flush_steps: int = 100
+    run: pathlib.Path,
+    workers: int,
+    devices: int,
+    steps: int,
+    faults: Sequence[Fault],
+    flush_steps: int = 100,
 ) -> None:
-    """Write the run of all workers; every one traces step 1. What is killed was rolled up two flushes before."""
+    """Write the run of all workers; every one traces step 1. What is killed was rolled up two
+    flushes before."""
     for worker in range(workers):
         own = [fault for fault in faults if fault.worker == worker]
         restarts = next((fault.restarts for fault in own if fault.restarts is not None), None)
@@ -94,7 +102,15 @@ def write_cluster(
             for begin in range(first, end, flush_steps):
                 rows = range(begin, min(begin + flush_steps, end))
                 writer.samples(
-                    _samples(np.random.default_rng([worker, begin]), worker, devices, rows, steps, own, delay)
+                    _samples(
+                        np.random.default_rng([worker, begin]),
+                        worker,
+                        devices,
+                        rows,
+                        steps,
+                        own,
+                        delay,
+                    )
                 )
                 if begin == 0:
                     for snapshot in _snapshots(worker, devices, own):
@@ -166,7 +182,9 @@ def _snapshots(worker: int, devices: int, faults: Sequence[Fault]) -> Iterator[S
             unattributed=0,
         )
         # The pool is that of the samples.
-        yield dataclasses.replace(snapshot, pool_bytes=None, largest_free_bytes=None, fragmentation=None)
+        yield dataclasses.replace(
+            snapshot, pool_bytes=None, largest_free_bytes=None, fragmentation=None
+        )
 
 
 def findings(faults: Sequence[Fault], steps: int) -> set[tuple[str, str]]:
@@ -181,13 +199,22 @@ def findings(faults: Sequence[Fault], steps: int) -> set[tuple[str, str]]:
         if fault.oom is not None:
             found.add((worker, "failed"))
         if fault.stops is not None:
-            sentence = f"{worker} recorded nothing after step {fault.stops - 1}; the others went on to step {steps - 1}"
+            sentence = (
+                f"{worker} recorded nothing after step "
+                f"{fault.stops - 1}; "
+                "the "
+                "others "
+                "went "
+                "on to step "
+                f"{steps - 1}"
+            )
             found.add((worker, sentence))
     return found
 
 
 class NotingSource(FileSource):
-    """Notes the workers and tags that are read, whose ends of files are, and how often all files are indexed."""
+    """Notes the workers and tags that are read, whose ends of files are, and how often all files
+    are indexed."""
 
     def __init__(self, logdir: pathlib.Path) -> None:
         super().__init__(logdir)

@@ -47,7 +47,8 @@ LONGEST_FIRST = (
     "browser/test_page.py",
     "browser/test_accessibility.py",
 )
-"""Files that take longest: processes that share the files end at about the same time if these come first."""
+"""Files that take longest: processes that share the files end at about the same time if these come
+first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-CHUNKS = [(0x1000, 512, 300, True), (0x1200, 256, 0, False), (0x9000, 1024, 1000, True), (0x9400, 4096, 0, False)]
+CHUNKS = [
+    (0x1000, 512, 300, True),
+    (0x1200, 256, 0, False),
+    (0x9000, 1024, 1000, True),
+    (0x9400, 4096, 0, False),
+]
 
 
 def varint(value: int) -> bytes:
@@ -23,7 +28,9 @@ Chunk = tuple[int, int, int, bool]
 """Address, size, requested size and whether it is in use."""
 
 
-def make_dump(name: bytes = b"GPU_0_bfc", in_use: int = 1536, listed: Sequence[Chunk] = CHUNKS) -> bytes:
+def make_dump(
+    name: bytes = b"GPU_0_bfc", in_use: int = 1536, listed: Sequence[Chunk] = CHUNKS
+) -> bytes:
     """Field numbers of tsl/protobuf/bfc_memory_map.proto."""
     bins = field(2, field(2, 1536) + field(3, 5888) + field(4, 2) + field(5, 4))
     chunks = b"".join(

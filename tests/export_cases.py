@@ -36,7 +36,8 @@ reverted,ccc333,2026-10-04T10:00:00
 
 
 def write_weeks(logdir: pathlib.Path) -> None:
-    """Write the runs of `GPU_PEAKS` and `FAILED`; each has a CPU, whose peaks are below those of the GPUs."""
+    """Write the runs of `GPU_PEAKS` and `FAILED`; each has a CPU, whose peaks are below those of
+    the GPUs."""
     for run, worker in dict.fromkeys((run, worker) for run, worker, _ in GPU_PEAKS):
         writer = RunWriter(logdir / run, worker=worker)
         for (of_run, of_worker, week), peak in GPU_PEAKS.items():
@@ -49,7 +50,18 @@ def write_weeks(logdir: pathlib.Path) -> None:
         writer.close()
     run, in_use, requested = FAILED
     writer = RunWriter(logdir / run)
-    event = OomEvent("1", "failed", "GPU:0", MONDAY, 0, "train", requested, "model/dense/MatMul", "model/dense", "[16]")
+    event = OomEvent(
+        "1",
+        "failed",
+        "GPU:0",
+        MONDAY,
+        0,
+        "train",
+        requested,
+        "model/dense/MatMul",
+        "model/dense",
+        "[16]",
+    )
     oom = post_mortem(event, make_map(0, device="GPU:0", capacity=40 * GIB))
     writer.oom(type(oom)(**{**vars(oom), "in_use_bytes": in_use, "ledger": ()}))
     writer.close()
@@ -57,7 +69,11 @@ def write_weeks(logdir: pathlib.Path) -> None:
 
 def recorded_ledger(timeline: Timeline) -> dict[tuple[str | None, str], int]:
     """Layer and category to the bytes in the breakdown of a step of the fixture `out_of_memory`."""
-    (snapshot,) = (one for one in Runs(FIXTURES, details=False)["out_of_memory"].snapshots if one.step == timeline.step)
+    (snapshot,) = (
+        one
+        for one in Runs(FIXTURES, details=False)["out_of_memory"].snapshots
+        if one.step == timeline.step
+    )
     assert sum(row.bytes for row in snapshot.ledger) == timeline.in_use_bytes
     ledger: dict[tuple[str | None, str], int] = {}
     for row in snapshot.ledger:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from tb_memplugin.storage.frames import Frame
 
 columns = (
-    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(lambda column: np.asarray(column, np.int64))
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(
+        lambda column: np.asarray(column, np.int64)
+    )
     | st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=6).map(
         lambda column: np.asarray(column, np.float64)
     )
@@ -19,4 +21,6 @@ columns = (
 
 
 def spoiled(frame: Frame, table: str, column: str, value: Any) -> Frame:
-    return dataclasses.replace(frame, tables={**frame.tables, table: {**frame.tables[table], column: value}})
+    return dataclasses.replace(
+        frame, tables={**frame.tables, table: {**frame.tables[table], column: value}}
+    )

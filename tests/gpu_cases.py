@@ -1,4 +1,5 @@
-"""Steps that were recorded on an NVIDIA H200; ``tests/fixtures/make_gpu_recordings.py`` says how."""
+"""Steps that were recorded on an NVIDIA H200; ``tests/fixtures/make_gpu_recordings.py`` says
+how."""
 
 import functools
 import gzip
@@ -33,4 +34,6 @@ def recorded(name: str) -> tuple[AllocationTrace, TraceFacts]:
 @functools.cache
 def attributed(name: str) -> AttributedStep:
     limit = TRUTH["capacity_bytes"]
-    return AttributedStep(*recorded(name), step=0, phase="train", wall_time=0.0, capacity_bytes=limit)
+    return AttributedStep(
+        *recorded(name), step=0, phase="train", wall_time=0.0, capacity_bytes=limit
+    )

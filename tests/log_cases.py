@@ -5,7 +5,14 @@ END = 2**64 - 1
 # (size of the region, chunks as (address, size, in use))
 REGIONS = [
     (8 * KIB, [(0x7F0000000040, 4 * KIB, True), (0x7F0000001040, 4 * KIB, False)]),
-    (16 * KIB, [(0x7F1000000040, 1 * KIB, True), (0x7F1000000440, 3 * KIB, False), (0x7F1000001040, 12 * KIB, True)]),
+    (
+        16 * KIB,
+        [
+            (0x7F1000000040, 1 * KIB, True),
+            (0x7F1000000440, 3 * KIB, False),
+            (0x7F1000001040, 12 * KIB, True),
+        ],
+    ),
 ]
 ALL = [chunk for _, chunks in REGIONS for chunk in chunks]
 PREFIXES = {
@@ -34,8 +41,11 @@ def chunk_line(version: str, chunk: tuple[int, int, bool], following: int) -> st
     return f"{state} at {address:x} of size {size} next {following}"
 
 
-def make_log(version: str, name: str = "GPU_0_bfc", op: str = "model/dense/MatMul", thread: str = "15514") -> list[str]:
-    """The lines of one failure of 6 KiB as that release words them; taken from its bfc_allocator.cc."""
+def make_log(
+    version: str, name: str = "GPU_0_bfc", op: str = "model/dense/MatMul", thread: str = "15514"
+) -> list[str]:
+    """The lines of one failure of 6 KiB as that release words them; taken from its
+    bfc_allocator.cc."""
     asked = f"Allocator ({name}) ran out of memory trying to allocate 5.9KiB"
     first = {
         "1.0": "",
@@ -45,13 +55,17 @@ def make_log(version: str, name: str = "GPU_0_bfc", op: str = "model/dense/MatMu
         "2.8": f"{asked} (rounded to 6144)requested by op {op}",
         "2.21": f"{asked} (rounded to 6144)requested by op {op}",
     }[version]
-    lines = ([first] if first else []) + ([] if version in EARLY else [f"BFCAllocator dump for {name}"])
+    lines = ([first] if first else []) + (
+        [] if version in EARLY else [f"BFCAllocator dump for {name}"]
+    )
     lines += ["Bin (1024): \tTotal Chunks: 1, Chunks in use: 1. 1.0KiB allocated for chunks."]
     lines += ["Bin (2048): \tTotal Chunks: 1, Chunks in use: 0. 3.0KiB allocated for chunks."]
     lines += ["Bin (4096): \tTotal Chunks: 2, Chunks in use: 1. 8.0KiB allocated for chunks."]
     lines += ["Bin (8192): \tTotal Chunks: 1, Chunks in use: 1. 12.0KiB allocated for chunks."]
     lines += ["Bin for 6.0KiB was 4.0KiB, Chunk State: "]
-    lines += ["  Size: 4.0KiB | Requested Size: 2.0KiB | in_use: 0 | bin_num: 4, prev:   Size: 4.0KiB"]
+    lines += [
+        "  Size: 4.0KiB | Requested Size: 2.0KiB | in_use: 0 | bin_num: 4, prev:   Size: 4.0KiB"
+    ]
     number = 0
     for size, chunks in REGIONS:
         if version not in (*EARLY, "1.15"):
@@ -70,11 +84,21 @@ def make_log(version: str, name: str = "GPU_0_bfc", op: str = "model/dense/MatMu
         ]
     elif version in ("2.8", "2.21"):
         lines += [
-            "Total size in pool: 24.0KiB memory_limit_: 24.0KiB available size: 0B curr_region_allocation_bytes_: 1"
+            "Total size in pool: 24.0KiB memory_limit_: "
+            "24.0KiB "
+            "available "
+            "size: "
+            "0B "
+            "curr_region_allocation_bytes_: 1"
         ]
     limit = "24576" if version in (*EARLY, "1.15", "2.3") else "24.0KiB"
     prefixed = [PREFIXES[version].replace("15514", thread) + line for line in lines]
-    prefixed += [PREFIXES[version].replace("15514", thread) + "Stats: ", f"Limit:    {limit}", "InUse:    17408", ""]
+    prefixed += [
+        PREFIXES[version].replace("15514", thread) + "Stats: ",
+        f"Limit:    {limit}",
+        "InUse:    17408",
+        "",
+    ]
     if version == "1.0":
         end = "W tensorflow/core/common_runtime/bfc_allocator.cc:27"
         prefixed += [
@@ -85,21 +109,50 @@ def make_log(version: str, name: str = "GPU_0_bfc", op: str = "model/dense/MatMu
 
 
 MESSAGE = (
-    "W tensorflow/core/framework/op_kernel.cc:1] OP_REQUIRES failed at x.cc:1 : Resource exhausted: OOM when "
-    "allocating tensor with shape[10,151] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator "
+    "W tensorflow/core/framework/op_kernel.cc:1] OP_REQUIRES failed at x.cc:1 : "
+    "Resource "
+    "exhausted: "
+    "OOM "
+    "when "
+    "allocating tensor with shape[10,151] and type float "
+    "on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator "
     "GPU_0_bfc"
 )
 
 _NODE = (
-    '\t [[Node: conv1/Conv2D = Conv2D[T=DT_FLOAT, data_format="NHWC", padding="SAME", strides=[1, 4, 4, 1], '
-    'use_cudnn_on_gpu=true, _device="/job:localhost/replica:0/task:0/gpu:0"](Variable/read, conv1/weights/read)]]'
+    "\t [[Node: conv1/Conv2D = Conv2D[T=DT_FLOAT, "
+    'data_format="NHWC", '
+    'padding="SAME", '
+    "strides=[1, "
+    "4, 4, 1], "
+    "use_cudnn_on_gpu=true, "
+    '_device="/job:localhost/replica:0/task:0/gpu:0"](Variable/read, '
+    "conv1/weights/read)]]"
 )
 EARLY_MESSAGE = [
-    "W tensorflow/core/framework/op_kernel.cc:993] Resource exhausted: OOM when allocating tensor with shape[10,151]",
+    "W tensorflow/core/framework/op_kernel.cc:993] Resource "
+    "exhausted: "
+    "OOM "
+    "when "
+    "allocating "
+    "tensor "
+    "with shape[10,151]",
     "Traceback (most recent call last):",
-    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[10,151]",
+    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: "
+    "OOM "
+    "when "
+    "allocating "
+    "tensor "
+    "with shape[10,151]",
     _NODE,
-    "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with shape[10,151]",
+    "ResourceExhaustedError (see above for traceback): OOM "
+    "when "
+    "allocating "
+    "tensor "
+    "with "
+    "shape[10,151]",
     _NODE,
 ]
-"""How TensorFlow 1.0 to 1.4 report the failure: the shape without its type, and the node with its device."""
+"""How TensorFlow 1.0 to 1.4 report the failure: the shape without its type, and the node with its
+device."""

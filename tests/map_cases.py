@@ -1,4 +1,5 @@
-"""Memory maps made by hand, and an allocator written as plainly as can be, to compare the simulator with."""
+"""Memory maps made by hand, and an allocator written as plainly as can be, to compare the simulator
+with."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,8 +13,11 @@ Region = tuple[int, int]
 Row = tuple[int, int, int]
 
 
-def memory_map(rows: Iterable[Row], regions: Iterable[Region], capacity: int | None = None) -> MemoryMap:
-    """The map of chunks (address, bytes, requested bytes or `MISSING` for free ones) in regions (address, bytes)."""
+def memory_map(
+    rows: Iterable[Row], regions: Iterable[Region], capacity: int | None = None
+) -> MemoryMap:
+    """The map of chunks (address, bytes, requested bytes or `MISSING` for free ones) in regions
+    (address, bytes)."""
     columns = np.asarray(sorted(rows), np.int64).reshape(-1, 3)
     borders = np.asarray(sorted(regions), np.int64).reshape(-1, 2)
     used = columns[:, 2] != MISSING
@@ -76,26 +80,38 @@ class PlainAllocator:
         ]
 
     def map(self) -> MemoryMap:
-        regions = [(address, sum(chunk.size for chunk in chunks)) for address, chunks in self.regions.items()]
+        regions = [
+            (address, sum(chunk.size for chunk in chunks))
+            for address, chunks in self.regions.items()
+        ]
         return memory_map(self.rows(), regions)
 
     def allocate(self, requested: int) -> tuple[int, int] | None:
-        """(address, bytes) of the chunk that the request is given, None if no free chunk is large enough."""
+        """(address, bytes) of the chunk that the request is given, None if no free chunk is large
+        enough."""
         rounded = max(256, (requested + 255) // 256 * 256)
-        fitting = [chunk for chunk in self.chunks() if chunk.requested is None and chunk.size >= rounded]
+        fitting = [
+            chunk for chunk in self.chunks() if chunk.requested is None and chunk.size >= rounded
+        ]
         if not fitting:
             return None
         best = min(fitting, key=lambda chunk: (chunk.size, chunk.address))
         if best.size >= 2 * rounded or best.size - rounded >= 128 * MIB:
             region = next(chunks for chunks in self.regions.values() if best in chunks)
-            region.insert(region.index(best) + 1, Chunk(best.address + rounded, best.size - rounded))
+            region.insert(
+                region.index(best) + 1, Chunk(best.address + rounded, best.size - rounded)
+            )
             best.size = rounded
         best.requested = requested
         return best.address, best.size
 
     def free(self, address: int) -> int:
         """Frees the chunk at an address; its bytes."""
-        (found,) = (chunk for chunk in self.chunks() if chunk.address == address and chunk.requested is not None)
+        (found,) = (
+            chunk
+            for chunk in self.chunks()
+            if chunk.address == address and chunk.requested is not None
+        )
         size, found.requested = found.size, None
         for region, chunks in self.regions.items():
             joined: list[Chunk] = []

@@ -1,9 +1,10 @@
-"""Records the README's quick start with the newest TensorFlow and Python, and prints what of the recorder is on.
+"""Records the README's quick start with the newest TensorFlow and Python, and prints what of the
+recorder is on.
 
 usage: python tests/nightly.py FOLDER [PACKAGE] [PYTHON ...]
 
-Makes an environment in FOLDER of the first PYTHON that has a wheel of PACKAGE (tf-nightly), by default of the newest
-one on PATH, and installs this checkout in it.
+Makes an environment in FOLDER of the first PYTHON that has a wheel of PACKAGE (tf-nightly), by
+default of the newest one on PATH, and installs this checkout in it.
 """
 
 import argparse
@@ -29,10 +30,13 @@ last = run.snapshots[-1]
 share = sum(row.bytes for row in last.ledger if row.category == "unattributed") / last.in_use_bytes
 read = [name for name in names if maps.available(name) and maps.read(name) is not None]
 print(f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python {platform.python_version()}")
-print(f"memory map: {'passed its self-check on ' + ', '.join(read) if read else 'off. ' + ' '.join(notes)}")
+passed = f"passed its self-check on {', '.join(read)}" if read else f"off. {' '.join(notes)}"
+print(f"memory map: {passed}")
 replay = last.replay
-print(f"replay: {'none' if replay is None else f'{replay.addresses} of {replay.of_addresses} addresses'}")
-print(f"steps: {len(run.samples.step)}, traced: {len(run.snapshots)}, unattributed in the last one: {share:.1%}")
+found = "none" if replay is None else f"{replay.addresses} of {replay.of_addresses} addresses"
+print(f"replay: {found}")
+steps, traced = len(run.samples.step), len(run.snapshots)
+print(f"steps: {steps}, traced: {traced}, unattributed in the last one: {share:.1%}")
 print(f"notes: {' '.join(run.notes) or 'none'}")
 """
 
@@ -40,9 +44,13 @@ print(f"notes: {' '.join(run.notes) or 'none'}")
 def run(*command: str, folder: pathlib.Path = ROOT) -> str:
     environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     environment.pop("PYTHONPATH", None)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)[:200]} ended with {done.returncode}\n{done.stderr[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)[:200]} ended with {done.returncode}\n{done.stderr[-3000:]}"
+        )
     return done.stdout
 
 
@@ -70,7 +78,9 @@ def main() -> None:
     folder = arguments.folder.resolve()
     python = install(folder / "environment", arguments.package, arguments.pythons)
     run("rm", "-rf", str(folder / "runs"))
-    (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     run(python, "-c", code, folder=folder)
     print(run(python, "-c", INSPECT, folder=folder), end="")
 

@@ -1,4 +1,5 @@
-"""Small known runs for the tests of the reading half: what is written is stated here, and tests compare with that."""
+"""Small known runs for the tests of the reading half: what is written is stated here, and tests
+compare with that."""
 
 import dataclasses
 import os
@@ -55,7 +56,9 @@ MEASURED = {5: (512 * MIB, 256 * MIB), 12: (512 * MIB, 128 * MIB), 42: (1024 * M
 
 def empty_activations() -> LayerActivations:
     """No rows."""
-    return LayerActivations(np.empty(0, np.int64), np.empty(0, np.float64), (), np.empty((0, 0), np.int64))
+    return LayerActivations(
+        np.empty(0, np.int64), np.empty(0, np.float64), (), np.empty((0, 0), np.int64)
+    )
 
 
 def write_frames(directory: pathlib.Path, frames: Sequence[tuple[str, int, bytes]]) -> None:
@@ -80,7 +83,8 @@ def make_samples(
     start: float = START,
     pools: Mapping[int, tuple[int, int]] | None = None,
 ) -> Samples:
-    """Samples with the given peaks, half a second a step, in use one MiB below the peak unless given.
+    """Samples with the given peaks, half a second a step, in use one MiB below the peak unless
+    given.
 
     `pools` maps measured steps to their pool and its largest free chunk.
     """
@@ -97,7 +101,9 @@ def make_samples(
         host_resident_bytes=np.full(count, 300 * MIB),
         devices={
             device: DeviceSamples(
-                in_use_bytes=np.maximum(peak - MIB, 0) if in_use is None else np.asarray(in_use, np.int64),
+                in_use_bytes=np.maximum(peak - MIB, 0)
+                if in_use is None
+                else np.asarray(in_use, np.int64),
                 peak_bytes=peak,
                 capacity_bytes=np.full(count, 2048 * MIB),
                 driver_process_bytes=missing,
@@ -123,7 +129,9 @@ def make_layer(
     """A float32 layer of `parameters` weights."""
     size = 4 * parameters
     sizes = (size, size * trainable, optimizer_bytes)
-    return Layer(path, kind, trainable, parameters, *sizes, shape, "float32", output_bytes, unit=unit)
+    return Layer(
+        path, kind, trainable, parameters, *sizes, shape, "float32", output_bytes, unit=unit
+    )
 
 
 def make_table(step: int, *, unfrozen: bool, reason: str = "recording began") -> LayerTable:
@@ -154,7 +162,8 @@ def make_snapshot(
     replay: Replay | None = None,
     held_tensors: tuple[HeldTensorGroup, ...] = (),
 ) -> Snapshot:
-    """A snapshot whose ledger holds exactly the given bytes, some of the activations' chunks being rounding."""
+    """A snapshot whose ledger holds exactly the given bytes, some of the activations' chunks being
+    rounding."""
     ledger = (
         LedgerRow("model/backbone", "activations", None, activations - rounding, 0),
         LedgerRow("model/backbone", "weights", False, frozen, 0),
@@ -185,13 +194,22 @@ def make_snapshot(
 REPLAY = Replay(addresses=3079, of_addresses=3080, chunks=658, of_chunks=659, peak_bytes=600 * MIB)
 HELD_PATH = "module __main__ › history (list) › […]"
 HELD_TENSORS = (
-    HeldTensorGroup((32, 10), "float32", 40, 51_200, "list `history` in module __main__", "train.py:42", HELD_PATH),
+    HeldTensorGroup(
+        (32, 10),
+        "float32",
+        40,
+        51_200,
+        "list `history` in module __main__",
+        "train.py:42",
+        HELD_PATH,
+    ),
     HeldTensorGroup((), "float32", 1, 4, None),
 )
 
 
 def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * MIB) -> MemoryMap:
-    """16 MiB in two regions: 7 MiB in use by two owners, 1 MiB by nobody known; holes of 2 and 6 MiB, one pinned."""
+    """16 MiB in two regions: 7 MiB in use by two owners, 1 MiB by nobody known; holes of 2 and 6
+    MiB, one pinned."""
     return MemoryMap(
         step=step,
         phase=None if step is None else "train",
@@ -205,7 +223,10 @@ def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * M
         source=np.asarray([1, 0, 0, 3, 0]),
         since=np.asarray([0, MISSING, MISSING, 3, MISSING]),
         region=np.asarray([0, 0, 1, 1, 1]),
-        owners=(ChunkOwner("model/backbone", "weights", False), ChunkOwner("model/head", "activations", None)),
+        owners=(
+            ChunkOwner("model/backbone", "weights", False),
+            ChunkOwner("model/head", "activations", None),
+        ),
         region_address=BASE_ADDRESS + np.asarray([0, 8 * MIB]),
         region_bytes=np.asarray([4 * MIB, 12 * MIB]),
         in_use_bytes=8 * MIB,
@@ -220,7 +241,9 @@ def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") ->
     """Five moments; at the third, its peak, the ledger of `make_snapshot` is live."""
     ledger = list(make_snapshot(step).ledger)
     rounding = ledger.pop()
-    ledger[0] = dataclasses.replace(ledger[0], bytes=ledger[0].bytes + rounding.bytes, rounding_bytes=rounding.bytes)
+    ledger[0] = dataclasses.replace(
+        ledger[0], bytes=ledger[0].bytes + rounding.bytes, rounding_bytes=rounding.bytes
+    )
     weights = [row.category in ("weights", "unattributed") for row in ledger]
     return Timeline(
         step=step,
@@ -237,18 +260,27 @@ def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") ->
         start=np.asarray([0 if stays else 2 for stays in weights]),
         end=np.asarray([5 if stays else 4 for stays in weights]),
         bytes=np.asarray([row.bytes for row in ledger]),
-        rounding_bytes=np.asarray([MISSING if row.rounding_bytes is None else row.rounding_bytes for row in ledger]),
+        rounding_bytes=np.asarray(
+            [MISSING if row.rounding_bytes is None else row.rounding_bytes for row in ledger]
+        ),
         count=np.asarray([1 if row.layer else 0 for row in ledger]),
         owner=np.arange(len(ledger)),
         op=np.asarray([-1 if stays else 0 for stays in weights]),
-        address=np.asarray([-1 if not row.layer else place * 128 * MIB for place, row in enumerate(ledger)]),
+        address=np.asarray(
+            [-1 if not row.layer else place * 128 * MIB for place, row in enumerate(ledger)]
+        ),
         shape=np.asarray([-1 if stays else 0 for stays in weights]),
         line=np.asarray([-1 if stays else 0 for stays in weights]),
         owners=tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in ledger),
         ops=("model/backbone/Relu",),
         shapes=(TensorShape((128, 204_799), "float32"),),
         lines=("train.py:42",),
-        bands=(Band("forward", 0, 2), Band("backward", 2, 3), Band("backward_and_update", 3, 4), Band("update", 4, 5)),
+        bands=(
+            Band("forward", 0, 2),
+            Band("backward", 2, 3),
+            Band("backward_and_update", 3, 4),
+            Band("update", 4, 5),
+        ),
         compiled=(CompiledSpan(1, 2),),
         not_available=("the times are not available, because this is a test",),
     )
@@ -257,7 +289,16 @@ def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") ->
 def make_oom(step: int) -> Oom:
     """8 MiB asked for of the map's 8 MiB free, at its limit."""
     death = OomEvent(
-        "1", "failed", DEVICE, START + step / 2, step, "train", 8 * MIB, "model/head/Relu", "model/head", "[16]"
+        "1",
+        "failed",
+        DEVICE,
+        START + step / 2,
+        step,
+        "train",
+        8 * MIB,
+        "model/head/Relu",
+        "model/head",
+        "[16]",
     )
     return post_mortem(death, make_map(step, capacity=16 * MIB))
 
@@ -291,9 +332,14 @@ def write_records(directory: str | os.PathLike[str], *records: Any, worker: str 
 
 
 def write_small_run(
-    directory: str | os.PathLike[str], *, worker: str = "", start: float = START, allocator: bool = False
+    directory: str | os.PathLike[str],
+    *,
+    worker: str = "",
+    start: float = START,
+    allocator: bool = False,
 ) -> None:
-    """60 steps in two epochs, a peak of 700 MiB at step 41, an unfreezing at 30, two snapshots, a validation pass.
+    """60 steps in two epochs, a peak of 700 MiB at step 41, an unfreezing at 30, two snapshots, a
+    validation pass.
 
     At the ends of the steps of `MEASURED` the pool was measured.
     """
@@ -303,7 +349,9 @@ def write_small_run(
         steps = range(first, first + 10)
         peaks = [700 * MIB if step == 41 else 200 * MIB + step for step in steps]
         if first == 30:
-            writer.layer_table(make_table(30, unfrozen=True, reason="model/backbone became trainable"))
+            writer.layer_table(
+                make_table(30, unfrozen=True, reason="model/backbone became trainable")
+            )
         writer.samples(make_samples(steps, peaks, epoch=first // 30, start=start, pools=MEASURED))
         if first == 0:
             writer.traced(make_snapshot(3, replay=REPLAY, held_tensors=HELD_TENSORS))
@@ -312,10 +360,18 @@ def write_small_run(
                 writer.traced(make_timeline(3))
         if first == 40:
             writer.traced(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
-    writer.samples(make_samples([59] * 4, [120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB], phase="validation", start=start))
+    writer.samples(
+        make_samples(
+            [59] * 4, [120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB], phase="validation", start=start
+        )
+    )
     if allocator:
         writer.oom(make_oom(59))
-    writer.activations(make_activations([0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]))
+    writer.activations(
+        make_activations(
+            [0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]
+        )
+    )
     writer.close()
 
 
@@ -327,27 +383,43 @@ def event_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def equal(left: Any, right: Any) -> bool:
     """Whether two values of the model are equal, arrays and their dtypes included."""
     if isinstance(left, np.ndarray):
-        return isinstance(right, np.ndarray) and left.dtype == right.dtype and np.array_equal(left, right)
+        return (
+            isinstance(right, np.ndarray)
+            and left.dtype == right.dtype
+            and np.array_equal(left, right)
+        )
     if dataclasses.is_dataclass(left) and not isinstance(left, type):
         kinds = type(left), type(right)
         # A recorded table puts its bytes together when they are asked for.
         return (issubclass(*kinds) or issubclass(*reversed(kinds))) and all(
-            equal(getattr(left, field.name), getattr(right, field.name)) for field in dataclasses.fields(left)
+            equal(getattr(left, field.name), getattr(right, field.name))
+            for field in dataclasses.fields(left)
         )
     if isinstance(left, Mapping):
         return (
-            isinstance(right, Mapping) and left.keys() == right.keys() and all(equal(left[k], right[k]) for k in left)
+            isinstance(right, Mapping)
+            and left.keys() == right.keys()
+            and all(equal(left[k], right[k]) for k in left)
         )
     if isinstance(left, tuple):
         return isinstance(right, tuple) and len(left) == len(right) and all(map(equal, left, right))
     return bool(left == right)
 
 
-def session_of(identifier: str, contents: Mapping[Stream, Sequence[Any]]) -> tuple[Session, list[str]]:
-    """The session with these contents by stream, in order and without gaps, and what the reader says of it."""
+def session_of(
+    identifier: str, contents: Mapping[Stream, Sequence[Any]]
+) -> tuple[Session, list[str]]:
+    """The session with these contents by stream, in order and without gaps, and what the reader
+    says of it."""
     pieces = {
         stream: [
-            Piece(sequence, 0, MAX_STEP, SamplesPart(value, 0, 1) if stream in (SAMPLES, PEAK) else value, 0)
+            Piece(
+                sequence,
+                0,
+                MAX_STEP,
+                SamplesPart(value, 0, 1) if stream in (SAMPLES, PEAK) else value,
+                0,
+            )
             for sequence, value in enumerate(values)
         ]
         for stream, values in contents.items()

@@ -1,4 +1,5 @@
-"""A small training with the requests of its steps, made by running a program on the simulator of the allocator."""
+"""A small training with the requests of its steps, made by running a program on the simulator of
+the allocator."""
 
 import dataclasses
 import os
@@ -31,7 +32,10 @@ LAYERS = (
     ("net/head", True, 40_000, 400),
 )
 """Path, whether it is trained, weights, and bytes of its output for one example."""
-LARGE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
+LARGE = (
+    *((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)),
+    ("net/head", True, 1_000, 400),
+)
 """Such layers, whose weights and slots take most of the memory, so that gradients tell."""
 TRACED = (0, 1, 3)
 """Steps whose requests are recorded; the first one makes Adam's slots."""
@@ -54,7 +58,8 @@ THREE_LAYERS: HandMade = (  # layer, category, op, bytes, birth, death
 
 
 def hand_made_requests(chunks: HandMade) -> StepRequests:
-    """A traced step in graph mode, written chunk by chunk; every event is the birth or the death of one."""
+    """A traced step in graph mode, written chunk by chunk; every event is the birth or the death of
+    one."""
     layers, categories, ops, sizes, births, deaths = zip(*chunks, strict=True)
     none, rows = np.zeros(0, np.int64), np.arange(len(chunks))
     return StepRequests(
@@ -131,7 +136,8 @@ class Program:
             self._request(4 * parameters, ChunkOwner(path, "weights", trainable))
 
     def step(self, step: int, *, first: bool = False, explored: int = 0) -> Traced:
-        """Run a step, in which each forward op may first try an algorithm with so much scratch space."""
+        """Run a step, in which each forward op may first try an algorithm with so much scratch
+        space."""
         started = self._simulator.map(empty_pool(self._capacity))
         for chunk in self._alive:
             chunk.birth, chunk.op = -1, None
@@ -154,7 +160,9 @@ class Program:
         if first:
             for path, trainable, parameters, _ in self._layers:
                 for slot in ("m", "v") if trainable else ():
-                    temporary.remove(add(4 * parameters, path, "optimizer_state", 0, f"adam/{path}/{slot}"))
+                    temporary.remove(
+                        add(4 * parameters, path, "optimizer_state", 0, f"adam/{path}/{slot}")
+                    )
         add(12_288 * self._batch, None, "inputs", 1, "input")
         for path, trainable, _, output in self._layers:
             if explored:
@@ -162,7 +170,13 @@ class Program:
                 other = add(1000, path, "workspace", 0, f"{path}/forward")
                 self._free(scratch)
                 self._free(other)
-            add(output * self._batch, path, "activations" if trainable else "workspace", 1, f"{path}/forward")
+            add(
+                output * self._batch,
+                path,
+                "activations" if trainable else "workspace",
+                1,
+                f"{path}/forward",
+            )
         for path, _, parameters, output in [layer for layer in self._layers if layer[1]][::-1]:
             add(output * self._batch, path, "activation_gradients", 1, f"gradients/{path}/inputs")
             self._free(add(65_536 + 1000, path, "workspace", 0, f"gradients/{path}/scratch"))
@@ -173,7 +187,9 @@ class Program:
         requests = self._requests(step, first, chunks, started, self._simulator.map(started))
         return Traced(requests, self._snapshot(step, peak, at_peak), self._simulator.in_use_bytes)
 
-    def _request(self, size: int, owner: ChunkOwner, power: int = 0, op: str | None = None) -> _Chunk:
+    def _request(
+        self, size: int, owner: ChunkOwner, power: int = 0, op: str | None = None
+    ) -> _Chunk:
         address = self._simulator.request(size)
         assert address is not None, "the program does not fit"
         allocated = {place: given for place, given, _ in self._simulator.chunks()}[address]
@@ -209,7 +225,9 @@ class Program:
             capacity_bytes=self._capacity,
             events=self._events,
             **{name: column([getattr(chunk, name) for chunk in chunks]) for name in CHUNK},
-            death=column([self._events if chunk.death == MISSING else chunk.death for chunk in chunks]),
+            death=column(
+                [self._events if chunk.death == MISSING else chunk.death for chunk in chunks]
+            ),
             batch_power=column([chunk.power for chunk in chunks]),
             owner=column([owners.index(chunk.owner) for chunk in chunks]),
             op=column([-1 if chunk.op is None else ops.index(chunk.op) for chunk in chunks]),
@@ -223,7 +241,13 @@ class Program:
 
     def _snapshot(self, step: int, peak: int, at_peak: list[_Chunk]) -> Snapshot:
         rows = [
-            LedgerRow(owner.layer, owner.category, owner.trainable, chunk.allocated, chunk.allocated - chunk.requested)
+            LedgerRow(
+                owner.layer,
+                owner.category,
+                owner.trainable,
+                chunk.allocated,
+                chunk.allocated - chunk.requested,
+            )
             for chunk in at_peak
             for owner in [chunk.owner]
         ]
@@ -248,7 +272,10 @@ class Program:
 
 
 def program_fits(
-    batch: int, capacity: int, steps: int = 12, layers: Sequence[tuple[str, bool, int, int]] = LAYERS
+    batch: int,
+    capacity: int,
+    steps: int = 12,
+    layers: Sequence[tuple[str, bool, int, int]] = LAYERS,
 ) -> bool:
     """Whether the program itself runs for some steps."""
     try:
@@ -260,7 +287,9 @@ def program_fits(
     return True
 
 
-def make_table(layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: bool = False) -> LayerTable:
+def make_table(
+    layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: bool = False
+) -> LayerTable:
     """The layer table of the training; with `units`, a cut point follows each layer."""
     made = tuple(
         make_layer(
@@ -279,7 +308,9 @@ def make_table(layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: boo
 
 
 def make_traced(
-    capacity: int = CAPACITY, layers: Sequence[tuple[str, bool, int, int]] = LAYERS, kind: type[Program] = Program
+    capacity: int = CAPACITY,
+    layers: Sequence[tuple[str, bool, int, int]] = LAYERS,
+    kind: type[Program] = Program,
 ) -> dict[int, Traced]:
     """The traced steps of a training."""
     program = kind(capacity, layers=layers)
@@ -302,7 +333,9 @@ def write_run(
     writer.layer_table(make_table(layers, units))
     shown = [traced.get(step, last) for step in range(steps)]
     samples = make_samples(
-        range(steps), [one.snapshot.in_use_bytes for one in shown], in_use=[one.in_use_bytes for one in shown]
+        range(steps),
+        [one.snapshot.in_use_bytes for one in shown],
+        in_use=[one.in_use_bytes for one in shown],
     )
     for figures in samples.devices.values():
         figures.capacity_bytes[:] = capacity

@@ -17,7 +17,12 @@ def category_totals(timeline: Timeline) -> dict[str, Integers]:
     totals: dict[str, Integers] = {}
     rows = zip(timeline.start.tolist(), timeline.end.tolist(), timeline.owner.tolist(), strict=True)
     for row, (start, end, owner) in enumerate(rows):
-        for category, size in ((timeline.owners[owner].category, requested[row]), ("rounding", rounding[row])):
+        for category, size in (
+            (timeline.owners[owner].category, requested[row]),
+            ("rounding", rounding[row]),
+        ):
             if size:
-                totals.setdefault(category, np.zeros(len(timeline.time_ns), np.int64))[start:end] += size
+                totals.setdefault(category, np.zeros(len(timeline.time_ns), np.int64))[
+                    start:end
+                ] += size
     return totals

@@ -29,9 +29,15 @@ class Recorder:
         return -1 if text is None else self.strings.setdefault(text, len(self.strings))
 
     def run(
-        self, op: str, allocate: Any = (), free: Any = (), region: str | None = "output", asker: str | None = None
+        self,
+        op: str,
+        allocate: Any = (),
+        free: Any = (),
+        region: str | None = "output",
+        asker: str | None = None,
     ) -> None:
-        """One op: allocates (address, bytes) while it runs, as itself or as `asker`, and drops inputs right after."""
+        """One op: allocates (address, bytes) while it runs, as itself or as `asker`, and drops
+        inputs right after."""
         self.time += 1
         begin = self.time
         for address, size in allocate:
@@ -42,8 +48,9 @@ class Recorder:
             self.event(-1, address, size)
 
     def runs(self, text: str) -> "Recorder":
-        """Ops in order, such as ``a +1000:4096, da +2000:512 -1000``: each allocates at addresses (hexadecimal) so many
-        bytes, and frees what it allocated there, or so many bytes from before the step."""
+        """Ops in order, such as ``a +1000:4096, da +2000:512 -1000``: each allocates at addresses
+        (hexadecimal) so many bytes, and frees what it allocated there, or so many bytes from before
+        the step."""
         for one in text.split(", "):
             op, *changes = one.split()
             made: dict[str, list[tuple[int, int]]] = {"+": [], "-": []}
@@ -77,14 +84,34 @@ class Recorder:
         allocated = -(-size // 256) * 256 if allocated is None else allocated
         self.in_use += kind * allocated
         available = LIMIT - self.in_use
-        row = (self.time, kind, address, allocated, size, self._text(op), self._text(region), self.in_use, available)
+        row = (
+            self.time,
+            kind,
+            address,
+            allocated,
+            size,
+            self._text(op),
+            self._text(region),
+            self.in_use,
+            available,
+        )
         self.rows.append(row)
 
     def trace(self, missed: int = 0) -> AllocationTrace:
         columns = np.asarray(self.rows, np.int64).T
         none = np.full(len(self.rows), -1)
         empty = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
-        names = ("time_ps", "kind", "address", "allocated", "requested", "op", "region", "in_use", "available")
+        names = (
+            "time_ps",
+            "kind",
+            "address",
+            "allocated",
+            "requested",
+            "op",
+            "region",
+            "in_use",
+            "available",
+        )
         return AllocationTrace(
             **dict(zip(names, columns, strict=True)),
             device="GPU:0",
@@ -116,7 +143,11 @@ def rows(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:
 
 
 def graph(**ops: OpFact) -> tuple[GraphFacts, ...]:
-    return (GraphFacts("train", {name.replace("__", "/"): fact for name, fact in ops.items()}, {}, True),)
+    return (
+        GraphFacts(
+            "train", {name.replace("__", "/"): fact for name, fact in ops.items()}, {}, True
+        ),
+    )
 
 
 FORWARD_A = OpFact("m/a", "forward", saved_for_backward=True)
@@ -124,7 +155,8 @@ FORWARD_B = OpFact("m/b", "forward")
 BACKWARD = OpFact("m/a", "backward")
 GRADIENT = OpFact("m/a", "backward", is_gradient=True, gradient_of="m/a")
 FACTS = TraceFacts(
-    trainable={"m": True, "m/a": True, "m/b": False}, graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT)
+    trainable={"m": True, "m/a": True, "m/b": False},
+    graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT),
 )
 
 

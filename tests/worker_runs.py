@@ -1,5 +1,5 @@
-"""Writes a run of many workers with several devices each, with the package's own writer; every figure follows from a
-formula, so that tests can state the peaks without reading the run."""
+"""Writes a run of many workers with several devices each, with the package's own writer; every
+figure follows from a formula, so that tests can state the peaks without reading the run."""
 
 import os
 import pathlib
@@ -25,8 +25,11 @@ def top_bytes(worker: int, device: int) -> int:
     return 8 * 1024 * MIB + 256 * (1000 * worker + 10 * device)
 
 
-def write_workers(directory: str | os.PathLike[str], workers: int, devices: int, steps: int) -> None:
-    """Write the run; the workers are ``worker_0``, ``worker_1``, …, each with a directory of its own."""
+def write_workers(
+    directory: str | os.PathLike[str], workers: int, devices: int, steps: int
+) -> None:
+    """Write the run; the workers are ``worker_0``, ``worker_1``, …, each with a directory of its
+    own."""
     for worker in range(workers):
         random = np.random.default_rng(worker)
         writer = RunWriter(pathlib.Path(directory), worker=f"worker_{worker}")
@@ -36,7 +39,9 @@ def write_workers(directory: str | os.PathLike[str], workers: int, devices: int,
         writer.close()
 
 
-def _samples(random: np.random.Generator, worker: int, devices: int, step: np.ndarray, steps: int) -> Samples:
+def _samples(
+    random: np.random.Generator, worker: int, devices: int, step: np.ndarray, steps: int
+) -> Samples:
     figures = {}
     for device in range(devices):
         in_use = 2048 * MIB + random.integers(0, 20 * MIB, len(step)) // 256 * 256
@@ -46,7 +51,14 @@ def _samples(random: np.random.Generator, worker: int, devices: int, step: np.nd
         largest = np.where(step % 10 == 0, 9 * 1024 * MIB, MISSING)
         total = np.full(len(step), 80 << 30)
         figures[f"GPU:{device}"] = DeviceSamples(
-            in_use, peak, np.full(len(step), CAPACITY), in_use + 300 * MIB, in_use + 400 * MIB, total, pool, largest
+            in_use,
+            peak,
+            np.full(len(step), CAPACITY),
+            in_use + 300 * MIB,
+            in_use + 400 * MIB,
+            total,
+            pool,
+            largest,
         )
     host = 3 * 1024 * MIB + 4096 * step
     return Samples(step, np.zeros_like(step), step // 1000, 1.79e9 + 0.05 * step, host, figures)

@@ -1,5 +1,5 @@
-"""A CNN with batches of 64 and of 16 images. Activations, their gradients and the batches scale with the batch size;
-weights, their gradients and the optimizer's slots do not.
+"""A CNN with batches of 64 and of 16 images. Activations, their gradients and the batches scale
+with the batch size; weights, their gradients and the optimizer's slots do not.
 
 usage: python demo/scenarios/batch_size.py [--logdir runs/scenarios]
 """
@@ -7,7 +7,8 @@ usage: python demo/scenarios/batch_size.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -33,7 +34,8 @@ def make_model():
 
 
 def make_batches(steps, batch_size):
-    # Made by TensorFlow one by one: NumPy arrays would be on the device as a whole, or not at all (shared on a CPU).
+    # Made by TensorFlow one by one: NumPy arrays would be on the device as a whole, or not at all
+    # (shared on a CPU).
     def make_batch(step):
         images = tf.random.stateless_uniform((batch_size, SIDE, SIDE, 3), [1, step])
         return images, tf.random.stateless_uniform((batch_size,), [2, step], 0, CLASSES, tf.int64)
@@ -50,7 +52,8 @@ def train(run, batch_size):
 
 
 PARAMETERS = (9 * 3 + 1) * 32 + (9 * 32 + 1) * 64 + (64 + 1) * 4096 + (4096 + 1) * CLASSES
-# What the backward pass reads, per image: the image, the results of both convolutions and of the wide layer, the means.
+# What the backward pass reads, per image: the image, the results of both convolutions and of the
+# wide layer, the means.
 SAVED = 4 * (SIDE * SIDE * (3 + sum(CHANNELS)) + CHANNELS[-1] + 4096)
 
 SCENARIO = Scenario(
@@ -63,16 +66,37 @@ SCENARIO = Scenario(
         Advice(
             words=["“Out of memory? Reduce the batch size.”"],
             verdict="true",
-            because="Activations shrink in proportion to the batch. Weights and optimizer state stay.",
+            because="Activations shrink in proportion to the "
+            "batch. "
+            "Weights "
+            "and "
+            "optimizer "
+            "state "
+            "stay.",
             comparisons=[
                 Comparison(
                     "batch_64",
                     "batch_16",
                     expected=[
-                        Expected("weights", 4 * PARAMETERS, 4 * PARAMETERS, f"4 B × {PARAMETERS:,} parameters"),
-                        Expected("optimizer_state", 8 * PARAMETERS, 8 * PARAMETERS, "twice the weights (Adam)", 0.001),
                         Expected(
-                            "saved_for_backward", 64 * SAVED, 16 * SAVED, f"batch × {SAVED:,} B with the images", 0.001
+                            "weights",
+                            4 * PARAMETERS,
+                            4 * PARAMETERS,
+                            f"4 B × {PARAMETERS:,} parameters",
+                        ),
+                        Expected(
+                            "optimizer_state",
+                            8 * PARAMETERS,
+                            8 * PARAMETERS,
+                            "twice the weights (Adam)",
+                            0.001,
+                        ),
+                        Expected(
+                            "saved_for_backward",
+                            64 * SAVED,
+                            16 * SAVED,
+                            f"batch × {SAVED:,} B with the images",
+                            0.001,
                         ),
                     ],
                 )

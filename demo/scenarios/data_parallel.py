@@ -1,10 +1,11 @@
 """The same batch on one device, on two devices with `MirroredStrategy`, and in two processes with
-`MultiWorkerMirroredStrategy`. The figures are sums over all devices: a replica has half of the batch, but all of the
-weights and all of the optimizer's slots.
+`MultiWorkerMirroredStrategy`. The figures are sums over all devices: a replica has half of the
+batch, but all of the weights and all of the optimizer's slots.
 
-Without two GPUs, the two devices are logical devices of the CPU, which share one allocator. The two processes record
-into one run, as the workers worker_0 and worker_1. Their training is a custom loop, because `fit` of Keras 3 fails with
-`MultiWorkerMirroredStrategy` (https://github.com/keras-team/keras/issues/20585).
+Without two GPUs, the two devices are logical devices of the CPU, which share one allocator. The two
+processes record into one run, as the workers worker_0 and worker_1. Their training is a custom
+loop, because `fit` of Keras 3 fails with `MultiWorkerMirroredStrategy`
+(https://github.com/keras-team/keras/issues/20585).
 
 usage: python demo/scenarios/data_parallel.py [--logdir runs/scenarios]
 """
@@ -18,7 +19,8 @@ import socket
 import subprocess
 import sys
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -49,7 +51,9 @@ def make_model():
 
 def make_examples():
     random = np.random.default_rng(1)
-    return random.random((STEPS * BATCH_SIZE, INPUTS), "float32"), random.integers(0, CLASSES, STEPS * BATCH_SIZE)
+    return random.random((STEPS * BATCH_SIZE, INPUTS), "float32"), random.integers(
+        0, CLASSES, STEPS * BATCH_SIZE
+    )
 
 
 def train(run, replicas):
@@ -57,9 +61,13 @@ def train(run, replicas):
     kind = "GPU" if GPUS else "CPU"
     if kind == "CPU":
         (cpu,) = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
+        )
     devices = [f"{kind}:{number}" for number in range(replicas)]
-    strategy = tf.distribute.MirroredStrategy(devices) if replicas > 1 else tf.distribute.get_strategy()
+    strategy = (
+        tf.distribute.MirroredStrategy(devices) if replicas > 1 else tf.distribute.get_strategy()
+    )
     with strategy.scope():
         model = make_model()
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -78,19 +86,29 @@ def train_two_processes(run):
     workers = []
     for index in range(2):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster), "CUDA_VISIBLE_DEVICES": str(index)}
+        environment = {
+            **os.environ,
+            "TF_CONFIG": json.dumps(cluster),
+            "CUDA_VISIBLE_DEVICES": str(index),
+        }
         command = [sys.executable, "-X", "faulthandler", __file__, "--worker", str(run)]
-        workers.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        workers.append(
+            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        )
     try:
         with concurrent.futures.ThreadPoolExecutor() as pool:  # one waits for the other
-            logs = [log for _, log in pool.map(lambda worker: worker.communicate(timeout=150), workers)]
+            logs = [
+                log for _, log in pool.map(lambda worker: worker.communicate(timeout=150), workers)
+            ]
     finally:
         for worker in workers:
             worker.kill()
     codes = [worker.returncode for worker in workers]
     if any(codes):
         print(*logs, sep="\n", file=sys.stderr)
-        crashed = any(code < 0 and crashed_in_profiler(log) for code, log in zip(codes, logs, strict=True))
+        crashed = any(
+            code < 0 and crashed_in_profiler(log) for code, log in zip(codes, logs, strict=True)
+        )
         raise RuntimeError(PROFILER_CRASHED if crashed else f"the workers ended with {codes}")
 
 
@@ -115,8 +133,12 @@ def train_worker(run):
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    batches = tf.data.Dataset.from_tensor_slices(make_examples()).batch(BATCH_SIZE).with_options(options)
-    with tb_memplugin.MemoryRecorder(run, model=model, optimizer=optimizer, trace_steps=[TRACED]) as recorder:
+    batches = (
+        tf.data.Dataset.from_tensor_slices(make_examples()).batch(BATCH_SIZE).with_options(options)
+    )
+    with tb_memplugin.MemoryRecorder(
+        run, model=model, optimizer=optimizer, trace_steps=[TRACED]
+    ) as recorder:
         for step, batch in enumerate(strategy.experimental_distribute_dataset(batches)):
             with recorder.step(step):
                 train_step(batch)
@@ -128,7 +150,9 @@ def measure(run):
     figures = dict.fromkeys(("peak", "saved_activations", *CATEGORIES), 0)
     for snapshot in snapshots:
         figures["peak"] += snapshot.in_use_bytes
-        figures["saved_activations"] += sum(row.bytes for row in snapshot.saved_for_backward if row.layer)
+        figures["saved_activations"] += sum(
+            row.bytes for row in snapshot.saved_for_backward if row.layer
+        )
         for row in snapshot.ledger:
             figures[row.category] += row.bytes
     return figures
@@ -141,12 +165,23 @@ SAVED = 4 * BATCH_SIZE * 2 * WIDTH
 
 def compared_with(name, title):
     expected = [
-        Expected("weights", 4 * PARAMETERS, 8 * PARAMETERS, f"4 B × {PARAMETERS:,} parameters in each replica"),
-        Expected("optimizer_state", 8 * PARAMETERS, 16 * PARAMETERS, "twice the weights (Adam)", 0.001),
+        Expected(
+            "weights",
+            4 * PARAMETERS,
+            8 * PARAMETERS,
+            f"4 B × {PARAMETERS:,} parameters in each replica",
+        ),
+        Expected(
+            "optimizer_state", 8 * PARAMETERS, 16 * PARAMETERS, "twice the weights (Adam)", 0.001
+        ),
     ]
     if name == "two_processes":  # on a CPU the replicas of one process train one after the other
-        expected.append(Expected("saved_activations", SAVED, SAVED, "results of both wide layers", 0.02))
-    return Comparison("one_device", name, title=title, claim=FALLS, figure="weights", expected=expected)
+        expected.append(
+            Expected("saved_activations", SAVED, SAVED, "results of both wide layers", 0.02)
+        )
+    return Comparison(
+        "one_device", name, title=title, claim=FALLS, figure="weights", expected=expected
+    )
 
 
 SCENARIO = Scenario(
@@ -164,7 +199,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“The model is too large for one GPU: train it on two with MirroredStrategy.”"],
             verdict="not true",
-            because="Every replica holds all weights, gradients and slots. Only the batch, and with it the "
+            because="Every replica holds all weights, gradients and "
+            "slots. "
+            "Only "
+            "the "
+            "batch, "
+            "and "
+            "with it the "
             "activations, is divided.",
             comparisons=[
                 compared_with("mirrored", "`MirroredStrategy`"),

@@ -1,5 +1,5 @@
-"""The same training step run eagerly and as a `tf.function`, with a persistent `GradientTape` that is kept or deleted,
-and with variables and data in float64 or float32, in a custom loop.
+"""The same training step run eagerly and as a `tf.function`, with a persistent `GradientTape` that
+is kept or deleted, and with variables and data in float64 or float32, in a custom loop.
 
 usage: python demo/scenarios/eager_and_graph.py [--logdir runs/scenarios]
 """
@@ -7,7 +7,8 @@ usage: python demo/scenarios/eager_and_graph.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -20,7 +21,10 @@ ROWS, WIDTH, DEPTH, CLASSES = 4096, 128, 8, 8
 
 
 def make_model(dtype):
-    layers = [keras.layers.Dense(WIDTH, activation="relu", dtype=dtype, name=f"dense{at}") for at in range(DEPTH)]
+    layers = [
+        keras.layers.Dense(WIDTH, activation="relu", dtype=dtype, name=f"dense{at}")
+        for at in range(DEPTH)
+    ]
     logits = keras.layers.Dense(CLASSES, dtype=dtype, name="logits")
     return keras.Sequential([keras.Input((WIDTH,), dtype=dtype), *layers, logits])
 
@@ -34,7 +38,8 @@ def make_batches(steps, dtype):
 
 
 def train(run, function=True, tape="", dtype="float32"):
-    """`tape`: "" for an ordinary one; a persistent one is "kept" until the next step, or "deleted" after its use."""
+    """`tape`: "" for an ordinary one; a persistent one is "kept" until the next step, or "deleted"
+    after its use."""
     keras.config.set_floatx(dtype)
     model = make_model(dtype)
     optimizer = keras.optimizers.Adam()
@@ -80,30 +85,59 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use `tf.function`: eager mode keeps more activations.”"],
             verdict="not true",
-            because="Both keep the same results for the backward pass. What else exists at the peak depends on the "
+            because="Both keep the same results for the backward pass. What else "
+            "exists "
+            "at "
+            "the "
+            "peak depends "
+            "on "
+            "the "
             "order of the operations, which in graph mode the executor chooses.",
             comparisons=[
                 Comparison(
                     "eager",
                     "function",
                     figure="saved_for_backward",
-                    expected=[Expected("saved_for_backward", 4 * RESULTS, 4 * RESULTS, "4 B × results", 0.01)],
+                    expected=[
+                        Expected(
+                            "saved_for_backward", 4 * RESULTS, 4 * RESULTS, "4 B × results", 0.01
+                        )
+                    ],
                 )
             ],
         ),
         Advice(
             words=["“Delete a persistent tape after use: it keeps the activations alive.”"],
             verdict="true",
-            because="A kept tape keeps the results of its step until the next tape replaces it, so that those of two "
+            because="A kept tape keeps the results of its step until the next "
+            "tape "
+            "replaces "
+            "it, "
+            "so that those "
+            "of "
+            "two "
             "steps exist at the peak. The older ones count as held tensors.",
             comparisons=[
                 Comparison(
                     "tape_kept",
                     "tape_deleted",
                     expected=[
-                        Expected("saved_for_backward", 4 * RESULTS, 4 * RESULTS, "4 B × results of this step"),
-                        Expected("held_tensors", 4 * RESULTS, 0, "results of the step before", 0.06),
-                        Expected("step_end", STATE + 4 * RESULTS, STATE, "weights, slots, batches, kept results", 0.15),
+                        Expected(
+                            "saved_for_backward",
+                            4 * RESULTS,
+                            4 * RESULTS,
+                            "4 B × results of this step",
+                        ),
+                        Expected(
+                            "held_tensors", 4 * RESULTS, 0, "results of the step before", 0.06
+                        ),
+                        Expected(
+                            "step_end",
+                            STATE + 4 * RESULTS,
+                            STATE,
+                            "weights, slots, batches, kept results",
+                            0.15,
+                        ),
                     ],
                 ),
             ],
@@ -118,9 +152,19 @@ SCENARIO = Scenario(
                     "function",
                     claim=HALVES,
                     expected=[
-                        Expected("weights", 8 * PARAMETERS, 4 * PARAMETERS, "8 B → 4 B × parameters"),
-                        Expected("optimizer_state", 16 * PARAMETERS, 8 * PARAMETERS, "twice the weights (Adam)", 0.001),
-                        Expected("saved_for_backward", 8 * RESULTS, 4 * RESULTS, "8 B → 4 B × results"),
+                        Expected(
+                            "weights", 8 * PARAMETERS, 4 * PARAMETERS, "8 B → 4 B × parameters"
+                        ),
+                        Expected(
+                            "optimizer_state",
+                            16 * PARAMETERS,
+                            8 * PARAMETERS,
+                            "twice the weights (Adam)",
+                            0.001,
+                        ),
+                        Expected(
+                            "saved_for_backward", 8 * RESULTS, 4 * RESULTS, "8 B → 4 B × results"
+                        ),
                     ],
                 )
             ],

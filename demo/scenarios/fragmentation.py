@@ -1,5 +1,6 @@
-"""A training that keeps the features of every batch and then drops half of them: the newer half, or every second one.
-Both leave the same bytes in use. Then a large tensor is requested that is smaller than the free memory.
+"""A training that keeps the features of every batch and then drops half of them: the newer half, or
+every second one. Both leave the same bytes in use. Then a large tensor is requested that is smaller
+than the free memory.
 
 usage: python demo/scenarios/fragmentation.py [--logdir runs/scenarios]
 """
@@ -7,7 +8,8 @@ usage: python demo/scenarios/fragmentation.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 CAPACITY_MIB = 128
 os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(CAPACITY_MIB))
@@ -33,7 +35,9 @@ def train(run, every_second):
         limit = tf.config.LogicalDeviceConfiguration(memory_limit=CAPACITY_MIB)
         tf.config.set_logical_device_configuration(gpus[0], [limit])
     hidden = keras.layers.Dense(WIDTH, activation="relu", name="features")
-    model = keras.Sequential([keras.Input((INPUTS,)), hidden, keras.layers.Dense(CLASSES, name="logits")])
+    model = keras.Sequential(
+        [keras.Input((INPUTS,)), hidden, keras.layers.Dense(CLASSES, name="logits")]
+    )
     optimizer = keras.optimizers.SGD(0.01)
     optimizer.build(model.trainable_variables)
     loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -48,7 +52,9 @@ def train(run, every_second):
 
     random = np.random.default_rng(1)
     kept = {}
-    with tb_memplugin.MemoryRecorder(run, model=model, optimizer=optimizer, trace_steps=[2, STEPS]) as recorder:
+    with tb_memplugin.MemoryRecorder(
+        run, model=model, optimizer=optimizer, trace_steps=[2, STEPS]
+    ) as recorder:
         for step in range(STEPS):
             inputs = tf.constant(random.random((BATCH_SIZE, INPUTS), "float32"))
             classes = tf.constant(random.integers(0, CLASSES, BATCH_SIZE))
@@ -64,20 +70,24 @@ def train(run, every_second):
 
 
 def measure(run):
-    """What was in use and free when the large tensor was requested, and the largest piece of the free memory."""
+    """What was in use and free when the large tensor was requested, and the largest piece of the
+    free memory."""
     if run.ooms:
         (oom,) = run.ooms
         in_use, pool, largest = oom.in_use_bytes, oom.pool_bytes, oom.largest_free_bytes
     else:
         device = run.samples.devices[min(run.samples.devices)]
         in_use, pool, largest = (
-            int(column[-1]) for column in (device.in_use_bytes, device.pool_bytes, device.largest_free_bytes)
+            int(column[-1])
+            for column in (device.in_use_bytes, device.pool_bytes, device.largest_free_bytes)
         )
     return {
         "in_use": in_use,
         "free_in_the_pool": pool - in_use,
         "largest_free_chunk": largest,
-        "failed_by_fragmentation": sum(one.requested_bytes for one in run.ooms if one.verdict == "fragmentation"),
+        "failed_by_fragmentation": sum(
+            one.requested_bytes for one in run.ooms if one.verdict == "fragmentation"
+        ),
     }
 
 
@@ -103,8 +113,19 @@ SCENARIO = Scenario(
                 "“Memory is memory: it does not matter which tensors I drop.”",
             ],
             verdict="not true",
-            because="A tensor needs one free chunk. Tensors that stay between the dropped ones keep the free chunks "
-            "apart, and the allocator cannot move them. The post-mortem's verdict is *fragmentation*.",
+            because="A tensor needs one free chunk. Tensors that stay "
+            "between "
+            "the "
+            "dropped "
+            "ones "
+            "keep the free "
+            "chunks "
+            "apart, and the allocator cannot move them. "
+            "The "
+            "post-mortem's "
+            "verdict "
+            "is "
+            "*fragmentation*.",
             comparisons=[
                 Comparison(
                     "newer_half_dropped",
@@ -112,7 +133,13 @@ SCENARIO = Scenario(
                     claim=STAYS,
                     figure="largest_free_chunk",
                     expected=[
-                        Expected("in_use", IN_USE, IN_USE, f"weights and {STEPS // 2} × {FEATURES:,} B", 0.03),
+                        Expected(
+                            "in_use",
+                            IN_USE,
+                            IN_USE,
+                            f"weights and {STEPS // 2} × {FEATURES:,} B",
+                            0.03,
+                        ),
                         Expected("failed_by_fragmentation", 0, REQUEST, "the large tensor"),
                     ],
                     show=["free_in_the_pool"],

@@ -1,6 +1,7 @@
-"""A small model of `Dense` layers with and without a frozen one in its middle, and VGG16 with and without a frozen
-backbone. A frozen layer keeps its weights in memory. It has no weight gradients and no optimizer state. What it saves
-in activations depends on whether a trainable layer comes before it.
+"""A small model of `Dense` layers with and without a frozen one in its middle, and VGG16 with and
+without a frozen backbone. A frozen layer keeps its weights in memory. It has no weight gradients
+and no optimizer state. What it saves in activations depends on whether a trainable layer comes
+before it.
 
 usage: python demo/scenarios/frozen_layers.py [--logdir runs/scenarios]
 """
@@ -8,7 +9,8 @@ usage: python demo/scenarios/frozen_layers.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -37,7 +39,9 @@ def make_dense(frozen):
 
 
 def make_vgg(frozen):
-    backbone = keras.applications.VGG16(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    backbone = keras.applications.VGG16(
+        weights=None, include_top=False, input_shape=(SIDE, SIDE, 3)
+    )
     backbone.trainable = not frozen
     head = [
         keras.layers.GlobalAveragePooling2D(name="pool"),
@@ -69,17 +73,37 @@ def dense(inputs, outputs):
 
 MIDDLE = dense(WIDTH, WIDTH)
 DENSE = dense(FEATURES, WIDTH) + 2 * MIDDLE + dense(WIDTH, CLASSES)
-# The batch, and the results of the layers, in float32. The result of `middle` is also the input of `last`.
+# The batch, and the results of the layers, in float32. The result of `middle` is also the input of
+# `last`.
 DENSE_SAVED = 4 * BATCH * (FEATURES + 3 * WIDTH + CLASSES)
 # 3 × 3 kernels and biases of VGG16's thirteen convolutions.
-CHANNELS = [(3, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 256), (256, 512), *[(512, 512)] * 5]
+CHANNELS = [
+    (3, 64),
+    (64, 64),
+    (64, 128),
+    (128, 128),
+    (128, 256),
+    (256, 256),
+    (256, 256),
+    (256, 512),
+    *[(512, 512)] * 5,
+]
 BACKBONE = sum(4 * (9 * before + 1) * after for before, after in CHANNELS)
 HEAD = dense(512, HEAD_WIDTH) + dense(HEAD_WIDTH, CLASSES)
 # What training the head needs: its inputs, the mean of 512 features, and the results of its layers.
 HEAD_SAVED = 4 * VGG_BATCH * (512 + HEAD_WIDTH + CLASSES)
-# Channels and side of the results of the convolutions and of the pools that end the blocks. oneDNN's pool on a CPU
-# also stores one byte for each result: which of the four inputs was the largest.
-CONVOLUTIONS = [(64, 1), (64, 1), (128, 2), (128, 2), *[(256, 4)] * 3, *[(512, 8)] * 3, *[(512, 16)] * 3]
+# Channels and side of the results of the convolutions and of the pools that end the blocks.
+# oneDNN's pool on a CPU also stores one byte for each result: which of the four inputs was the
+# largest.
+CONVOLUTIONS = [
+    (64, 1),
+    (64, 1),
+    (128, 2),
+    (128, 2),
+    *[(256, 4)] * 3,
+    *[(512, 8)] * 3,
+    *[(512, 16)] * 3,
+]
 POOLS = [(64, 2), (128, 4), (256, 8), (512, 16), (512, 32)]
 VGG_SAVED = HEAD_SAVED + VGG_BATCH * (
     4 * SIDE**2 * 3
@@ -98,7 +122,9 @@ SCENARIO = Scenario(
     file=__file__,
     description=__doc__,
     runs={
-        f"{name}_{state}": Variant(functools.partial(train, make_model=make, frozen=frozen, batch_size=batch))
+        f"{name}_{state}": Variant(
+            functools.partial(train, make_model=make, frozen=frozen, batch_size=batch)
+        )
         for name, make, batch in (("dense", make_dense, BATCH), ("vgg16", make_vgg, VGG_BATCH))
         for state, frozen in (("trainable", False), ("frozen", True))
     },
@@ -114,7 +140,13 @@ SCENARIO = Scenario(
                     figure="optimizer_state",
                     expected=[
                         Expected("weights", DENSE, DENSE, "4 B × parameters"),
-                        Expected("optimizer_state", 2 * DENSE, 2 * (DENSE - MIDDLE), "8 B × trainable", 0.001),
+                        Expected(
+                            "optimizer_state",
+                            2 * DENSE,
+                            2 * (DENSE - MIDDLE),
+                            "8 B × trainable",
+                            0.001,
+                        ),
                     ],
                 ),
                 Comparison(
@@ -123,7 +155,13 @@ SCENARIO = Scenario(
                     figure="optimizer_state",
                     expected=[
                         Expected("weights", BACKBONE + HEAD, BACKBONE + HEAD, "4 B × parameters"),
-                        Expected("optimizer_state", 2 * (BACKBONE + HEAD), 2 * HEAD, "8 B × trainable", 0.001),
+                        Expected(
+                            "optimizer_state",
+                            2 * (BACKBONE + HEAD),
+                            2 * HEAD,
+                            "8 B × trainable",
+                            0.001,
+                        ),
                     ],
                 ),
             ],
@@ -131,14 +169,27 @@ SCENARIO = Scenario(
         Advice(
             words=["“Frozen layers store no activations for the backward pass.”"],
             verdict="true only if",
-            because="no trainable layer comes before them. Otherwise gradients pass through them, and the backward "
+            because="no trainable layer comes before them. "
+            "Otherwise "
+            "gradients "
+            "pass "
+            "through "
+            "them, "
+            "and the backward "
             "pass of their neighbours still reads the results on both sides.",
             comparisons=[
                 Comparison(
                     *IN_THE_MIDDLE,
                     title="Behind a trainable layer",
                     figure="saved_for_backward",
-                    expected=[Expected("saved_for_backward", DENSE_SAVED, DENSE_SAVED, "batch × (inputs + results)")],
+                    expected=[
+                        Expected(
+                            "saved_for_backward",
+                            DENSE_SAVED,
+                            DENSE_SAVED,
+                            "batch × (inputs + results)",
+                        )
+                    ],
                 ),
                 Comparison(
                     *BEFORE_ALL_OTHERS,
@@ -159,7 +210,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Frozen layers cost no memory.”"],
             verdict="not true",
-            because="Their weights stay on the device, and in the forward pass their results exist one after another.",
+            because="Their weights stay on the device, and in the "
+            "forward "
+            "pass "
+            "their "
+            "results "
+            "exist one after "
+            "another.",
             comparisons=[
                 Comparison(
                     *BEFORE_ALL_OTHERS,

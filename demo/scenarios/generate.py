@@ -1,6 +1,7 @@
-"""A decoder that generates tokens with a cache of keys and values: a cache that grows by concatenation, one of full
-size that a Python loop passes to each call, and one of full size inside a loop that TensorFlow runs. Only the last is
-updated in place; the others exist twice during a call, as its argument and as its result.
+"""A decoder that generates tokens with a cache of keys and values: a cache that grows by
+concatenation, one of full size that a Python loop passes to each call, and one of full size inside
+a loop that TensorFlow runs. Only the last is updated in place; the others exist twice during a
+call, as its argument and as its result.
 
 usage: python demo/scenarios/generate.py [--logdir runs/scenarios]
 """
@@ -8,7 +9,8 @@ usage: python demo/scenarios/generate.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -33,14 +35,17 @@ class Block(keras.layers.Layer):
         query, *new = tf.split(self.project(hidden), 3, axis=-1)
         if cache[0].shape[1] == TOKENS:  # of full size
             cache = [
-                keras.ops.slice_update(old, [0, position, 0], one[:, None]) for old, one in zip(cache, new, strict=True)
+                keras.ops.slice_update(old, [0, position, 0], one[:, None])
+                for old, one in zip(cache, new, strict=True)
             ]
             unseen = tf.where(tf.range(TOKENS) > position, -1e9, 0.0)
         else:
             cache = [tf.concat([old, one[:, None]], 1) for old, one in zip(cache, new, strict=True)]
             unseen = 0.0
         scores = tf.reduce_sum(query[:, None] * cache[0], -1) + unseen
-        return hidden + self.dense(tf.reduce_sum(tf.nn.softmax(scores)[..., None] * cache[1], 1)), cache
+        return hidden + self.dense(
+            tf.reduce_sum(tf.nn.softmax(scores)[..., None] * cache[1], 1)
+        ), cache
 
 
 class Decoder(keras.Model):
@@ -63,7 +68,11 @@ def generate(run, full_size, in_tensorflow):
     decoder = Decoder(name="decoder")
     decoder.build(None)
     cache = tf.TensorSpec((BATCH_SIZE, TOKENS if full_size else None, WIDTH))
-    signature = [tf.TensorSpec((BATCH_SIZE,), tf.int32), [[cache, cache]] * BLOCKS, tf.TensorSpec((), tf.int32)]
+    signature = [
+        tf.TensorSpec((BATCH_SIZE,), tf.int32),
+        [[cache, cache]] * BLOCKS,
+        tf.TensorSpec((), tf.int32),
+    ]
     one_token = tf.function(lambda *state: decoder(*state), input_signature=signature)
 
     @tf.function
@@ -90,8 +99,13 @@ def generate(run, full_size, in_tensorflow):
 
 def measure(run):
     """The last step's figures, from the allocator's statistics."""
-    device = run.samples.devices[min(run.samples.devices, key=lambda name: not name.startswith("GPU"))]
-    return {"peak": int(device.peak_bytes[-1]), "in_use_between_calls": int(device.in_use_bytes[-1])}
+    device = run.samples.devices[
+        min(run.samples.devices, key=lambda name: not name.startswith("GPU"))
+    ]
+    return {
+        "peak": int(device.peak_bytes[-1]),
+        "in_use_between_calls": int(device.in_use_bytes[-1]),
+    }
 
 
 CACHE = 4 * 2 * BLOCKS * BATCH_SIZE * TOKENS * WIDTH
@@ -125,11 +139,23 @@ SCENARIO = Scenario(
         Advice(
             words=["“Allocate the cache of keys and values once, at full size, to save memory.”"],
             verdict="true only if",
-            because="the cache is updated in place, as in a loop that TensorFlow runs. A call that takes the cache and "
+            because="the cache is updated in place, as in a loop that TensorFlow runs. A "
+            "call "
+            "that takes "
+            "the "
+            "cache "
+            "and "
             "returns it holds the old one and the new one, whether it grows or not.",
             comparisons=[
-                compared_with("full_size_cache", "Passed to each call", BETWEEN, "weights and the cache"),
-                compared_with("loop_in_tensorflow", "Inside one loop", None, "weights and the cache, before the loop"),
+                compared_with(
+                    "full_size_cache", "Passed to each call", BETWEEN, "weights and the cache"
+                ),
+                compared_with(
+                    "loop_in_tensorflow",
+                    "Inside one loop",
+                    None,
+                    "weights and the cache, before the loop",
+                ),
             ],
         )
     ],

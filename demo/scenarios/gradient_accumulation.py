@@ -1,6 +1,6 @@
-"""A training with batches of 64 examples, and with 4 batches of 16 whose gradients are summed before the weights
-change: by the optimizer (`gradient_accumulation_steps=4`) and by hand. The sums are one more value for each trainable
-parameter, and they stay in memory.
+"""A training with batches of 64 examples, and with 4 batches of 16 whose gradients are summed
+before the weights change: by the optimizer (`gradient_accumulation_steps=4`) and by hand. The sums
+are one more value for each trainable parameter, and they stay in memory.
 
 usage: python demo/scenarios/gradient_accumulation.py [--logdir runs/scenarios]
 """
@@ -8,7 +8,8 @@ usage: python demo/scenarios/gradient_accumulation.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -53,7 +54,8 @@ def make_batches(steps, batch_size, shape):
 
 
 def train(run, make_model, batch_size, accumulated=None):
-    """Keras's `fit`; the optimizer sums the gradients of `accumulated` batches, if that is given."""
+    """Keras's `fit`; the optimizer sums the gradients of `accumulated` batches, if that is
+    given."""
     model = make_model()
     optimizer = keras.optimizers.Adam(gradient_accumulation_steps=accumulated)
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -68,13 +70,18 @@ def train_by_hand(run, make_model, batch_size):
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
     loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    sums = [tf.Variable(tf.zeros(variable.shape), trainable=False) for variable in model.trainable_variables]
+    sums = [
+        tf.Variable(tf.zeros(variable.shape), trainable=False)
+        for variable in model.trainable_variables
+    ]
 
     @tf.function
     def add_gradients(inputs, classes):
         with tf.GradientTape() as tape:
             loss = loss_function(classes, model(inputs, training=True)) / ACCUMULATED
-        for total, gradient in zip(sums, tape.gradient(loss, model.trainable_variables), strict=True):
+        for total, gradient in zip(
+            sums, tape.gradient(loss, model.trainable_variables), strict=True
+        ):
             total.assign_add(gradient)
 
     @tf.function
@@ -83,8 +90,12 @@ def train_by_hand(run, make_model, batch_size):
         for total in sums:
             total.assign(tf.zeros_like(total))
 
-    with tb_memplugin.MemoryRecorder(run, model, optimizer, trace_steps=[2, 3, 4, 5, 6, 7]) as recorder:
-        for step, (inputs, classes) in enumerate(make_batches(8, batch_size, model.input_shape[1:])):
+    with tb_memplugin.MemoryRecorder(
+        run, model, optimizer, trace_steps=[2, 3, 4, 5, 6, 7]
+    ) as recorder:
+        for step, (inputs, classes) in enumerate(
+            make_batches(8, batch_size, model.input_shape[1:])
+        ):
             with recorder.step(step):
                 add_gradients(inputs, classes)
                 if step % ACCUMULATED == ACCUMULATED - 1:
@@ -92,7 +103,8 @@ def train_by_hand(run, make_model, batch_size):
 
 
 LARGE = 4 * ((WIDE + 1) * WIDE + (WIDE + 1) * CLASSES)
-# What the backward pass reads, for each image: the image, the results of both convolutions, the means and the logits.
+# What the backward pass reads, for each image: the image, the results of both convolutions, the
+# means and the logits.
 IMAGE = 4 * SIDE**2 * 3
 SAVED = IMAGE + 4 * (SIDE**2 * sum(CHANNELS) + CHANNELS[-1] + CLASSES)
 # The loss itself, a single number, may be saved or not.
@@ -111,7 +123,11 @@ SCENARIO = Scenario(
             ("batch_16", Variant(functools.partial(train, make_model=make, batch_size=16))),
             (
                 "by_optimizer",
-                Variant(functools.partial(train, make_model=make, batch_size=16, accumulated=ACCUMULATED)),
+                Variant(
+                    functools.partial(
+                        train, make_model=make, batch_size=16, accumulated=ACCUMULATED
+                    )
+                ),
             ),
             ("by_hand", Variant(functools.partial(train_by_hand, make_model=make, batch_size=16))),
         )
@@ -120,14 +136,28 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use gradient accumulation: a large batch with the memory of a small one.”"],
             verdict="true only if",
-            because="activations are most of the memory. Where weights are, the sums take more than the smaller batch "
+            because="activations are most of the memory. Where weights are, "
+            "the "
+            "sums "
+            "take "
+            "more "
+            "than the smaller "
+            "batch "
             "saves.",
             comparisons=[
                 Comparison(
                     "cnn_batch_64",
                     "cnn_by_optimizer",
                     title="Mostly activations, summed by the optimizer",
-                    expected=[Expected("saved_for_backward", 64 * SAVED, 16 * SAVED, f"batch × {SAVED:,} B", SCALAR)],
+                    expected=[
+                        Expected(
+                            "saved_for_backward",
+                            64 * SAVED,
+                            16 * SAVED,
+                            f"batch × {SAVED:,} B",
+                            SCALAR,
+                        )
+                    ],
                 ),
                 Comparison(
                     "cnn_batch_64",
@@ -135,17 +165,33 @@ SCENARIO = Scenario(
                     title="Mostly activations, summed by hand",
                     # The loop holds the images anyway.
                     expected=[
-                        Expected("saved_for_backward", 64 * SAVED, 16 * (SAVED - IMAGE), "without the images", SCALAR)
+                        Expected(
+                            "saved_for_backward",
+                            64 * SAVED,
+                            16 * (SAVED - IMAGE),
+                            "without the images",
+                            SCALAR,
+                        )
                     ],
                 ),
-                Comparison("wide_batch_64", "wide_by_optimizer", title="Mostly weights, summed by the optimizer"),
+                Comparison(
+                    "wide_batch_64",
+                    "wide_by_optimizer",
+                    title="Mostly weights, summed by the optimizer",
+                ),
                 Comparison("wide_batch_64", "wide_by_hand", title="Mostly weights, summed by hand"),
             ],
         ),
         Advice(
             words=["“Gradient accumulation needs no additional memory.”"],
             verdict="not true",
-            because="The sums are one more value for each trainable parameter, whoever adds them up, and they stay "
+            because="The sums are one more value for each trainable "
+            "parameter, "
+            "whoever "
+            "adds "
+            "them "
+            "up, and they "
+            "stay "
             "between the steps. While they are set to zero, the old and the new values exist.",
             comparisons=[
                 Comparison(
@@ -153,7 +199,8 @@ SCENARIO = Scenario(
                     run,
                     title=title,
                     claim=STAYS,
-                    # Not the peak: there the sums can take the place of rounding, of chunks that were not split.
+                    # Not the peak: there the sums can take the place of rounding, of chunks that
+                    # were not split.
                     figure="step_end",
                     expected=[
                         Expected("weights", LARGE, LARGE, "4 B × parameters"),

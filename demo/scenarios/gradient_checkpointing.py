@@ -1,7 +1,8 @@
-"""A stack of blocks, each a wide layer, a narrow one and a sum, trained as it is and with gradient checkpointing:
-`keras.RematScope` around the creation of the blocks, `tf.recompute_grad` in them, or `tb_memplugin.remat`.
-Only the inputs of the blocks are saved for the backward pass, which computes the results inside a block again. Blocks
-with a batch normalization show how often its statistics are updated.
+"""A stack of blocks, each a wide layer, a narrow one and a sum, trained as it is and with gradient
+checkpointing: `keras.RematScope` around the creation of the blocks, `tf.recompute_grad` in them, or
+`tb_memplugin.remat`. Only the inputs of the blocks are saved for the backward pass, which computes
+the results inside a block again. Blocks with a batch normalization show how often its statistics
+are updated.
 
 usage: python demo/scenarios/gradient_checkpointing.py [--logdir runs/scenarios]
 """
@@ -10,7 +11,8 @@ import contextlib
 import math
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -23,7 +25,8 @@ BATCH, TOKENS, WIDTH, INNER, BLOCKS, CLASSES = 32, 128, 128, 512, 6, 8
 
 
 class Block(keras.layers.Layer):
-    """Its inner layers are created in `build`: inside a `RematScope`, Keras would recompute each of them as well."""
+    """Its inner layers are created in `build`: inside a `RematScope`, Keras would recompute each of
+    them as well."""
 
     def build(self, shape):
         self.wide = keras.layers.Dense(INNER, activation="relu", name="wide")
@@ -65,7 +68,10 @@ class RecomputedNormalizedBlock(Recomputed, NormalizedBlock):
 def make_model(kind, scope):
     with scope:
         blocks = [kind(name=f"block{at}") for at in range(BLOCKS)]
-    head = [keras.layers.GlobalAveragePooling1D(name="pool"), keras.layers.Dense(CLASSES, name="logits")]
+    head = [
+        keras.layers.GlobalAveragePooling1D(name="pool"),
+        keras.layers.Dense(CLASSES, name="logits"),
+    ]
     return keras.Sequential([keras.Input((TOKENS, WIDTH)), *blocks, *head])
 
 
@@ -86,20 +92,26 @@ def train(run, kind, scope, remat=False):
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
     model.fit(make_batches(4), verbose=0, callbacks=[callback])
     callback.close()
-    changed = [(variable.numpy() != old).any() for variable, old in zip(model.trainable_variables, before, strict=True)]
+    changed = [
+        (variable.numpy() != old).any()
+        for variable, old in zip(model.trainable_variables, before, strict=True)
+    ]
     assert all(changed), "some variables got no gradient"
     return {"trained_steps": int(model.optimizer.iterations)}
 
 
 def train_on_ones(run, kind, remat=False):
-    """How often a step updates the statistics of a block: each update moves a mean of 0 toward the batches' 1."""
+    """How often a step updates the statistics of a block: each update moves a mean of 0 toward the
+    batches' 1."""
     plain = model = make_model(kind, contextlib.nullcontext())
     if remat:
         model = tb_memplugin.remat(plain, [f"block{at}" for at in range(BLOCKS)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     inputs, steps = tf.ones((4 * BATCH, TOKENS, WIDTH)), 4
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
-    model.fit(inputs, tf.zeros(4 * BATCH, tf.int64), batch_size=BATCH, verbose=0, callbacks=[callback])
+    model.fit(
+        inputs, tf.zeros(4 * BATCH, tf.int64), batch_size=BATCH, verbose=0, callbacks=[callback]
+    )
     callback.close()
     norm = plain.get_layer("block0").norm
     updates = math.log(1 - float(norm.moving_mean[0])) / math.log(norm.momentum)
@@ -107,7 +119,8 @@ def train_on_ones(run, kind, remat=False):
 
 
 def train_in_scope(run, functional):
-    """Layers that take more than inputs, or a whole functional model, inside a `RematScope`: Keras may fail."""
+    """Layers that take more than inputs, or a whole functional model, inside a `RematScope`: Keras
+    may fail."""
     with keras.RematScope(mode="full"):
         hidden = keras.layers.Dense(WIDTH, activation="relu")
         inputs = keras.Input((WIDTH,))
@@ -126,7 +139,8 @@ def train_in_scope(run, functional):
 
 PARAMETERS = BLOCKS * ((WIDTH + 1) * INNER + (INNER + 1) * WIDTH) + (WIDTH + 1) * CLASSES
 ROWS = BATCH * TOKENS
-# The inputs of each block, and for the head the means and the logits; without checkpointing the wide results as well.
+# The inputs of each block, and for the head the means and the logits; without checkpointing the
+# wide results as well.
 BLOCK_INPUTS = 4 * ROWS * WIDTH * BLOCKS
 WIDE_RESULTS = 4 * ROWS * INNER * BLOCKS
 HEAD = 4 * BATCH * (WIDTH + CLASSES)
@@ -139,19 +153,32 @@ SCENARIO = Scenario(
     runs={
         "plain": Variant(lambda run: train(run, Block, contextlib.nullcontext())),
         "remat_scope": Variant(lambda run: train(run, Block, keras.RematScope(mode="full"))),
-        "recompute_grad": Variant(lambda run: train(run, RecomputedBlock, contextlib.nullcontext())),
+        "recompute_grad": Variant(
+            lambda run: train(run, RecomputedBlock, contextlib.nullcontext())
+        ),
         "remat": Variant(lambda run: train(run, Block, contextlib.nullcontext(), remat=True)),
         "normalized": Variant(lambda run: train_on_ones(run, NormalizedBlock)),
-        "normalized_recompute_grad": Variant(lambda run: train_on_ones(run, RecomputedNormalizedBlock)),
+        "normalized_recompute_grad": Variant(
+            lambda run: train_on_ones(run, RecomputedNormalizedBlock)
+        ),
         "normalized_remat": Variant(lambda run: train_on_ones(run, NormalizedBlock, remat=True)),
         "scope_around_model": Variant(lambda run: train_in_scope(run, functional=True)),
         "scope_around_dense": Variant(lambda run: train_in_scope(run, functional=False)),
     },
     advice=[
         Advice(
-            words=["“Use gradient checkpointing: it saves only some activations and computes the others again.”"],
+            words=[
+                "“Use gradient checkpointing: it saves only "
+                "some "
+                "activations "
+                "and "
+                "computes "
+                "the "
+                "others again.”"
+            ],
             verdict="true",
-            because="The inputs of the blocks stay until the backward pass, the results inside a block do not.",
+            because="The inputs of the blocks stay until the backward pass, the results inside a "
+            "block do not.",
             comparisons=[
                 Comparison(
                     "plain",
@@ -178,8 +205,15 @@ SCENARIO = Scenario(
         Advice(
             words=["“Gradient checkpointing trains the same.”"],
             verdict="true only if",
-            because="the second run of a layer changes nothing. `tf.recompute_grad` and `RematScope` update the "
-            "statistics of a batch normalization in both runs, and draw another mask for a dropout. "
+            because="the second run of a layer changes "
+            "nothing. "
+            "`tf.recompute_grad` "
+            "and "
+            "`RematScope` "
+            "update "
+            "the "
+            "statistics of a batch normalization in both runs, and draw another mask for a "
+            "dropout. "
             "`tb_memplugin.remat` does not.",
             comparisons=[
                 Comparison(
@@ -200,8 +234,20 @@ SCENARIO = Scenario(
         Advice(
             words=["“Put your model into a `RematScope`.”"],
             verdict="not true",
-            because="In graph mode Keras fails with a `ValueError` at the first step: it passes keyword arguments such "
-            "as `training` to the recomputed call, which TensorFlow's `custom_gradient` does not accept. Layers whose "
+            because="In graph mode Keras fails with a `ValueError` at the "
+            "first "
+            "step: "
+            "it "
+            "passes "
+            "keyword arguments "
+            "such "
+            "as `training` to the recomputed call, which "
+            "TensorFlow's "
+            "`custom_gradient` "
+            "does "
+            "not "
+            "accept. Layers "
+            "whose "
             "`call` takes inputs alone work, such as the blocks above.",
             comparisons=[
                 Comparison(
@@ -212,7 +258,10 @@ SCENARIO = Scenario(
                     claim=STAYS,
                     expected=[Expected("trained_steps", 4, 0, "Keras fails")],
                 )
-                for run, title in (("scope_around_model", "A functional model"), ("scope_around_dense", "`Dense`"))
+                for run, title in (
+                    ("scope_around_model", "A functional model"),
+                    ("scope_around_dense", "`Dense`"),
+                )
             ],
         ),
     ],

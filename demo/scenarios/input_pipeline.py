@@ -1,5 +1,5 @@
-"""A small model behind several input pipelines of `tf.data`: without a buffer, with prefetched batches, with a cache,
-with a shuffle buffer, and with a last batch that is smaller than the others.
+"""A small model behind several input pipelines of `tf.data`: without a buffer, with prefetched
+batches, with a cache, with a shuffle buffer, and with a last batch that is smaller than the others.
 
 usage: python demo/scenarios/input_pipeline.py [--logdir runs/scenarios]
 """
@@ -7,7 +7,8 @@ usage: python demo/scenarios/input_pipeline.py [--logdir runs/scenarios]
 import os
 import time
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -70,7 +71,9 @@ def train(run, make_dataset, epochs=1, step=4):
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[step])
     # As long as a step of a larger model, so that the pipeline can fill its buffer meanwhile.
-    longer = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(0.2))
+    longer = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: time.sleep(0.2)
+    )
     model.fit(make_dataset(), epochs=epochs, verbose=0, callbacks=[callback, longer])
     callback.close()
 
@@ -79,7 +82,11 @@ EXAMPLE = 4 * FEATURES
 PARAMETERS = (FEATURES + 1) * WIDTH + (WIDTH + 1) * CLASSES
 BUFFERED = {
     # 8 to 11 batches: those prefetched, the step's, and one that is being made out of its examples.
-    "prefetch": (BATCH * (PREFETCHED + 1) + BATCH // 2, "those prefetched, the step's, one in the making", 0.17),
+    "prefetch": (
+        BATCH * (PREFETCHED + 1) + BATCH // 2,
+        "those prefetched, the step's, one in the making",
+        0.17,
+    ),
     "cache": (BATCH * (BATCHES + 1), "all examples and the step's batch", 0.01),
     "cache_of_batches": (BATCH * BATCHES, "all batches, among them the step's", 0.01),
     "shuffle": (SHUFFLED + BATCH, f"{SHUFFLED} examples and the step's batch", 0.01),
@@ -96,7 +103,9 @@ SCENARIO = Scenario(
         "prefetch": Variant(lambda run: train(run, prefetched)),
         "prefetch_to_device": Variant(lambda run: train(run, on_the_gpu), gpus=1),
         "cache": Variant(lambda run: train(run, cached, epochs=2, step=BATCHES + 4)),
-        "cache_of_batches": Variant(lambda run: train(run, cached_batches, epochs=2, step=BATCHES + 4)),
+        "cache_of_batches": Variant(
+            lambda run: train(run, cached_batches, epochs=2, step=BATCHES + 4)
+        ),
         "shuffle": Variant(lambda run: train(run, shuffled)),
         "full_last_batch": Variant(lambda run: train(run, unbuffered, step=BATCHES - 1)),
         "partial_last_batch": Variant(lambda run: train(run, partial, step=BATCHES - 1)),
@@ -106,7 +115,13 @@ SCENARIO = Scenario(
             words=["“`prefetch`, `cache` and `shuffle` hold their buffers in memory.”"],
             verdict="true",
             because="On the CPU the buffers are in the memory that is measured here.",
-            on_gpu="`tf.data` runs on the host and keeps its buffers there. The GPU holds the step's batch alone.",
+            on_gpu="`tf.data` runs on the host and keeps its buffers there. "
+            "The "
+            "GPU "
+            "holds "
+            "the "
+            "step's batch "
+            "alone.",
             comparisons=[
                 Comparison(
                     "unbuffered",
@@ -131,10 +146,19 @@ SCENARIO = Scenario(
         Advice(
             words=["“`prefetch_to_device` takes the GPU's memory.”"],
             verdict="true",
-            because="The prefetched batches are on the GPU, also between the steps. Those that were copied before the "
+            because="The prefetched batches are on the GPU, also between the "
+            "steps. "
+            "Those "
+            "that "
+            "were copied "
+            "before "
+            "the "
             "first traced step are unattributed.",
-            # Not `inputs`, which are unattributed in part. Not the peak, where they can take the place of rounding.
-            comparisons=[Comparison("prefetch", "prefetch_to_device", claim=RISES, figure="step_end")],
+            # Not `inputs`, which are unattributed in part. Not the peak, where they can take the
+            # place of rounding.
+            comparisons=[
+                Comparison("prefetch", "prefetch_to_device", claim=RISES, figure="step_end")
+            ],
         ),
         Advice(
             words=["“Drop a partial last batch: it takes additional memory.”"],
@@ -146,7 +170,13 @@ SCENARIO = Scenario(
                     "partial_last_batch",
                     claim=RISES,
                     expected=[
-                        Expected("inputs", BATCH * EXAMPLE, BATCH // 2 * EXAMPLE, f"{EXAMPLE:,} B × examples", 0.01),
+                        Expected(
+                            "inputs",
+                            BATCH * EXAMPLE,
+                            BATCH // 2 * EXAMPLE,
+                            f"{EXAMPLE:,} B × examples",
+                            0.01,
+                        ),
                         Expected("weights", *[4 * PARAMETERS] * 2, "4 B × parameters"),
                     ],
                 )

@@ -1,5 +1,6 @@
-"""A custom loop that keeps the features of every step in a list: as tensors, as tensors with `gc.collect()` at every
-step, and as NumPy arrays. The tab names the list that keeps the tensors alive.
+"""A custom loop that keeps the features of every step in a list: as tensors, as tensors with
+`gc.collect()` at every step, and as NumPy arrays. The tab names the list that keeps the tensors
+alive.
 
 usage: python demo/scenarios/leak.py [--logdir runs/scenarios]
 """
@@ -8,7 +9,8 @@ import functools
 import gc
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -43,7 +45,9 @@ def train(run, collect=False, numpy=False):
 
     random = np.random.default_rng(1)
     traced = [STEPS // 2, STEPS - 1]
-    with tb_memplugin.MemoryRecorder(run, model=model, optimizer=optimizer, trace_steps=traced) as recorder:
+    with tb_memplugin.MemoryRecorder(
+        run, model=model, optimizer=optimizer, trace_steps=traced
+    ) as recorder:
         for step in range(STEPS):
             inputs = tf.constant(random.random((BATCH_SIZE, INPUTS), "float32"))
             classes = tf.constant(random.integers(0, CLASSES, BATCH_SIZE))
@@ -58,8 +62,15 @@ def train(run, collect=False, numpy=False):
 def measure(run):
     """Figures of the last step, and the bytes that the recorder ascribes to the list."""
     snapshot = max(run.snapshots, key=lambda one: one.step)
-    groups = [group for group in snapshot.held_tensors if group.held_by == "list `history` in module __main__"]
-    return {**of_step(STEPS - 1)(run), "held_by_the_list_history": sum(group.bytes for group in groups)}
+    groups = [
+        group
+        for group in snapshot.held_tensors
+        if group.held_by == "list `history` in module __main__"
+    ]
+    return {
+        **of_step(STEPS - 1)(run),
+        "held_by_the_list_history": sum(group.bytes for group in groups),
+    }
 
 
 def compared_with(name, kept):
@@ -68,7 +79,9 @@ def compared_with(name, kept):
         Expected(figure, before, after, f"{FEATURES:,} B for each step before", 0.001)
         for figure in ("held_tensors", "held_by_the_list_history")
     ]
-    return Comparison("tensors_in_a_list", name, claim=FALLS, figure="held_tensors", expected=expected)
+    return Comparison(
+        "tensors_in_a_list", name, claim=FALLS, figure="held_tensors", expected=expected
+    )
 
 
 SCENARIO = Scenario(
@@ -86,14 +99,24 @@ SCENARIO = Scenario(
         Advice(
             words=["“Memory grows from step to step? Call gc.collect().”"],
             verdict="not true",
-            because="The list still refers to the tensors, and Python's garbage collector frees only what nothing "
+            because="The list still refers to the tensors, "
+            "and "
+            "Python's "
+            "garbage "
+            "collector "
+            "frees "
+            "only what nothing "
             "refers to.",
             comparisons=[compared_with("gc_collect", STEPS - 1)],
         ),
         Advice(
             words=["“Keep `.numpy()` of a tensor, not the tensor.”"],
             verdict="true",
-            because="A NumPy copy lies in host memory, and the tensor is freed. On a CPU `numpy()` may share the "
+            because="A NumPy copy lies in host memory, and the tensor is freed. On a "
+            "CPU "
+            "`numpy()` may "
+            "share "
+            "the "
             "tensor's memory; `np.array` copies.",
             comparisons=[compared_with("numpy_arrays", 0)],
         ),

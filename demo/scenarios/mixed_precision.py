@@ -1,6 +1,6 @@
-"""A deep model of narrow layers, whose memory is mostly activations, a wide one, whose memory is mostly weights, and a
-CNN, in float32, `mixed_float16` and `mixed_bfloat16`. Activations are stored with 16 bits. Variables, their gradients
-when they are applied, and optimizer state stay in float32.
+"""A deep model of narrow layers, whose memory is mostly activations, a wide one, whose memory is
+mostly weights, and a CNN, in float32, `mixed_float16` and `mixed_bfloat16`. Activations are stored
+with 16 bits. Variables, their gradients when they are applied, and optimizer state stay in float32.
 
 usage: python demo/scenarios/mixed_precision.py [--logdir runs/scenarios]
 """
@@ -8,7 +8,8 @@ usage: python demo/scenarios/mixed_precision.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -28,7 +29,9 @@ def make_logits():
 
 
 def make_deep():
-    layers = [keras.layers.Dense(NARROW, activation="relu", name=f"dense{at}") for at in range(DEPTH)]
+    layers = [
+        keras.layers.Dense(NARROW, activation="relu", name=f"dense{at}") for at in range(DEPTH)
+    ]
     head = [
         keras.layers.GlobalAveragePooling1D(name="pool"),
         make_logits(),
@@ -80,10 +83,11 @@ def dense(inputs, outputs):
 
 
 LARGE = dense(WIDE, WIDE) + dense(WIDE, CLASSES)
-# Values that the backward pass reads: the inputs and the result of each layer, with 32 or 16 bits ...
+# Values that the backward pass reads: the inputs and the result of each layer, with 32 or 16 bits
+# ...
 SAVED = BATCH * TOKENS * NARROW * (1 + DEPTH)
-# ... and in float32 always, the means and the logits. With 16 bits also the converted kernels of all layers but the
-# first, whose inputs need no gradient.
+# ... and in float32 always, the means and the logits. With 16 bits also the converted kernels of
+# all layers but the first, whose inputs need no gradient.
 SAVED_HEAD = 4 * BATCH * (NARROW + CLASSES)
 KERNELS = (DEPTH - 1) * NARROW**2
 
@@ -107,7 +111,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Mixed precision stores activations in half the memory.”"],
             verdict="true",
-            because="Of what is saved for the backward pass, only the 16-bit copies of the kernels are new. On a GPU "
+            because="Of what is saved for the backward pass, only the "
+            "16-bit "
+            "copies "
+            "of "
+            "the "
+            "kernels are new. On a "
+            "GPU "
             "the batch in float32 counts as inputs, its 16-bit copy as saved.",
             comparisons=[
                 Comparison(
@@ -132,9 +142,13 @@ SCENARIO = Scenario(
             ],
         ),
         Advice(
-            words=["“Mixed precision halves the model's weights.”", "“Mixed precision halves optimizer state.”"],
+            words=[
+                "“Mixed precision halves the model's weights.”",
+                "“Mixed precision halves optimizer state.”",
+            ],
             verdict="not true",
-            because="Variables and slots stay in float32. During a step each kernel also has a 16-bit copy.",
+            because="Variables and slots stay in float32. During a step each kernel also has a "
+            "16-bit copy.",
             comparisons=[
                 Comparison(
                     "wide_float32",
@@ -144,7 +158,9 @@ SCENARIO = Scenario(
                     claim=HALVES,
                     expected=[
                         Expected("weights", 4 * LARGE, 4 * LARGE, "4 B × parameters"),
-                        Expected("optimizer_state", 8 * LARGE, 8 * LARGE, "8 B × parameters", 0.001),
+                        Expected(
+                            "optimizer_state", 8 * LARGE, 8 * LARGE, "8 B × parameters", 0.001
+                        ),
                     ],
                 )
                 for policy in POLICIES[1:]
@@ -153,7 +169,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use mixed precision to save memory.”"],
             verdict="true only if",
-            because="activations are most of it, and the kernels for 16 bits need no more scratch space. Those of "
+            because="activations are most of it, and the kernels for 16 bits "
+            "need "
+            "no "
+            "more "
+            "scratch "
+            "space. Those "
+            "of "
             "float16 convolutions on the CPU do.",
             comparisons=[
                 Comparison("deep_float32", "deep_mixed_float16", title="Mostly activations"),
@@ -165,8 +187,18 @@ SCENARIO = Scenario(
         Advice(
             words=["“Mixed precision halves memory.”"],
             verdict="not true",
-            because="Weights, slots and data in float32 remain, and each step adds copies of the weights in 16 bits.",
-            comparisons=[Comparison("wide_float32", "wide_mixed_float16", title="Mostly weights", claim=TO_HALF)],
+            because="Weights, slots and data in float32 remain, and each step adds "
+            "copies "
+            "of "
+            "the "
+            "weights in "
+            "16 "
+            "bits.",
+            comparisons=[
+                Comparison(
+                    "wide_float32", "wide_mixed_float16", title="Mostly weights", claim=TO_HALF
+                )
+            ],
         ),
     ],
 )

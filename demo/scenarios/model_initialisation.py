@@ -1,18 +1,30 @@
-"""What a model takes before it sees any data: a small CNN in float32, a larger one in float16 and in float32, and a
-Transformer made of subclassed layers, before and after its layers are built. Step 0 creates and compiles the model,
-step 1 is traced; nothing is trained.
+"""What a model takes before it sees any data: a small CNN in float32, a larger one in float16 and
+in float32, and a Transformer made of subclassed layers, before and after its layers are built. Step
+0 creates and compiles the model, step 1 is traced; nothing is trained.
 
 usage: python demo/scenarios/model_initialisation.py [--logdir runs/scenarios]
 """
 
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
 import tensorflow as tf
-from scenario import HALVES, RISES, STAYS, Advice, Comparison, Expected, Scenario, Variant, main, of_step
+from scenario import (
+    HALVES,
+    RISES,
+    STAYS,
+    Advice,
+    Comparison,
+    Expected,
+    Scenario,
+    Variant,
+    main,
+    of_step,
+)
 
 import tb_memplugin
 
@@ -22,9 +34,14 @@ WORDS, TOKENS, WIDTH, HEADS, INNER, BLOCKS = 4000, 128, 128, 4, 512, 2
 
 
 def make_cnn(channels, hidden, dtype="float32"):
-    layers = [keras.layers.Conv2D(count, 3, padding="same", activation="relu", dtype=dtype) for count in channels]
+    layers = [
+        keras.layers.Conv2D(count, 3, padding="same", activation="relu", dtype=dtype)
+        for count in channels
+    ]
     dense = [keras.layers.Dense(units, dtype=dtype) for units in (hidden, CLASSES)]
-    return keras.Sequential([keras.Input((SIDE, SIDE, 3)), *layers, keras.layers.GlobalAveragePooling2D(), *dense])
+    return keras.Sequential(
+        [keras.Input((SIDE, SIDE, 3)), *layers, keras.layers.GlobalAveragePooling2D(), *dense]
+    )
 
 
 class Embedding(keras.layers.Layer):
@@ -43,7 +60,10 @@ class Block(keras.layers.Layer):
         super().__init__(**options)
         self.attention = keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS)
         self.norms = [keras.layers.LayerNormalization(), keras.layers.LayerNormalization()]
-        self.wide, self.narrow = keras.layers.Dense(INNER, activation="relu"), keras.layers.Dense(WIDTH)
+        self.wide, self.narrow = (
+            keras.layers.Dense(INNER, activation="relu"),
+            keras.layers.Dense(WIDTH),
+        )
 
     def call(self, inputs):
         hidden = self.norms[0](inputs + self.attention(inputs, inputs))
@@ -97,7 +117,8 @@ def cnn(channels, hidden):
 
 
 SMALL_PARAMETERS, LARGER_PARAMETERS = cnn(SMALL, CLASSES), cnn(LARGER, HIDDEN)
-# Queries, keys, values and results; two norms with scale and offset; the wide layer and the narrow one.
+# Queries, keys, values and results; two norms with scale and offset; the wide layer and the narrow
+# one.
 BLOCK = 4 * (WIDTH + 1) * WIDTH + 2 * 2 * WIDTH + (WIDTH + 1) * INNER + (INNER + 1) * WIDTH
 TRANSFORMER = (WORDS + TOKENS) * WIDTH + BLOCKS * BLOCK + (WIDTH + 1) * CLASSES
 
@@ -128,9 +149,13 @@ SCENARIO = Scenario(
     runs={
         "no_model": Variant(lambda run: record(run, lambda: None)),
         "small_cnn": Variant(lambda run: record(run, lambda: make_cnn(SMALL, CLASSES))),
-        "small_cnn_built_optimizer": Variant(lambda run: record(run, lambda: make_cnn(SMALL, CLASSES), True)),
+        "small_cnn_built_optimizer": Variant(
+            lambda run: record(run, lambda: make_cnn(SMALL, CLASSES), True)
+        ),
         "larger_cnn_float32": Variant(lambda run: record(run, lambda: make_cnn(LARGER, HIDDEN))),
-        "larger_cnn_float16": Variant(lambda run: record(run, lambda: make_cnn(LARGER, HIDDEN, "float16"))),
+        "larger_cnn_float16": Variant(
+            lambda run: record(run, lambda: make_cnn(LARGER, HIDDEN, "float16"))
+        ),
         "transformer": Variant(lambda run: record(run, Transformer)),
         "transformer_built": Variant(lambda run: record(run, make_built_transformer)),
     },
@@ -138,11 +163,16 @@ SCENARIO = Scenario(
         Advice(
             words=["“Creating a model already takes the memory of its weights, before any data.”"],
             verdict="true only if",
-            because="its layers are built. A functional or sequential model with an `Input` is; a subclassed model has "
+            because="its layers are built. A functional or sequential model with an `Input` is; a "
+            "subclassed "
+            "model "
+            "has "
             "no weights until it is called for the first time.",
             comparisons=[
                 created("no_model", "small_cnn", "A small CNN, float32", 4 * SMALL_PARAMETERS),
-                created("no_model", "larger_cnn_float16", "A larger CNN, float16", 2 * LARGER_PARAMETERS),
+                created(
+                    "no_model", "larger_cnn_float16", "A larger CNN, float16", 2 * LARGER_PARAMETERS
+                ),
                 created("no_model", "transformer", "A Transformer of subclassed layers", 0),
                 created(
                     "transformer",
@@ -155,7 +185,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“`compile` allocates the optimizer's state.”"],
             verdict="not true",
-            because="An optimizer creates its slots when it is built, at the latest in the first training step.",
+            because="An optimizer creates its slots when it is built, at "
+            "the "
+            "latest "
+            "in "
+            "the "
+            "first "
+            "training step.",
             comparisons=[
                 Comparison(
                     "small_cnn",
@@ -163,7 +199,13 @@ SCENARIO = Scenario(
                     figure="optimizer_state",
                     claim=STAYS,
                     expected=[
-                        Expected("optimizer_state", 0, 8 * SMALL_PARAMETERS, "twice the weights (Adam)", 0.001),
+                        Expected(
+                            "optimizer_state",
+                            0,
+                            8 * SMALL_PARAMETERS,
+                            "twice the weights (Adam)",
+                            0.001,
+                        ),
                         Expected("weights", *[4 * SMALL_PARAMETERS] * 2, "4 B × parameters"),
                     ],
                 )

@@ -1,6 +1,7 @@
-"""The same training, profiled with TensorFlow's own profiler through `keras.callbacks.TensorBoard`, beside a recorder
-that traces other steps and beside one that traces none. The profile is read as XProf's Memory Profile reads it: the
-allocator's events, and the rest of the bytes in use, which were allocated before the profile began.
+"""The same training, profiled with TensorFlow's own profiler through `keras.callbacks.TensorBoard`,
+beside a recorder that traces other steps and beside one that traces none. The profile is read as
+XProf's Memory Profile reads it: the allocator's events, and the rest of the bytes in use, which
+were allocated before the profile began.
 
 usage: python demo/scenarios/own_profiler.py [--logdir runs/scenarios]
 """
@@ -8,7 +9,8 @@ usage: python demo/scenarios/own_profiler.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -41,9 +43,16 @@ def make_model():
 def train(run, record):
     model = make_model()
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    recorder = tb_memplugin.MemoryCallback(run, **({"trace_steps": TRACED} if record else {"overhead": 0}))
+    recorder = tb_memplugin.MemoryCallback(
+        run, **({"trace_steps": TRACED} if record else {"overhead": 0})
+    )
     profiler = keras.callbacks.TensorBoard(run, profile_batch=PROFILED)
-    model.fit(image_batches(STEPS, BATCH_SIZE, SIDE, CLASSES), shuffle=False, verbose=0, callbacks=[recorder, profiler])
+    model.fit(
+        image_batches(STEPS, BATCH_SIZE, SIDE, CLASSES),
+        shuffle=False,
+        verbose=0,
+        callbacks=[recorder, profiler],
+    )
     recorder.close()
     (path,) = run.rglob("*.xplane.pb")
     figures = read_profile(path)
@@ -51,7 +60,8 @@ def train(run, record):
 
 
 def read_profile(path):
-    """The peak of the bytes in use, how many of them no event accounts for, and what the layers' operations request."""
+    """The peak of the bytes in use, how many of them no event accounts for, and what the layers'
+    operations request."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(path.read_bytes())
@@ -62,11 +72,16 @@ def read_profile(path):
             for event in line.events:
                 kind = plane.event_metadata[event.metadata_id].name
                 if kind in ("MemoryAllocation", "MemoryDeallocation"):
-                    stats = {names[one.metadata_id]: getattr(one, one.WhichOneof("value")) for one in event.stats}
+                    stats = {
+                        names[one.metadata_id]: getattr(one, one.WhichOneof("value"))
+                        for one in event.stats
+                    }
                     for name in ("allocator_name", "tf_op"):  # a text, or the number of one
                         stats[name] = names.get(stats.get(name), stats.get(name))
                     events.append((line.timestamp_ns * 1000 + event.offset_ps, kind, stats))
-    device = max((stats["allocator_name"] for *_, stats in events), key=lambda name: name.startswith("GPU"))
+    device = max(
+        (stats["allocator_name"] for *_, stats in events), key=lambda name: name.startswith("GPU")
+    )
     live, figures = {}, {"peak": 0, "without_an_owner": 0, "requests_of_layers": 0}
     for _, kind, stats in sorted(events, key=lambda one: one[0]):
         if stats["allocator_name"] != device:
@@ -84,7 +99,8 @@ def read_profile(path):
 
 
 def measure(run):
-    """The recorder's figures of the traced step with the highest peak; none if it traced no step."""
+    """The recorder's figures of the traced step with the highest peak; none if it traced no
+    step."""
     if not run.snapshots:
         return {}
     highest = max(run.snapshots, key=lambda one: one.in_use_bytes)
@@ -112,8 +128,20 @@ SCENARIO = Scenario(
         Advice(
             words=["“The profiler's Memory Profile shows what uses the memory.”"],
             verdict="true only if",
-            because="the question is how much is used, or what one step allocates. Both read the same peak. The "
-            "profile has no event for what was allocated before it began: weights, optimizer state and batches are one "
+            because="the question is how much is used, or what one step "
+            "allocates. "
+            "Both "
+            "read "
+            "the "
+            "same peak. "
+            "The "
+            "profile has no event for what was allocated before it "
+            "began: "
+            "weights, "
+            "optimizer "
+            "state and batches "
+            "are "
+            "one "
             "row without an operation. The recorder knows them by their addresses.",
             comparisons=[
                 Comparison("recorder", "profiler", title="The peak", claim=IS_READ, figure="peak"),
@@ -124,7 +152,13 @@ SCENARIO = Scenario(
                     claim=STAYS,
                     figure="without_an_owner",
                     expected=[
-                        Expected("without_an_owner", 0, 12 * PARAMETERS, "12 B × parameters: weights and slots", 0.3)
+                        Expected(
+                            "without_an_owner",
+                            0,
+                            12 * PARAMETERS,
+                            "12 B × parameters: weights and slots",
+                            0.3,
+                        )
                     ],
                 ),
             ],
@@ -132,7 +166,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Only one profiler can run, so the recorder spoils my own profiles.”"],
             verdict="not true",
-            because="A step that you profile is not traced by the recorder, which says so in the run. Your profile is "
+            because="A step that you profile is not traced by the recorder, which "
+            "says "
+            "so "
+            "in "
+            "the "
+            "run. Your profile "
+            "is "
             "the same as without traced steps.",
             comparisons=[
                 Comparison("profiler", "recorder", claim=SPOILED, figure="requests_of_layers"),

@@ -1,6 +1,7 @@
-"""The same training with and without one evaluation of a large batch before it, and on a GPU also with memory growth
-and with CUDA's allocator. What TensorFlow takes from the device, its pool, says little about what the training needs:
-TensorFlow keeps the pool for later, and by default takes a GPU's memory at once.
+"""The same training with and without one evaluation of a large batch before it, and on a GPU also
+with memory growth and with CUDA's allocator. What TensorFlow takes from the device, its pool, says
+little about what the training needs: TensorFlow keeps the pool for later, and by default takes a
+GPU's memory at once.
 
 usage: python demo/scenarios/pool_against_use.py [--logdir runs/scenarios]
 """
@@ -9,7 +10,8 @@ import functools
 import os
 import time
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -45,14 +47,20 @@ def train(run, large_evaluation):
     if tf.config.list_physical_devices("GPU"):  # the recorder asks the driver every few seconds
         callbacks.append(keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: time.sleep(6)))
     model.fit(
-        image_batches(STEPS // 2, BATCH_SIZE, SIDE, CLASSES), epochs=2, shuffle=False, verbose=0, callbacks=callbacks
+        image_batches(STEPS // 2, BATCH_SIZE, SIDE, CLASSES),
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
     )
     callback.close()
 
 
 def measure(run):
     """The last step's figures: the allocator's, the host's, and on a GPU the driver's."""
-    device = run.samples.devices[min(run.samples.devices, key=lambda name: not name.startswith("GPU"))]
+    device = run.samples.devices[
+        min(run.samples.devices, key=lambda name: not name.startswith("GPU"))
+    ]
     figures = {
         "peak": int(device.peak_bytes[-1]),
         "pool": int(device.pool_bytes[-1]),
@@ -76,7 +84,9 @@ SCENARIO = Scenario(
         "after_a_large_evaluation": Variant(functools.partial(train, large_evaluation=True)),
     }
     | {
-        name: Variant(functools.partial(train, large_evaluation=False), environment=environment, gpus=1)
+        name: Variant(
+            functools.partial(train, large_evaluation=False), environment=environment, gpus=1
+        )
         for name, environment in {
             "memory_growth": {"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
             "cuda_malloc_async": {"TF_GPU_ALLOCATOR": "cuda_malloc_async"},
@@ -85,9 +95,18 @@ SCENARIO = Scenario(
     measure=measure,
     advice=[
         Advice(
-            words=["“My model needs 38 GiB: nvidia-smi says so.”", "“The process uses it, so the training needs it.”"],
+            words=[
+                "“My model needs 38 GiB: nvidia-smi says so.”",
+                "“The process uses it, so the training needs it.”",
+            ],
             verdict="not true",
-            because="The pool is as large as it once had to be, or as TensorFlow was allowed to make it. Bytes in use "
+            because="The pool is as large as it once had to be, or as TensorFlow "
+            "was "
+            "allowed "
+            "to "
+            "make it. Bytes "
+            "in "
+            "use "
             "and their peak tell what the training needs.",
             comparisons=[
                 Comparison(
@@ -96,30 +115,64 @@ SCENARIO = Scenario(
                     claim=STAYS,
                     figure="pool",
                     expected=[
-                        Expected("pool", None, EVALUATION, "images and two results of the evaluation", 0.1),
+                        Expected(
+                            "pool",
+                            None,
+                            EVALUATION,
+                            "images and two results of the evaluation",
+                            0.1,
+                        ),
                     ],
                     show=["host_RSS"],
                     only="CPU",
                 ),
                 # A GPU's pool is as large as the card from the start, unless it may grow.
-                Comparison("memory_growth", "training_only", claim=STAYS, figure="pool", show=["host_RSS"], only="GPU"),
+                Comparison(
+                    "memory_growth",
+                    "training_only",
+                    claim=STAYS,
+                    figure="pool",
+                    show=["host_RSS"],
+                    only="GPU",
+                ),
             ],
         ),
         Advice(
             words=["“Turn on memory growth to save memory.”"],
             verdict="true only if",
-            because="other processes need the memory. The pool is smaller, the peak of the training is the same.",
+            because="other processes need the memory. The pool is smaller, the "
+            "peak "
+            "of "
+            "the "
+            "training is "
+            "the "
+            "same.",
             comparisons=[
-                Comparison("training_only", "memory_growth", title="Reserved", claim=FALLS, figure="pool"),
-                Comparison("training_only", "memory_growth", title="Needed", claim=FALLS, figure="peak"),
+                Comparison(
+                    "training_only", "memory_growth", title="Reserved", claim=FALLS, figure="pool"
+                ),
+                Comparison(
+                    "training_only", "memory_growth", title="Needed", claim=FALLS, figure="peak"
+                ),
             ],
         ),
         Advice(
             words=["“Set TF_GPU_ALLOCATOR=cuda_malloc_async to take less from the GPU.”"],
             verdict="true",
-            because="CUDA's allocator takes memory as it is needed. It reports no allocations: there is no breakdown.",
+            because="CUDA's allocator takes memory as it is needed. "
+            "It "
+            "reports "
+            "no "
+            "allocations: "
+            "there is no "
+            "breakdown.",
             comparisons=[
-                Comparison("training_only", "cuda_malloc_async", claim=FALLS, figure="process_by_the_driver"),
+                Comparison(
+                    "training_only",
+                    "cuda_malloc_async",
+                    claim=FALLS,
+                    figure="process_by_the_driver",
+                ),
             ],
         ),
     ],

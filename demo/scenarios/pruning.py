@@ -1,5 +1,6 @@
-"""A dense model, and the same model magnitude-pruned to 80 % zeros: each kernel has a mask, and masked weights are set
-to zero after every step. The zeros are stored like all other floats, and the masks come on top.
+"""A dense model, and the same model magnitude-pruned to 80 % zeros: each kernel has a mask, and
+masked weights are set to zero after every step. The zeros are stored like all other floats, and the
+masks come on top.
 
 usage: python demo/scenarios/pruning.py [--logdir runs/scenarios]
 """
@@ -7,7 +8,8 @@ usage: python demo/scenarios/pruning.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -24,11 +26,15 @@ class PrunedDense(keras.layers.Dense):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.mask = self.add_weight(shape=self.kernel.shape, initializer="ones", trainable=False, name="mask")
+        self.mask = self.add_weight(
+            shape=self.kernel.shape, initializer="ones", trainable=False, name="mask"
+        )
 
     def prune(self, sparsity):
         sizes = keras.ops.abs(self.kernel)
-        self.mask.assign(keras.ops.cast(sizes > keras.ops.quantile(sizes, sparsity), self.mask.dtype))
+        self.mask.assign(
+            keras.ops.cast(sizes > keras.ops.quantile(sizes, sparsity), self.mask.dtype)
+        )
         self.apply_mask()
 
     def apply_mask(self):
@@ -76,22 +82,48 @@ SCENARIO = Scenario(
     title="Magnitude pruning",
     file=__file__,
     description=__doc__,
-    runs={name: Variant(functools.partial(train, pruned=name == "pruned")) for name in ("dense", "pruned")},
+    runs={
+        name: Variant(functools.partial(train, pruned=name == "pruned"))
+        for name in ("dense", "pruned")
+    },
     advice=[
         Advice(
             words=["“Prune 80 % of the weights, and the model needs a fifth of the memory.”"],
             verdict="not true",
-            because="TensorFlow stores zeros like any other number, in weights, gradients and optimizer state. The "
-            "masks are as large as the kernels. Pruning pays off in compressed files, or if whole units are removed.",
+            because="TensorFlow stores zeros like any other number, "
+            "in "
+            "weights, "
+            "gradients "
+            "and "
+            "optimizer state. "
+            "The "
+            "masks are as large as the kernels. Pruning pays off in "
+            "compressed "
+            "files, "
+            "or "
+            "if "
+            "whole "
+            "units are removed.",
             comparisons=[
                 Comparison(
                     "dense",
                     "pruned",
                     claim=FALLS,
                     expected=[
-                        Expected("weights", 4 * PARAMETERS, 4 * (PARAMETERS + KERNELS), "masks count as weights"),
+                        Expected(
+                            "weights",
+                            4 * PARAMETERS,
+                            4 * (PARAMETERS + KERNELS),
+                            "masks count as weights",
+                        ),
                         Expected("frozen_weights", 0, 4 * KERNELS, f"masks of {KERNELS:,} floats"),
-                        Expected("optimizer_state", 8 * PARAMETERS, 8 * PARAMETERS, "twice the weights (Adam)", 0.001),
+                        Expected(
+                            "optimizer_state",
+                            8 * PARAMETERS,
+                            8 * PARAMETERS,
+                            "twice the weights (Adam)",
+                            0.001,
+                        ),
                     ],
                 )
             ],

@@ -1,5 +1,5 @@
-"""Five models, one after the other in one process, as in a search for hyperparameters: rebuilt each time, rebuilt
-after `clear_session`, and one model whose weights and optimizer are set back.
+"""Five models, one after the other in one process, as in a search for hyperparameters: rebuilt each
+time, rebuilt after `clear_session`, and one model whose weights and optimizer are set back.
 
 usage: python demo/scenarios/rebuilt_models.py [--logdir runs/scenarios]
 """
@@ -8,7 +8,8 @@ import functools
 import gc
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -36,7 +37,10 @@ def make_model():
 
 def train(run, rebuild=True, clear=False):
     random = np.random.default_rng(1)
-    inputs, classes = random.random((2 * BATCH_SIZE, INPUTS), "float32"), random.integers(0, CLASSES, 2 * BATCH_SIZE)
+    inputs, classes = (
+        random.random((2 * BATCH_SIZE, INPUTS), "float32"),
+        random.integers(0, CLASSES, 2 * BATCH_SIZE),
+    )
     model = make_model()
     first = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
     with tb_memplugin.MemoryRecorder(run, trace_steps=[MODELS - 1]) as recorder:
@@ -48,7 +52,9 @@ def train(run, rebuild=True, clear=False):
                 gc.collect()
                 model = make_model()
             elif number:
-                for variable, value in zip((*model.variables, *model.optimizer.variables), first, strict=True):
+                for variable, value in zip(
+                    (*model.variables, *model.optimizer.variables), first, strict=True
+                ):
                     variable.assign(value)
             recorder.watch(model)
             with recorder.step(number):  # one step of the run is the training of one model
@@ -57,7 +63,9 @@ def train(run, rebuild=True, clear=False):
 
 def measure(run):
     """Bytes in use after the first model and after the last one."""
-    device = run.samples.devices[min(run.samples.devices, key=lambda name: not name.startswith("GPU"))]
+    device = run.samples.devices[
+        min(run.samples.devices, key=lambda name: not name.startswith("GPU"))
+    ]
     return {
         "after_the_first_model": int(device.in_use_bytes[0]),
         "after_the_last_model": int(device.in_use_bytes[-1]),
@@ -98,16 +106,36 @@ SCENARIO = Scenario(
     measure=measure,
     advice=[
         Advice(
-            words=["“Call keras.backend.clear_session() before you build the next model, and its memory is freed.”"],
+            words=[
+                "“Call keras.backend.clear_session() before you build "
+                "the "
+                "next "
+                "model, "
+                "and "
+                "its "
+                "memory is freed.”"
+            ],
             verdict="not true",
-            because="Python drops the old models, but TensorFlow does not free the variables of models that `fit` has "
+            because="Python drops the old models, but TensorFlow does not free "
+            "the "
+            "variables "
+            "of "
+            "models that "
+            "`fit` "
+            "has "
             "trained. `clear_session` resets Keras's names and graphs.",
             comparisons=[compared_with("clear_session", MODELS)],
         ),
         Advice(
             words=["“Build the model once and set its weights back.”"],
             verdict="true",
-            because="No new variables and no new functions are made. A process of its own for each model frees all of "
+            because="No new variables and no new functions are made. A process of its "
+            "own "
+            "for "
+            "each model "
+            "frees "
+            "all "
+            "of "
             "its memory, too.",
             comparisons=[compared_with("one_model", 1)],
         ),

@@ -1,9 +1,11 @@
-"""Runs all scenarios, or the named ones, and writes docs/advice.md and docs/advice/*.md from their recordings.
+"""Runs all scenarios, or the named ones, and writes docs/advice.md and docs/advice/*.md from their
+recordings.
 
-The measured figures are kept in docs/advice/measured.json, by device: a run on a GPU leaves the CPU's figures as they
-are.
+The measured figures are kept in docs/advice/measured.json, by device: a run on a GPU leaves the
+CPU's figures as they are.
 
-usage: python demo/scenarios/run_all.py [--logdir runs/scenarios] [--jobs 2] [--write] [--page-only] [NAME ...]
+usage: python demo/scenarios/run_all.py [--logdir runs/scenarios] [--jobs 2] [--write] [--page-only]
+[NAME ...]
 """
 
 import argparse
@@ -33,7 +35,8 @@ def load_scenarios() -> list[Scenario]:
         for path in HERE.glob("*.py")
         if "\nSCENARIO = " in path.read_text(encoding="utf-8")
     ]
-    # Each file sets what its own process needs, before it imports TensorFlow. Nobody else should inherit that.
+    # Each file sets what its own process needs, before it imports TensorFlow. Nobody else should
+    # inherit that.
     os.environ.clear()
     os.environ.update(environment)
     return sorted(found, key=lambda one: one.number)
@@ -44,12 +47,16 @@ def stored() -> dict:
     return json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
 
 
-def pages(scenarios: list[Scenario], results: Mapping[str, Mapping[str, Any]]) -> dict[pathlib.Path, str]:
+def pages(
+    scenarios: list[Scenario], results: Mapping[str, Mapping[str, Any]]
+) -> dict[pathlib.Path, str]:
     """The text of every page by path."""
     texts = {DOCS / "advice.md": overview(scenarios, results)}
     for scenario in scenarios:
         found = {
-            device: of_device[scenario.name] for device, of_device in results.items() if scenario.name in of_device
+            device: of_device[scenario.name]
+            for device, of_device in results.items()
+            if scenario.name in of_device
         }
         texts[DOCS / "advice" / f"{scenario.name}.md"] = topic(scenario, found)
     return texts
@@ -57,14 +64,24 @@ def pages(scenarios: list[Scenario], results: Mapping[str, Mapping[str, Any]]) -
 
 def main() -> None:
     scenarios = load_scenarios()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios to run (default: all)")
     parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
     parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
-    parser.add_argument("--write", action="store_true", help="write the pages and docs/advice/measured.json")
-    parser.add_argument("--measure-only", action="store_true", help="train nothing: measure the runs in --logdir again")
     parser.add_argument(
-        "--page-only", action="store_true", help="train nothing: write the pages from the stored figures"
+        "--write", action="store_true", help="write the pages and docs/advice/measured.json"
+    )
+    parser.add_argument(
+        "--measure-only",
+        action="store_true",
+        help="train nothing: measure the runs in --logdir again",
+    )
+    parser.add_argument(
+        "--page-only",
+        action="store_true",
+        help="train nothing: write the pages from the stored figures",
     )
     arguments = parser.parse_args()
     unknown = set(arguments.names) - {one.name for one in scenarios}

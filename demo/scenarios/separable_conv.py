@@ -1,6 +1,6 @@
-"""Two CNNs with `Conv2D` and with `SeparableConv2D`: one with many channels on few pixels, one with few channels on
-many pixels. A separable convolution has far fewer weights, but it is two operations: the result of the first is kept
-for the backward pass as well.
+"""Two CNNs with `Conv2D` and with `SeparableConv2D`: one with many channels on few pixels, one with
+few channels on many pixels. A separable convolution has far fewer weights, but it is two
+operations: the result of the first is kept for the backward pass as well.
 
 usage: python demo/scenarios/separable_conv.py [--logdir runs/scenarios]
 """
@@ -8,7 +8,8 @@ usage: python demo/scenarios/separable_conv.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -54,8 +55,8 @@ def parameters(channels, separable):
 
 
 def saved(side, channels, separable):
-    """Bytes that the backward pass reads: the images, the layers' results and the means; of separable convolutions also
-    the results of their first operation."""
+    """Bytes that the backward pass reads: the images, the layers' results and the means; of
+    separable convolutions also the results of their first operation."""
     image = side * side * channels
     return 4 * BATCH_SIZE * (image * (1 + (2 if separable else 1) * LAYERS) + channels)
 
@@ -70,9 +71,23 @@ def comparison(shape):
         title=f"{channels} channels, {side} × {side} pixels",
         claim=FALLS,
         expected=[
-            Expected("weights", *(4 * count for count in counts), "4 B × (9 c² + c) against (9 c + c² + c) per layer"),
-            Expected("optimizer_state", *(8 * count for count in counts), "twice the weights (Adam)", 0.001),
-            Expected("saved_for_backward", *kept, f"{1 + LAYERS} against {1 + 2 * LAYERS} tensors of one batch", 0.001),
+            Expected(
+                "weights",
+                *(4 * count for count in counts),
+                "4 B × (9 c² + c) against (9 c + c² + c) per layer",
+            ),
+            Expected(
+                "optimizer_state",
+                *(8 * count for count in counts),
+                "twice the weights (Adam)",
+                0.001,
+            ),
+            Expected(
+                "saved_for_backward",
+                *kept,
+                f"{1 + LAYERS} against {1 + 2 * LAYERS} tensors of one batch",
+                0.001,
+            ),
         ],
     )
 
@@ -93,8 +108,19 @@ SCENARIO = Scenario(
         Advice(
             words=["“Replace Conv2D by SeparableConv2D to save memory.”"],
             verdict="true only if",
-            because="weights dominate, as with many channels on few pixels. A separable convolution keeps one more "
-            "tensor of the size of its input for the backward pass, so with large images the peak rises.",
+            because="weights dominate, as with many channels on few pixels. A "
+            "separable "
+            "convolution "
+            "keeps "
+            "one "
+            "more "
+            "tensor of the size of its input for the backward pass, so "
+            "with "
+            "large "
+            "images "
+            "the "
+            "peak "
+            "rises.",
             comparisons=[comparison(shape) for shape in SHAPES],
         )
     ],

@@ -1,6 +1,7 @@
-"""A classifier with a hand-written loss and a CNN, in graph mode and compiled by XLA. In graph mode, operations
-allocate their results one by one. A compiled step is one module, whose memory XLA plans in advance: it merges
-elementwise operations, such as those of the loss, but needs more memory for the gradients of max pooling.
+"""A classifier with a hand-written loss and a CNN, in graph mode and compiled by XLA. In graph
+mode, operations allocate their results one by one. A compiled step is one module, whose memory XLA
+plans in advance: it merges elementwise operations, such as those of the loss, but needs more memory
+for the gradients of max pooling.
 
 usage: python demo/scenarios/xla.py [--logdir runs/scenarios]
 """
@@ -8,7 +9,8 @@ usage: python demo/scenarios/xla.py [--logdir runs/scenarios]
 import functools
 import os
 
-# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
+# Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no
+# statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
@@ -30,17 +32,24 @@ def focal_loss(classes, logits):
     """A focal loss with label smoothing, written operation by operation."""
     probabilities = keras.ops.softmax(logits)
     wanted = 0.9 * keras.ops.one_hot(classes[:, 0], WORDS) + 0.1 / WORDS
-    return -keras.ops.sum(wanted * (1 - probabilities) ** 2 * keras.ops.log(probabilities + 1e-7), axis=-1)
+    return -keras.ops.sum(
+        wanted * (1 - probabilities) ** 2 * keras.ops.log(probabilities + 1e-7), axis=-1
+    )
 
 
 def make_cnn():
     layers = [keras.Input((SIDE, SIDE, 3))]
     for number, channels in enumerate(CHANNELS, 1):
         layers += [
-            keras.layers.Conv2D(channels, 3, padding="same", activation="relu", name=f"block{number}_conv"),
+            keras.layers.Conv2D(
+                channels, 3, padding="same", activation="relu", name=f"block{number}_conv"
+            ),
             keras.layers.MaxPooling2D(2, name=f"block{number}_pool"),
         ]
-    head = [keras.layers.GlobalAveragePooling2D(name="pool"), keras.layers.Dense(CLASSES, name="logits")]
+    head = [
+        keras.layers.GlobalAveragePooling2D(name="pool"),
+        keras.layers.Dense(CLASSES, name="logits"),
+    ]
     return keras.Sequential([*layers, *head])
 
 
@@ -67,7 +76,9 @@ def comparison(kind, title, parameters):
         claim=FALLS,
         expected=[
             Expected("weights", 4 * parameters, 4 * parameters, f"4 B × {parameters:,} parameters"),
-            Expected("optimizer_state", 8 * parameters, 8 * parameters, "twice the weights (Adam)", 0.001),
+            Expected(
+                "optimizer_state", 8 * parameters, 8 * parameters, "twice the weights (Adam)", 0.001
+            ),
         ],
     )
 

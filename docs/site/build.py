@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 START = "README.html"
 """The page at the site's root. The source files keep the names they have on a code forge."""
 REDIRECT = f"""<!DOCTYPE html>
-<meta charset="utf-8"><title>tb_memplugin</title><meta http-equiv="refresh" content="0; url={START}">
+<meta charset="utf-8"><title>tb_memplugin</title>
+<meta http-equiv="refresh" content="0; url={START}">
 <p><a href="{START}">tb_memplugin: a Memory tab for TensorBoard</a></p>
 """
 PICTURES = ("docs/images", "docs/screenshots")
@@ -22,7 +23,15 @@ PICTURES = ("docs/images", "docs/screenshots")
 
 def write_beside_pages(logdir: str, folder: pathlib.Path) -> None:
     """Writes the files that the site contains besides its pages."""
-    command = [sys.executable, "-m", "tb_memplugin", "report", logdir, "-o", str(folder / "sample_report.html")]
+    command = [
+        sys.executable,
+        "-m",
+        "tb_memplugin",
+        "report",
+        logdir,
+        "-o",
+        str(folder / "sample_report.html"),
+    ]
     subprocess.run(command, check=True, cwd=ROOT)
     (folder / "index.html").write_text(REDIRECT, encoding="utf-8")
     for pictures in PICTURES:

@@ -1,7 +1,9 @@
-"""Docstrings for Sphinx: they are in Google's style with Markdown's fences, and Sphinx reads reStructuredText.
+"""Docstrings for Sphinx: they are in Google's style with Markdown's fences, and Sphinx reads
+reStructuredText.
 
-Fences become `code-block` directives. `Attributes` of dataclasses become a list with the types of the fields, because
-one entry may name several fields. `Returns` never begin with a type here, even if they contain a colon.
+Fences become `code-block` directives. `Attributes` of dataclasses become a list with the types of
+the fields, because one entry may name several fields. `Returns` never begin with a type here, even
+if they contain a colon.
 """
 
 import ast
@@ -43,12 +45,15 @@ def without_fences(lines: list[str]) -> list[str]:
 
 
 def section(lines: list[str], heading: str) -> tuple[list[str], list[str], list[str]]:
-    """The lines before a section, the section's own without their indentation, and those after it."""
+    """The lines before a section, the section's own without their indentation, and those after
+    it."""
     if heading not in lines:
         return lines, [], []
     start = lines.index(heading)
     rest = lines[start + 1 :]
-    count = next((at for at, line in enumerate(rest) if line and not line.startswith(" ")), len(rest))
+    count = next(
+        (at for at, line in enumerate(rest) if line and not line.startswith(" ")), len(rest)
+    )
     inside = textwrap.dedent("\n".join(rest[:count])).strip().splitlines()
     return lines[:start], inside, rest[count:]
 
@@ -57,7 +62,11 @@ class _Plain(ast.NodeTransformer):
     """A type without what its annotations say of bounds and storage."""
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        if isinstance(node.value, ast.Name) and node.value.id == "Annotated" and isinstance(node.slice, ast.Tuple):
+        if (
+            isinstance(node.value, ast.Name)
+            and node.value.id == "Annotated"
+            and isinstance(node.slice, ast.Tuple)
+        ):
             return self.visit(node.slice.elts[0])
         return self.generic_visit(node)
 
@@ -66,7 +75,8 @@ class _Plain(ast.NodeTransformer):
 
 
 def field_list(value: type, attributes: list[str]) -> list[str]:
-    """A bullet for each entry of `Attributes` with the types of its fields, and for each field without an entry."""
+    """A bullet for each entry of `Attributes` with the types of its fields, and for each field
+    without an entry."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     assert isinstance(definition, ast.ClassDef)
     types = {
@@ -86,12 +96,17 @@ def field_list(value: type, attributes: list[str]) -> list[str]:
     result = [""]
     for names, text in entries:
         kinds = dict.fromkeys(types[name] for name in names)  # one if all have the same
-        head = f"{', '.join(f'**{name}**' for name in names)} ({', '.join(f'``{kind}``' for kind in kinds)})"
+        head = (
+            f"{', '.join(f'**{name}**' for name in names)} "
+            f"({', '.join(f'``{kind}``' for kind in kinds)})"
+        )
         result.append(f"* {head}: {' '.join(text)}" if text else f"* {head}")
     return [*result, ""]
 
 
-def convert(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+def convert(
+    app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]
+) -> None:
     """Converts a docstring in place."""
     before, returned, after = section(without_fences(lines), "Returns:")
     text = [*before, f":returns: {' '.join(returned)}", "", *after] if returned else before
@@ -101,7 +116,9 @@ def convert(app: Sphinx, what: str, name: str, value: object, options: object, l
     lines[:] = text
 
 
-def signature(app: Sphinx, what: str, name: str, value: object, *_: object) -> tuple[str, None] | None:
+def signature(
+    app: Sphinx, what: str, name: str, value: object, *_: object
+) -> tuple[str, None] | None:
     """None for dataclasses: users read them, and the list of fields names the types."""
     return ("", None) if inspect.isclass(value) and dataclasses.is_dataclass(value) else None
 

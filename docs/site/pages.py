@@ -1,6 +1,8 @@
-"""Adds to the site's pages what their Markdown cannot contain: the navigation, the API reference, the sample report.
+"""Adds to the site's pages what their Markdown cannot contain: the navigation, the API reference,
+the sample report.
 
-A comment such as ``<!-- site: reference -->`` marks the place in a page. On a code forge the comments are invisible.
+A comment such as ``<!-- site: reference -->`` marks the place in a page. On a code forge the
+comments are invisible.
 """
 
 import dataclasses
@@ -51,7 +53,9 @@ NAVIGATION = {
         "docs/limits",
     ),
     "Measured": ("docs/advice", "docs/accuracy"),
-    "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
+    "Advice": tuple(
+        f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))
+    ),
     "Development": (
         *(
             "CONTRIBUTING",
@@ -71,12 +75,26 @@ NAVIGATION = {
 """Pages by their caption in the sidebar. Sphinx warns of every page that is missing here."""
 
 REFERENCE = {
-    "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "release_unused", "summary"),
-    "Predictions": ("what_if", "probe", "largest_batch_size", "print_what_fits", "WhatIf", "BatchSizeAnswer"),
+    "Recording": (
+        "MemoryCallback",
+        "MemoryRecorder",
+        "memory_summary",
+        "release_unused",
+        "summary",
+    ),
+    "Predictions": (
+        "what_if",
+        "probe",
+        "largest_batch_size",
+        "print_what_fits",
+        "WhatIf",
+        "BatchSizeAnswer",
+    ),
     "Recomputation": ("plan", "remat", "cut_points", "Plan"),
     "Runs": ("load", "RecordedRun", "Run", "Snapshot"),
 }
-"""Public names by their heading. The errors have a heading of their own; new names stand last until they are here."""
+"""Public names by their heading. The errors have a heading of their own; new names stand last until
+they are here."""
 INTERNAL = ("Session", "SessionInfo")
 """Classes of the model that a run does not lead to."""
 LED_TO = {
@@ -95,7 +113,14 @@ def navigation(pages: set[str]) -> str:
     """Hidden tables of contents: Furo shows them in the sidebar."""
     return "\n".join(
         "\n".join(
-            ("", "```{toctree}", ":hidden:", f":caption: {caption}", "", *(name for name in names if name in pages))
+            (
+                "",
+                "```{toctree}",
+                ":hidden:",
+                f":caption: {caption}",
+                "",
+                *(name for name in names if name in pages),
+            )
         )
         + "\n```\n"
         for caption, names in NAVIGATION.items()
@@ -103,11 +128,20 @@ def navigation(pages: set[str]) -> str:
 
 
 def reference() -> str:
-    """Directives for everything in `tb_memplugin.__all__`, and for the classes that these names lead to."""
-    offered = {name: getattr(tb_memplugin, name) for name in tb_memplugin.__all__ if not name.startswith("__")}
+    """Directives for everything in `tb_memplugin.__all__`, and for the classes that these names
+    lead to."""
+    offered = {
+        name: getattr(tb_memplugin, name)
+        for name in tb_memplugin.__all__
+        if not name.startswith("__")
+    }
     errors = tuple(name for name, value in offered.items() if _is_error(value))
     listed = {*errors, *(name for names in REFERENCE.values() for name in names)}
-    sections = {**REFERENCE, "Errors": errors, "More": tuple(name for name in offered if name not in listed)}
+    sections = {
+        **REFERENCE,
+        "Errors": errors,
+        "More": tuple(name for name in offered if name not in listed),
+    }
     model = [
         value
         for _, value in sorted(vars(tb_memplugin.schema).items())
@@ -118,14 +152,24 @@ def reference() -> str:
     text = []
     for heading, names in sections.items():
         entries = [_entry(f"tb_memplugin.{name}", offered[name]) for name in names]
-        entries += [_entry(f"{one.__module__}.{one.__name__}", one) for one in led_to.get(heading, ())]
+        entries += [
+            _entry(f"{one.__module__}.{one.__name__}", one) for one in led_to.get(heading, ())
+        ]
         text += [f"## {heading}", *entries] if entries else []
     return "\n\n".join([*text, "## Types", *_types()])
 
 
 def _types() -> Iterator[str]:
     """What the names of types stand for in the lists of fields."""
-    yield "`Integers` and `Floats` are NumPy arrays of `int64` and `float64`. In `Integers`, `MISSING` is −2⁶³."
+    yield (
+        "`Integers` and `Floats` are NumPy arrays of `int64` "
+        "and "
+        "`float64`. "
+        "In "
+        "`Integers`, "
+        "`MISSING` is "
+        "−2⁶³."
+    )
     for name, value in sorted(vars(tb_memplugin.schema).items()):
         if typing.get_origin(value) is typing.Literal:
             yield f"`{name}`: " + ", ".join(f"`{one}`" for one in typing.get_args(value))
@@ -146,7 +190,8 @@ def _entry(name: str, value: object) -> str:
         kind, members = "autoexception", ["   :show-inheritance:"]
     else:
         kind = "autoclass"
-        members = [] if dataclasses.is_dataclass(value) else members  # `Attributes` of the docstring are the members
+        # `Attributes` of the docstring are the members
+        members = [] if dataclasses.is_dataclass(value) else members
     return heading + "\n".join(["```{eval-rst}", f".. {kind}:: {name}", *members, "```"])
 
 

@@ -1,8 +1,9 @@
-"""Replays a trace of allocations in the simulator, to check it against the memory maps before and after it. Pure.
+"""Replays a trace of allocations in the simulator, to check it against the memory maps before and
+after it. Pure.
 
-The recorder reads one map just after the profiler starts and one just before it stops, so both lie within the trace.
-Their places follow from the chunks in use; every event adds or removes one. If the chunks match a map in
-several places, the longest part of the trace is taken."""
+The recorder reads one map just after the profiler starts and one just before it stops, so both lie
+within the trace. Their places follow from the chunks in use; every event adds or removes one. If
+the chunks match a map in several places, the longest part of the trace is taken."""
 
 import dataclasses
 
@@ -19,9 +20,12 @@ _COLUMNS = (
 _MIX_ADDRESS, _MIX_SIZE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
-def between_maps(trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap | None) -> AllocationTrace:
-    """The trace without the events before `start` and after `end`, with these maps. If no part of the trace leads from
-    one map to the other, events are missing: the trace is returned unchanged, without maps."""
+def between_maps(
+    trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap | None
+) -> AllocationTrace:
+    """The trace without the events before `start` and after `end`, with these maps. If no part of
+    the trace leads from one map to the other, events are missing: the trace is returned unchanged,
+    without maps."""
     part = None if start is None or end is None else _part(trace, start, end)
     if part is None or start is None:
         return trace
@@ -36,7 +40,8 @@ def between_maps(trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap
 
 
 def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int, int] | None:
-    """(first, last) so that the events from `first` up to before `last` lead from one map to the other."""
+    """(first, last) so that the events from `first` up to before `last` lead from one map to the
+    other."""
     change = trace.kind.astype(np.int64).view(np.uint64) * _mixed(trace.address, trace.allocated)
     sums = np.concatenate([[np.uint64(0)], np.cumsum(change, dtype=np.uint64)])
     in_use = np.concatenate([[trace.start_in_use], trace.in_use])
@@ -51,9 +56,16 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
         first = firsts.get((int(sums[last]) - difference) % (1 << 64))
         if first is None or first > last or not _leads(trace, first, last, start, end):
             continue
-        before = (-trace.kind[:first][::-1], trace.address[:first][::-1], trace.allocated[:first][::-1])
+        before = (
+            -trace.kind[:first][::-1],
+            trace.address[:first][::-1],
+            trace.allocated[:first][::-1],
+        )
         after = (trace.kind[last:], trace.address[last:], trace.allocated[last:])
-        if _possible(before, _sizes(start)) is not None and _possible(after, _sizes(end)) is not None:
+        if (
+            _possible(before, _sizes(start)) is not None
+            and _possible(after, _sizes(end)) is not None
+        ):
             return first, last
         # Outside the maps, the trace may miss events because the profiler is starting or stopping.
         fallback = fallback or ((first, last) if first < last else None)
@@ -61,7 +73,9 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
 
 
 def _mixed(address: Integers, size: Integers) -> npt.NDArray[np.uint64]:
-    mixed: npt.NDArray[np.uint64] = address.astype(np.uint64) * _MIX_ADDRESS ^ size.astype(np.uint64) * _MIX_SIZE
+    mixed: npt.NDArray[np.uint64] = (
+        address.astype(np.uint64) * _MIX_ADDRESS ^ size.astype(np.uint64) * _MIX_SIZE
+    )
     mixed = (mixed ^ mixed >> np.uint64(29)) * _MIX_ADDRESS
     return mixed
 
@@ -73,23 +87,31 @@ def _chunk_sum(memory_map: MemoryMap) -> int:
 
 def _sizes(memory_map: MemoryMap) -> dict[int, int]:
     used = memory_map.state == IN_USE
-    return dict(zip(memory_map.address[used].tolist(), memory_map.bytes[used].tolist(), strict=True))
+    return dict(
+        zip(memory_map.address[used].tolist(), memory_map.bytes[used].tolist(), strict=True)
+    )
 
 
 def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end: MemoryMap) -> bool:
-    """Whether the part leads from one map's chunks to the other's, with the requests of the second map."""
+    """Whether the part leads from one map's chunks to the other's, with the requests of the second
+    map."""
     kind, address = trace.kind[first:last], trace.address[first:last]
     if _possible((kind, address, trace.allocated[first:last]), _sizes(start)) != _sizes(end):
         return False
     known = dict(zip(end.address.tolist(), end.requested_bytes.tolist(), strict=True))
-    wanted = np.where(kind == 1, trace.requested[first:last], -1)  # only an address's last event counts
+    # only an address's last event counts
+    wanted = np.where(kind == 1, trace.requested[first:last], -1)
     requests = dict(zip(address.tolist(), wanted.tolist(), strict=True))
-    return all(requested < 0 or known[address] == requested for address, requested in requests.items())
+    return all(
+        requested < 0 or known[address] == requested for address, requested in requests.items()
+    )
 
 
-def _possible(events: tuple[Integers, Integers, Integers], chunks: dict[int, int]) -> dict[int, int] | None:
-    """`chunks` in use after events (kind, address, bytes); None if they allocate a chunk in use or free one that is
-    not."""
+def _possible(
+    events: tuple[Integers, Integers, Integers], chunks: dict[int, int]
+) -> dict[int, int] | None:
+    """`chunks` in use after events (kind, address, bytes); None if they allocate a chunk in use or
+    free one that is not."""
     for kind, address, size in zip(*(column.tolist() for column in events), strict=True):
         if kind == 1:
             if address in chunks:
@@ -130,7 +152,9 @@ class TraceReplay:
                 self.map = simulator.map(start)
         assert not (end.state[end.requested_bytes < 0] != FREE).any()
         chunks = set(simulator.chunks())
-        recorded = set(zip(end.address.tolist(), end.bytes.tolist(), end.requested_bytes.tolist(), strict=True))
+        recorded = set(
+            zip(end.address.tolist(), end.bytes.tolist(), end.requested_bytes.tolist(), strict=True)
+        )
         self.check = Replay(
             addresses=same,
             of_addresses=allocations,
@@ -140,13 +164,19 @@ class TraceReplay:
         )
 
     def _change_regions(self, address: int) -> None:
-        """Add and remove regions as in the end map, so that an allocation at the address is possible.
+        """Add and remove regions as in the end map, so that an allocation at the address is
+        possible.
 
-        A request that makes the pool grow takes the new region's begin. What lies before it in a stretch is a later
-        region: those of a growing pool lie below the older ones, and the map shows no border between neighbors."""
-        for region in [region for region in self._old_regions if self._simulator.remove_region(*region)]:
+        A request that makes the pool grow takes the new region's begin. What lies before it in a
+        stretch is a later region: those of a growing pool lie below the older ones, and the map
+        shows no border between neighbors."""
+        for region in [
+            region for region in self._old_regions if self._simulator.remove_region(*region)
+        ]:
             self._old_regions.remove(region)
-        for begin, size in [one for one in self._new_regions if one[0] <= address < one[0] + one[1]]:
+        for begin, size in [
+            one for one in self._new_regions if one[0] <= address < one[0] + one[1]
+        ]:
             self._new_regions.remove((begin, size))
             if address > begin:
                 self._new_regions.append((begin, address - begin))
@@ -155,8 +185,8 @@ class TraceReplay:
 
 
 def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
-    """The first map, with the region borders that only the second one shows: one between adjacent regions is visible
-    only if free chunks meet there, but it never moves."""
+    """The first map, with the region borders that only the second one shows: one between adjacent
+    regions is visible only if free chunks meet there, but it never moves."""
     borders = np.setdiff1d(np.intersect1d(end.region_address, start.address), start.region_address)
     if not len(borders):
         return start

@@ -1,7 +1,8 @@
 """A simulator of TensorFlow's BFC allocator that starts from a memory map.
 
-Best fit: a request takes the smallest free chunk that is large enough, of equals the one at the lowest address; the
-remainder stays free behind it. A freed chunk is merged with free neighbors in its region, never across regions."""
+Best fit: a request takes the smallest free chunk that is large enough, of equals the one at the
+lowest address; the remainder stays free behind it. A freed chunk is merged with free neighbors in
+its region, never across regions."""
 
 import bisect
 import copy
@@ -24,8 +25,9 @@ from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap
 _TOP = 1 << 47
 """End of a process's address space. The first region that is placed lies below it."""
 _SHIFT, _ABOVE = 64, 1 << 62
-"""A free chunk is one integer, bytes << `_SHIFT` | address + `_ABOVE`, which sorts by size and address and compares
-faster than a pair. A region that is placed below a heap at a low address has a negative address."""
+"""A free chunk is one integer, bytes << `_SHIFT` | address + `_ABOVE`, which sorts by size and
+address and compares faster than a pair. A region that is placed below a heap at a low address has a
+negative address."""
 _ADDRESS = (1 << _SHIFT) - 1
 
 
@@ -35,8 +37,8 @@ class Simulator:
     Args:
         start: A complete memory map.
         rules: How the pool grows; None if it does not.
-        recorded_regions: (address, bytes) of regions by which the recorded pool grew. A simulated region of the same
-            size lies at the same address.
+        recorded_regions: (address, bytes) of regions by which the recorded pool grew. A simulated
+            region of the same size lies at the same address.
 
     Attributes:
         in_use_bytes: Allocated bytes.
@@ -44,7 +46,10 @@ class Simulator:
         pool_bytes: Bytes of all regions."""
 
     def __init__(
-        self, start: MemoryMap, rules: PoolRules | None = None, recorded_regions: Iterable[tuple[int, int]] = ()
+        self,
+        start: MemoryMap,
+        rules: PoolRules | None = None,
+        recorded_regions: Iterable[tuple[int, int]] = (),
     ) -> None:
         self._size: dict[int, int] = {}
         self._requested: dict[int, int] = {}  # of chunks in use
@@ -52,9 +57,12 @@ class Simulator:
         self._free_ends: dict[int, int] = {}  # address behind a free chunk to its own
         regions = zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
         self._regions: list[tuple[int, int]] = list(regions)
-        self._starts = {address for address, _ in self._regions}  # no chunks are merged across these
+        # no chunks are merged across these
+        self._starts = {address for address, _ in self._regions}
         columns = (start.address, start.bytes, start.requested_bytes, start.state)
-        for address, size, requested, state in zip(*(column.tolist() for column in columns), strict=True):
+        for address, size, requested, state in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             self._size[address] = size
             if state == IN_USE:
                 self._requested[address] = requested
@@ -65,11 +73,17 @@ class Simulator:
         self.pool_bytes = sum(size for _, size in self._regions)
         self._rules = rules
         self._recorded = {size: address for address, size in recorded_regions}
-        self._wanted = 0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
+        self._wanted = (
+            0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
+        )
 
     @property
     def free_bytes(self) -> int:
-        return max(0, (self.pool_bytes if self._rules is None else self._rules.capacity_bytes) - self.in_use_bytes)
+        return max(
+            0,
+            (self.pool_bytes if self._rules is None else self._rules.capacity_bytes)
+            - self.in_use_bytes,
+        )
 
     @property
     def largest_free_bytes(self) -> int:
@@ -98,12 +112,19 @@ class Simulator:
     ) -> tuple[int | None, int, int]:
         """Allocate and free one after the other, until a request fails that is not in `may_fail`.
 
-        An entry is the row of the chunk to allocate, or -1 - row to free it. Each row has bytes as requested and as
-        rounded, 0 for one to leave out, and the address at which it lies in `place`, which changes. Return the row that
-        failed, the most bytes in use, and the number of the entry with them, -1 if they are those at the start.
+        An entry is the row of the chunk to allocate, or -1 - row to free it. Each row has bytes as
+        requested and as rounded, 0 for one to leave out, and the address at which it lies in
+        `place`, which changes. Return the row that failed, the most bytes in use, and the number of
+        the entry with them, -1 if they are those at the start.
 
         Simulations take nearly all their time here, so nothing is called that can be avoided."""
-        free, ends, sizes, asked, starts = self._free, self._free_ends, self._size, self._requested, self._starts
+        free, ends, sizes, asked, starts = (
+            self._free,
+            self._free_ends,
+            self._size,
+            self._requested,
+            self._starts,
+        )
         search, insert = bisect.bisect_left, bisect.insort
         level = peak = self.in_use_bytes
         at, failed = -1, None
@@ -125,7 +146,11 @@ class Simulator:
                 before = ends.get(address)
                 if before is not None and address not in starts:
                     rest = sizes[before]
-                    del free[search(free, (rest << _SHIFT) + before + _ABOVE)], ends[address], sizes[address]
+                    del (
+                        free[search(free, (rest << _SHIFT) + before + _ABOVE)],
+                        ends[address],
+                        sizes[address],
+                    )
                     size += rest
                     address = before
                 sizes[address] = size
@@ -168,7 +193,9 @@ class Simulator:
 
     def _extend(self, rounded: int) -> bool:
         rules = self._rules
-        region = None if rules is None else region_for(rules, self.pool_bytes, self._wanted, rounded)
+        region = (
+            None if rules is None else region_for(rules, self.pool_bytes, self._wanted, rounded)
+        )
         if rules is None or region is None:
             return False
         size, self._wanted = region
@@ -187,7 +214,8 @@ class Simulator:
         return True
 
     def _free_address(self, size: int, descends: bool) -> int:
-        """Address of a new region: the recorded one, or below or above all regions and not adjacent to one."""
+        """Address of a new region: the recorded one, or below or above all regions and not adjacent
+        to one."""
         address = self._recorded.get(size)
         if address is not None and not any(
             other < address + size and address < other + length for other, length in self._regions
@@ -201,18 +229,22 @@ class Simulator:
         return self._size.get(address) == size and address not in self._requested
 
     def choose(self, requested: int) -> int | None:
-        """Address of the chunk that a request would get. TensorFlow goes through bins of sizes, each in order of (size,
-        address): the first chunk that is large enough is the smallest one that is."""
+        """Address of the chunk that a request would get. TensorFlow goes through bins of sizes,
+        each in order of (size, address): the first chunk that is large enough is the smallest one
+        that is."""
         place = bisect.bisect_left(self._free, rounded_bytes(requested) << _SHIFT)
         return (self._free[place] & _ADDRESS) - _ABOVE if place < len(self._free) else None
 
     def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
-        """Allocate the free chunk at an address; return False and change nothing if it is missing or too small.
-        `allocated` are the bytes that a recorded allocation got; None to follow the rules."""
+        """Allocate the free chunk at an address; return False and change nothing if it is missing
+        or too small. `allocated` are the bytes that a recorded allocation got; None to follow the
+        rules."""
         size = self._size.get(address)
         if size is None or address in self._requested:
             return False
-        given = chunk_after_split(size, rounded_bytes(requested)) if allocated is None else allocated
+        given = (
+            chunk_after_split(size, rounded_bytes(requested)) if allocated is None else allocated
+        )
         if given > size:
             return False
         self._remove_free(size, address)
@@ -267,23 +299,33 @@ class Simulator:
         del self._free[bisect.bisect_left(self._free, (size << _SHIFT) + address + _ABOVE)]
 
     def chunks(self) -> list[tuple[int, int, int]]:
-        """(address, bytes, requested bytes) of every chunk by address; `MISSING` requested bytes for free chunks."""
+        """(address, bytes, requested bytes) of every chunk by address; `MISSING` requested bytes
+        for free chunks."""
         requested = self._requested
-        return [(address, size, requested.get(address, MISSING)) for address, size in sorted(self._size.items())]
+        return [
+            (address, size, requested.get(address, MISSING))
+            for address, size in sorted(self._size.items())
+        ]
 
     def map(self, like: MemoryMap) -> MemoryMap:
-        """The current memory map; everything but its chunks, e.g. the capacity, comes from `like`."""
+        """The current memory map; everything but its chunks, e.g. the capacity, comes from
+        `like`."""
         columns = np.asarray(self.chunks(), np.int64).reshape(-1, 3)
         address, size, requested = (np.ascontiguousarray(column) for column in columns.T)
         regions = np.asarray(self._regions, np.int64).reshape(-1, 2)
-        region_address, region_bytes = np.ascontiguousarray(regions[:, 0]), np.ascontiguousarray(regions[:, 1])
+        region_address, region_bytes = (
+            np.ascontiguousarray(regions[:, 0]),
+            np.ascontiguousarray(regions[:, 1]),
+        )
         count = len(address)
         return dataclasses.replace(
             like,
             address=address,
             bytes=size,
             requested_bytes=requested,
-            state=np.where(np.isin(address, np.asarray(list(self._requested), np.int64)), IN_USE, FREE),
+            state=np.where(
+                np.isin(address, np.asarray(list(self._requested), np.int64)), IN_USE, FREE
+            ),
             owner=np.full(count, -1),
             source=np.zeros(count, np.int64),
             since=np.full(count, MISSING),

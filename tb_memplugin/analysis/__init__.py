@@ -1,7 +1,9 @@
-"""What runs say about memory: key figures, the four answers, findings, and the series of every view, with sentences.
+"""What runs say about memory: key figures, the four answers, findings, and the series of every
+view, with sentences.
 
-In comes a `Run` as it was read, or the runs of its workers; out go immutable records, each with its sentences. The
-server, the terminal, the library and the predictions of `fit` call it, and the recorder for the summary of its session.
+In comes a `Run` as it was read, or the runs of its workers; out go immutable records, each with its
+sentences. The server, the terminal, the library and the predictions of `fit` call it, and the
+recorder for the summary of its session.
 """
 
 from tb_memplugin.analysis.answer import (
@@ -19,7 +21,13 @@ from tb_memplugin.analysis.answer import (
     worst,
 )
 from tb_memplugin.analysis.causes import CauseKind, retracing_of
-from tb_memplugin.analysis.changes import LayerChange, comparable_steps, former_bytes, layer_changes, step_changes
+from tb_memplugin.analysis.changes import (
+    LayerChange,
+    comparable_steps,
+    former_bytes,
+    layer_changes,
+    step_changes,
+)
 from tb_memplugin.analysis.composition import (
     Epoch,
     LayerTotals,

@@ -1,7 +1,9 @@
-"""What makes memory grow: counters of the program that grew over the same steps, if their numbers explain it. Pure.
+"""What makes memory grow: counters of the program that grew over the same steps, if their numbers
+explain it. Pure.
 
-Counters with bytes explain a growth of about these bytes. Traces and compilations have no bytes of their own: they are
-a cause if they went on steadily, no bytes explain the growth, and each of them added a size that a function may have.
+Counters with bytes explain a growth of about these bytes. Traces and compilations have no bytes of
+their own: they are a cause if they went on steadily, no bytes explain the growth, and each of them
+added a size that a function may have.
 """
 
 import dataclasses
@@ -18,9 +20,9 @@ _PARTS = 3
 
 
 class CounterGrowth(NamedTuple):
-    """The change of one counter over a span of steps; the bytes are those at the end. It is steady if it grew in each
-    third of the span by at least half as much as on average. `steps` are those at whose end it grew, None if fewer
-    rises are recorded than half of `added`."""
+    """The change of one counter over a span of steps; the bytes are those at the end. It is steady
+    if it grew in each third of the span by at least half as much as on average. `steps` are those
+    at whose end it grew, None if fewer rises are recorded than half of `added`."""
 
     kind: CounterKind
     name: str | None
@@ -89,14 +91,16 @@ _HOST = "CPU:0"
 FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
 EXPLAINED = (0.6, 1.5)  # least and largest ratio of a cause's bytes to the growth
 MIN_ITERATORS = 3  # fewer kept iterators are no cause
-MIN_COUNT, MIN_STEP_SHARE = 10, 0.02  # fewer traces or compilations in the steps of a trend, or per step, are no cause
-FUNCTION_BYTES = (4 << 10, 64 << 20)  # least and largest growth for each trace or compilation of a function
+# fewer traces or compilations in the steps of a trend, or per step, are no cause
+MIN_COUNT, MIN_STEP_SHARE = 10, 0.02
+# least and largest growth for each trace or compilation of a function
+FUNCTION_BYTES = (4 << 10, 64 << 20)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Why memory grows: a text to follow "Cause: ", a short one, and how many models, datasets, compilations or traces
-    of how many bytes were added; None if unknown."""
+    """Why memory grows: a text to follow "Cause: ", a short one, and how many models, datasets,
+    compilations or traces of how many bytes were added; None if unknown."""
 
     kind: CauseKind
     text: str
@@ -106,7 +110,8 @@ class Cause:
 
 
 def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | None:
-    """The cause of a trend of a device's memory, with `functions` also these; None if the counters do not tell it."""
+    """The cause of a trend of a device's memory, with `functions` also these; None if the counters
+    do not tell it."""
     counters, own = counters_of(run, device)
     found = list(_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
@@ -117,15 +122,20 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
 
 
 def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -> Cause | None:
-    """The cause of a trend of a worker's host RSS (`resident`, bytes at `steps`) beyond the memory in use on ``CPU:0``;
-    None if unknown."""
+    """The cause of a trend of a worker's host RSS (`resident`, bytes at `steps`) beyond the memory
+    in use on ``CPU:0``; None if unknown."""
     counters = run.counters[-1] if run.counters else None
     found = list(_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
     cause = _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
     if not any(device.rpartition("/")[2] == _HOST for device in run.samples.devices):
-        cause = cause or _models(found, _HOST, whole) or _cached(found, trend) or _kept_iterators(counters)
+        cause = (
+            cause
+            or _models(found, _HOST, whole)
+            or _cached(found, trend)
+            or _kept_iterators(counters)
+        )
     if cause is not None:
         return cause
     rises = np.diff(resident, prepend=resident[:1])
@@ -134,20 +144,31 @@ def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -
     coinciding = [
         one
         for one in found
-        if one.steps is None or 2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum()
+        if one.steps is None
+        or 2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum()
     ]
     return _functions(coinciding, trend, whole)
 
 
 def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
-    """The models that earlier sessions of the process left in memory; None if most of it is something else."""
-    return _models(list(_growths(counters, -1, int(counters.step.min()))), device, left_bytes, left_bytes)
+    """The models that earlier sessions of the process left in memory; None if most of it is
+    something else."""
+    return _models(
+        list(_growths(counters, -1, int(counters.step.min()))), device, left_bytes, left_bytes
+    )
 
 
 def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
     for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
         if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
-            text = f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than at step {since}"
+            text = (
+                f"{name} keeps "
+                f"{counted(count, 'NumPy array')} "
+                f"({format_bytes(added)}) "
+                "more "
+                "than at step "
+                f"{since}"
+            )
             return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
     return None
 
@@ -156,14 +177,24 @@ def _kept_iterators(counters: Counters | None) -> Cause | None:
     """The holder of more and more iterators over data sets, each of which has buffers."""
     for name, since, _, count, _ in _by_holder(counters, "kept_iterators"):
         if count >= MIN_ITERATORS:
-            text = f"{name} keeps {count} iterators over data sets more than at step {since}, each with its buffers"
+            text = (
+                f"{name} keeps {count} iterators over data sets more "
+                "than "
+                "at "
+                "step "
+                f"{since}, "
+                "each with its "
+                "buffers"
+            )
             return Cause("kept_iterators", text, f"iterators in {name}", count, None)
     return None
 
 
-def _by_holder(counters: Counters | None, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
-    """Holders, the first step at which each was among those of the most; and the steps, the count and the bytes that
-    were added until the last one."""
+def _by_holder(
+    counters: Counters | None, kind: CounterKind
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """Holders, the first step at which each was among those of the most; and the steps, the count
+    and the bytes that were added until the last one."""
     if counters is None:
         return
     columns = (counters.step, counters.count, counters.bytes)
@@ -180,14 +211,18 @@ def _explains(size: float, whole: float) -> bool:
 
 
 def what_collecting_frees(size: int, in_use_bytes: float) -> str:
-    """A clause on the bytes that Python's garbage collector would free. On the CPU, a weight may lie in the memory of a
-    NumPy array, which the allocator does not know: no more than what is in use is freed there."""
+    """A clause on the bytes that Python's garbage collector would free. On the CPU, a weight may
+    lie in the memory of a NumPy array, which the allocator does not know: no more than what is in
+    use is freed there."""
     most = "" if size <= in_use_bytes else "up to "
     return f"`gc.collect()` frees {most}{format_bytes(int(min(size, in_use_bytes)))}"
 
 
-def _models(found: Sequence[CounterGrowth], device: str, whole: float, in_use_bytes: float = math.inf) -> Cause | None:
-    """Models that exist, that wait for Python's garbage collector, or that left their variables behind."""
+def _models(
+    found: Sequence[CounterGrowth], device: str, whole: float, in_use_bytes: float = math.inf
+) -> Cause | None:
+    """Models that exist, that wait for Python's garbage collector, or that left their variables
+    behind."""
     here = {one.kind: one for one in found if one.name == device}
     kinds: tuple[CauseKind, ...] = ("models_unreachable", "models_gone", "models_alive")
     models = [(kind, here[kind]) for kind in kinds if kind in here]
@@ -202,13 +237,23 @@ def _models(found: Sequence[CounterGrowth], device: str, whole: float, in_use_by
         text = "that were built and not freed"
         if kind == "models_unreachable":
             short = "wait for Python's garbage collector"
-            text = f"that can no longer be reached but {short}; {what_collecting_frees(own, in_use_bytes)}"
+            text = (
+                "that can no longer be reached but "
+                f"{short}; "
+                f"{what_collecting_frees(own, in_use_bytes)}"
+            )
         elif kind == "models_gone":
             text = "that no longer exist but whose variables were not freed"
             slots = here.get("slots_without_model")
             if slots is not None and slots.added > 0:
                 text += f"; {counted(slots.added, 'optimizer')} of them still exist"
-        return Cause(kind, f"{name} ({format_bytes(own)}) {text}", f"{name} {short}", one.added, one.added_bytes)
+        return Cause(
+            kind,
+            f"{name} ({format_bytes(own)}) {text}",
+            f"{name} {short}",
+            one.added,
+            one.added_bytes,
+        )
     return None
 
 
@@ -226,23 +271,40 @@ def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Ca
     least, most = FUNCTION_BYTES
     few = max(MIN_COUNT, MIN_STEP_SHARE * (trend.last_step - trend.since_step))
     for kind in FUNCTION_KINDS:
-        one = max((one for one in found if one.kind == kind), key=lambda candidate: candidate.added, default=None)
-        if one is None or not one.steady or one.added < few or not least * one.added <= whole <= most * one.added:
+        one = max(
+            (one for one in found if one.kind == kind),
+            key=lambda candidate: candidate.added,
+            default=None,
+        )
+        if (
+            one is None
+            or not one.steady
+            or one.added < few
+            or not least * one.added <= whole <= most * one.added
+        ):
             continue
         times = f"{one.added:,} times since step {trend.since_step}"
-        cause: tuple[CauseKind, str] = "compilation", f"XLA compiled `{one.name}` {times}, for different arguments"
+        cause: tuple[CauseKind, str] = (
+            "compilation",
+            (f"XLA compiled `{one.name}` {times}, for different arguments"),
+        )
         if kind == "traces":
             cause = "retracing", f"`{one.name}` was traced {times}"
-        return Cause(cause[0], _with_detail(cause[1], one), f"{cause[0]} of {one.name}", one.added, None)
+        return Cause(
+            cause[0], _with_detail(cause[1], one), f"{cause[0]} of {one.name}", one.added, None
+        )
     return None
 
 
 def retracing_of(run: Run, device: str) -> str | None:
-    """A sentence on the function that was traced most often where a device was recorded; None for once or never."""
+    """A sentence on the function that was traced most often where a device was recorded; None for
+    once or never."""
     counters, _ = counters_of(run, device)
     if counters is None or not len(counters):
         return None
-    grown = [one for one in _growths(counters, -1, int(counters.step.max())) if one.kind == "traces"]
+    grown = [
+        one for one in _growths(counters, -1, int(counters.step.max())) if one.kind == "traces"
+    ]
     most = max(grown, key=lambda one: one.added, default=None)
     if most is None or most.added < 2:
         return None

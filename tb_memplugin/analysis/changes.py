@@ -1,9 +1,10 @@
-"""Changes of the layer table with their effect on the measured peak; and what changed over the steps of a run, as
-sentences: other layers trained, another batch size, an earlier optimizer that stays in memory, or a jump of the peak
-without a known cause. Pure.
+"""Changes of the layer table with their effect on the measured peak; and what changed over the
+steps of a run, as sentences: other layers trained, another batch size, an earlier optimizer that
+stays in memory, or a jump of the peak without a known cause. Pure.
 
-Traced steps are compared, the nearest on both sides of a change. Where one side has none, the highest measured peaks of
-the steps near the change stand in, and nothing is said about categories."""
+Traced steps are compared, the nearest on both sides of a change. Where one side has none, the
+highest measured peaks of the steps near the change stand in, and nothing is said about
+categories."""
 
 import dataclasses
 import itertools
@@ -39,25 +40,31 @@ from tb_memplugin.schema import (
 )
 
 _LASTING = 2
-"""Traced steps on either side of a change of the batch size that must have one size, if there are any: batches of
-varying sizes do not count as a change."""
+"""Traced steps on either side of a change of the batch size that must have one size, if there are
+any: batches of varying sizes do not count as a change."""
 
 
-BatchChange: TypeAlias = tuple[Snapshot, Snapshot]  # nearest traced steps on both sides of a change of the batch size
+# nearest traced steps on both sides of a change of the batch size
+BatchChange: TypeAlias = tuple[Snapshot, Snapshot]
 
 
 def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
-    """The snapshots of the traced and failed steps of a phase, one for each, without partial batches.
+    """The snapshots of the traced and failed steps of a phase, one for each, without partial
+    batches.
 
-    A partial batch is smaller than the batch traced before it and ends an epoch, or the batch traced after it is as
-    large as that before it."""
-    traced = list({snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values())
+    A partial batch is smaller than the batch traced before it and ends an epoch, or the batch
+    traced after it is as large as that before it."""
+    traced = list(
+        {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values()
+    )
     ends = {epoch.last_step for epoch in epochs(run)} if phase == "train" else set()
     found: list[Snapshot] = []
     for at, snapshot in enumerate(traced):
         size = next((one.batch_size for one in reversed(found) if one.batch_size is not None), None)
         if size is not None and snapshot.batch_size is not None and snapshot.batch_size < size:
-            after = next((one.batch_size for one in traced[at + 1 :] if one.batch_size is not None), None)
+            after = next(
+                (one.batch_size for one in traced[at + 1 :] if one.batch_size is not None), None
+            )
             if not snapshot.at_failure and (snapshot.step in ends or after == size):
                 continue
         found.append(snapshot)
@@ -65,7 +72,8 @@ def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
 
 
 def batch_changes(snapshots: Sequence[Snapshot]) -> list[BatchChange]:
-    """The lasting changes of the batch size between `comparable_steps`; a failed step counts alone."""
+    """The lasting changes of the batch size between `comparable_steps`; a failed step counts
+    alone."""
     known = [snapshot for snapshot in snapshots if snapshot.batch_size is not None]
     changes = []
     for at in range(1, len(known)):
@@ -78,7 +86,8 @@ def batch_changes(snapshots: Sequence[Snapshot]) -> list[BatchChange]:
 
 
 def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int | None:
-    """The first step after a change by the measured peaks between its traced steps; None if they do not show it."""
+    """The first step after a change by the measured peaks between its traced steps; None if they do
+    not show it."""
     before, after = change
     first, last = before.step + 1, after.step
     inside = (steps >= first) & (steps <= last) & (peaks >= 0)
@@ -93,17 +102,22 @@ def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int
 
 
 def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
-    """Requested bytes of optimizers and models that the program no longer uses: slots, and all other bytes."""
-    rows = [row for row in snapshot.ledger if row.category != "rounding" and former_name(row.layer) is not None]
+    """Requested bytes of optimizers and models that the program no longer uses: slots, and all
+    other bytes."""
+    rows = [
+        row
+        for row in snapshot.ledger
+        if row.category != "rounding" and former_name(row.layer) is not None
+    ]
     slots = sum(row.bytes for row in rows if row.category == "optimizer_state")
     return slots, sum(row.bytes for row in rows) - slots
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerChange:
-    """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen. The peaks
-    are None if none was measured, and at the start. Tables of neighbouring steps are one change of the peak: an
-    unfreezing, then a new optimizer."""
+    """A layer table that took effect at `step`, and the layers with weights that became trainable
+    or frozen. The peaks are None if none was measured, and at the start. Tables of neighbouring
+    steps are one change of the peak: an unfreezing, then a new optimizer."""
 
     step: int
     reason: str
@@ -115,30 +129,47 @@ class LayerChange:
     peak_after_bytes: int | None = None
     peak_after_step: int | None = None
     stayed_slots_bytes: int = 0
-    """Growth of the slots of earlier optimizers, which stay beside those of `totals`; 0 if small or not traced."""
+    """Growth of the slots of earlier optimizers, which stay beside those of `totals`; 0 if small or
+    not traced."""
 
 
-def _became(before: Mapping[str, bool], table: LayerTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _became(
+    before: Mapping[str, bool], table: LayerTable
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The paths of layers that became trainable, and of those that became frozen."""
-    changed = {path: on for path, on in trainable_layers(table).items() if before.get(path, on) is not on}
-    return tuple(path for path, on in changed.items() if on), tuple(path for path, on in changed.items() if not on)
+    changed = {
+        path: on for path, on in trainable_layers(table).items() if before.get(path, on) is not on
+    }
+    return tuple(path for path, on in changed.items() if on), tuple(
+        path for path, on in changed.items() if not on
+    )
 
 
 def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
-    """The changes of the layer table, each with the peaks before and after, from every step of the phase."""
+    """The changes of the layer table, each with the peaks before and after, from every step of the
+    phase."""
     tables = run.layer_tables
     if len(tables) < 2:
-        return [LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one)) for one in tables]
+        return [
+            LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one))
+            for one in tables
+        ]
     steps, figures = step_rows(run, device, phase)
     traced = {snapshot.step: snapshot for snapshot in comparable_steps(run, device, phase)}
     peaks: dict[int, tuple[Any, ...]] = {}
-    for _, first, last, before, after in _table_effects(tables, steps, figures.peak_bytes, list(traced)):
-        sides = [(None, None) if one is None else (one.peak_bytes, one.step) for one in (before, after)]
+    for _, first, last, before, after in _table_effects(
+        tables, steps, figures.peak_bytes, list(traced)
+    ):
+        sides = [
+            (None, None) if one is None else (one.peak_bytes, one.step) for one in (before, after)
+        ]
         change = _explained(StepChange(tables[first].step, None, (), True, before, after), traced)
         peaks |= dict.fromkeys(range(first, last + 1), (*sides[0], *sides[1], change.slots_bytes))
     flags: list[dict[str, bool]] = [{}, *map(trainable_layers, tables)]
     return [
-        LayerChange(one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ()))
+        LayerChange(
+            one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ())
+        )
         for at, one in enumerate(tables)
     ]
 
@@ -146,17 +177,22 @@ def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
 def _table_effects(
     tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int]
 ) -> Iterator[tuple[int, int, int, Level | None, Level | None]]:
-    """Indices of the table before each change after the start, and of its first and last table; the peaks before and
-    after. Steps are ascending; `traced` are those that can be compared."""
-    starts = [at for at, table in enumerate(tables) if not at or table.step > tables[at - 1].step + 1]
+    """Indices of the table before each change after the start, and of its first and last table; the
+    peaks before and after. Steps are ascending; `traced` are those that can be compared."""
+    starts = [
+        at for at, table in enumerate(tables) if not at or table.step > tables[at - 1].step + 1
+    ]
     places = np.searchsorted(steps, [tables[at].step for at in starts]).tolist()
     traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
     ends = zip([*starts[2:], len(tables)], [*places[2:], len(steps)], strict=False)
-    for first, start, row, (next_table, end) in zip(starts[1:], places, places[1:], ends, strict=False):
+    for first, start, row, (next_table, end) in zip(
+        starts[1:], places, places[1:], ends, strict=False
+    ):
         at = int(np.searchsorted(traced_rows, row))
         sides = [(max(start, row - WINDOW), row), (row, min(end, row + WINDOW))]
         if 0 < at < len(traced_rows) and traced_rows[at - 1] >= start and traced_rows[at] < end:
-            sides = [(one, one + 1) for one in traced_rows[at - 1 : at + 1].tolist()]  # the nearest ones
+            # the nearest ones
+            sides = [(one, one + 1) for one in traced_rows[at - 1 : at + 1].tolist()]
         before, after = (_highest(steps, peaks, *side) for side in sides)
         yield first - 1, first, next_table - 1, before, after
 
@@ -173,11 +209,14 @@ class StepChange:
     """A change, and the compared steps, None if no peak was measured.
 
     Attributes:
-        step, after_step: First step after it, and None; if that is unknown, the traced steps after and before it.
+        step, after_step: First step after it, and None; if that is unknown, the traced steps after
+            and before it.
         titles: What changed: "batch 4 → 96", "unfroze 8 layers"; empty if that is unknown.
         deliberate: Whether the batch size or the trained layers changed.
-        parts: Change of the categories between two traced steps that make up most of it, persistent ones first.
-        slots_bytes, others_bytes: Growth of the memory of earlier optimizers and of earlier models; 0 if it is small.
+        parts: Change of the categories between two traced steps that make up most of it, persistent
+            ones first.
+        slots_bytes, others_bytes: Growth of the memory of earlier optimizers and of earlier models;
+            0 if it is small.
     """
 
     step: int
@@ -199,7 +238,11 @@ class StepChange:
 
     def sentence(self) -> str:
         """The change with its cause and its effect on the peak, in few words."""
-        where = f"Step {self.step}" if self.after_step is None else f"Steps {self.after_step} to {self.step}"
+        where = (
+            f"Step {self.step}"
+            if self.after_step is None
+            else (f"Steps {self.after_step} to {self.step}")
+        )
         if not self.deliberate and (self.slots_bytes or self.others_bytes):
             kept = "earlier model" if self.others_bytes else "earlier optimizer"
             return f"{where}: {kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
@@ -210,7 +253,8 @@ class StepChange:
         return f"{where}: {title}" if size is None else f"{where}: {title}, {size}"
 
     def details(self) -> tuple[str, ...]:
-        """What the sentence leaves out: the categories of the change, and what stays of earlier optimizers."""
+        """What the sentence leaves out: the categories of the change, and what stays of earlier
+        optimizers."""
         found = []
         if self.parts:
             unit = unit_for(delta for _, delta in self.parts)
@@ -230,16 +274,28 @@ class StepChange:
 
     def _stays_apart(self, category: Category, delta: int) -> bool:
         """Whether the change of a category is said without what stays of the earlier optimizer."""
-        return category == "optimizer_state" and 0 < self.slots_bytes <= delta and not self.others_bytes
+        return (
+            category == "optimizer_state"
+            and 0 < self.slots_bytes <= delta
+            and not self.others_bytes
+        )
 
     def own_bytes(self, category: Category, delta: int) -> int:
-        """The change of a category, one of the `parts`, without the slots that stay of the earlier optimizer."""
+        """The change of a category, one of the `parts`, without the slots that stay of the earlier
+        optimizer."""
         return delta - self.slots_bytes if self._stays_apart(category, delta) else delta
 
     def _part(self, category: Category, delta: int, unit: str) -> str:
         own = self.own_bytes(category, delta)
-        kept = f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)" if own < delta else ""
-        return f"{category.replace('_', ' ')} {'+' if own >= 0 else '−'}{format_figure(abs(own), unit)}{kept}"
+        kept = (
+            (f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)")
+            if own < delta
+            else ""
+        )
+        return (
+            f"{category.replace('_', ' ')} "
+            f"{'+' if own >= 0 else '−'}{format_figure(abs(own), unit)}{kept}"
+        )
 
 
 def signed_bytes(delta: int) -> str:
@@ -249,8 +305,10 @@ def signed_bytes(delta: int) -> str:
 MAX_NAME_CHARACTERS = 24  # a single layer with a longer name is counted instead
 MAX_REASON_CHARACTERS = 40
 MAX_PARTS = 2  # most categories that a sentence names
-LEAST_AGREEMENT = 0.5  # least ratio of a change between traced steps to a jump for them to stand in for its medians
-_LEAST_PART = 0.1  # categories that change by less than this share of the largest change are not named
+# least ratio of a change between traced steps to a jump for them to stand in for its medians
+LEAST_AGREEMENT = 0.5
+# categories that change by less than this share of the largest change are not named
+_LEAST_PART = 0.1
 
 
 def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
@@ -264,13 +322,17 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
         step = tables[first].step
         inside = [one for one in pending if one[0].step < step <= one[1].step]
         pending = [one for one in pending if one not in inside]
-        became = zip(("unfroze", "froze"), _became(trainable_layers(tables[old]), tables[last]), strict=True)
+        became = zip(
+            ("unfroze", "froze"), _became(trainable_layers(tables[old]), tables[last]), strict=True
+        )
         titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [
             _batch_title(*one) for one in inside
         ]
         reason = tables[first].reason
         reason = reason if len(reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
-        changes.append(StepChange(step, None, tuple(titles or [reason]), bool(titles), before, after))
+        changes.append(
+            StepChange(step, None, tuple(titles or [reason]), bool(titles), before, after)
+        )
     for one in pending:
         found = first_of_level(steps, peaks, one)
         step, since = (one[1].step, one[0].step) if found is None else (found, None)
@@ -282,18 +344,28 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
         if not any(was.step < change.step <= now.step for change in changes):
             since = was.step if now.step - was.step > 1 else None
             levels = [level_at(steps, peaks, one.step) for one in (was, now)]
-            stays = _with_former(StepChange(now.step, since, (), False, levels[0], levels[1]), was, now)
+            stays = _with_former(
+                StepChange(now.step, since, (), False, levels[0], levels[1]), was, now
+            )
             changes += [stays] if stays.slots_bytes or stays.others_bytes else []
     jump = largest_jump(steps, peaks, [change.step for change in changes])
     if jump is not None:
-        # Its levels are those of the nearest traced steps if these differ by at least half of it, else the medians.
+        # Its levels are those of the nearest traced steps if these differ by at least half of it,
+        # else the medians.
         found_jump = StepChange(jump.step, None, (), False, jump.before, jump.after)
         start = max((step for step in at_step if step < jump.step), default=None)
         end = min((step for step in at_step if step >= jump.step), default=None)
-        if start is not None and end is not None and not any(start < change.step <= end for change in changes):
+        if (
+            start is not None
+            and end is not None
+            and not any(start < change.step <= end for change in changes)
+        ):
             sides = [level_at(steps, peaks, step) for step in (start, end)]
             of_traced = dataclasses.replace(found_jump, before=sides[0], after=sides[1])
-            if of_traced.delta_bytes is not None and of_traced.delta_bytes / jump.delta_bytes >= LEAST_AGREEMENT:
+            if (
+                of_traced.delta_bytes is not None
+                and of_traced.delta_bytes / jump.delta_bytes >= LEAST_AGREEMENT
+            ):
                 found_jump = of_traced
         changes.append(_explained(found_jump, at_step))
     # Deliberate changes are worth naming, those that leave memory behind, and considerable effects.
@@ -303,7 +375,10 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
         if one.deliberate
         or one.slots_bytes
         or one.others_bytes
-        or (one.before is not None and abs(one.delta_bytes or 0) >= least_change(one.before.peak_bytes))
+        or (
+            one.before is not None
+            and abs(one.delta_bytes or 0) >= least_change(one.before.peak_bytes)
+        )
     )
     return sorted(named, key=lambda change: change.step)
 
@@ -316,7 +391,8 @@ def level_at(steps: Integers, peaks: Integers, step: int) -> Level | None:
 
 
 def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
-    """The change with its categories and with what stays of earlier optimizers, if both its steps were traced."""
+    """The change with its categories and with what stays of earlier optimizers, if both its steps
+    were traced."""
     before = None if change.before is None else traced.get(change.before.step)
     after = None if change.after is None else traced.get(change.after.step)
     if before is None or after is None:
@@ -343,7 +419,9 @@ def _with_former(change: StepChange, before: Snapshot, after: Snapshot) -> StepC
     if slots + others < least:
         return change
     others = others if others >= least else 0
-    return dataclasses.replace(change, slots_bytes=max(0, slots), others_bytes=others, former_bytes=sum(now))
+    return dataclasses.replace(
+        change, slots_bytes=max(0, slots), others_bytes=others, former_bytes=sum(now)
+    )
 
 
 def _batch_title(before: Snapshot, after: Snapshot) -> str:
@@ -352,4 +430,8 @@ def _batch_title(before: Snapshot, after: Snapshot) -> str:
 
 def _layers(paths: tuple[str, ...]) -> str:
     name = paths[0].rsplit("/", 1)[-1]
-    return name if len(paths) == 1 and len(name) <= MAX_NAME_CHARACTERS else counted(len(paths), "layer")
+    return (
+        name
+        if len(paths) == 1 and len(name) <= MAX_NAME_CHARACTERS
+        else counted(len(paths), "layer")
+    )

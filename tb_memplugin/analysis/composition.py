@@ -1,9 +1,10 @@
-"""The rows of the steps of one phase on one device, one row a step, and their composition; sums over layer tables;
-epochs and validation passes. Pure.
+"""The rows of the steps of one phase on one device, one row a step, and their composition; sums
+over layer tables; epochs and validation passes. Pure.
 
-``server/http_api.md`` states the rules of the composition: bytes by category at every step's peak, measured at traced
-steps, inferred between them. Each row sums to the measured peak: a stack above the peak is cut from the top, a
-difference below it is ``unattributed``. The row of a failed step sums to the bytes in use at its failure."""
+``server/http_api.md`` states the rules of the composition: bytes by category at every step's peak,
+measured at traced steps, inferred between them. Each row sums to the measured peak: a stack above
+the peak is cut from the top, a difference below it is ``unattributed``. The row of a failed step
+sums to the bytes in use at its failure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -43,7 +44,8 @@ _RATIO_STEPS = 1 << 40  # resolution of a ratio as an integer
 
 
 def step_rows(run: Run, device: str, phase: Phase) -> tuple[Integers, DeviceSamples]:
-    """Every step of a phase on a device, ascending, and its figures: the unreduced rows of `overview`."""
+    """Every step of a phase on a device, ascending, and its figures: the unreduced rows of
+    `overview`."""
     rows, _ = rows_of_steps(run, device, phase, None, None, limit=None)
     return rows.step, rows.devices[device]
 
@@ -55,10 +57,15 @@ def snapshots_of(run: Run, device: str, phase: Phase) -> tuple[Snapshot, ...]:
 
 
 def rows_of_steps(
-    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
+    run: Run,
+    device: str,
+    phase: Phase,
+    first_step: int | None,
+    last_step: int | None,
+    limit: int | None,
 ) -> tuple[Samples, int]:
-    """The rows of an overview, and their number before reduction. Missing peaks are those of snapshots; a traced step
-    without a sample has a row, too."""
+    """The rows of an overview, and their number before reduction. Missing peaks are those of
+    snapshots; a traced step without a sample has a row, too."""
     figures = run.samples.devices.get(device)
     first, last = first_step or 0, np.iinfo(np.int64).max if last_step is None else last_step
     chosen = phase_steps(run, device, phase)
@@ -66,7 +73,9 @@ def rows_of_steps(
     chosen = chosen[(steps >= first) & (steps <= last)]
     steps = run.samples.step[chosen]
     # The last snapshot of a step has the most bytes in use.
-    highest = {one.step: one for one in snapshots_of(run, device, phase) if first <= one.step <= last}
+    highest = {
+        one.step: one for one in snapshots_of(run, device, phase) if first <= one.step <= last
+    }
     traced = np.asarray(list(highest), np.int64)
     is_sampled = np.isin(traced, steps)
     unsampled = [highest[step] for step in traced[~is_sampled].tolist()]
@@ -80,7 +89,11 @@ def rows_of_steps(
         if measured.any():
             pools, ratio = (shown.pool_bytes, shown.largest_free_bytes), fragmentation(shown)
             extremes += [np.where(measured, column, MISSING) for column in pools]
-            extremes += [np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64)]
+            extremes += [
+                np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(
+                    np.int64
+                )
+            ]
         chosen = chosen[extreme_rows(extremes, limit, always)]
     rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
     own = rows.devices[device]
@@ -101,13 +114,16 @@ def rows_of_steps(
     times = np.asarray([snapshot.wall_time for snapshot in unsampled])
     phases = np.full(len(unsampled), PHASES.index(phase))
     added = Samples(traced[~is_sampled], phases, missing, times, missing, {})
-    columns = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
+    columns = {
+        name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS
+    }
     joined = Samples(**columns, devices={device: join_rows([own, of_device])})
     return take_rows(joined, np.argsort(joined.step, kind="stable")), total
 
 
 def phase_steps(run: Run, device: str, phase: Phase) -> npt.NDArray[np.intp]:
-    """The rows of a phase with a value of the device, sorted by step; for each step the row of the highest peak."""
+    """The rows of a phase with a value of the device, sorted by step; for each step the row of the
+    highest peak."""
     figures = run.samples.devices.get(device)
     if figures is None:
         return np.empty(0, np.intp)
@@ -120,10 +136,13 @@ def _no_figures(rows: int) -> DeviceSamples:
 
 
 def fragmentation(figures: DeviceSamples) -> Floats:
-    """1 − largest free chunk / free bytes of each row; NaN if nothing is free or the pool was not measured."""
+    """1 − largest free chunk / free bytes of each row; NaN if nothing is free or the pool was not
+    measured."""
     free = figures.pool_bytes - figures.in_use_bytes
     known = measured_pools(figures) & (free > 0)
-    ratio: Floats = np.where(known, 1 - figures.largest_free_bytes / np.where(known, free, 1), np.nan)
+    ratio: Floats = np.where(
+        known, 1 - figures.largest_free_bytes / np.where(known, free, 1), np.nan
+    )
     return ratio
 
 
@@ -157,8 +176,8 @@ def epochs(run: Run) -> list[Epoch]:
 
 
 def validation_passes(run: Run, device: str) -> list[ValidationPass]:
-    """The validation passes of a training, with their peak on `device`: the batches after its first step. Batches
-    before it count as steps of their own."""
+    """The validation passes of a training, with their peak on `device`: the batches after its first
+    step. Batches before it count as steps of their own."""
     samples = run.samples
     trained = samples.wall_time[samples.phase == PHASES.index("train")].min(initial=np.inf)
     of_validation = (samples.phase == PHASES.index("validation")) & (samples.wall_time >= trained)
@@ -168,7 +187,9 @@ def validation_passes(run: Run, device: str) -> list[ValidationPass]:
     passes = []
     for begin, end in _stretches(steps):
         peak = int(peaks[begin:end].max())
-        passes.append(ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak))
+        passes.append(
+            ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak)
+        )
     return passes
 
 
@@ -183,8 +204,9 @@ def _stretches(values: Integers) -> list[tuple[int, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class LayerTotals:
-    """Sums over a layer table; layers without weights count neither as frozen nor as trainable. `statistics_bytes` are
-    never trained, such as moving statistics; `optimizer_bytes` include `other_optimizer_bytes`."""
+    """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
+    `statistics_bytes` are never trained, such as moving statistics; `optimizer_bytes` include
+    `other_optimizer_bytes`."""
 
     frozen_weight_bytes: int
     trainable_weight_bytes: int
@@ -203,31 +225,39 @@ def layer_totals(table: LayerTable) -> LayerTotals:
         "frozen_weight_bytes": sum(layer.weight_bytes for layer in frozen),
         "trainable_weight_bytes": sum(layer.trainable_weight_bytes for layer in table.layers),
         "statistics_bytes": sum(
-            layer.weight_bytes - layer.trainable_weight_bytes for layer in table.layers if layer.trainable
+            layer.weight_bytes - layer.trainable_weight_bytes
+            for layer in table.layers
+            if layer.trainable
         ),
         "unfreezing_weight_bytes": sum(map(unfreezing_bytes, frozen)),
-        "optimizer_bytes": sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes,
+        "optimizer_bytes": sum(layer.optimizer_bytes for layer in table.layers)
+        + table.other_optimizer_bytes,
         "other_optimizer_bytes": table.other_optimizer_bytes,
     }
     # Fields of a hostile table are in range, but their sums may not be.
     limited = {name: min(max(0, size), MAX_BYTES) for name, size in sums.items()}
-    return LayerTotals(**limited, frozen_layers=sum(not on for on in flags), trainable_layers=sum(flags))
+    return LayerTotals(
+        **limited, frozen_layers=sum(not on for on in flags), trainable_layers=sum(flags)
+    )
 
 
 def trainable_layers(table: LayerTable) -> dict[str, bool]:
-    """Path to whether the layer is trainable, for layers with weights: the others are neither frozen nor trainable."""
+    """Path to whether the layer is trainable, for layers with weights: the others are neither
+    frozen nor trainable."""
     return {layer.path: layer.trainable for layer in table.layers if layer.weight_bytes}
 
 
 def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
-    """The table valid at `step` (None: the last one); the first for earlier steps; None without tables."""
+    """The table valid at `step` (None: the last one); the first for earlier steps; None without
+    tables."""
     valid = [table for table in tables if step is None or table.step <= step]
     return valid[-1] if valid else next(iter(tables), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
-    """The steps of one phase on one device; arrays have one value per row, int64 with `MISSING` unless noted.
+    """The steps of one phase on one device; arrays have one value per row, int64 with `MISSING`
+    unless noted.
 
     Attributes:
         total_rows: Rows before reduction.
@@ -250,12 +280,18 @@ class Overview:
 
 
 def overview(
-    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
+    run: Run,
+    device: str,
+    phase: Phase,
+    first_step: int | None,
+    last_step: int | None,
+    limit: int | None,
 ) -> Overview:
-    """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most, of the run of one worker.
+    """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most, of
+    the run of one worker.
 
-    A reduction keeps recorded rows: all traced steps, and every bucket's extremes of the peak, the bytes in use and, if
-    measured, the pool, its largest free chunk and its fragmentation."""
+    A reduction keeps recorded rows: all traced steps, and every bucket's extremes of the peak, the
+    bytes in use and, if measured, the pool, its largest free chunk and its fragmentation."""
     snapshots = snapshots_of(run, device, phase)
     rows, total = rows_of_steps(run, device, phase, first_step, last_step, limit)
     snapshot, traced = sources_of(rows.step, snapshots, run.layer_tables)
@@ -289,11 +325,17 @@ def overview(
     inferred = np.flatnonzero(~traced)
     moments = EndMemory(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
     # The last snapshot of a step has the most bytes in use.
-    steps = {one.step: ledger for one, ledger in zip(snapshots, ledgers, strict=True) if not one.at_failure}
+    steps = {
+        one.step: ledger
+        for one, ledger in zip(snapshots, ledgers, strict=True)
+        if not one.at_failure
+    }
     if steps:
         columns = np.flatnonzero([category in _LONG_LIVED for category, _ in groups])
         number = np.asarray(list(steps), np.int64)
-        measured = np.asarray([[sums.get(groups[at], 0) for at in columns.tolist()] for sums in steps.values()])
+        measured = np.asarray(
+            [[sums.get(groups[at], 0) for at in columns.tolist()] for sums in steps.values()]
+        )
         # From all samples, so that no zoom changes them.
         chosen = phase_steps(run, device, phase)
         ends = np.full(len(number), MISSING)
@@ -304,7 +346,8 @@ def overview(
         own = EndMemory(number, ends, _table_of(number, table_steps))
         values, has_table = long_lived(moments, own, measured)
         stacks[np.ix_(inferred[has_table], columns)] = values[has_table]
-    # Memory that outlives the step is still in use at its end: a stack of it above that is cut from the top.
+    # Memory that outlives the step is still in use at its end: a stack of it above that is cut from
+    # the top.
     outlive = sum(category in PERSISTENT for category, _ in groups)  # the lowest ones of the stack
     most = np.where(moments.end_bytes == MISSING, np.iinfo(np.int64).max, moments.end_bytes)
     below = np.minimum(np.cumsum(stacks[inferred, :outlive], axis=1), most[:, None])
@@ -326,26 +369,34 @@ _FROZEN: Group = ("weights", False)
 _TRAINABLE: Group = ("weights", True)
 _EITHER: Group = ("weights", None)
 _OPTIMIZER: Group = ("optimizer_state", None)
-_OTHER_GROUPS: tuple[Group, ...] = tuple((category, None) for category in CATEGORIES if category != "weights")
-_LONG_LIVED = (*PERSISTENT, "rounding")  # are interpolated: many small tensors take more rounding than bytes
+_OTHER_GROUPS: tuple[Group, ...] = tuple(
+    (category, None) for category in CATEGORIES if category != "weights"
+)
+# are interpolated: many small tensors take more rounding than bytes
+_LONG_LIVED = (*PERSISTENT, "rounding")
 NO_SNAPSHOT = -1
 
 
 class EndMemory(NamedTuple):
-    """Steps, ascending: their numbers, their bytes in use at step end (`MISSING` if unknown), their layer tables."""
+    """Steps, ascending: their numbers, their bytes in use at step end (`MISSING` if unknown), their
+    layer tables."""
 
     step: Integers
     end_bytes: Integers
     table: Integers
 
 
-def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Bytes by category of each row, and whether a traced step has the row's layer table; 0 for rows without one.
+def long_lived(
+    rows: EndMemory, traced: EndMemory, measured: Integers
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Bytes by category of each row, and whether a traced step has the row's layer table; 0 for
+    rows without one.
 
-    Between two traced steps the bytes are interpolated: by the bytes in use at step end if these explain most of the
-    change, else by the step. Before the first and after the last one, a rise of the bytes in use belongs to the
-    categories that grew between the two nearest traced steps, in the same proportion; with one traced step, the bytes
-    stay as they were. `measured` are the bytes of the traced steps, which `traced` has once each: [traced, categories].
+    Between two traced steps the bytes are interpolated: by the bytes in use at step end if these
+    explain most of the change, else by the step. Before the first and after the last one, a rise of
+    the bytes in use belongs to the categories that grew between the two nearest traced steps, in
+    the same proportion; with one traced step, the bytes stay as they were. `measured` are the bytes
+    of the traced steps, which `traced` has once each: [traced, categories].
     """
     known = np.isin(rows.table, traced.table)
     values = np.zeros((len(rows.step), measured.shape[1]), np.int64)
@@ -368,7 +419,9 @@ def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[
     explained = (rise != 0) & (2 * np.abs(rise) >= np.abs(change).sum(axis=1))
     way = np.where(explained, np.clip(since / np.where(rise == 0, 1, rise), 0, 1), by_step)
     grown = np.maximum(change, 0)
-    shares = np.where((rise > 0)[:, None], grown / np.maximum(np.maximum(rise, grown.sum(axis=1)), 1)[:, None], 0)
+    shares = np.where(
+        (rise > 0)[:, None], grown / np.maximum(np.maximum(rise, grown.sum(axis=1)), 1)[:, None], 0
+    )
     added = np.where(between[:, None], way[:, None] * change, since[:, None] * shares)
     values[known] = np.rint(np.maximum(measured[anchor] + added, 0))
     return values, known
@@ -382,10 +435,12 @@ def _table_of(steps: Integers, table_steps: Integers) -> Integers:
 def sources_of(
     steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own.
+    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the
+    step's own.
 
-    It is the last one up to the step, else the first, but the next one if the layer table changed between the last one
-    and the step, and not until the next. The breakdown at a failure describes its own step alone."""
+    It is the last one up to the step, else the first, but the next one if the layer table changed
+    between the last one and the step, and not until the next. The breakdown at a failure describes
+    its own step alone."""
     number = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
     traced = np.flatnonzero([not snapshot.at_failure for snapshot in snapshots])
     table_steps = np.asarray([table.step for table in tables], np.int64)
@@ -395,9 +450,15 @@ def sources_of(
         following = np.searchsorted(own, steps, side="right")
         # Use the last of several snapshots of the first step, as for any other step.
         chosen = np.maximum(following - 1, int(np.searchsorted(own, own[0], side="right")) - 1)
-        last_of_step = np.searchsorted(own, own[np.minimum(following, len(own) - 1)], side="right") - 1
+        last_of_step = (
+            np.searchsorted(own, own[np.minimum(following, len(own) - 1)], side="right") - 1
+        )
         step_table, own_table = _table_of(steps, table_steps), _table_of(own, table_steps)
-        better = (own_table[chosen] != step_table) & (following < len(own)) & (own_table[last_of_step] == step_table)
+        better = (
+            (own_table[chosen] != step_table)
+            & (following < len(own))
+            & (own_table[last_of_step] == step_table)
+        )
         index = traced[np.where(better, last_of_step, chosen)].astype(np.int64)
     for at, snapshot in enumerate(snapshots):
         if snapshot.at_failure:
@@ -406,7 +467,8 @@ def sources_of(
 
 
 def first_described(snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> list[int]:
-    """The first step that each snapshot describes: its own, or an earlier one at which the layer table changed."""
+    """The first step that each snapshot describes: its own, or an earlier one at which the layer
+    table changed."""
     own = [snapshot.step for snapshot in snapshots]
     steps = np.unique(np.asarray([*own, *(table.step for table in tables)], np.int64))
     described = sources_of(steps, snapshots, tables)[0]

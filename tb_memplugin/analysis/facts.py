@@ -1,4 +1,5 @@
-"""Key figures of a run: steps, phases, devices and their peaks; the sessions of a run that was restarted. Pure."""
+"""Key figures of a run: steps, phases, devices and their peaks; the sessions of a run that was
+restarted. Pure."""
 
 import dataclasses
 import re
@@ -29,8 +30,8 @@ class DeviceFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """The highest recorded bytes in use of a device, and the earliest step that reached them; `at_step_end` if the
-    allocator keeps no peak."""
+    """The highest recorded bytes in use of a device, and the earliest step that reached them;
+    `at_step_end` if the allocator keeps no peak."""
 
     bytes: int
     step: int
@@ -42,12 +43,17 @@ def step_range(run: Run) -> StepRange:
     """The training steps; without any, all recorded steps."""
     training = run.samples.step[run.samples.phase == PHASES.index("train")]
     traced = np.asarray([snapshot.step for snapshot in run.snapshots], np.int64)
-    steps = training if len(training) else np.concatenate([run.activations.step, run.samples.step, traced])
+    steps = (
+        training
+        if len(training)
+        else np.concatenate([run.activations.step, run.samples.step, traced])
+    )
     return range_of(steps, run.thinning > 1)
 
 
 def range_of(steps: Integers, is_thinned: bool = False) -> StepRange:
-    """The number of distinct values of `steps`, the first and the last. Thinned samples stand for all steps between."""
+    """The number of distinct values of `steps`, the first and the last. Thinned samples stand for
+    all steps between."""
     if not len(steps):
         return StepRange(0, None, None)
     first, last = int(steps.min()), int(steps.max())
@@ -66,10 +72,15 @@ def main_phase(run: Run) -> Phase:
 
 
 def device_phase(run: Run, device: str) -> Phase:
-    """The `main_phase` of the worker that has a device: the evaluator of a training run only validates. That of the run
-    for a device without samples and snapshots. It is the same for the run of that worker alone."""
+    """The `main_phase` of the worker that has a device: the evaluator of a training run only
+    validates. That of the run for a device without samples and snapshots. It is the same for the
+    run of that worker alone."""
     figures = run.samples.devices.get(device)
-    known = slice(0) if figures is None else (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
+    known = (
+        slice(0)
+        if figures is None
+        else (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
+    )
     traced = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}
     return next(iter(_phases(run.samples.phase[known], traced)), main_phase(run))
 
@@ -105,15 +116,21 @@ def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
 
 
 def natural_order(name: str) -> list[tuple[str, int]]:
-    """Sort key of names by their text and numbers: ``worker_2/GPU:0`` before ``worker_10/GPU:0``."""
+    """Sort key of names by their text and numbers: ``worker_2/GPU:0`` before
+    ``worker_10/GPU:0``."""
     pieces = re.split(r"([0-9]{1,18})", name)
-    return [(text, int(number)) for text, number in zip(pieces[::2], [*pieces[1::2], "0"], strict=True)]
+    return [
+        (text, int(number)) for text, number in zip(pieces[::2], [*pieces[1::2], "0"], strict=True)
+    ]
 
 
 def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | None:
-    """The device with the largest share of its capacity in use, else that with the highest peak; None without a peak.
-    The CPU is only chosen in a run without accelerators. `devices` are in display order, with peak and capacity."""
-    known = {name: (peak, capacity) for name, (peak, capacity) in devices.items() if peak is not None}
+    """The device with the largest share of its capacity in use, else that with the highest peak;
+    None without a peak. The CPU is only chosen in a run without accelerators. `devices` are in
+    display order, with peak and capacity."""
+    known = {
+        name: (peak, capacity) for name, (peak, capacity) in devices.items() if peak is not None
+    }
     names = comparable(known)
     relative = all(known[name][1] for name in names)
 
@@ -125,7 +142,8 @@ def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | N
 
 
 def comparable(devices: Iterable[str]) -> list[str]:
-    """The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs."""
+    """The accelerators, or all devices if there are none: the memory of a CPU is not compared with
+    theirs."""
     names = list(devices)
     return [name for name in names if not is_cpu(name)] or names
 
@@ -148,19 +166,26 @@ def highest_peak(run: Run, device: str, phase: Phase | None = None) -> Peak | No
             of = PHASES[int(run.samples.phase[at])]
             no_peak = bool(figures.peak_bytes[at] == MISSING)
             candidates.append(Peak(int(highest[at]), int(run.samples.step[at]), of, no_peak))
-    return max(candidates, key=lambda peak: (peak.bytes, -peak.step, not peak.at_step_end), default=None)
+    return max(
+        candidates, key=lambda peak: (peak.bytes, -peak.step, not peak.at_step_end), default=None
+    )
 
 
 def fitting_peak(run: Run, device: str, phase: Phase) -> Peak | None:
-    """The peak that must fit: of all phases in phase ``train`` and in the `device_phase`, else of `phase` alone."""
-    return highest_peak(run, device, None if phase in ("train", device_phase(run, device)) else phase)
+    """The peak that must fit: of all phases in phase ``train`` and in the `device_phase`, else of
+    `phase` alone."""
+    return highest_peak(
+        run, device, None if phase in ("train", device_phase(run, device)) else phase
+    )
 
 
 def capacity_of(run: Run, device: str) -> int | None:
     """The allocator's limit, as last recorded; None if unknown."""
     figures = run.samples.devices.get(device)
     limits = [None if figures is None else last_known(figures.capacity_bytes)]
-    limits += [snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device]
+    limits += [
+        snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device
+    ]
     limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
     return next((limit for limit in limits if limit is not None), None)
 
@@ -169,14 +194,18 @@ MAX_SESSIONS = 20  # that are told apart, the latest ones: each takes a look at 
 
 
 def latest_session(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
-    """The latest session with enough samples: growth is searched in one session, which starts with empty memory.
+    """The latest session with enough samples: growth is searched in one session, which starts with
+    empty memory.
 
-    It has the samples of `devices` only, because copying those of many devices takes long. It is the whole run if no
-    session is enough, or if the run has several workers, whose sessions overlap: ask for each worker's run."""
+    It has the samples of `devices` only, because copying those of many devices takes long. It is
+    the whole run if no session is enough, or if the run has several workers, whose sessions
+    overlap: ask for each worker's run."""
     if len(run.workers) != 1 or len(run.session_starts) < 2:
         return run
     recorded, starts = run.samples.devices, sorted(run.session_starts)
-    samples = dataclasses.replace(run.samples, devices={name: recorded[name] for name in devices if name in recorded})
+    samples = dataclasses.replace(
+        run.samples, devices={name: recorded[name] for name in devices if name in recorded}
+    )
     spans = list(zip(starts, [*starts[1:], np.inf], strict=True))[-MAX_SESSIONS:]
     for begin, end in reversed(spans):
         rows = np.flatnonzero((samples.wall_time >= begin) & (samples.wall_time < end))

@@ -1,7 +1,9 @@
-"""Host memory of a run of one worker: its known parts, and growth over the steps of the main phase. Pure.
+"""Host memory of a run of one worker: its known parts, and growth over the steps of the main phase.
+Pure.
 
-Growth is found as that of device memory is, in the resident memory (RSS) of every step. The differences of the parts
-tell which of them grew. What the CPU's allocator adds is a finding on ``CPU:0``, and no second one here."""
+Growth is found as that of device memory is, in the resident memory (RSS) of every step. The
+differences of the parts tell which of them grew. What the CPU's allocator adds is a finding on
+``CPU:0``, and no second one here."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -36,22 +38,30 @@ from tb_memplugin.schema import (
 )
 
 CPU = "CPU:0"
-HOST_COLUMNS = ("step", "wall_time", "host_resident_bytes")  # of the samples, before those of `PART_NAMES`
-MIN_OWN_SHARE = 0.5  # report growth only if at least this share is not explained by `CPU:0`'s allocator
+# of the samples, before those of `PART_NAMES`
+HOST_COLUMNS = ("step", "wall_time", "host_resident_bytes")
+# report growth only if at least this share is not explained by `CPU:0`'s allocator
+MIN_OWN_SHARE = 0.5
 PART_NAMES: Mapping[str, str] = {
     "pinned_pool_bytes": "pool of pinned memory",
     "tf_data_bytes": "tf.data buffers",
     "cpu_bytes": "memory of CPU:0",
     "other_bytes": "other memory",
 }
-"""Disjoint parts of RSS, which sum to it, from the bottom up; that of `CPU:0` is without the buffers of tf.data."""
+"""Disjoint parts of RSS, which sum to it, from the bottom up; that of `CPU:0` is without the
+buffers of tf.data."""
 
 
 def host_parts(samples: Samples) -> dict[str, Integers]:
-    """The columns of `PART_NAMES`, known together: at the rows at which the buffers were read, or at all rows of a
-    recorded CPU if they never were. A part that is unknown there lies in ``other_bytes``. Where they exceed RSS, memory
-    that is allocated and not resident, all are unknown."""
-    resident, pinned, tf_data = samples.host_resident_bytes, samples.pinned_pool_bytes, samples.tf_data_bytes
+    """The columns of `PART_NAMES`, known together: at the rows at which the buffers were read, or
+    at all rows of a recorded CPU if they never were. A part that is unknown there lies in
+    ``other_bytes``. Where they exceed RSS, memory that is allocated and not resident, all are
+    unknown."""
+    resident, pinned, tf_data = (
+        samples.host_resident_bytes,
+        samples.pinned_pool_bytes,
+        samples.tf_data_bytes,
+    )
     unknown = np.full(len(samples), MISSING)
     cpu = samples.devices[CPU].in_use_bytes if CPU in samples.devices else unknown
     parts = {
@@ -63,7 +73,10 @@ def host_parts(samples: Samples) -> dict[str, Integers]:
     known = (read if read.any() else cpu != MISSING) & (resident != MISSING)
     other = resident - sum(np.where(column == MISSING, 0, column) for column in parts.values())
     known &= other >= 0
-    return {name: np.where(known, column, MISSING) for name, column in {**parts, "other_bytes": other}.items()}
+    return {
+        name: np.where(known, column, MISSING)
+        for name, column in {**parts, "other_bytes": other}.items()
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +99,11 @@ class HostGrowth:
 
     Attributes:
         trend, jumps: As in `Growth`.
-        parts: Growth by name from `first_step` to `last_step`, None if fewer than two were measured in the trend; empty
-            if only one of the steps knows a part, which changes the others, too.
-        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
-            if the memory in use does not grow.
+        parts: Growth by name from `first_step` to `last_step`, None if fewer than two were measured
+            in the trend; empty if only one of the steps knows a part, which changes the others,
+            too.
+        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if
+            that grows more; 0 if the memory in use does not grow.
         cause: Why it grows beyond that; None if unknown."""
 
     worker: str
@@ -103,13 +117,17 @@ class HostGrowth:
 
     @property
     def beyond_cpu(self) -> Trend:
-        return dataclasses.replace(self.trend, bytes_per_step=self.trend.bytes_per_step - self.cpu_bytes_per_step)
+        return dataclasses.replace(
+            self.trend, bytes_per_step=self.trend.bytes_per_step - self.cpu_bytes_per_step
+        )
 
     @property
     def is_finding(self) -> bool:
         trend, own = self.trend, self.beyond_cpu.bytes_per_step
         added = own * (trend.last_step - trend.since_step)
-        return own >= MIN_OWN_SHARE * trend.bytes_per_step and bool(added >= least_change(trend.from_bytes))
+        return own >= MIN_OWN_SHARE * trend.bytes_per_step and bool(
+            added >= least_change(trend.from_bytes)
+        )
 
     def sentence(self) -> str:
         name = self.worker + ": host" if self.worker else "Host"
@@ -120,7 +138,12 @@ class HostGrowth:
         largest = max(self.parts, key=lambda name: self.parts[name], default=None)
         if largest is not None and self.parts[largest] > 0:
             text += (
-                f"; largest growth from step {self.first_step} to step {self.last_step}: {PART_NAMES[largest]}, "
+                "; largest growth from step "
+                f"{self.first_step} "
+                "to "
+                "step "
+                f"{self.last_step}: "
+                f"{PART_NAMES[largest]}, "
                 f"{format_bytes(self.parts[largest])}"
             )
         return with_cause(text, self.cause)
@@ -128,8 +151,9 @@ class HostGrowth:
 
 @dataclasses.dataclass(frozen=True)
 class HostSummary:
-    """Host memory of one worker: RSS at the last step with a sample, and its highest at the end of a step. `steps` of
-    the main phase were examined for growth, 0 if too few were recorded; growth below `bound_bytes` is not reported."""
+    """Host memory of one worker: RSS at the last step with a sample, and its highest at the end of
+    a step. `steps` of the main phase were examined for growth, 0 if too few were recorded; growth
+    below `bound_bytes` is not reported."""
 
     resident_bytes: int
     peak_bytes: int
@@ -144,7 +168,15 @@ class HostSummary:
             return self.growth.sentence()
         if not self.steps:
             return "Unknown whether host RSS grows: too few steps."
-        return f"Host RSS: no growth of {format_bytes(self.bound_bytes)} or more in {self.steps:,} steps."
+        return (
+            "Host RSS: no growth of "
+            f"{format_bytes(self.bound_bytes)} "
+            "or "
+            "more "
+            "in "
+            f"{self.steps:,} "
+            "steps."
+        )
 
 
 def host_summary(run: Run) -> HostSummary | None:
@@ -156,7 +188,11 @@ def host_summary(run: Run) -> HostSummary | None:
         return None
     highest = int(known[np.argmax(resident[known])])
     examined, rows = _examined(run)
-    steps = range_of(examined.samples.step[rows], run.thinning > 1).steps if is_long_enough(len(rows)) else 0
+    steps = (
+        range_of(examined.samples.step[rows], run.thinning > 1).steps
+        if is_long_enough(len(rows))
+        else 0
+    )
     parts = host_parts(samples)
     measured = np.flatnonzero(parts["other_bytes"] != MISSING)
     return HostSummary(
@@ -165,7 +201,9 @@ def host_summary(run: Run) -> HostSummary | None:
         peak_step=int(samples.step[highest]),
         state=_state_at(samples, parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
-        bound_bytes=smallest_growth(examined.samples.host_resident_bytes[rows]) if steps else MIN_BYTES,
+        bound_bytes=smallest_growth(examined.samples.host_resident_bytes[rows])
+        if steps
+        else MIN_BYTES,
         growth=_growth(run),
     )
 
@@ -192,22 +230,32 @@ def _growth(run: Run) -> HostGrowth | None:
     (worker,) = run.workers
     run, rows = _examined(run)
     samples = run.samples
-    found = trend_between_jumps(samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables)
+    found = trend_between_jumps(
+        samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables
+    )
     if found is None:
         return None
     trend, jumps = found
-    growth = HostGrowth(worker, trend, jumps, None, None, {}, _cpu_bytes_per_step(run, trend.since_step), None)
+    growth = HostGrowth(
+        worker, trend, jumps, None, None, {}, _cpu_bytes_per_step(run, trend.since_step), None
+    )
     if growth.is_finding:
         known = samples.host_resident_bytes != MISSING
-        cause = host_cause_of(run, growth.beyond_cpu, samples.step[known], samples.host_resident_bytes[known])
+        cause = host_cause_of(
+            run, growth.beyond_cpu, samples.step[known], samples.host_resident_bytes[known]
+        )
         growth = dataclasses.replace(growth, cause=cause)
     parts = host_parts(samples)
     known_rows = np.flatnonzero(parts["other_bytes"] != MISSING)
     inside = known_rows[samples.step[known_rows] >= trend.since_step]
     # The longest part of the trend without a jump, whose parts need not be those that grow.
-    stretch = np.searchsorted(np.sort([step for step, _ in jumps]), samples.step[inside], side="right")
+    stretch = np.searchsorted(
+        np.sort([step for step, _ in jumps]), samples.step[inside], side="right"
+    )
     stretches = [inside[stretch == number] for number in np.unique(stretch)]
-    longest = max(stretches, key=lambda rows: samples.step[rows[-1]] - samples.step[rows[0]], default=inside)
+    longest = max(
+        stretches, key=lambda rows: samples.step[rows[-1]] - samples.step[rows[0]], default=inside
+    )
     if len(longest) < 2 and not jumps:
         # A short run: from the last measurement before the growth.
         longest = np.append(known_rows[samples.step[known_rows] < trend.since_step][-1:], inside)
@@ -223,7 +271,11 @@ def _examined(run: Run) -> tuple[Run, npt.NDArray[np.intp]]:
     """The part in which growth is looked for, and its rows."""
 
     def rows(part: Run) -> npt.NDArray[np.intp]:
-        return phase_rows(part, part.samples.host_resident_bytes, main_phase(dataclasses.replace(part, snapshots=())))
+        return phase_rows(
+            part,
+            part.samples.host_resident_bytes,
+            main_phase(dataclasses.replace(part, snapshots=())),
+        )
 
     devices = [name for name in run.samples.devices if is_cpu(name)]
     part = latest_session(run, devices, lambda session: is_long_enough(len(rows(session))))
@@ -240,18 +292,24 @@ def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
     steps = samples.step[known[[0, -1]]] if len(known) else np.zeros(2)
     if steps[0] == steps[1]:
         return growth.trend.bytes_per_step
-    return max(growth.trend.bytes_per_step, float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0])))
+    return max(
+        growth.trend.bytes_per_step,
+        float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0])),
+    )
 
 
 def host_steps(
     run: Run, phase: Phase, first_step: int | None, last_step: int | None, limit: int
 ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
-    """`HOST_COLUMNS` and `host_parts`, a row for each step with a known RSS; and the number of rows before a reduction
-    to about `limit`, which keeps the extremes of RSS in every bucket, and known parts spread over the steps."""
+    """`HOST_COLUMNS` and `host_parts`, a row for each step with a known RSS; and the number of rows
+    before a reduction to about `limit`, which keeps the extremes of RSS in every bucket, and known
+    parts spread over the steps."""
     samples = run.samples
     parts = host_parts(samples)
     is_known = parts["other_bytes"] != MISSING
-    chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING))
+    chosen = np.flatnonzero(
+        (samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING)
+    )
     # A step's sample with parts is shown, or else its last sample.
     chosen = chosen[np.lexsort((is_known[chosen], samples.step[chosen]))]
     steps = samples.step[chosen]

@@ -1,4 +1,5 @@
-"""The layer with the most bytes at the moment that is looked at first, with its largest tensors. Pure."""
+"""The layer with the most bytes at the moment that is looked at first, with its largest tensors.
+Pure."""
 
 import dataclasses
 from collections import Counter
@@ -10,12 +11,26 @@ MAX_TENSORS = 10
 """Most groups of tensors that are named."""
 LARGE_SHARE = 0.2
 """A sentence names groups of tensors with at least this share of the bytes that it is about."""
-_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = (
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class EqualTensors(TensorShape):
-    """Tensors of one shape and dtype; `bytes` are the requested bytes of all of them, `layers` those that made them."""
+    """Tensors of one shape and dtype; `bytes` are the requested bytes of all of them, `layers`
+    those that made them."""
 
     count: int
     bytes: int
@@ -29,7 +44,8 @@ class EqualTensors(TensorShape):
 
 @dataclasses.dataclass(frozen=True)
 class LargestLayer:
-    """The layer with the most bytes at the newest failure of a device, or else at its highest traced peak.
+    """The layer with the most bytes at the newest failure of a device, or else at its highest
+    traced peak.
 
     Attributes:
         step, phase: Of the failure or the peak; None for a failure outside of steps.
@@ -53,17 +69,26 @@ class LargestLayer:
 
 
 def largest_layer(run: Run, device: str, phase: Phase) -> LargestLayer | None:
-    """The largest layer on a device; None without a breakdown, or without a layer in it. Failures of each phase count,
-    peaks of one."""
+    """The largest layer on a device; None without a breakdown, or without a layer in it. Failures
+    of each phase count, peaks of one."""
     failures = [oom for oom in run.ooms if oom.device == device and oom.ledger]
-    traced = [one for one in run.snapshots if (one.device, one.phase, one.at_failure) == (device, phase, False)]
+    traced = [
+        one
+        for one in run.snapshots
+        if (one.device, one.phase, one.at_failure) == (device, phase, False)
+    ]
     newest: Oom | Snapshot | None = max(failures, key=lambda oom: oom.wall_time, default=None)
-    return _largest_at(newest or max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None))
+    return _largest_at(
+        newest or max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None)
+    )
 
 
 def largest_at_failure(run: Run) -> tuple[float, LargestLayer] | None:
-    """Wall time and largest layer of the newest failure with a breakdown, on any device; None without one."""
-    newest = max((oom for oom in run.ooms if oom.ledger), key=lambda oom: oom.wall_time, default=None)
+    """Wall time and largest layer of the newest failure with a breakdown, on any device; None
+    without one."""
+    newest = max(
+        (oom for oom in run.ooms if oom.ledger), key=lambda oom: oom.wall_time, default=None
+    )
     found = _largest_at(newest)
     return None if newest is None or found is None else (newest.wall_time, found)
 
@@ -105,7 +130,9 @@ def request_contents(oom: Oom) -> RequestContents | None:
     text = text if 2 * tensors[0].bytes > size else text.replace("most of it", "the largest")
     owners = tensors[0].layers
     of = f" of {len(owners)} layers" if len(owners) > 1 else f" of {owners[0]}" if owners else ""
-    return RequestContents(tensors, f"{text}{tensors[0].text()}{of}, {format_bytes(tensors[0].bytes)}.")
+    return RequestContents(
+        tensors, f"{text}{tensors[0].text()}{of}, {format_bytes(tensors[0].bytes)}."
+    )
 
 
 def equal_tensors(groups: Collection[TensorGroup]) -> tuple[EqualTensors, ...]:
@@ -120,12 +147,14 @@ def equal_tensors(groups: Collection[TensorGroup]) -> tuple[EqualTensors, ...]:
             layers.setdefault(TensorShape(one.shape, one.dtype), {})[one.layer] = None
     most = sizes.most_common(MAX_TENSORS)
     return tuple(
-        EqualTensors(same.shape, same.dtype, counts[same], size, tuple(layers.get(same, ()))) for same, size in most
+        EqualTensors(same.shape, same.dtype, counts[same], size, tuple(layers.get(same, ())))
+        for same, size in most
     )
 
 
 def tensors_text(tensors: Collection[EqualTensors], whole_bytes: int) -> str:
-    """The large tensors among those of `whole_bytes`, at most two groups; empty if none is large."""
+    """The large tensors among those of `whole_bytes`, at most two groups; empty if none is
+    large."""
     large = [one.text() for one in tensors if one.bytes >= LARGE_SHARE * whole_bytes]
     return " and ".join(large[:2])
 
@@ -134,4 +163,6 @@ def short_name(layer: str, layers: Collection[str]) -> str:
     """The shortest end of a layer path that no other path has."""
     parts = layer.split("/")
     ends = ("/".join(parts[at:]) for at in range(len(parts) - 1, 0, -1))
-    return next((end for end in ends if sum(f"/{one}".endswith(f"/{end}") for one in layers) == 1), layer)
+    return next(
+        (end for end in ends if sum(f"/{one}".endswith(f"/{end}") for one in layers) == 1), layer
+    )

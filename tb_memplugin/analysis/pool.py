@@ -1,9 +1,9 @@
-"""The pool at every step, in spans of successive steps, and its growth with the reason; and a device's memory as one
-bar. Pure.
+"""The pool at every step, in spans of successive steps, and its growth with the reason; and a
+device's memory as one bar. Pure.
 
-The pool is measured at step end, or else from the step's trace at the peak, or unknown. Of the bar, the driver reports
-the device's memory and the use of all processes and of this one; the allocator reports its limit, its pool and the
-bytes in use; the ledger divides the latter by category."""
+The pool is measured at step end, or else from the step's trace at the peak, or unknown. Of the bar,
+the driver reports the device's memory and the use of all processes and of this one; the allocator
+reports its limit, its pool and the bytes in use; the ledger divides the latter by category."""
 
 import dataclasses
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -33,8 +33,8 @@ MAX_GROWTHS = 1000  # changes of the pool that are kept: the last ones
 
 @dataclasses.dataclass(frozen=True)
 class PoolGrowth:
-    """A change of the pool between two steps at which it is known, and the rise of the session's highest peak, if that
-    is known; without `after_step` the first pool of a session."""
+    """A change of the pool between two steps at which it is known, and the rise of the session's
+    highest peak, if that is known; without `after_step` the first pool of a session."""
 
     after_step: int | None
     by_step: int
@@ -46,15 +46,32 @@ class PoolGrowth:
         if self.after_step is None:
             return f"The pool was {format_bytes(self.pool_bytes)} at step {self.by_step}."
         same = self.after_step == self.by_step
-        when = f"At step {self.by_step}" if same else f"Between step {self.after_step} and step {self.by_step}"
+        when = (
+            f"At step {self.by_step}"
+            if same
+            else (f"Between step {self.after_step} and step {self.by_step}")
+        )
         way, rise, why = "grew" if self.bytes >= 0 else "shrank", self.peak_rise_bytes, ""
         if self.bytes < 0:
             why = ": the allocator returned free regions to the device"
         elif rise is not None and rise > 0:
             why = f": the highest peak rose by {format_bytes(rise)}"
         elif rise is not None:
-            why = ": no free chunk was large enough for a request, although the highest peak did not rise"
-        return f"{when} the pool {way} by {format_bytes(abs(self.bytes))} to {format_bytes(self.pool_bytes)}{why}."
+            why = (
+                ": no free chunk was large enough for a request, "
+                "although "
+                "the "
+                "highest "
+                "peak "
+                "did "
+                "not rise"
+            )
+        return (
+            f"{when} the pool {way} by "
+            f"{format_bytes(abs(self.bytes))} "
+            "to "
+            f"{format_bytes(self.pool_bytes)}{why}."
+        )
 
 
 def _session_numbers(run: Run, wall_time: Floats) -> Integers:
@@ -62,9 +79,10 @@ def _session_numbers(run: Run, wall_time: Floats) -> Integers:
 
 
 def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, ...]]:
-    """Every change of a device's pool within a session, in all phases and in order of time; and sentences on them."""
-    # Step, wall time, peak and pool of traced steps, and then of samples: at equal times the peak precedes the step's
-    # end. The pool of a step is measured, or else from its trace.
+    """Every change of a device's pool within a session, in all phases and in order of time; and
+    sentences on them."""
+    # Step, wall time, peak and pool of traced steps, and then of samples: at equal times the peak
+    # precedes the step's end. The pool of a step is measured, or else from its trace.
     samples, figures = run.samples, run.samples.devices.get(device)
     snapshots = [one for one in run.snapshots if one.device == device and one.pool is not None]
     of_samples: Floats = np.empty((0, 4))
@@ -73,10 +91,14 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
         measured = measured_pools(figures)
         # Of a million samples, tuples of all steps would take 150 MB.
         both = measured & np.isin(samples.step, [one.step for one in snapshots])
-        measured_steps.update(zip(samples.step[both].tolist(), samples.phase[both].tolist(), strict=True))
+        measured_steps.update(
+            zip(samples.step[both].tolist(), samples.phase[both].tolist(), strict=True)
+        )
         sizes = figures.peak_bytes, np.where(measured, figures.pool_bytes, MISSING)
         of_samples = np.stack([samples.step, samples.wall_time, *sizes], axis=1)
-        of_samples = of_samples[~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)]
+        of_samples = of_samples[
+            ~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)
+        ]
     traced = [
         (one.step, one.wall_time, one.in_use_bytes, one.pool_bytes)
         for one in snapshots
@@ -98,14 +120,24 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
                 by_step=int(step[at]),
                 bytes=int(pool[at] - (pool[at - 1] if at else 0)),
                 pool_bytes=int(pool[at]),
-                peak_rise_bytes=int(highest[at] - (highest[at - 1] if at else 0)) if highest[at] else None,
+                peak_rise_bytes=int(highest[at] - (highest[at - 1] if at else 0))
+                if highest[at]
+                else None,
             )
             for at in np.flatnonzero(np.diff(pool, prepend=0))[-MAX_GROWTHS:].tolist()
         ]
         found += growths
         sentences += [growth.sentence() for growth in growths]
         if growths and growths[-1].by_step < step[-1]:
-            sentences.append(f"From step {growths[-1].by_step} to step {step[-1]} the known pool sizes are the same.")
+            sentences.append(
+                f"From step {growths[-1].by_step} to step "
+                f"{step[-1]} "
+                "the "
+                "known "
+                "pool "
+                "sizes are the "
+                "same."
+            )
     left_out = len(sentences) - MAX_SENTENCES
     if left_out > 0:
         sentences = [f"{left_out} earlier changes are not shown.", *sentences[left_out:]]
@@ -119,8 +151,9 @@ UNKNOWN, TRACED, MEASURED, FAILED = range(4)
 
 
 class PoolColumns(NamedTuple):
-    """The pool at the rows of an `overview`. ``pool_source`` is an index into `POOL_SOURCES` and says when the three
-    after it were so; ``peak_bytes`` of traced steps are those of the ledger, and ``rounding_bytes`` are known there."""
+    """The pool at the rows of an `overview`. ``pool_source`` is an index into `POOL_SOURCES` and
+    says when the three after it were so; ``peak_bytes`` of traced steps are those of the ledger,
+    and ``rounding_bytes`` are known there."""
 
     step: Integers
     wall_time: Floats
@@ -136,7 +169,8 @@ class PoolColumns(NamedTuple):
 
 
 class PoolSteps(NamedTuple):
-    """The pool at the rows of an `overview`, and its changes between steps at which it is known, by session."""
+    """The pool at the rows of an `overview`, and its changes between steps at which it is known, by
+    session."""
 
     total_rows: int
     columns: PoolColumns
@@ -145,13 +179,20 @@ class PoolSteps(NamedTuple):
 
 
 def pool_steps(
-    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
+    run: Run,
+    device: str,
+    phase: Phase,
+    first_step: int | None,
+    last_step: int | None,
+    limit: int | None,
 ) -> PoolSteps:
     view = overview(run, device, phase, first_step, last_step, limit)
     figures = view.figures
     measured = measured_pools(figures)
     peak = figures.peak_bytes.copy()
-    pool, largest = (np.where(measured, one, MISSING) for one in (figures.pool_bytes, figures.largest_free_bytes))
+    pool, largest = (
+        np.where(measured, one, MISSING) for one in (figures.pool_bytes, figures.largest_free_bytes)
+    )
     ratio = fragmentation(figures)
     rounding = np.full(len(peak), MISSING)
     source = np.where(measured, MEASURED, UNKNOWN)
@@ -189,15 +230,17 @@ class PoolSpan:
 
 @dataclasses.dataclass(frozen=True)
 class PoolHistory:
-    """The pool of a device over the steps of its `device_phase`, in spans, and sentences on its growth."""
+    """The pool of a device over the steps of its `device_phase`, in spans, and sentences on its
+    growth."""
 
     spans: tuple[PoolSpan, ...]
     sentences: tuple[str, ...]
 
 
 def pool_history(run: Run, device: str) -> PoolHistory:
-    """The rows with a known pool, in spans of equal session, source and pool. Free bytes are the pool minus the bytes
-    allocated at the same time: at step end in measured rows, at the peak in others."""
+    """The rows with a known pool, in spans of equal session, source and pool. Free bytes are the
+    pool minus the bytes allocated at the same time: at step end in measured rows, at the peak in
+    others."""
     pool = pool_steps(run, device, device_phase(run, device), None, None, limit=None)
     is_known = pool.columns.pool_source != UNKNOWN
     at = PoolColumns(*(column[is_known] for column in pool.columns))
@@ -224,7 +267,9 @@ def pool_history(run: Run, device: str) -> PoolHistory:
 
 
 _PoolPart: TypeAlias = Literal["in_use", "free_largest", "free_other", "pool_free"]
-_OutsidePart: TypeAlias = Literal["process_other", "others", "unreserved", "headroom", "device_free"]
+_OutsidePart: TypeAlias = Literal[
+    "process_other", "others", "unreserved", "headroom", "device_free"
+]
 Part: TypeAlias = _PoolPart | _OutsidePart
 
 
@@ -232,10 +277,11 @@ Part: TypeAlias = _PoolPart | _OutsidePart
 class MemorySegment:
     """A part of the bar, of ``in_use`` by category.
 
-    ``pool_free`` stands for both free parts if the largest free chunk is unknown; ``process_other`` is this process
-    outside the pool (context, libraries, other allocators); ``others`` are other processes, and ``process_other`` if
-    the driver does not report processes. Without a driver, ``unreserved`` is the capacity outside the pool; if the pool
-    is unknown, ``headroom`` is the capacity that is not in use."""
+    ``pool_free`` stands for both free parts if the largest free chunk is unknown; ``process_other``
+    is this process outside the pool (context, libraries, other allocators); ``others`` are other
+    processes, and ``process_other`` if the driver does not report processes. Without a driver,
+    ``unreserved`` is the capacity outside the pool; if the pool is unknown, ``headroom`` is the
+    capacity that is not in use."""
 
     part: Part
     category: Category | None
@@ -245,8 +291,9 @@ class MemorySegment:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMemory:
-    """The bar at one traced step, or at a failure: parts that sum to the device's memory, or without a driver to the
-    allocator's limit, those in use in stack order; none if the total is unknown."""
+    """The bar at one traced step, or at a failure: parts that sum to the device's memory, or
+    without a driver to the allocator's limit, those in use in stack order; none if the total is
+    unknown."""
 
     snapshot: Snapshot
     total_bytes: int | None
@@ -258,7 +305,8 @@ class DeviceMemory:
 
 
 def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemory | None:
-    """The bar at the last snapshot up to a step (default: the last of all), else at the first; None without any.
+    """The bar at the last snapshot up to a step (default: the last of all), else at the first; None
+    without any.
 
     A failure has the bar of its own step alone."""
     snapshots = [snapshot for snapshot in run.snapshots if snapshot.device == device]
@@ -282,25 +330,42 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
             remaining: Part = "headroom" if snapshot.pool_bytes is None else "unreserved"
             segments.append(MemorySegment(remaining, None, None, length - pool))
     if length is None or sum(segment.bytes for segment in segments) != length:
-        notes.append("Division of device memory unknown: its parts were measured at different times and do not fit.")
+        notes.append(
+            "Division of device memory unknown: its parts were "
+            "measured "
+            "at "
+            "different "
+            "times and do "
+            "not "
+            "fit."
+        )
         segments = []
     kept = tuple(segment for segment in segments if segment.bytes)
     return DeviceMemory(snapshot, length, process, used, total, kept, tuple(notes))
 
 
 def _driver(run: Run, device: str, step: int) -> list[int | None]:
-    """Process's, used and total bytes of the driver's last report up to a step, else of its first."""
+    """Process's, used and total bytes of the driver's last report up to a step, else of its
+    first."""
     figures = run.samples.devices.get(device)
     if figures is None:
         return [None] * 3
-    columns = np.stack([figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes])
+    columns = np.stack(
+        [figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes]
+    )
     known = np.flatnonzero((columns[1:] != MISSING).all(axis=0))
     before = known[run.samples.step[known] <= step]
-    return optional_values(columns[:, before[-1] if len(before) else known[0]]) if len(known) else [None] * 3
+    return (
+        optional_values(columns[:, before[-1] if len(before) else known[0]])
+        if len(known)
+        else [None] * 3
+    )
 
 
 def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[MemorySegment]:
-    segments = [MemorySegment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()]
+    segments = [
+        MemorySegment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()
+    ]
     pool = snapshot.pool
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
@@ -309,17 +374,29 @@ def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[MemorySegment]:
     largest, other = pool.largest_free_bytes, pool.other_free_bytes
     if largest is None or other is None:
         return [*segments, MemorySegment("pool_free", None, None, pool.free_bytes)]
-    free = MemorySegment("free_largest", None, None, largest), MemorySegment("free_other", None, None, other)
+    free = (
+        MemorySegment("free_largest", None, None, largest),
+        MemorySegment("free_other", None, None, other),
+    )
     return [*segments, *free]
 
 
-def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[MemorySegment]:
+def _outside_pool(
+    pool: int, process: int | None, used: int, total: int, notes: list[str]
+) -> list[MemorySegment]:
     if process is not None and process >= pool and used >= process:
         mine, others = process - pool, used - process
     else:
         mine, others = 0, max(0, used - pool)
-        why = "does not report processes" if process is None else "reported less than the pool, at another time"
+        why = (
+            "does not report processes"
+            if process is None
+            else ("reported less than the pool, at another time")
+        )
         notes.append(f"This process's memory outside the pool is unknown: the driver {why}.")
     free = MemorySegment("device_free", None, None, max(0, total - pool - mine - others))
-    outside = MemorySegment("process_other", None, None, mine), MemorySegment("others", None, None, others)
+    outside = (
+        MemorySegment("process_other", None, None, mine),
+        MemorySegment("others", None, None, others),
+    )
     return [*outside, free]

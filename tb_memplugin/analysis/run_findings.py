@@ -1,5 +1,6 @@
-"""The findings on a run: sentences on memory that grows, on memory of what is no longer used, on data sets, constants
-and dense gradients that take much of it, and on layers that the training itself runs again in the backward pass. Pure.
+"""The findings on a run: sentences on memory that grows, on memory of what is no longer used, on
+data sets, constants and dense gradients that take much of it, and on layers that the training
+itself runs again in the backward pass. Pure.
 """
 
 import collections
@@ -38,7 +39,8 @@ MIN_DATA_SET_BYTES = 16 << 20  # on the device, a smaller data set costs little 
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
-    """The findings by device, and then on host memory by worker; devices of a worker's run have their own names."""
+    """The findings by device, and then on host memory by worker; devices of a worker's run have
+    their own names."""
     found = []
     for worker, run in by_worker.items():
         found += [*growth_findings(worker, run), *former_findings(run, worker)]
@@ -56,7 +58,11 @@ def recomputation_findings(run: Run, worker: str = "") -> list[str]:
 
 def _on_devices(find: Callable[[Run, str], Iterator[str]], run: Run, worker: str) -> list[str]:
     names = device_names(run)
-    return [f"{full_device_name(worker, device)}: {text}" for device in names for text in find(run, device)]
+    return [
+        f"{full_device_name(worker, device)}: {text}"
+        for device in names
+        for text in find(run, device)
+    ]
 
 
 def _former(run: Run, device: str) -> Iterator[str]:
@@ -70,9 +76,20 @@ def _former(run: Run, device: str) -> Iterator[str]:
     if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
     yield (
-        f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer uses: "
+        f"{_of_peak(total, snapshot)} belong to optimizers and models "
+        "that "
+        "the "
+        "program "
+        "no "
+        "longer "
+        "uses: "
         f"{first_of(_largest(sums))}. "
-        "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
+        "TensorFlow keeps every function that it traced "
+        "for "
+        "an "
+        "optimizer. "
+        "`tb_memplugin.release_unused()`, "
+        "called "
         "between two trainings, frees them."
     )
 
@@ -83,7 +100,9 @@ def _largest(sums: collections.Counter[str]) -> list[str]:
 
 def _of_peak(size: int, snapshot: Snapshot) -> str:
     step = f"{'' if snapshot.phase == 'train' else f'{snapshot.phase} '}step {snapshot.step}"
-    return f"{format_bytes(size)} ({100 * size / snapshot.in_use_bytes:.0f} % of the peak of {step})"
+    return (
+        f"{format_bytes(size)} ({100 * size / snapshot.in_use_bytes:.0f} % of the peak of {step})"
+    )
 
 
 def _tensors(run: Run, device: str) -> Iterator[str]:
@@ -107,12 +126,35 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
 
 _ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
 _TENSOR_FINDINGS = {
-    "data set": "{size} are the data set, which lies on the device as a whole; batches take {batches}. Read it in "
+    "data set": "{size} are the data set, which lies on the device as a whole; "
+    "batches "
+    "take "
+    "{batches}. "
+    "Read "
+    "it "
+    "in "
     "batches from host memory: with a generator, `keras.utils.PyDataset` or files{on_gpu}.",
-    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each array for each function "
+    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a "
+    "copy "
+    "of "
+    "each "
+    "array for each "
+    "function "
     "that uses it. Pass data as an argument, and put a large array into a variable.",
-    "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. Optimizers with slots, such "
-    "as Adam, and `global_clipnorm` do this. SGD without momentum updates only the rows of the batch.",
+    "dense gradients": "{size} are dense gradients that were made of sparse "
+    "ones: "
+    "{names}. "
+    "Optimizers "
+    "with "
+    "slots, "
+    "such "
+    "as Adam, and `global_clipnorm` do this. SGD without momentum updates "
+    "only "
+    "the "
+    "rows "
+    "of "
+    "the "
+    "batch.",
 }
 
 
@@ -141,25 +183,34 @@ def _last_breakdown(run: Run, device: str) -> Snapshot | None:
 
 
 _WITH_STATISTICS = "BatchNormalization"
-_DRAWING = ("Dropout", "Noise")  # in the names of the types of layers that draw random numbers in training
+# in the names of the types of layers that draw random numbers in training
+_DRAWING = ("Dropout", "Noise")
 
 
 def _recomputation(run: Run, device: str) -> Iterator[str]:
     """What `keras.RematScope` or `tf.recompute_grad` save and change.
 
-    Layers that `remat` recomputes train as they would without it: there is nothing to find, unless XLA has merged the
-    second run with the first."""
+    Layers that `remat` recomputes train as they would without it: there is nothing to find, unless
+    XLA has merged the second run with the first."""
     table = run.layer_tables[-1].layers if run.layer_tables else ()
     again = [layer for layer in table if layer.recomputed is not None]
     resampled = [layer for layer in again if layer.recomputed == "resampled"]
-    requests = next((one for one in reversed(run.requests) if (one.device, one.phase) == (device, "train")), None)
+    requests = next(
+        (one for one in reversed(run.requests) if (one.device, one.phase) == (device, "train")),
+        None,
+    )
     if not again or requests is None:
         return
     every, kept = [layer.path for layer in again], 0
     if requests.mode == "xla" and _planned_again(run, requests, every) == 0:
         # XLA computes none of them again, and keeps their results for the backward pass.
         steps = (one for one in run.snapshots if _same_step(one, requests))
-        kept = sum(row.bytes for one in steps for row in one.saved_for_backward if _is_inside(row.layer, every))
+        kept = sum(
+            row.bytes
+            for one in steps
+            for row in one.saved_for_backward
+            if _is_inside(row.layer, every)
+        )
     if not resampled and not kept:
         return
     paths = [layer.path for layer in (again if kept else resampled)]
@@ -167,8 +218,20 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     layers = counted(len(outermost), "layer")
     if kept:
         first = (
-            f"{layers} should run again in the backward pass ({first_of(outermost)}), but XLA merged both runs: "
-            f"{format_bytes(kept)} of their activations are kept until then. Compile the model with jit_compile=False."
+            f"{layers} should run again in the backward "
+            "pass "
+            f"({first_of(outermost)}), "
+            "but "
+            "XLA "
+            "merged both "
+            "runs: "
+            f"{format_bytes(kept)} of their activations are kept "
+            "until "
+            "then. "
+            "Compile "
+            "the "
+            "model "
+            "with jit_compile=False."
         )
     else:
         runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
@@ -180,19 +243,35 @@ def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
     costs = ""
     if requests.mode != "xla":
         size = int(requests.requested[_repeated_rows(requests, paths)].sum())
-        steps = [one for one in run.requests if (one.device, one.phase) == (requests.device, requests.phase)]
+        steps = [
+            one
+            for one in run.requests
+            if (one.device, one.phase) == (requests.device, requests.phase)
+        ]
         shares = [share for one in steps if (share := _share_of_time(run, one, paths)) is not None]
         if shares:
-            costs = f"; the second run takes about {statistics.median(shares):.0%} of the step's time"
+            costs = (
+                f"; the second run takes about {statistics.median(shares):.0%} of the step's time"
+            )
     elif not (size := _planned_again(run, requests, paths) or 0):
-        return "XLA compiled the step and may have merged both runs: compare its peak with that of the plain model."
+        return (
+            "XLA compiled the step and may have merged both runs: compare "
+            "its "
+            "peak "
+            "with "
+            "that "
+            "of the plain "
+            "model."
+        )
     return f"{format_bytes(size)} of activations are not kept until then{costs}."
 
 
 def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> float | None:
-    """Share of a step's time in which layers' results are computed again; None if the step's times are unknown.
+    """Share of a step's time in which layers' results are computed again; None if the step's times
+    are unknown.
 
-    A result's request begins its op. The second run of some layers ends when the next gradient is requested."""
+    A result's request begins its op. The second run of some layers ends when the next gradient is
+    requested."""
     line = next((one for one in run.timelines if _same_step(one, requests)), None)
     rows = _repeated_rows(requests, paths)
     if line is None or line.duration_ns <= 0 or not rows:
@@ -206,11 +285,16 @@ def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> 
 
 
 def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> int | None:
-    """Bytes of layers' results that the buffer assignment of a compiled step has in the backward pass a second time.
+    """Bytes of layers' results that the buffer assignment of a compiled step has in the backward
+    pass a second time.
 
     Their buffers bear names of the forward pass. None if the step's passes are unknown."""
     line = next((one for one in run.timelines if _same_step(one, requests)), None)
-    begin = None if line is None else next((band.start for band in line.bands if band.name == "backward"), None)
+    begin = (
+        None
+        if line is None
+        else next((band.start for band in line.bands if band.name == "backward"), None)
+    )
     if line is None or begin is None:
         return None
     names = ("", *line.ops)
@@ -236,7 +320,9 @@ def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> list[int]:
     """Rows of the layers' results that the backward pass computes again."""
     gradients = owned(requests, lambda owner: owner.category in GRADIENTS)
     begin = int(requests.birth[gradients].min(initial=requests.events))
-    results = owned(requests, lambda owner: owner.category == "activations" and _is_inside(owner.layer, paths))
+    results = owned(
+        requests, lambda owner: owner.category == "activations" and _is_inside(owner.layer, paths)
+    )
     found: list[int] = np.flatnonzero(results & (requests.birth > begin)).tolist()
     return found
 
@@ -248,7 +334,15 @@ def _differences(resampled: Sequence[Layer]) -> list[str]:
     if norms:
         sentences.append(f"Each step updates the moving statistics of {first_of(norms)} twice.")
     if drawing:
-        sentences.append(f"The second run of {first_of(drawing)} draws other random numbers, so gradients are wrong.")
+        sentences.append(
+            f"The second run of {first_of(drawing)} draws "
+            "other "
+            "random "
+            "numbers, "
+            "so "
+            "gradients are "
+            "wrong."
+        )
     if sentences:
         sentences.append("`tb_memplugin.remat` recomputes layers without that.")
     return sentences

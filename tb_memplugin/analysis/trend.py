@@ -1,8 +1,9 @@
-"""The trend of a series: the step from which it grows, and how fast; lasting jumps, and the trend under them. Pure.
+"""The trend of a series: the step from which it grows, and how fast; lasting jumps, and the trend
+under them. Pure.
 
-Medians of buckets of steps are compared, so that single peaks and smaller last batches do not count. The first steps
-are left out, because they contain one-time allocations. A series has a trend if it rises almost monotonically until its
-end, by a relevant size."""
+Medians of buckets of steps are compared, so that single peaks and smaller last batches do not
+count. The first steps are left out, because they contain one-time allocations. A series has a trend
+if it rises almost monotonically until its end, by a relevant size."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,19 +23,22 @@ MIN_ORDER = 0.7  # least Kendall's tau of a trend: 1 is monotonic, 0 is noise
 MAX_RISES = 3
 """Growth in so few rises is none: memory that a training takes once, such as a cache or a thread.
 
-Fitted on nine trainings of 200 steps (`tests/accuracy/train.py`) and a shorter one. Host RSS rose by up to 120 MiB in
-the first 90 steps, most of it in up to three rises, and by 6 MiB at most afterwards. Without this, the shorter one and
-ten beginnings of another one have a trend; with it none has."""
+Fitted on nine trainings of 200 steps (`tests/accuracy/train.py`) and a shorter one. Host RSS rose
+by up to 120 MiB in the first 90 steps, most of it in up to three rises, and by 6 MiB at most
+afterwards. Without this, the shorter one and ten beginnings of another one have a trend; with it
+none has."""
 BUCKETS = 120
 _FIRST_STEPS = 5
 _FIRST_SHARE = 0.02
 _LATE_SHARE = 0.25
-"""Least slope of the last third of a trend, relative to its overall slope; below, it is a single late allocation."""
+"""Least slope of the last third of a trend, relative to its overall slope; below, it is a single
+late allocation."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    """Growth of one series from `since_step` to its last step: the median slope, the medians before and at the end."""
+    """Growth of one series from `since_step` to its last step: the median slope, the medians before
+    and at the end."""
 
     since_step: int
     last_step: int
@@ -64,7 +68,8 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
     skipped = _skipped(len(steps))
     steps, values = steps[skipped:], values[skipped:]
     by_bucket = _buckets(values.astype(np.float64))
-    # Most series end so low that no bucket is the onset of a trend; all medians take most of the time.
+    # Most series end so low that no bucket is the onset of a trend; all medians take most of the
+    # time.
     first, last = np.median(by_bucket[[0, -1]], axis=1)
     if last - first < least_change(by_bucket.min()):
         return None
@@ -112,14 +117,18 @@ def _onset(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> i
     return at
 
 
-def _row_medians(values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def _row_medians(
+    values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
     ordered = np.sort(np.where(counted, values, np.inf), axis=1)
     count = np.count_nonzero(counted, axis=1)[:, None]
     middle = np.take_along_axis(ordered, np.hstack([(count - 1) // 2, count // 2]), axis=1)
     return np.asarray(middle.sum(axis=1, keepdims=True) / 2)
 
 
-def slope_and_order(steps: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> tuple[float, float]:
+def slope_and_order(
+    steps: npt.NDArray[Any], values: npt.NDArray[np.float64]
+) -> tuple[float, float]:
     """The median of the slopes between all pairs of rows, and Kendall's tau."""
     slopes = _slopes(steps, values)
     return float(np.median(slopes)), float(np.sign(slopes).mean())
@@ -128,14 +137,17 @@ def slope_and_order(steps: npt.NDArray[Any], values: npt.NDArray[np.float64]) ->
 def _slopes(steps: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Bytes per step between all pairs of rows; 0 if there is no pair."""
     first, second = np.triu_indices(len(steps), 1)
-    slopes: npt.NDArray[np.float64] = (values[second] - values[first]) / np.maximum(steps[second] - steps[first], 1)
+    slopes: npt.NDArray[np.float64] = (values[second] - values[first]) / np.maximum(
+        steps[second] - steps[first], 1
+    )
     return slopes if len(first) else np.zeros(1)
 
 
 MIN_JUMP_STEPS = 20  # shorter series have no jump
 _OUTLIERS = 5  # on each side of a jump, 1 in this many steps may be an outlier at either end
 CLEARNESS = 2
-"""Least ratio of the gap between the levels to the variation within them and to the usual change over as many steps."""
+"""Least ratio of the gap between the levels to the variation within them and to the usual change
+over as many steps."""
 MAX_ROWS = 20_000  # longer series are reduced to this many medians of successive steps
 WINDOW = 20  # steps compared on either side of a change, never past the next change
 
@@ -160,10 +172,11 @@ class Jump:
 
 
 def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ()) -> Jump | None:
-    """The largest jump of a series (`steps` ascending), further than `WINDOW` steps from the steps `not_near`.
+    """The largest jump of a series (`steps` ascending), further than `WINDOW` steps from the steps
+    `not_near`.
 
-    Up to `WINDOW` steps on either side are compared. The gap between the levels must exceed the variation within both,
-    so that growth is no jump."""
+    Up to `WINDOW` steps on either side are compared. The gap between the levels must exceed the
+    variation within both, so that growth is no jump."""
     known = peaks != MISSING
     steps, peaks = steps[known], peaks[known]
     rows = _medians(peaks)
@@ -177,7 +190,12 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
     windows = np.sort(np.lib.stride_tricks.sliding_window_view(peaks, side), axis=1)
     low, high = windows[:, outliers], windows[:, side - 1 - outliers]
     # Boundary b lies before row b + side: window b ends there, window b + side begins.
-    before_low, before_high, after_low, after_high = low[:-side], high[:-side], low[side:], high[side:]
+    before_low, before_high, after_low, after_high = (
+        low[:-side],
+        high[:-side],
+        low[side:],
+        high[side:],
+    )
     gap = np.maximum(after_low - before_high, before_low - after_high)
     noise = (before_high - before_low) + (after_high - after_low)
     # Over the same distance, half of all pairs of sides differ by no more: growth or drift.
@@ -188,10 +206,12 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
         found &= np.abs(steps[side : len(steps) - side + 1] - step) > WINDOW
     if not found.any():
         return None
-    # Beside a jump the tolerated outliers hide it: the boundary with the clearest sides is the jump.
+    # Beside a jump the tolerated outliers hide it: the boundary with the clearest sides is the
+    # jump.
     at = int(np.argmax(np.where(found, gap - noise, np.iinfo(np.int64).min))) + side
     before, after = (_median(steps, peaks, begin, begin + side) for begin in (at - side, at))
-    # Tolerated outliers may have moved the first row of the new level to either side of the boundary.
+    # Tolerated outliers may have moved the first row of the new level to either side of the
+    # boundary.
     near = np.arange(at - outliers, at + outliers + 1)
     middles = float(np.median(peaks[at - side : at])), float(np.median(peaks[at : at + side]))
     closer = np.abs(peaks[near] - middles[1]) < np.abs(peaks[near] - middles[0])
@@ -201,9 +221,9 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
 def _may_jump(peaks: Integers, outliers: int) -> bool:
     """Whether any two neighboring windows can lie far enough apart.
 
-    Most series have none, and sorting all windows takes longer. Each window of `WINDOW` rows holds a block of half as
-    many, and the window after it holds the second block after that one. So the tolerated outliers are the only values
-    of a block beyond the range of its window."""
+    Most series have none, and sorting all windows takes longer. Each window of `WINDOW` rows holds
+    a block of half as many, and the window after it holds the second block after that one. So the
+    tolerated outliers are the only values of a block beyond the range of its window."""
     size = WINDOW // 2
     blocks = np.sort(peaks[: len(peaks) // size * size].reshape(-1, size), axis=1)
     low, high = blocks[:, outliers], blocks[:, size - 1 - outliers]
@@ -234,21 +254,27 @@ _ROWS = 5  # rows on either side of a jump whose medians are compared
 _Jumps: TypeAlias = tuple[tuple[int, int], ...]  # step and size in bytes of each
 
 
-def trend_between_jumps(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> tuple[Trend, _Jumps] | None:
-    """The trend of a series without its jumps, with levels as measured, and the jumps since it began; None without."""
+def trend_between_jumps(
+    steps: Integers, values: Integers, tables: Sequence[LayerTable]
+) -> tuple[Trend, _Jumps] | None:
+    """The trend of a series without its jumps, with levels as measured, and the jumps since it
+    began; None without."""
     level, all_jumps = _levelled(steps, values, tables)
     trend = find_trend(steps, level)
     if trend is None:
         return None
     jumps = tuple((step, size) for step, size in all_jumps if step > trend.since_step)
-    return dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps)), jumps
+    return dataclasses.replace(
+        trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps)
+    ), jumps
 
 
 def _levelled(
     steps: Integers, values: Integers, tables: Sequence[LayerTable]
 ) -> tuple[npt.NDArray[np.float64], _Jumps]:
-    """Move earlier values to the level after the jump at each change of the layer table, and after lasting rises
-    elsewhere, such as of a larger batch; the last values are as measured. `steps` ascending; jumps in no order."""
+    """Move earlier values to the level after the jump at each change of the layer table, and after
+    lasting rises elsewhere, such as of a larger batch; the last values are as measured. `steps`
+    ascending; jumps in no order."""
     level = values.astype(np.float64)
     jumps: _Jumps = ()
     for step in sorted({table.step for table in tables})[:MAX_CHANGES]:
@@ -262,19 +288,24 @@ def _levelled(
             # A later rise may be the return from this drop.
             return before
         level, jumps = _without(level, jumps, steps, jump.step, -(-len(steps) // MAX_ROWS))
-    return (level, jumps) if largest_jump(steps, np.rint(level).astype(np.int64)) is None else before
+    return (
+        (level, jumps) if largest_jump(steps, np.rint(level).astype(np.int64)) is None else before
+    )
 
 
 def _without(
     values: npt.NDArray[np.float64], jumps: _Jumps, steps: Integers, step: int, margin: int
 ) -> tuple[npt.NDArray[np.float64], _Jumps]:
-    """Remove the jump at `step`, whose row is known within `margin` rows, but not the growth around it."""
+    """Remove the jump at `step`, whose row is known within `margin` rows, but not the growth around
+    it."""
     at = int(np.searchsorted(steps, step))
     first, end, begin = max(0, at - margin + 1 - WINDOW), max(0, at - margin + 1), at + margin
     sides = [np.arange(first, end), np.arange(begin, min(begin + WINDOW, len(values)))]
     if not len(sides[0]) or not len(sides[1]):
         return values, jumps
     rate = float(np.median(np.concatenate([_slopes(steps[rows], values[rows]) for rows in sides])))
-    before, after = (values[rows] - rate * (steps[rows] - step) for rows in (sides[0][-_ROWS:], sides[1][:_ROWS]))
+    before, after = (
+        values[rows] - rate * (steps[rows] - step) for rows in (sides[0][-_ROWS:], sides[1][:_ROWS])
+    )
     size = float(np.median(after) - np.median(before))
     return np.concatenate([values[:at] + size, values[at:]]), (*jumps, (step, round(size)))

@@ -1,5 +1,6 @@
-"""What the list of workers shows of one, from its history or from the summaries of its sessions; and all devices and
-workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
+"""What the list of workers shows of one, from its history or from the summaries of its sessions;
+and all devices and workers of a run side by side. Pure; ``server/http_api.md`` describes the
+answer."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,14 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.answer import run_status
 from tb_memplugin.analysis.composition import phase_steps, snapshots_of
-from tb_memplugin.analysis.facts import capacity_of, comparable, device_names, fitting_peak, most_loaded, natural_order
+from tb_memplugin.analysis.facts import (
+    capacity_of,
+    comparable,
+    device_names,
+    fitting_peak,
+    most_loaded,
+    natural_order,
+)
 from tb_memplugin.analysis.growth import growth_of
 from tb_memplugin.schema import (
     MISSING,
@@ -40,7 +48,8 @@ _IF_KNOWN = ("capacity_bytes", "last_in_use_bytes", "pool_bytes")
 
 
 def series_bytes(run: Run, known_steps: Integers) -> int:
-    """Most bytes that a worker's series take in its summary, and those of all together at its steps, if not known."""
+    """Most bytes that a worker's series take in its summary, and those of all together at its
+    steps, if not known."""
     steps = run.samples.step
     together = 0 if np.array_equal(steps, known_steps) else _TOGETHER_BYTES
     return len(steps) * (_STEP_BYTES + together + _DEVICE_STEP_BYTES * len(run.samples.devices))
@@ -51,10 +60,16 @@ def summarize_session(run: Run) -> WorkerSummary:
     return summarize_worker("", run, PHASES, with_steps=False)
 
 
-def summarize_worker(worker: str, run: Run, phases: Sequence[Phase], with_steps: bool = True) -> WorkerSummary:
+def summarize_worker(
+    worker: str, run: Run, phases: Sequence[Phase], with_steps: bool = True
+) -> WorkerSummary:
     """Summarize the run of one worker; its devices have their own names."""
     samples = run.samples
-    training = np.flatnonzero(samples.phase == PHASES.index("train")) if with_steps else np.empty(0, np.intp)
+    training = (
+        np.flatnonzero(samples.phase == PHASES.index("train"))
+        if with_steps
+        else np.empty(0, np.intp)
+    )
     # A step that was recorded twice ended when its last row says.
     steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
     devices = (
@@ -67,7 +82,9 @@ def summarize_worker(worker: str, run: Run, phases: Sequence[Phase], with_steps:
         sessions=len(run.sessions),
         started=max(run.session_starts, default=None),
         ended=run.ended,
-        status=run_status(run, grows=any(growth_of(run, device) is not None for device in samples.devices)),
+        status=run_status(
+            run, grows=any(growth_of(run, device) is not None for device in samples.devices)
+        ),
         first_step=int(samples.step.min()) if len(samples) else None,
         last_step=int(samples.step.max()) if len(samples) else None,
         last_wall_time=float(samples.wall_time.max()) if len(samples) else None,
@@ -79,8 +96,9 @@ def summarize_worker(worker: str, run: Run, phases: Sequence[Phase], with_steps:
 
 
 def of_sessions(worker: str, sessions: Sequence[WorkerSummary]) -> WorkerSummary:
-    """The summary of a worker whose sessions have these, in order of their start: peaks are the highest of all, also at
-    steps that a later one trained again; the status is that of the last session with records."""
+    """The summary of a worker whose sessions have these, in order of their start: peaks are the
+    highest of all, also at steps that a later one trained again; the status is that of the last
+    session with records."""
     devices: dict[tuple[str, Phase], DeviceSummary] = {}
     for session in sessions:
         for device in session.devices:
@@ -91,10 +109,18 @@ def of_sessions(worker: str, sessions: Sequence[WorkerSummary]) -> WorkerSummary
         sessions=len(sessions),
         started=sessions[-1].started if sessions else None,
         ended=sessions[-1].ended if sessions else None,
-        status=next((one.status for one in reversed(sessions) if one.status != "unknown"), "unknown"),
-        first_step=min((one.first_step for one in sessions if one.first_step is not None), default=None),
-        last_step=max((one.last_step for one in sessions if one.last_step is not None), default=None),
-        last_wall_time=max((one.last_wall_time for one in sessions if one.last_wall_time is not None), default=None),
+        status=next(
+            (one.status for one in reversed(sessions) if one.status != "unknown"), "unknown"
+        ),
+        first_step=min(
+            (one.first_step for one in sessions if one.first_step is not None), default=None
+        ),
+        last_step=max(
+            (one.last_step for one in sessions if one.last_step is not None), default=None
+        ),
+        last_wall_time=max(
+            (one.last_wall_time for one in sessions if one.last_wall_time is not None), default=None
+        ),
         devices=tuple(devices.values()),
     )
 
@@ -114,18 +140,23 @@ def _later(before: DeviceSummary, after: DeviceSummary) -> DeviceSummary:
     )
 
 
-def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | None) -> DeviceSummary | None:
-    """The summary, None if the peak is unknown. `steps` are those of the worker, whose array a device with the same
-    steps shares; None for a summary without steps."""
+def _summarize_device(
+    run: Run, device: str, phase: Phase, steps: Integers | None
+) -> DeviceSummary | None:
+    """The summary, None if the peak is unknown. `steps` are those of the worker, whose array a
+    device with the same steps shares; None for a summary without steps."""
     figures = run.samples.devices.get(device)
     if figures is not None:
         # The same object for all that follows: its columns are widened when they are first read.
-        run = dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={device: figures}))
+        run = dataclasses.replace(
+            run, samples=dataclasses.replace(run.samples, devices={device: figures})
+        )
     ooms = [oom for oom in run.ooms if oom.device == device]
     peak = fitting_peak(run, device, phase)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
     if size is None and phase == "train":
-        # It failed before its first sample: its bytes in use then are the least that its peak can be.
+        # It failed before its first sample: its bytes in use then are the least that its peak can
+        # be.
         known = [(oom.in_use_bytes, oom.step or 0) for oom in ooms if oom.in_use_bytes is not None]
         size, step = max(known, default=(None, None))
     if size is None or step is None:
@@ -166,8 +197,8 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
 
 
 SILENT_SECONDS = 60.0
-"""A worker that the others outlast by this much has stopped; it writes what it recorded every few seconds, or every 45
-seconds to a remote file system."""
+"""A worker that the others outlast by this much has stopped; it writes what it recorded every few
+seconds, or every 45 seconds to a remote file system."""
 MAX_POINTS = 1000  # most rows of the series over steps
 MIN_COMMON_STEPS = 3  # fewest common steps that tell the offset of a clock
 
@@ -175,12 +206,15 @@ MIN_COMMON_STEPS = 3  # fewest common steps that tell the offset of a clock
 def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
     """Seconds by which the clock of `other` is ahead of that of `first`.
 
-    It is the median difference of the times at which both ended the same training step; None if they have too few
-    steps in common, or did not train in step: the differences then vary by more than the time of a step."""
+    It is the median difference of the times at which both ended the same training step; None if
+    they have too few steps in common, or did not train in step: the differences then vary by more
+    than the time of a step."""
     if np.array_equal(first.step, other.step):  # as usual
         times, of_other = first.wall_time, other.wall_time
     else:
-        _, rows, rows_of_other = np.intersect1d(first.step, other.step, assume_unique=True, return_indices=True)
+        _, rows, rows_of_other = np.intersect1d(
+            first.step, other.step, assume_unique=True, return_indices=True
+        )
         times, of_other = first.wall_time[rows], other.wall_time[rows_of_other]
     if len(times) < MIN_COMMON_STEPS:
         return None
@@ -190,13 +224,23 @@ def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
     return offset if spread <= float(np.median(np.abs(np.diff(times)))) else None
 
 
-def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None]) -> list[str | None]:
-    """A sentence on each worker that did not say that it ended while others went on: they recorded later steps, and
-    have ended or recorded until long after the worker's last record."""
-    times = [worker.started if worker.last_wall_time is None else worker.last_wall_time for worker in workers]
+def early_stops(
+    workers: Sequence[WorkerSummary], offsets: Sequence[float | None]
+) -> list[str | None]:
+    """A sentence on each worker that did not say that it ended while others went on: they recorded
+    later steps, and have ended or recorded until long after the worker's last record."""
+    times = [
+        worker.started if worker.last_wall_time is None else worker.last_wall_time
+        for worker in workers
+    ]
     # The time of each worker's last record, by the first worker's clock if the offset is known.
-    ends = [-np.inf if at is None else at - (offset or 0.0) for at, offset in zip(times, offsets, strict=True)]
-    last_step = max((worker.last_step for worker in workers if worker.last_step is not None), default=-1)
+    ends = [
+        -np.inf if at is None else at - (offset or 0.0)
+        for at, offset in zip(times, offsets, strict=True)
+    ]
+    last_step = max(
+        (worker.last_step for worker in workers if worker.last_step is not None), default=-1
+    )
     all_others_ended = sum(not worker.ended for worker in workers) == 1
     latest = max(ends, default=-np.inf)
     rest = "the other went on" if len(workers) == 2 else "the others went on"
@@ -204,18 +248,31 @@ def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None
     for worker, end in zip(workers, ends, strict=True):
         is_behind = last_step > (-1 if worker.last_step is None else worker.last_step)
         is_silent = all_others_ended or latest - end >= SILENT_SECONDS
-        recorded = "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
-        sentence = f"{worker.worker or 'The worker without a name'} recorded {recorded}; {rest} to step {last_step}"
+        recorded = (
+            "no step" if worker.last_step is None else (f"nothing after step {worker.last_step}")
+        )
+        sentence = (
+            f"{worker.worker or 'The worker without a name'} "
+            "recorded "
+            f"{recorded}; "
+            f"{rest} "
+            f"to step {last_step}"
+        )
         stops.append(sentence if worker.ended is False and is_behind and is_silent else None)
     return stops
 
 
 def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, Any]:
-    """The devices of all workers, each with the run in which they have their own names, as a JSON object."""
-    return combine([summarize_worker(worker, run, [phase]) for worker, run in by_worker.items()], phase)
+    """The devices of all workers, each with the run in which they have their own names, as a JSON
+    object."""
+    return combine(
+        [summarize_worker(worker, run, [phase]) for worker, run in by_worker.items()], phase
+    )
 
 
-def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True) -> dict[str, Any]:
+def combine(
+    workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True
+) -> dict[str, Any]:
     """The devices of summarized workers as a JSON object, without the run's name."""
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
@@ -224,12 +281,20 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
         for device in worker.devices
         if device.phase == phase
     }
-    offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
-    peaks = {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
+    offsets = [
+        0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)
+    ]
+    peaks = {
+        name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()
+    }
     # The step that all devices with traced steps traced, of several the one with the highest peak.
-    traced = [{one.step: one for one in device.traced} for _, device in devices.values() if device.traced]
+    traced = [
+        {one.step: one for one in device.traced} for _, device in devices.values() if device.traced
+    ]
     common = set(traced[0]).intersection(*traced[1:]) if traced else set()
-    aligned = max(common, key=lambda step: (max(own[step].peak_bytes for own in traced), -step), default=None)
+    aligned = max(
+        common, key=lambda step: (max(own[step].peak_bytes for own in traced), -step), default=None
+    )
     alike = [devices[name][1] for name in comparable(devices)]
 
     def breakdown(device: DeviceSummary) -> TracedPeak | None:
@@ -246,13 +311,17 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
                 "stopped_early": stop,
                 "clock_offset_seconds": offset,
             }
-            for worker, offset, stop in zip(workers, offsets, early_stops(workers, offsets), strict=True)
+            for worker, offset, stop in zip(
+                workers, offsets, early_stops(workers, offsets), strict=True
+            )
         ],
         "devices": [
             {
                 "device": name,
                 "worker": worker.worker,
-                **values_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes"),
+                **values_of(
+                    device, "name", "capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes"
+                ),
                 **values_of(device, "headroom_bytes", "pool_bytes", "rows", "ooms"),
                 "breakdown": as_json(breakdown(device)),
             }
@@ -269,17 +338,24 @@ def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
     names = comparable(peaks)
     if len(names) < 2:
         return None
-    largest, smallest = max(names, key=lambda name: peaks[name]), min(names, key=lambda name: peaks[name])
+    largest, smallest = (
+        max(names, key=lambda name: peaks[name]),
+        min(names, key=lambda name: peaks[name]),
+    )
     difference = peaks[largest] - peaks[smallest]
     more = f"{format_bytes(difference)} more than {smallest} at {format_bytes(peaks[smallest])}"
-    who, size = f"{largest} peaks" if difference else f"All {len(names)} devices peak", format_bytes(peaks[largest])
+    who, size = (
+        f"{largest} peaks" if difference else (f"All {len(names)} devices peak"),
+        format_bytes(peaks[largest]),
+    )
     sentence = f"{who} at {size}, {more}" if difference else f"{who} at {size}"
     return {"largest": largest, "smallest": smallest, "bytes": difference, "sentence": sentence}
 
 
 def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
-    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes. The sum is that of
-    the bytes in use at step end, measured at the same moment of the step, and unknown at steps that a device lacks."""
+    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes.
+    The sum is that of the bytes in use at step end, measured at the same moment of the step, and
+    unknown at steps that a device lacks."""
     steps = NO_STEPS
     for device in devices:
         if not np.array_equal(device.step, steps):
@@ -287,7 +363,11 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
     highest, lowest = np.full(len(steps), MISSING), np.full(len(steps), np.iinfo(np.int64).max)
     total, known = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
     for device in devices:
-        rows = slice(None) if np.array_equal(device.step, steps) else np.searchsorted(steps, device.step)
+        rows = (
+            slice(None)
+            if np.array_equal(device.step, steps)
+            else np.searchsorted(steps, device.step)
+        )
         peaks = np.maximum(device.step_peak_bytes, device.step_in_use_bytes)
         highest[rows] = np.maximum(highest[rows], peaks)
         lowest[rows] = np.minimum(lowest[rows], np.where(peaks == MISSING, lowest[rows], peaks))
@@ -297,7 +377,9 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
     lowest[highest == MISSING] = MISSING
     recorded = sum(len(device.step) > 0 for device in devices)
     total[known < max(recorded, 1)] = MISSING
-    rows = extreme_rows([highest, lowest, total], MAX_POINTS) if len(steps) else np.empty(0, np.intp)
+    rows = (
+        extreme_rows([highest, lowest, total], MAX_POINTS) if len(steps) else np.empty(0, np.intp)
+    )
     sums = optional_values(total[rows])
     return {
         "step": steps[rows].tolist(),

@@ -1,9 +1,11 @@
-"""One traced step: chunks → owners → ledger, timeline, map, requests; and the post-mortem of a failed allocation.
+"""One traced step: chunks → owners → ledger, timeline, map, requests; and the post-mortem of a
+failed allocation.
 
-In come the events of a step's profile (`AllocationTrace`), with the memory maps around it, and what the recorder knows
-of the program (`TraceFacts`). `AttributedStep` gives each chunk a layer and a category, and makes the records of the
-step from them. Owners of an untraced step are found by comparison with the chunks of traced ones (`StepChunks`). The
-recorder calls it after each traced step and failure, the command line for imported profiles and logs. Pure."""
+In come the events of a step's profile (`AllocationTrace`), with the memory maps around it, and what
+the recorder knows of the program (`TraceFacts`). `AttributedStep` gives each chunk a layer and a
+category, and makes the records of the step from them. Owners of an untraced step are found by
+comparison with the chunks of traced ones (`StepChunks`). The recorder calls it after each traced
+step and failure, the command line for imported profiles and logs. Pure."""
 
 from tb_memplugin.attribution.chunks import event_chunks, input_events, peak_event
 from tb_memplugin.attribution.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD

@@ -15,7 +15,9 @@ Booleans: TypeAlias = npt.NDArray[np.bool_]
 
 INPUT_THREAD = "tf_data"
 """Prefix of the names of the input pipeline's threads."""
-_INPUT_OPS = frozenset({"IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator"})
+_INPUT_OPS = frozenset(
+    {"IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator"}
+)
 _RECEIVED = "SameWorkerRecvDone"
 """TensorFlow's op name for the copy of a tensor that an op on another device sent."""
 _SENT = ":_Send"
@@ -26,13 +28,15 @@ _ARGUMENT = re.compile(r"placeholder(_\d+)?")
 
 @dataclasses.dataclass(frozen=True)
 class Chunks:
-    """Chunks of a window: columns of equal length, first the chunks allocated in it in order, then the older ones.
+    """Chunks of a window: columns of equal length, first the chunks allocated in it in order, then
+    the older ones.
 
     Attributes:
         requested: Requested bytes; -1 for older chunks if the deallocation does not say.
         birth: Number of the allocating event, -1 for chunks allocated before the window.
         death: Number of the freeing event, the number of events for chunks that outlive the window.
-        unmatched_frees: Deallocations of a chunk already freed, or with another size than was allocated."""
+        unmatched_frees: Deallocations of a chunk already freed, or with another size than was
+            allocated."""
 
     address: Integers
     allocated: Integers
@@ -50,8 +54,8 @@ class Chunks:
 
 
 def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
-    """The chunks of a trace, with those that stay in use throughout: from the memory map, or else from Python, with
-    rounded requests."""
+    """The chunks of a trace, with those that stay in use throughout: from the memory map, or else
+    from Python, with rounded requests."""
     base = event_chunks(trace)
     old = base.birth == -1
     if trace.start_map is None:
@@ -59,26 +63,41 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
         permanent = _known_to_python(facts, set(base.address[old].tolist()), left)
     else:
         start = trace.start_map
-        listed = np.stack([start.address, start.bytes, start.requested_bytes])[:, start.state == IN_USE]
+        listed = np.stack([start.address, start.bytes, start.requested_bytes])[
+            :, start.state == IN_USE
+        ]
         place = np.searchsorted(listed[0], base.address[old])
         base.requested[old] = listed[2][place]  # not every deallocation has it
         permanent = np.delete(listed, place, axis=1)
     count = permanent.shape[1]
     more = (*permanent, np.full(count, -1), np.full(count, len(trace)))
     names = ("address", "allocated", "requested", "birth", "death")
-    columns: dict[str, Any] = {name: np.append(getattr(base, name), new) for name, new in zip(names, more, strict=True)}
+    columns: dict[str, Any] = {
+        name: np.append(getattr(base, name), new) for name, new in zip(names, more, strict=True)
+    }
     return dataclasses.replace(base, **columns)
 
 
 def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
-    """Rows of address, allocated and requested bytes of variables and held tensors that the window does not free. What
-    does not fit into the bytes `left`, which no event accounts for, is left out."""
-    variables = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
-    tensors = {fact.address: fact.requested_bytes for fact in facts.tensors if fact.address not in variables}
+    """Rows of address, allocated and requested bytes of variables and held tensors that the window
+    does not free. What does not fit into the bytes `left`, which no event accounts for, is left
+    out."""
+    variables = {
+        fact.start_address: fact.requested_bytes
+        for fact in facts.variables
+        if fact.start_address is not None
+    }
+    tensors = {
+        fact.address: fact.requested_bytes
+        for fact in facts.tensors
+        if fact.address not in variables
+    }
     rows: list[tuple[int, int, int]] = []
     for known in (variables, tensors):
         more = [
-            (address, rounded_bytes(size), size) for address, size in known.items() if address not in freed and size
+            (address, rounded_bytes(size), size)
+            for address, size in known.items()
+            if address not in freed and size
         ]
         if sum(size for _, size, _ in more) <= left:
             rows += more
@@ -88,11 +107,16 @@ def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
 
 
 def event_chunks(trace: AllocationTrace) -> Chunks:
-    """The chunks that appear in events: each allocation with the next deallocation of its address."""
+    """The chunks that appear in events: each allocation with the next deallocation of its
+    address."""
     count = len(trace)
     events = np.arange(count)
     by_address = np.lexsort((events, trace.address))
-    address, kind, size = trace.address[by_address], trace.kind[by_address], trace.allocated[by_address]
+    address, kind, size = (
+        trace.address[by_address],
+        trace.kind[by_address],
+        trace.allocated[by_address],
+    )
     same_as_next = np.zeros(count, bool)
     same_as_next[:-1] = address[:-1] == address[1:]
     freed_next = same_as_next & (kind == 1)
@@ -126,9 +150,9 @@ def peak_event(trace: AllocationTrace) -> int:
 
 
 def readers(trace: AllocationTrace) -> Integers:
-    """For each event, the op execution (row of `trace.ops`) that last began on its thread, -1 for none. For a
-    deallocation this is the chunk's last reader: TensorFlow's executor drops an op's inputs on the op's thread right
-    after the op ran."""
+    """For each event, the op execution (row of `trace.ops`) that last began on its thread, -1 for
+    none. For a deallocation this is the chunk's last reader: TensorFlow's executor drops an op's
+    inputs on the op's thread right after the op ran."""
     reader = np.full(len(trace), -1)
     ops = trace.ops
     for thread in distinct(trace.thread):
@@ -140,12 +164,14 @@ def readers(trace: AllocationTrace) -> Integers:
     return reader
 
 
-# --- the input pipeline -----------------------------------------------------------------------------------------------
+# --- the input pipeline
+# -----------------------------------------------------------------------------------------------
 
 
 def input_events(trace: AllocationTrace, arguments: Collection[str] = ()) -> Booleans:
-    """Whether each event is an allocation of the input pipeline, shape [events]: made on a tf.data thread, by the op
-    that takes a batch, or for a batch received from another device. A custom loop passes batches with `arguments`."""
+    """Whether each event is an allocation of the input pipeline, shape [events]: made on a tf.data
+    thread, by the op that takes a batch, or for a batch received from another device. A custom loop
+    passes batches with `arguments`."""
     threads = np.asarray([name.startswith(INPUT_THREAD) for name in trace.threads] or [False])
     names = np.zeros(len(trace.strings) + 1, bool)
     for index in distinct(trace.op).tolist():
@@ -163,14 +189,17 @@ def _takes_batch(name: str) -> bool:
 def _sends_batches_only(trace: AllocationTrace, arguments: Collection[str]) -> bool:
     """Whether only batches were sent between devices: else a received tensor may be anything.
 
-    The sender of a batch is the op that takes it (``IteratorGetNext/_3``), an argument of the function that Python
-    called (``images/_3``) or, with an iterator over several devices, of one that this function calls
-    (``placeholder_1/_5``). Without any sender, it comes from the host through
-    ``tf.data.experimental.prefetch_to_device``."""
+    The sender of a batch is the op that takes it (``IteratorGetNext/_3``), an argument of the
+    function that Python called (``images/_3``) or, with an iterator over several devices, of one
+    that this function calls (``placeholder_1/_5``). Without any sender, it comes from the host
+    through ``tf.data.experimental.prefetch_to_device``."""
     ran = {trace.strings[index] for index in set(trace.ops.name.tolist())}
     senders = [name.removesuffix(_SENT).rpartition("/") for name in ran if name.endswith(_SENT)]
     names = [scope or name for scope, _, name in senders]
     if not names:
         return any(name.startswith(_REMOTE) for name in ran)
     deals = any(name.startswith(_DEALS) for name in ran)
-    return all(_takes_batch(name) or name in arguments or (deals and _ARGUMENT.fullmatch(name)) for name in names)
+    return all(
+        _takes_batch(name) or name in arguments or (deals and _ARGUMENT.fullmatch(name))
+        for name in names
+    )

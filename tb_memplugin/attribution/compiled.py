@@ -1,4 +1,5 @@
-"""Executions of compiled modules in a timeline: positions of their schedules among the events, and their rows.
+"""Executions of compiled modules in a timeline: positions of their schedules among the events, and
+their rows.
 
 The contents of a module's allocations follow from the compiler's schedule."""
 
@@ -10,16 +11,31 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_memplugin.attribution.execution import Marks
-from tb_memplugin.attribution.owners import BufferAssignments, Classifier, levels, peak_position, without_overlaps
+from tb_memplugin.attribution.owners import (
+    BufferAssignments,
+    Classifier,
+    levels,
+    peak_position,
+    without_overlaps,
+)
 from tb_memplugin.attribution.window import Owner
-from tb_memplugin.schema import Buffer, BufferAllocation, Integers, Module, TensorShape, extreme_rows
+from tb_memplugin.schema import (
+    Buffer,
+    BufferAllocation,
+    Integers,
+    Module,
+    TensorShape,
+    extreme_rows,
+)
 
 MAX_POSITIONS = 256
-"""About the most positions that are kept of one module; the peak and the ends of the passes are among them."""
+"""About the most positions that are kept of one module; the peak and the ends of the passes are
+among them."""
 
 
 class Row(NamedTuple):
-    """Allocated bytes of one owner from moment `start` up to before `end`; `address` as the allocator gives it."""
+    """Allocated bytes of one owner from moment `start` up to before `end`; `address` as the
+    allocator gives it."""
 
     start: int
     end: int
@@ -33,8 +49,9 @@ class Row(NamedTuple):
 
 
 class SchedulePositions(NamedTuple):
-    """The kept positions of a module's schedule, ascending; the index of its peak; and those of the first positions
-    after the forward pass, after the backward pass, and of the weight updates, if any, in a training step."""
+    """The kept positions of a module's schedule, ascending; the index of its peak; and those of the
+    first positions after the forward pass, after the backward pass, and of the weight updates, if
+    any, in a training step."""
 
     positions: tuple[int, ...]
     peak: int
@@ -42,7 +59,8 @@ class SchedulePositions(NamedTuple):
 
 
 def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePositions:
-    """The kept positions of a module: those with the highest and lowest bytes among their neighbors."""
+    """The kept positions of a module: those with the highest and lowest bytes among their
+    neighbors."""
     positions, live = levels(module)
     if not positions:
         return SchedulePositions((0,), 0, None)
@@ -100,10 +118,12 @@ def module_runs(classifier: Classifier) -> list[ModuleRun]:
     return runs
 
 
-def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, end: int) -> Iterator[Row]:
-    """The contents of a module's chunk, which is live from moment `start` up to before `end`: before the module runs
-    those of its first position, after it those of its last. They sum to the allocation's size, unused bytes being
-    workspace."""
+def module_rows(
+    classifier: Classifier, chunk: int, run: ModuleRun, start: int, end: int
+) -> Iterator[Row]:
+    """The contents of a module's chunk, which is live from moment `start` up to before `end`:
+    before the module runs those of its first position, after it those of its last. They sum to the
+    allocation's size, unused bytes being workspace."""
     chunks, plans, allocation = classifier.chunks, classifier.plans, run.allocations[chunk]
     positions = run.positions.positions
     edges = [start, *run.moments[1:].tolist(), end]
@@ -118,7 +138,11 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
         for number in [number for number in since if number not in live]:
             first, buffer = since.pop(number)
             owner = classifier.window.layer_owner(*plans.role(buffer, forward_end))
-            place = (buffer.ops[0] if buffer.ops else unused_op, begin + buffer.offset, buffer.shape)
+            place = (
+                buffer.ops[0] if buffer.ops else unused_op,
+                begin + buffer.offset,
+                buffer.shape,
+            )
             yield Row(edges[first], edges[at], owner, buffer.bytes, 0, *place, plans.line(buffer))
         for number, buffer in live.items():
             since.setdefault(number, (at, buffer))
@@ -141,13 +165,16 @@ def run_marks(run: ModuleRun) -> Marks | None:
     return Marks(edges[0], edges[forward_end], edges[backward_end], *update)
 
 
-def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integers, Integers, Integers]:
-    """For each of a module's positions: the number of events before it, its time, and whether it comes before (-1), at
-    (0) or after (1) the step's peak.
+def place_positions(
+    run: ModuleRun, times: Integers, peak: int
+) -> tuple[Integers, Integers, Integers]:
+    """For each of a module's positions: the number of events before it, its time, and whether it
+    comes before (-1), at (0) or after (1) the step's peak.
 
-    They are spread evenly over the execution; the module's peak is placed at the step's if that lies in it. `times` is
-    when the state after each number of events begins, in nanoseconds since the step's start; last, when the step ends.
-    `peak` is the number of events before the step's peak."""
+    They are spread evenly over the execution; the module's peak is placed at the step's if that
+    lies in it. `times` is when the state after each number of events begins, in nanoseconds since
+    the step's start; last, when the step ends. `peak` is the number of events before the step's
+    peak."""
     count, at = len(run.positions.positions), run.positions.peak
     measured = times[:-1]
     first, last = run.begin + 1, min(run.end, len(measured) - 1)
@@ -159,12 +186,19 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integer
     if not first <= peak <= last:
         placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
         return events_up_to(placed), placed, np.zeros(count, np.int64)
-    # The bytes in use stay at the peak until the next event: within that time, the module's peak keeps its own time.
+    # The bytes in use stay at the peak until the next event: within that time, the module's peak
+    # keeps its own time.
     peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
     middle = min(max(begin + (end - begin) * at // count, peak_begin), max(peak_begin, peak_end))
-    parts = (np.linspace(begin, middle, at + 1)[:at], [middle], np.linspace(middle, end, count - at + 1)[1:-1])
+    parts = (
+        np.linspace(begin, middle, at + 1)[:at],
+        [middle],
+        np.linspace(middle, end, count - at + 1)[1:-1],
+    )
     placed = np.concatenate(parts).astype(np.int64)
     side = np.sign(np.arange(count) - at)
     follows = events_up_to(placed)
-    follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
+    follows = np.where(
+        side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak)
+    )
     return follows, placed, np.where(follows == peak, side, 0)

@@ -1,7 +1,7 @@
 """Which op or layer made a chunk, and when the passes of a step ran.
 
-In graph mode, op names tell which op requested a chunk, and which ran when it was freed. Eager ops have no names: the
-recorder's spans around calls tell which layer made a chunk."""
+In graph mode, op names tell which op requested a chunk, and which ran when it was freed. Eager ops
+have no names: the recorder's spans around calls tell which layer made a chunk."""
 
 import bisect
 import dataclasses
@@ -18,13 +18,19 @@ from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, distinc
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
 DIFFERENTIATED_BACKWARD = "(backward, differentiated)"
-"""Span name of a backward pass that another tape records: part of the forward pass of that tape's target."""
+"""Span name of a backward pass that another tape records: part of the forward pass of that tape's
+target."""
 BACKWARD, UPDATE = "(backward)", "(update)"
-_PASSES: dict[str, Pass] = {BACKWARD: "backward", UPDATE: "update", DIFFERENTIATED_BACKWARD: "forward"}
+_PASSES: dict[str, Pass] = {
+    BACKWARD: "backward",
+    UPDATE: "update",
+    DIFFERENTIATED_BACKWARD: "forward",
+}
 
 
 class LayerRun(NamedTuple):
-    """One execution of an op of a layer, or one of its allocations; `name` is an index, times are in picoseconds."""
+    """One execution of an op of a layer, or one of its allocations; `name` is an index, times are
+    in picoseconds."""
 
     pass_name: Pass
     name: int
@@ -33,7 +39,8 @@ class LayerRun(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """When a forward pass ended, and when the backward pass after it began and ended; in picoseconds."""
+    """When a forward pass ended, and when the backward pass after it began and ended; in
+    picoseconds."""
 
     end_ps: int
     begin_ps: int
@@ -61,7 +68,8 @@ class GraphExecution:
         return None if fact is None else fact.assigns
 
     def maker(self, chunk: int) -> OpFact | None:
-        """Facts of the op that made a chunk: the requesting op, or the one that was running on the thread."""
+        """Facts of the op that made a chunk: the requesting op, or the one that was running on the
+        thread."""
         if chunk not in self._makers:
             self._makers[chunk] = self._find_maker(chunk)
         return self._makers[chunk]
@@ -76,23 +84,30 @@ class GraphExecution:
         return window.names.fact(window.names.executed[int(trace.ops.name[running])])
 
     def requested_by_op(self, chunk: int) -> bool:
-        """Whether an op of the program requested a chunk, and not one of TensorFlow's own, e.g. a sum over replicas."""
+        """Whether an op of the program requested a chunk, and not one of TensorFlow's own, e.g. a
+        sum over replicas."""
         name = self._window.op_name(chunk)
         return name is not None and self._window.names.fact(name) is not None
 
     def kept_by_tape(self, chunk: int) -> bool:
-        """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no such tape."""
+        """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no
+        such tape."""
         return False
 
     def marks(self, saved_bytes: Callable[[int], int]) -> list["Marks"]:
-        """The passes of each training step: moment n is the state after n events; none with more than `MAX_STEPS`.
+        """The passes of each training step: moment n is the state after n events; none with more
+        than `MAX_STEPS`.
 
-        `saved_bytes` gives the bytes saved for the backward pass at a time: of a step's forward passes, the one that
-        saves most counts."""
+        `saved_bytes` gives the bytes saved for the backward pass at a time: of a step's forward
+        passes, the one that saves most counts."""
         steps = list(_steps(self._layer_runs(), self.forward_ends))
-        return [self._marks(*step, saved_bytes) for step in steps] if len(steps) <= MAX_STEPS else []
+        return (
+            [self._marks(*step, saved_bytes) for step in steps] if len(steps) <= MAX_STEPS else []
+        )
 
-    def _marks(self, runs: list[LayerRun], ends: list[int], saved_bytes: Callable[[int], int]) -> "Marks":
+    def _marks(
+        self, runs: list[LayerRun], ends: list[int], saved_bytes: Callable[[int], int]
+    ) -> "Marks":
         begin = self._at(runs[0].begin_ps)
         if not ends:
             return Marks(begin)
@@ -116,9 +131,10 @@ class GraphExecution:
         return bisect.bisect_left(self._window.time, time) + 1
 
     def waits_for_backward(self, chunk: int) -> bool:
-        """Whether a chunk that was allocated before a forward pass ended was in use when the backward pass had begun.
-        One that outlives the window counts only if the step failed there. In a forward pass that failed, that is what
-        ops of the backward pass made that ran early: no others read it."""
+        """Whether a chunk that was allocated before a forward pass ended was in use when the
+        backward pass had begun. One that outlives the window counts only if the step failed there.
+        In a forward pass that failed, that is what ops of the backward pass made that ran early: no
+        others read it."""
         window = self._window
         place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
         if place == len(self._turns):
@@ -130,8 +146,9 @@ class GraphExecution:
         return self._turns[place].begin_ps < window.time[window.death[chunk]]
 
     def is_result(self, chunk: int) -> bool:
-        """Whether a chunk that `waits_for_backward` is freed after that pass on a thread that runs no ops, as the loss
-        that a step returns is: if no backward op reads it, it is a result of the step."""
+        """Whether a chunk that `waits_for_backward` is freed after that pass on a thread that runs
+        no ops, as the loss that a step returns is: if no backward op reads it, it is a result of
+        the step."""
         window, death = self._window, self._window.death[chunk]
         if window.outlives(chunk) or window.reader[death] >= 0:
             return False
@@ -139,27 +156,43 @@ class GraphExecution:
         return self._turns[place].done_ps < window.time[death]
 
     def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
-        """Executions of layers' ops, in order. The host does not see executions on an accelerator: there, the ops'
-        allocations stand for them. `allocating` ones are enough to find the ends of forward passes."""
+        """Executions of layers' ops, in order. The host does not see executions on an accelerator:
+        there, the ops' allocations stand for them. `allocating` ones are enough to find the ends of
+        forward passes."""
         trace, names = self._window.trace, self._window.names
-        ran = [one for one in names.executed.items() if not allocating or one[1] in self._window.allocating]
+        ran = [
+            one
+            for one in names.executed.items()
+            if not allocating or one[1] in self._window.allocating
+        ]
         found = ((index, self._layer_pass(name)) for index, name in ran)
         passes = {index: name for index, name in found if name is not None}
         if any(name != "update" for name in passes.values()):
             ops = trace.ops
             rows = np.flatnonzero(np.isin(ops.name, list(passes)))
             rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
-            columns = (ops.name[rows].tolist(), ops.start_ps[rows].tolist(), ops.end_ps[rows].tolist())
-            return self._timely(LayerRun(passes[name], *row) for name, *row in zip(columns[0], *columns, strict=True))
-        found = ((index, self._layer_pass(trace.strings[index])) for index in set(self._window.op) if index >= 0)
+            columns = (
+                ops.name[rows].tolist(),
+                ops.start_ps[rows].tolist(),
+                ops.end_ps[rows].tolist(),
+            )
+            return self._timely(
+                LayerRun(passes[name], *row)
+                for name, *row in zip(columns[0], *columns, strict=True)
+            )
+        found = (
+            (index, self._layer_pass(trace.strings[index]))
+            for index in set(self._window.op)
+            if index >= 0
+        )
         passes = {index: name for index, name in found if name is not None}
         born = np.flatnonzero((trace.kind == 1) & np.isin(trace.op, list(passes)))
         times = zip(trace.op[born].tolist(), trace.time_ps[born].tolist(), strict=True)
         return self._timely(LayerRun(passes[name], name, time, time) for name, time in times)
 
     def _timely(self, runs: Iterable[LayerRun]) -> list[LayerRun]:
-        """The runs without those of the loss that began in the backward pass, such as the sum over the examples.
-        Without layers the loss cannot be told from the model."""
+        """The runs without those of the loss that began in the backward pass, such as the sum over
+        the examples. Without layers the loss cannot be told from the model."""
         if not self._forward_has_layers:
             return list(runs)
         names = self._window.names
@@ -167,7 +200,9 @@ class GraphExecution:
         returned = False
         for run in runs:
             if returned and run.pass_name == "forward":
-                fact = names.fact(names.executed.get(run.name, self._window.trace.strings[run.name]))
+                fact = names.fact(
+                    names.executed.get(run.name, self._window.trace.strings[run.name])
+                )
                 if fact is not None and fact.layer is None:
                     continue
             if run.pass_name != "update":
@@ -181,24 +216,28 @@ class GraphExecution:
         return any(fact and fact.pass_name == "forward" and fact.layer for fact in facts)
 
     def _layer_pass(self, name: str) -> Pass | None:
-        """Pass of an op of a layer or the loss; None for other ops, and for those that may run long before their pass.
-        The backward pass reads what ops of the loss make, and not what those of metrics do. In a program without
-        layers, such as a `tf.Module`, every op counts."""
+        """Pass of an op of a layer or the loss; None for other ops, and for those that may run long
+        before their pass. The backward pass reads what ops of the loss make, and not what those of
+        metrics do. In a program without layers, such as a `tf.Module`, every op counts."""
         fact = self._window.names.fact(name)
         if fact is None or fact.relayout or fact.gradient_free or fact.pass_name == "other":
             return None
         of_loss = fact.pass_name == "forward" and fact.saved_for_backward
         if fact.layer is None and not of_loss and self._forward_has_layers:
             return None
-        return fact.pass_name if fact.pass_name == "update" or name in self._window.allocating else None
+        return (
+            fact.pass_name
+            if fact.pass_name == "update" or name in self._window.allocating
+            else None
+        )
 
 
 def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
     """The turns from a forward pass to a backward pass; runs are in the order in which they begin.
 
-    A forward pass ends with its last op. A forward op that no backward op waits for (e.g. a moving average's) may still
-    run during the backward pass: then the forward pass ended when that began. The op's own end counts too, as backward
-    ops need not have waited for it."""
+    A forward pass ends with its last op. A forward op that no backward op waits for (e.g. a moving
+    average's) may still run during the backward pass: then the forward pass ended when that began.
+    The op's own end counts too, as backward ops need not have waited for it."""
     turns: list[Turn] = []
     last: int | None = None
     overlapped = False
@@ -218,8 +257,8 @@ def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
 
 
 class EagerExecution(GraphExecution):
-    """Makers and passes of the chunks of one window, by nested spans of layer calls, backward passes and updates; on
-    threads without spans, by op names."""
+    """Makers and passes of the chunks of one window, by nested spans of layer calls, backward
+    passes and updates; on threads without spans, by op names."""
 
     def __init__(self, window: Window) -> None:
         spans, strings = window.trace.layers, window.trace.strings
@@ -227,12 +266,16 @@ class EagerExecution(GraphExecution):
         names, self._lines = [part[0] for part in parts], [part[2] or None for part in parts]
         self._names = [BACKWARD if name == KEEPING_BACKWARD else name for name in names]
         self._start, self._end = spans.start_ps, spans.end_ps
-        self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)}
+        self._rows = {
+            int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)
+        }
         self._parent = [-1] * len(spans)
         self._facts = {-1: OpFact(None, "other")}  # by span
         for rows in self._rows.values():
             self._nest(rows.tolist())
-        self._kept = np.asarray([row for row, name in enumerate(names) if name == KEEPING_BACKWARD], np.int64)
+        self._kept = np.asarray(
+            [row for row, name in enumerate(names) if name == KEEPING_BACKWARD], np.int64
+        )
         self._backward = self._spans(BACKWARD)
         super().__init__(window)
         self._gradients = self._find_gradients()
@@ -245,7 +288,9 @@ class EagerExecution(GraphExecution):
             self._parent[row] = stack[-1] if stack else -1
             name, within = self._names[row], self._facts[self._parent[row]].pass_name
             pass_name: Pass = _PASSES.get(name) or ("forward" if within == "other" else within)
-            self._facts[row] = OpFact(None if name in _PASSES else name, pass_name, line=self._lines[row])
+            self._facts[row] = OpFact(
+                None if name in _PASSES else name, pass_name, line=self._lines[row]
+            )
             stack.append(row)
 
     def _spans(self, name: str) -> list[tuple[int, int]]:
@@ -287,13 +332,19 @@ class EagerExecution(GraphExecution):
         window = self._window
         gradients: dict[int, OpFact] = {}
         for start, end in self._backward:
-            first, last = (int(event) for event in np.searchsorted(window.trace.time_ps, (start, end)))
+            first, last = (
+                int(event) for event in np.searchsorted(window.trace.time_ps, (start, end))
+            )
             live = window.chunks.live(last - 1).tolist()
-            by_address = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first}
+            by_address = {
+                window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first
+            }
             for address, size, layer in window.facts.gradients:
                 chunk = by_address.get(address)
                 if chunk is not None and window.requested[chunk] == size:
-                    gradients[chunk] = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
+                    gradients[chunk] = OpFact(
+                        layer, "backward", is_gradient=True, gradient_of=layer
+                    )
         return gradients
 
     def _find_maker(self, chunk: int) -> OpFact | None:
@@ -310,9 +361,9 @@ class EagerExecution(GraphExecution):
         return self._window.op_name(chunk) is not None
 
     def kept_by_tape(self, chunk: int) -> bool:
-        """Whether a tape keeps a forward result that Python does not hold otherwise: a persistent tape beyond the
-        backward pass, any tape if the step was interrupted before that. A tape is a C++ object, so the holder of its
-        tensors cannot be found."""
+        """Whether a tape keeps a forward result that Python does not hold otherwise: a persistent
+        tape beyond the backward pass, any tape if the step was interrupted before that. A tape is a
+        C++ object, so the holder of its tensors cannot be found."""
         window = self._window
         if window.facts.interrupted and window.outlives(chunk):
             return True
@@ -320,7 +371,8 @@ class EagerExecution(GraphExecution):
         if tensor is not None and (tensor.category != "held_tensors" or tensor.held_by is not None):
             return False
         begin, end = (
-            window.time[event] for event in (window.birth[chunk], min(window.death[chunk], window.events - 1))
+            window.time[event]
+            for event in (window.birth[chunk], min(window.death[chunk], window.events - 1))
         )
         return bool(((self._start[self._kept] >= begin) & (self._end[self._kept] <= end)).any())
 
@@ -330,7 +382,8 @@ MAX_STEPS = 100
 
 
 class Marks(NamedTuple):
-    """First moments of, or after, the passes of one training step; None for a pass that did not run."""
+    """First moments of, or after, the passes of one training step; None for a pass that did not
+    run."""
 
     begin: int
     forward_end: int | None = None
@@ -365,8 +418,9 @@ def bands(marks: Iterable[Marks], moments: int) -> tuple[Band, ...]:
 
 
 def _steps(runs: list[LayerRun], ends: list[int]) -> Iterator[tuple[list[LayerRun], list[int]]]:
-    """Runs of each step, with the ends of its forward passes. A new step begins when a forward op runs again that ran
-    before the current step's backward pass; recomputation does not count: those ops have other names."""
+    """Runs of each step, with the ends of its forward passes. A new step begins when a forward op
+    runs again that ran before the current step's backward pass; recomputation does not count: those
+    ops have other names."""
     step: list[LayerRun] = []
     before: set[int] = set()
     returned = False

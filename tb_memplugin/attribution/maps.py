@@ -1,4 +1,5 @@
-"""The chunks of one traced step, with their lifetimes and owners, and memory maps with these owners."""
+"""The chunks of one traced step, with their lifetimes and owners, and memory maps with these
+owners."""
 
 import dataclasses
 from collections import Counter
@@ -29,7 +30,8 @@ _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable"
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An event at which an op requested memory; `scale` is a later request of the op as a multiple of that one."""
+    """An event at which an op requested memory; `scale` is a later request of the op as a multiple
+    of that one."""
 
     event: int
     scale: float
@@ -40,7 +42,8 @@ class StepChunks:
     """The chunks of one traced step and their owners; columns of equal length.
 
     Attributes:
-        birth, death: Numbers of the events; -1 for older chunks, the number of events for chunks that outlive the step.
+        birth, death: Numbers of the events; -1 for older chunks, the number of events for chunks
+            that outlive the step.
         owner: Index into `owners`.
         ops: Op name to the births of its chunks.
         started: Op name to the number of events before it, for ops that ran without a request.
@@ -61,16 +64,23 @@ class StepChunks:
     shapes: ShapesBySize = dataclasses.field(default_factory=dict)
 
     def points(self, op: str | None, requested: int | None) -> list[Point]:
-        """The points at which the op requested that many bytes, or, if there are none, any number of bytes."""
+        """The points at which the op requested that many bytes, or, if there are none, any number
+        of bytes."""
         if op is None:
             return []
         births = _of_op(self.ops, op) or ()
-        sizes = {int(self.birth[row]): int(self.requested[row]) for row in np.flatnonzero(self.birth >= 0).tolist()}
+        sizes = {
+            int(self.birth[row]): int(self.requested[row])
+            for row in np.flatnonzero(self.birth >= 0).tolist()
+        }
         exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
         return exact or [Point(birth, (requested or 0) / sizes[birth]) for birth in births]
 
-    def point(self, op: str | None, requested: int | None, scale: float | None = None) -> Point | None:
-        """The first of `points`, preferably with that scale; without points, the moment at which the op ran."""
+    def point(
+        self, op: str | None, requested: int | None, scale: float | None = None
+    ) -> Point | None:
+        """The first of `points`, preferably with that scale; without points, the moment at which
+        the op ran."""
         points = self.points(op, requested)
         started = None if points or op is None else _of_op(self.started, op)
         if started is not None:
@@ -86,7 +96,10 @@ class StepChunks:
 def step_chunks(classifier: Classifier, shapes: Shapes, step: int, phase: Phase) -> StepChunks:
     chunks, trace = classifier.chunks, classifier.window.trace
     owners: dict[ChunkOwner, int] = {}
-    found = [chunk_owner(classifier, chunk, max(0, birth)) for chunk, birth in enumerate(chunks.birth.tolist())]
+    found = [
+        chunk_owner(classifier, chunk, max(0, birth))
+        for chunk, birth in enumerate(chunks.birth.tolist())
+    ]
     column = [owners.setdefault(owner, len(owners)) for owner in found]
     ops: dict[str, list[int]] = {}
     for birth in chunks.birth[chunks.birth >= 0].tolist():
@@ -96,19 +109,24 @@ def step_chunks(classifier: Classifier, shapes: Shapes, step: int, phase: Phase)
     return StepChunks(
         step=step,
         phase=phase,
-        **{name: getattr(chunks, name) for name in ("address", "allocated", "requested", "birth", "death")},
+        **{
+            name: getattr(chunks, name)
+            for name in ("address", "allocated", "requested", "birth", "death")
+        },
         owner=np.asarray(column, np.int64),
         owners=tuple(owners),
         events=len(trace),
         ops={name: tuple(births) for name, births in ops.items()},
         started={name: event for name, event in _started(trace).items() if name not in ops},
-        shapes=shapes_by_size(zip(found, map(shapes.of, range(len(chunks))), chunks.requested.tolist(), strict=True)),
+        shapes=shapes_by_size(
+            zip(found, map(shapes.of, range(len(chunks))), chunks.requested.tolist(), strict=True)
+        ),
     )
 
 
 def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks:
-    """The step with the owners of its chunks just after an event: a variable's new chunk has another owner before the
-    old value is freed than afterwards."""
+    """The step with the owners of its chunks just after an event: a variable's new chunk has
+    another owner before the old value is freed than afterwards."""
     owners = {owner: number for number, owner in enumerate(step.owners)}
     column = step.owner.copy()
     for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
@@ -132,7 +150,8 @@ def _of_op(known: Mapping[str, Known], op: str) -> Known | None:
 
 
 def chunk_owner(classifier: Classifier, chunk: int, instant: int) -> ChunkOwner:
-    """The owner of a chunk; for a compiled module's chunk, which has many, only the main category."""
+    """The owner of a chunk; for a compiled module's chunk, which has many, only the main
+    category."""
     parts = classifier.owners(chunk, instant)
     if len(parts) == 1:
         return ChunkOwner(*parts[0][0])
@@ -148,12 +167,19 @@ def without_gradients(step: StepChunks) -> StepChunks:
     is_gradient = [owner.category in GRADIENTS for owner in step.owners]
     kept = ~np.asarray(is_gradient, bool)[step.owner]
     births = set(step.birth[kept].tolist())
-    ops = {name: tuple(birth for birth in all_births if birth in births) for name, all_births in step.ops.items()}
-    columns = {name: column[kept] for name, column in vars(step).items() if isinstance(column, np.ndarray)}
-    return dataclasses.replace(step, **columns, ops={name: left for name, left in ops.items() if left})
+    ops = {
+        name: tuple(birth for birth in all_births if birth in births)
+        for name, all_births in step.ops.items()
+    }
+    columns = {
+        name: column[kept] for name, column in vars(step).items() if isinstance(column, np.ndarray)
+    }
+    return dataclasses.replace(
+        step, **columns, ops={name: left for name, left in ops.items() if left}
+    )
 
 
-# --- memory maps ------------------------------------------------------------------------------------------------------
+# --- memory maps ----------------------------------------------------------------------------------
 
 
 Ages = Mapping[tuple[int, int], int]
@@ -162,7 +188,12 @@ Ages = Mapping[tuple[int, int], int]
 
 def ages_after(known: Ages, step: StepChunks) -> Ages:
     rows = np.flatnonzero(step.death == step.events)
-    keys = zip(step.address[rows].tolist(), step.allocated[rows].tolist(), step.birth[rows].tolist(), strict=True)
+    keys = zip(
+        step.address[rows].tolist(),
+        step.allocated[rows].tolist(),
+        step.birth[rows].tolist(),
+        strict=True,
+    )
     return {
         (address, size): known.get((address, size), step.step) if birth < 0 else step.step
         for address, size, birth in keys
@@ -170,8 +201,13 @@ def ages_after(known: Ages, step: StepChunks) -> Ages:
 
 
 def owned_map(memory_map: MemoryMap, step: StepChunks, event: int, ages: Ages) -> MemoryMap:
-    """The map just after an event of the step (-1: before the first) with owners; `ages` are those of older chunks."""
-    owner, source, since = memory_map.owner.copy(), memory_map.source.copy(), memory_map.since.copy()
+    """The map just after an event of the step (-1: before the first) with owners; `ages` are those
+    of older chunks."""
+    owner, source, since = (
+        memory_map.owner.copy(),
+        memory_map.source.copy(),
+        memory_map.since.copy(),
+    )
     rows = {address: row for row, address in enumerate(memory_map.address.tolist())}
     for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
         row = rows.get(int(step.address[chunk]))
@@ -184,5 +220,11 @@ def owned_map(memory_map: MemoryMap, step: StepChunks, event: int, ages: Ages) -
             owner[row] = int(step.owner[chunk])
             source[row] = _TRACE if is_new else _VARIABLE
     return dataclasses.replace(
-        memory_map, step=step.step, phase=step.phase, owner=owner, source=source, since=since, owners=step.owners
+        memory_map,
+        step=step.step,
+        phase=step.phase,
+        owner=owner,
+        source=source,
+        since=since,
+        owners=step.owners,
     )

@@ -1,7 +1,7 @@
 """Gives each chunk of a window its layer and category, by its maker, its use and its lifetime.
 
-A chunk that a compiled module allocates has the owners of the buffers in it. Its size is measured, its contents are the
-compiler's buffer assignment."""
+A chunk that a compiled module allocates has the owners of the buffers in it. Its size is measured,
+its contents are the compiler's buffer assignment."""
 
 import bisect
 import itertools
@@ -40,11 +40,13 @@ class Schedule(NamedTuple):
     """Which passes a module's schedule has.
 
     Attributes:
-        forward_end: Position with the fewest instructions of another pass on its wrong side, as the compiler
-            recomputes forward results in the backward pass and fuses ops of both; -1 without a forward pass.
-        passes: The last positions of the forward and the backward pass, and the first one of an update, if any.
-        inside_op: Whether the module is the inside of an op, e.g. a grouped convolution of Keras on the CPU, and no
-            step; unknown buffers in its temporary allocations are workspace."""
+        forward_end: Position with the fewest instructions of another pass on its wrong side, as the
+            compiler recomputes forward results in the backward pass and fuses ops of both; -1
+            without a forward pass.
+        passes: The last positions of the forward and the backward pass, and the first one of an
+            update, if any.
+        inside_op: Whether the module is the inside of an op, e.g. a grouped convolution of Keras on
+            the CPU, and no step; unknown buffers in its temporary allocations are workspace."""
 
     forward_end: int
     passes: tuple[int, int, int | None] | None
@@ -52,9 +54,12 @@ class Schedule(NamedTuple):
 
 
 class BufferAssignments:
-    """The buffer assignments of the compiled modules of one trace; variables bound the sizes of gradients."""
+    """The buffer assignments of the compiled modules of one trace; variables bound the sizes of
+    gradients."""
 
-    def __init__(self, modules: Iterable[Module], names: OpNames, variables: Iterable[VariableFact]) -> None:
+    def __init__(
+        self, modules: Iterable[Module], names: OpNames, variables: Iterable[VariableFact]
+    ) -> None:
         self._names = names
         self._largest_weight: dict[str | None, int] = {}
         for variable in variables:
@@ -69,30 +74,46 @@ class BufferAssignments:
         # By identity: modules of one function for other shapes have the same name.
         self._schedules: dict[int, Schedule] = {}
 
-    def planned(self, requested: int, function: str | None) -> tuple[Module, BufferAllocation] | None:
-        """The module and its allocation of a size; None if no module of the function requests that size. A profile also
-        has modules that ran earlier in the process, some of which request the same sizes."""
+    def planned(
+        self, requested: int, function: str | None
+    ) -> tuple[Module, BufferAllocation] | None:
+        """The module and its allocation of a size; None if no module of the function requests that
+        size. A profile also has modules that ran earlier in the process, some of which request the
+        same sizes."""
         planned = self._allocations.get(requested, ())
-        return next((one for one in planned if function is None or one[0].function in function), None)
+        return next(
+            (one for one in planned if function is None or one[0].function in function), None
+        )
 
     def nearest(self, requested: int, uncertain: int) -> tuple[Module, BufferAllocation] | None:
-        """The module and its allocation of the only size within the uncertainty of a request that is not exact."""
+        """The module and its allocation of the only size within the uncertainty of a request that
+        is not exact."""
         sizes = [size for size in self._allocations if abs(size - requested) <= uncertain]
         return self._allocations[sizes[0]][0] if len(sizes) == 1 else None
 
     def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
-        """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
-        parts = [(layer, category, buffer.bytes) for layer, category, buffer in self.tensors(module, allocation)]
+        """An allocation's contents at the module's peak; bytes not used then are workspace of no
+        layer."""
+        parts = [
+            (layer, category, buffer.bytes)
+            for layer, category, buffer in self.tensors(module, allocation)
+        ]
         unused = allocation.bytes - sum(size for *_, size in parts)
         return [*parts, (None, "workspace", unused)] if unused else parts
 
     def saved(self, module: Module, allocation: BufferAllocation) -> list[Part]:
-        """The parts of an allocation that are saved for the backward pass when the forward pass ends."""
+        """The parts of an allocation that are saved for the backward pass when the forward pass
+        ends."""
         end = self.schedule(module).forward_end
-        parts = ((*self.role(buffer, end), buffer.bytes) for buffer in without_overlaps(allocation.buffers, end))
+        parts = (
+            (*self.role(buffer, end), buffer.bytes)
+            for buffer in without_overlaps(allocation.buffers, end)
+        )
         return [part for part in parts if part[1] == "activations"]
 
-    def tensors(self, module: Module, allocation: BufferAllocation) -> Iterable[tuple[str | None, Category, Buffer]]:
+    def tensors(
+        self, module: Module, allocation: BufferAllocation
+    ) -> Iterable[tuple[str | None, Category, Buffer]]:
         """Layer, category and buffer of an allocation's contents at the module's peak."""
         schedule = self.schedule(module)
         for buffer in without_overlaps(allocation.buffers, peak_position(module)):
@@ -113,17 +134,31 @@ class BufferAssignments:
     def schedule(self, module: Module) -> "Schedule":
         if id(module) not in self._schedules:
             layers: set[str | None] = set()
-            starts: dict[tuple[str, bool], set[int]] = defaultdict(set)  # by pass and `gradient_free`
+            # by pass and `gradient_free`
+            starts: dict[tuple[str, bool], set[int]] = defaultdict(set)
             for buffer in _buffers(module):
                 fact = self.buffer_fact(buffer.ops)
                 if fact is not None:
                     layers.add(fact.layer)
-                    if fact.layer is not None and buffer.named and not buffer.of_argument and not buffer.constant:
+                    if (
+                        fact.layer is not None
+                        and buffer.named
+                        and not buffer.of_argument
+                        and not buffer.constant
+                    ):
                         starts[fact.pass_name, fact.gradient_free].add(buffer.start)
             end = _fewest_misplaced(starts["forward", False], starts["backward", False])
-            backward = [start for start in starts["backward", False] | starts["backward", True] if start > end]
-            update = (start for start in starts["update", False] | starts["update", True] if start > end)
-            passes = (end, max(backward), min(update, default=None)) if end >= 0 and backward else None
+            backward = [
+                start
+                for start in starts["backward", False] | starts["backward", True]
+                if start > end
+            ]
+            update = (
+                start for start in starts["update", False] | starts["update", True] if start > end
+            )
+            passes = (
+                (end, max(backward), min(update, default=None)) if end >= 0 and backward else None
+            )
             self._schedules[id(module)] = Schedule(end, passes, len(layers) <= 1)
         return self._schedules[id(module)]
 
@@ -137,10 +172,21 @@ class BufferAssignments:
         readers = [self.buffer_fact((name,)) for name in buffer.readers]
         read_in = {None if reader is None else reader.pass_name for reader in readers}
         is_early = buffer.start <= forward_end
-        if read_in == {"update"} and readers[0] and fact.pass_name in ("forward", "backward") and not is_early:
+        if (
+            read_in == {"update"}
+            and readers[0]
+            and fact.pass_name in ("forward", "backward")
+            and not is_early
+        ):
             return self._gradient(readers[0].layer, buffer)
-        # What is made before the forward pass ends may bear the name of a gradient op that was fused into its own.
-        if is_early and buffer.end > forward_end and fact.pass_name in ("forward", "backward") and not fact.is_gradient:
+        # What is made before the forward pass ends may bear the name of a gradient op that was
+        # fused into its own.
+        if (
+            is_early
+            and buffer.end > forward_end
+            and fact.pass_name in ("forward", "backward")
+            and not fact.is_gradient
+        ):
             return fact.layer, "activations"
         if fact.pass_name == "forward" or (is_early and "forward" in read_in):
             return fact.layer, "workspace"
@@ -148,20 +194,32 @@ class BufferAssignments:
             return fact.layer, "activations" if fact.saved_for_backward else "workspace"
         if fact.pass_name == "backward":
             if fact.is_gradient:
-                # A buffer that the op itself reads again, or that only borrows its name, is an intermediate result.
+                # A buffer that the op itself reads again, or that only borrows its name, is an
+                # intermediate result.
                 final = buffer.named and buffer.ops[0] not in buffer.readers
-                return self._gradient(fact.gradient_of, buffer) if final else (fact.gradient_of, "workspace")
+                return (
+                    self._gradient(fact.gradient_of, buffer)
+                    if final
+                    else (fact.gradient_of, "workspace")
+                )
             return fact.layer, "activations" if fact.saved_for_backward else "activation_gradients"
         return fact.layer, "workspace"
 
     def _gradient(self, layer: str | None, buffer: Buffer) -> tuple[str | None, Category]:
-        """A weight's gradient; workspace if the buffer is larger than the largest weight in a padded layout."""
+        """A weight's gradient; workspace if the buffer is larger than the largest weight in a
+        padded layout."""
         largest = self._largest_weight.get(layer)
-        return layer, "workspace" if largest is not None and buffer.bytes > 2 * largest else "weight_gradients"
+        return (
+            layer,
+            "workspace"
+            if largest is not None and buffer.bytes > 2 * largest
+            else "weight_gradients",
+        )
 
 
 def _fewest_misplaced(forward: set[int], backward: set[int]) -> int:
-    """The position with the fewest forward instructions after it and backward ones before; -1 without forward ones."""
+    """The position with the fewest forward instructions after it and backward ones before; -1
+    without forward ones."""
     if not forward or not backward:
         return max(forward, default=-1)
     misplaced = len(forward)
@@ -178,7 +236,8 @@ def _buffers(module: Module) -> Iterable[Buffer]:
 
 
 def levels(module: Module) -> tuple[list[int], list[int]]:
-    """The positions of the schedule at which live bytes change, in order, and the live bytes from each on."""
+    """The positions of the schedule at which live bytes change, in order, and the live bytes from
+    each on."""
     changes: dict[int, int] = {}
     for buffer in _buffers(module):
         changes[buffer.start] = changes.get(buffer.start, 0) + buffer.bytes
@@ -209,7 +268,8 @@ def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[Buffer]:
 
 
 class Classifier:
-    """Owners of the chunks of one trace: of new ones, of `older` ones and constants, and of compiled ones (`plans`)."""
+    """Owners of the chunks of one trace: of new ones, of `older` ones and constants, and of
+    compiled ones (`plans`)."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self.window = window = Window(trace, facts)
@@ -223,7 +283,8 @@ class Classifier:
         self._owned: dict[tuple[int, int], Parts] = {}
 
     def owners(self, chunk: int, instant: int) -> Parts:
-        """The owners of a chunk at an instant (number of an event): several for a compiled module's chunk."""
+        """The owners of a chunk at an instant (number of an event): several for a compiled module's
+        chunk."""
         if (chunk, instant) not in self._owned:
             self._owned[chunk, instant] = self._find_owners(chunk, instant)
         return self._owned[chunk, instant]
@@ -233,20 +294,28 @@ class Classifier:
         if plan is not None:
             parts = self._planned_owners(chunk, *plan)
         else:
-            parts = [(self._owner(chunk, instant), window.allocated[chunk], window.requested[chunk])]
+            parts = [
+                (self._owner(chunk, instant), window.allocated[chunk], window.requested[chunk])
+            ]
         if not (window.facts.before_backward and window.outlives(chunk)):
             return parts
         # What the unfinished forward pass holds is no gradient.
         return [
-            (owner._replace(category="workspace") if owner.category in GRADIENTS else owner, allocated, requested)
+            (
+                owner._replace(category="workspace") if owner.category in GRADIENTS else owner,
+                allocated,
+                requested,
+            )
             for owner, allocated, requested in parts
         ]
 
     def owner_spans(self, chunk: int) -> list[tuple[int, int, Parts]]:
-        """(event that begins it, event that ends it, `owners` between them) over a chunk's life: a variable's new chunk
-        has two spans, as the variable owns it once the old chunk is freed."""
+        """(event that begins it, event that ends it, `owners` between them) over a chunk's life: a
+        variable's new chunk has two spans, as the variable owns it once the old chunk is freed."""
         birth, death = self.window.birth[chunk], self.window.death[chunk]
-        variable = self._variables.stored_in(chunk) if birth >= 0 and self.plan(chunk) is None else None
+        variable = (
+            self._variables.stored_in(chunk) if birth >= 0 and self.plan(chunk) is None else None
+        )
         turn = birth
         if variable is not None and self._variables.old_value_lives(variable, chunk, birth):
             freed = self._variables.old_value_freed(variable, chunk)
@@ -255,7 +324,8 @@ class Classifier:
         return [(begin, end, self.owners(chunk, begin)) for begin, end in spans]
 
     def line(self, chunk: int) -> str | None:
-        """The Python line that made a chunk; of a compiled module's chunk, that of the buffer that it ends with."""
+        """The Python line that made a chunk; of a compiled module's chunk, that of the buffer that
+        it ends with."""
         plan = self.plan(chunk)
         if plan is not None:
             last = max(plan[1].buffers, key=lambda buffer: (buffer.end, buffer.bytes), default=None)
@@ -265,11 +335,16 @@ class Classifier:
 
     @cached_property
     def mode(self) -> tuple[Mode, int]:
-        """How the step ran, and the bytes of compiled modules' chunks at its peak. Most of the bytes there decide:
-        Keras compiles single ops, such as grouped convolutions, in graph mode too."""
+        """How the step ran, and the bytes of compiled modules' chunks at its peak. Most of the
+        bytes there decide: Keras compiles single ops, such as grouped convolutions, in graph mode
+        too."""
         chunks, trace, mode = self.chunks, self.window.trace, self.window.facts.mode
-        live = [chunk for chunk in chunks.live(peak_event(trace)).tolist() if chunks.birth[chunk] >= 0]
-        compiled = int(chunks.allocated[[chunk for chunk in live if self.plan(chunk) is not None]].sum())
+        live = [
+            chunk for chunk in chunks.live(peak_event(trace)).tolist() if chunks.birth[chunk] >= 0
+        ]
+        compiled = int(
+            chunks.allocated[[chunk for chunk in live if self.plan(chunk) is not None]].sum()
+        )
         if 2 * compiled > int(chunks.allocated[live].sum()):
             return "xla", compiled
         return mode if mode != "eager" or len(trace.layers) else "graph", compiled
@@ -289,7 +364,8 @@ class Classifier:
         if variable is not None and not self._variables.old_value_lives(variable, chunk, instant):
             return variable_owner(variable)
         owner = self._new_owner(chunk)
-        if variable is not None and owner.category == "other_state":  # computed outside an optimizer
+        # computed outside an optimizer
+        if variable is not None and owner.category == "other_state":
             return self.window.layer_owner(variable.layer, "workspace")
         return owner
 
@@ -297,8 +373,8 @@ class Classifier:
 
     @cached_property
     def _saved(self) -> Integers:
-        """The chunks of activations in use at a forward pass's end, and all of them in a window with `read_late` ops;
-        without those of compiled modules."""
+        """The chunks of activations in use at a forward pass's end, and all of them in a window
+        with `read_late` ops; without those of compiled modules."""
         chunks, late = self.window.chunks, False
         for graph in self.window.facts.graphs:
             for fact in graph.ops.values():
@@ -307,7 +383,11 @@ class Classifier:
         for end in self.execution.forward_ends:
             near |= self._in_use(chunks.birth, chunks.death, end)
         found = np.flatnonzero(near & (chunks.birth >= 0)).tolist()
-        saved = [one for one in found if self.plan(one) is None and self._category_at_birth(one) == "activations"]
+        saved = [
+            one
+            for one in found
+            if self.plan(one) is None and self._category_at_birth(one) == "activations"
+        ]
         return np.asarray(saved, dtype=np.int64)
 
     def _category_at_birth(self, chunk: int) -> Category:
@@ -315,17 +395,26 @@ class Classifier:
 
     @cached_property
     def _saved_ends(self) -> tuple[Integers, Integers]:
-        """Birth and death of each saved chunk; of those that one `read_late` pass reads, of all of them."""
-        births, deaths = self.window.chunks.birth[self._saved], self.window.chunks.death[self._saved]
+        """Birth and death of each saved chunk; of those that one `read_late` pass reads, of all of
+        them."""
+        births, deaths = (
+            self.window.chunks.birth[self._saved],
+            self.window.chunks.death[self._saved],
+        )
         facts = [self.execution.maker(chunk) for chunk in self._saved.tolist()]
-        late = np.asarray([-1 if fact is None or fact.read_late is None else fact.read_late for fact in facts])
+        late = np.asarray(
+            [-1 if fact is None or fact.read_late is None else fact.read_late for fact in facts]
+        )
         for number in set(late.tolist()) - {-1}:
             rows = np.flatnonzero(late == number)
             rows = rows[np.argsort(births[rows], kind="stable")]
             # An execution ends where all that it saved is freed.
             begins = np.flatnonzero(births[rows][1:] > np.maximum.accumulate(deaths[rows])[:-1]) + 1
             for execution in np.split(rows, begins):
-                births[execution], deaths[execution] = births[execution].min(), deaths[execution].max()
+                births[execution], deaths[execution] = (
+                    births[execution].min(),
+                    deaths[execution].max(),
+                )
         return births, deaths
 
     def marks(self) -> list[Marks]:
@@ -333,12 +422,14 @@ class Classifier:
 
     def _saved_bytes_at(self, time_ps: int) -> int:
         chunks = self.window.chunks
-        saved = self._saved[self._in_use(chunks.birth[self._saved], chunks.death[self._saved], time_ps)]
+        saved = self._saved[
+            self._in_use(chunks.birth[self._saved], chunks.death[self._saved], time_ps)
+        ]
         return int(chunks.requested[saved].sum())
 
     def saved_for_pass_at(self, time_ps: int) -> Integers:
-        """The saved chunks in use at a time, and all of a backward pass over another one: that need not be in use at
-        once."""
+        """The saved chunks in use at a time, and all of a backward pass over another one: that need
+        not be in use at once."""
         return self._saved[self._in_use(*self._saved_ends, time_ps)]
 
     def _in_use(self, births: Integers, deaths: Integers, time_ps: int) -> Booleans:
@@ -346,16 +437,22 @@ class Classifier:
         return (births <= event) & (deaths > event)
 
     def _is_saved(self, fact: OpFact, chunk: int) -> bool:
-        """Whether a chunk of a forward op is saved for the backward pass: it is still there when that has begun, as a
-        backward op reads it or TensorFlow frees it late. What outlives the window counts if a backward op reads it."""
+        """Whether a chunk of a forward op is saved for the backward pass: it is still there when
+        that has begun, as a backward op reads it or TensorFlow frees it late. What outlives the
+        window counts if a backward op reads it."""
         if self.execution.waits_for_backward(chunk):
-            return not self.execution.is_result(chunk) or self._is_read_by_backward(self.window.op_name(chunk), fact)
+            return not self.execution.is_result(chunk) or self._is_read_by_backward(
+                self.window.op_name(chunk), fact
+            )
         if self.window.is_temporary(chunk):
             return False
         if fact.read_late is not None:
             return True  # its last reader may be an op of the forward pass
         kept = self.window.outlives(chunk) and self.execution.kept_by_tape(chunk)
-        return kept or (self.window.outlives(chunk) and self._is_read_by_backward(self.window.op_name(chunk), fact))
+        return kept or (
+            self.window.outlives(chunk)
+            and self._is_read_by_backward(self.window.op_name(chunk), fact)
+        )
 
     def _is_read_by_backward(self, name: str | None, fact: OpFact) -> bool:
         """Whether a backward op reads an op's result, or that of an op that reuses its buffer."""
@@ -384,14 +481,17 @@ class Classifier:
         fact, tensor = self.made_by(chunk), window.tensor_at_end(chunk)
         is_saved = fact is not None and fact.pass_name == "forward" and self._is_saved(fact, chunk)
         is_gradient = fact is not None and fact.is_gradient and not fact.relayout and not is_saved
-        if tensor is not None and not is_saved and not is_gradient:  # a loop may still refer to its last gradients
+        # a loop may still refer to its last gradients
+        if tensor is not None and not is_saved and not is_gradient:
             return Owner(None, tensor.category, None)
         constant = self.older.constant_owner(chunk)
         if constant is not None:
             return constant
         if fact is None:
             return Owner(None, self._category_without_op(chunk), None)
-        if not is_saved and (window.is_temporary(chunk) or not self.execution.requested_by_op(chunk)):
+        if not is_saved and (
+            window.is_temporary(chunk) or not self.execution.requested_by_op(chunk)
+        ):
             return window.layer_owner(fact.layer, "workspace")
         if is_gradient:
             return window.layer_owner(fact.gradient_of, "weight_gradients")
@@ -400,19 +500,32 @@ class Classifier:
     def _category_without_op(self, chunk: int) -> Category:
         window, trace = self.window, self.window.trace
         birth, death = window.birth[chunk], window.death[chunk]
-        unnamed, running, outlives = window.op[birth] < 0, window.reader[birth], window.outlives(chunk)
-        # Freed on its thread before another op began there: e.g. of a compiled module that is missing in the profile.
-        same = not outlives and running == window.reader[death] and bool(trace.thread[birth] == trace.thread[death])
+        unnamed, running, outlives = (
+            window.op[birth] < 0,
+            window.reader[birth],
+            window.outlives(chunk),
+        )
+        # Freed on its thread before another op began there: e.g. of a compiled module that is
+        # missing in the profile.
+        same = (
+            not outlives
+            and running == window.reader[death]
+            and bool(trace.thread[birth] == trace.thread[death])
+        )
         if same and unnamed and running >= 0:
             return "workspace"
         if outlives:
             if self.older.is_batch(window.requested[chunk]):
                 return "inputs"
             return "unattributed" if window.facts.interrupted else "other_state"
-        # Made between two ops of a thread from which Python calls functions and eager ops: Python converted an array,
-        # such as a batch that a step is given.
+        # Made between two ops of a thread from which Python calls functions and eager ops: Python
+        # converted an array, such as a batch that a step is given.
         idle = running < 0 or bool(trace.ops.end_ps[running] < trace.time_ps[birth])
-        return "inputs" if unnamed and idle and int(trace.thread[birth]) in self._calling_threads else "unattributed"
+        return (
+            "inputs"
+            if unnamed and idle and int(trace.thread[birth]) in self._calling_threads
+            else "unattributed"
+        )
 
     def _category(self, fact: OpFact, chunk: int) -> Category:
         if fact.relayout:
@@ -422,18 +535,28 @@ class Classifier:
             return "activation_gradients" if of_gradient else "workspace"
         if fact.pass_name == "forward":
             return "activations" if self._is_saved(fact, chunk) else "workspace"
-        if fact.gradient_free:  # it ran in the forward pass if its result waits for the backward pass
+        # it ran in the forward pass if its result waits for the backward pass
+        if fact.gradient_free:
             return "activations" if self.execution.waits_for_backward(chunk) else "workspace"
         if fact.pass_name == "backward":
             return "activations" if fact.saved_for_backward else "activation_gradients"
-        return "other_state" if fact.pass_name == "other" and self.window.outlives(chunk) else "workspace"
+        return (
+            "other_state"
+            if fact.pass_name == "other" and self.window.outlives(chunk)
+            else "workspace"
+        )
 
     # --- compiled modules ---
 
     def plan(self, chunk: int) -> tuple[Module, BufferAllocation] | None:
         """The planned allocation of a compiled module that a chunk is."""
         window, birth = self.window, self.window.birth[chunk]
-        if birth < 0 or not window.trace.modules or window.is_input[birth] or self.requester(chunk) is not None:
+        if (
+            birth < 0
+            or not window.trace.modules
+            or window.is_input[birth]
+            or self.requester(chunk) is not None
+        ):
             return None
         plan = self.plans.planned(window.requested[chunk], window.op_name(chunk))
         if plan is not None and plan[1].output and self._variables.stored_in(chunk) is not None:
@@ -445,16 +568,24 @@ class Classifier:
         result = Owner(None, self._result_category(chunk), None) if allocation.output else None
         parts = []
         for layer, category, size in self.plans.parts(module, allocation):
-            owner = result if result is not None and category == "unattributed" else window.layer_owner(layer, category)
+            owner = (
+                result
+                if result is not None and category == "unattributed"
+                else window.layer_owner(layer, category)
+            )
             parts.append((owner, size, size))
         return [*parts, (Owner(None, "workspace", None), rounding, 0)] if rounding > 0 else parts
 
     def _result_category(self, chunk: int) -> Category:
-        """Category of a module's result without a known layer, e.g. a grouped convolution's on the CPU, by its last
-        reader."""
+        """Category of a module's result without a known layer, e.g. a grouped convolution's on the
+        CPU, by its last reader."""
         reader = self.window.last_reader_pass(chunk)
         if reader == "update":
             return "weight_gradients"
         if reader == "backward":
-            return "activations" if self.execution.waits_for_backward(chunk) else "activation_gradients"
+            return (
+                "activations"
+                if self.execution.waits_for_backward(chunk)
+                else "activation_gradients"
+            )
         return "workspace" if reader == "forward" else "unattributed"

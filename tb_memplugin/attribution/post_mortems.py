@@ -1,8 +1,8 @@
 """A failed allocation: the owners of the chunks at the failure, the verdict, and the post-mortem.
 
-Training steps repeat: the same ops request the same sizes in the same order. A chunk of an untraced step, known by
-address and size only, therefore has the owner of the chunk at the same place, or of the same size, at the same point of
-a traced step."""
+Training steps repeat: the same ops request the same sizes in the same order. A chunk of an untraced
+step, known by address and size only, therefore has the owner of the chunk at the same place, or of
+the same size, at the same point of a traced step."""
 
 import dataclasses
 import math
@@ -38,22 +38,33 @@ from tb_memplugin.schema import (
     format_bytes,
 )
 
-MODULE_TOLERANCE = 0.05  # by how much a module's chunk may differ from its expected size, as a share of that
+# by how much a module's chunk may differ from its expected size, as a share of that
+MODULE_TOLERANCE = 0.05
 _WITH_THE_BATCH = (*OF_PASSES, "inputs")  # categories of chunks whose sizes grow with the batch
 MAX_EXTRA_SHARE = 0.25
-"""Share of the chunks of a size that a traced step need not have had; these stay without an owner. At 0,
-`test_few_extra_chunks_of_a_size_stay_without_owner` fails."""
+"""Share of the chunks of a size that a traced step need not have had; these stay without an owner.
+At 0, `test_few_extra_chunks_of_a_size_stay_without_owner` fails."""
 
 
 def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
-    """Facts of an earlier step without the variables and tensors that have moved since: the map has no chunk of their
-    size at their address."""
+    """Facts of an earlier step without the variables and tensors that have moved since: the map has
+    no chunk of their size at their address."""
     rows = np.flatnonzero(memory_map.state == IN_USE)
-    here = set(zip(memory_map.address[rows].tolist(), memory_map.requested_bytes[rows].tolist(), strict=True))
+    here = set(
+        zip(
+            memory_map.address[rows].tolist(),
+            memory_map.requested_bytes[rows].tolist(),
+            strict=True,
+        )
+    )
     return dataclasses.replace(
         facts,
-        variables=tuple(fact for fact in facts.variables if (fact.end_address, fact.requested_bytes) in here),
-        tensors=tuple(fact for fact in facts.tensors if (fact.address, fact.requested_bytes) in here),
+        variables=tuple(
+            fact for fact in facts.variables if (fact.end_address, fact.requested_bytes) in here
+        ),
+        tensors=tuple(
+            fact for fact in facts.tensors if (fact.address, fact.requested_bytes) in here
+        ),
     )
 
 
@@ -62,7 +73,8 @@ class OomEvent:
     """A failed allocation; fields as in `Oom`.
 
     Attributes:
-        uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
+        uncertain_bytes: By how much the actual request may be larger or smaller than
+            `requested_bytes`.
         compiled: Whether a compiled module made the request, for all its layers at once.
         in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks."""
 
@@ -89,20 +101,27 @@ class OomEvent:
 
 
 class OwnerMatching:
-    """Gives the chunks of the map of a failure their owners, by the program and by earlier steps (`history`); call the
-    most certain sources first, as no owner is replaced."""
+    """Gives the chunks of the map of a failure their owners, by the program and by earlier steps
+    (`history`); call the most certain sources first, as no owner is replaced."""
 
-    def __init__(self, memory_map: MemoryMap, history: Sequence[StepChunks], event: OomEvent) -> None:
+    def __init__(
+        self, memory_map: MemoryMap, history: Sequence[StepChunks], event: OomEvent
+    ) -> None:
         self._map, self._history, self._event = memory_map, history, event
-        self._owners: dict[ChunkOwner, int] = {owner: number for number, owner in enumerate(memory_map.owners)}
+        self._owners: dict[ChunkOwner, int] = {
+            owner: number for number, owner in enumerate(memory_map.owners)
+        }
         self._owner = memory_map.owner.copy()
         self._source = memory_map.source.copy()
         self._by_address = {
-            int(memory_map.address[row]): row for row in np.flatnonzero(memory_map.state == IN_USE).tolist()
+            int(memory_map.address[row]): row
+            for row in np.flatnonzero(memory_map.state == IN_USE).tolist()
         }
 
     def result(self) -> MemoryMap:
-        return dataclasses.replace(self._map, owner=self._owner, source=self._source, owners=tuple(self._owners))
+        return dataclasses.replace(
+            self._map, owner=self._owner, source=self._source, owners=tuple(self._owners)
+        )
 
     def _open_rows(self) -> list[int]:
         return [row for row in self._by_address.values() if self._owner[row] < 0]
@@ -120,16 +139,23 @@ class OwnerMatching:
 
     def tensors(self, tensors: Iterable[TensorFact]) -> None:
         for fact in tensors:
-            self._at(fact.address, fact.requested_bytes, ChunkOwner(None, fact.category, None), "held_tensor")
+            self._at(
+                fact.address,
+                fact.requested_bytes,
+                ChunkOwner(None, fact.category, None),
+                "held_tensor",
+            )
 
-    def _at(self, address: int | None, requested: int, owner: ChunkOwner, source: OwnerSource) -> None:
+    def _at(
+        self, address: int | None, requested: int, owner: ChunkOwner, source: OwnerSource
+    ) -> None:
         row = None if address is None else self._by_address.get(address)
         if row is not None and rounded_bytes(requested) <= int(self._map.bytes[row]):
             self._give(row, owner, source)
 
     def same_place(self) -> None:
-        """Match chunks with the same address and size at the point of a traced step at which the op requests memory.
-        From a step of another phase, only chunks that outlive the step count."""
+        """Match chunks with the same address and size at the point of a traced step at which the op
+        requests memory. From a step of another phase, only chunks that outlive the step count."""
         for step in self._history:
             same_phase = step.phase == self._event.phase
             point = step.point(self._event.op, self._event.requested_bytes) if same_phase else None
@@ -149,24 +175,27 @@ class OwnerMatching:
                     self._give(row, step.owners[candidates.pop()], "earlier_step")
 
     def same_size(self, scale: float) -> None:
-        """Match chunks with all chunks of their size at the same point of a traced step, or in all of the step.
+        """Match chunks with all chunks of their size at the same point of a traced step, or in all
+        of the step.
 
-        If the numbers of chunks agree, each gets one of the owners: which chunk has which owner is then arbitrary, but
-        the owners' bytes are right. Otherwise all get what the owners have in common. `scale` is the batch as a
-        multiple of the traced one."""
+        If the numbers of chunks agree, each gets one of the owners: which chunk has which owner is
+        then arbitrary, but the owners' bytes are right. Otherwise all get what the owners have in
+        common. `scale` is the batch as a multiple of the traced one."""
         steps = [step for step in self._history if step.phase == self._event.phase]
         for step in steps:
             point = step.point(self._event.op, self._event.requested_bytes, scale)
             if point is None:
                 continue
-            for factor in dict.fromkeys((scale, 1.0)):  # not all of the workspace grows with the batch
+            # not all of the workspace grows with the batch
+            for factor in dict.fromkeys((scale, 1.0)):
                 self._by_size(step, Point(point.event, factor))
         for step in steps:
             for factor in dict.fromkeys((scale, 1.0)):
                 self._by_size(step, Point(-1, factor))
 
     def results(self, layers: Iterable[Layer], batch_size: int | None) -> None:
-        """Match layers' outputs by size in validation and prediction, where there is no backward pass."""
+        """Match layers' outputs by size in validation and prediction, where there is no backward
+        pass."""
         if self._event.phase not in ("validation", "predict") or batch_size is None:
             return
         owners: dict[int, set[ChunkOwner]] = {}
@@ -181,12 +210,15 @@ class OwnerMatching:
                 self._give(row, _common(candidates), "size")
 
     def _by_size(self, step: StepChunks, point: Point) -> None:
-        """Match the open chunks of each size with those at the point, or in all of the step if `point.event` is -1. Ops
-        that run in parallel may run a little earlier or later than in the traced step, so the nearest instant with as
-        many chunks of the size stands for the point, or the one whose number comes closest."""
+        """Match the open chunks of each size with those at the point, or in all of the step if
+        `point.event` is -1. Ops that run in parallel may run a little earlier or later than in the
+        traced step, so the nearest instant with as many chunks of the size stands for the point, or
+        the one whose number comes closest."""
         sizes = step.requested.copy()
         if point.scale != 1.0:
-            grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)[step.owner]
+            grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)[
+                step.owner
+            ]
             sizes[grows] = np.round(sizes[grows] * point.scale).astype(np.int64)
         by_size: dict[int, list[int]] = {}
         for row in self._open_rows():
@@ -196,10 +228,16 @@ class OwnerMatching:
             if not len(rows):
                 continue
             owners = list(self._owners)
-            of_size = [row for row in self._by_address.values() if self._map.requested_bytes[row] == size]
+            of_size = [
+                row for row in self._by_address.values() if self._map.requested_bytes[row] == size
+            ]
             known = [owners[self._owner[row]] for row in of_size if self._owner[row] >= 0]
             count = len(open_rows) + len(known)
-            live = _nearest(step, rows, point.event, count) if point.event >= 0 else _whenever(step, rows, count)
+            live = (
+                _nearest(step, rows, point.event, count)
+                if point.event >= 0
+                else _whenever(step, rows, count)
+            )
             left = _without([step.owners[number] for number in step.owner[live].tolist()], known)
             extra = len(open_rows) - len(left)
             if 0 <= extra <= (len(open_rows) * MAX_EXTRA_SHARE if point.event >= 0 else 0):
@@ -214,14 +252,18 @@ class OwnerMatching:
 
 
 def _nearest(step: StepChunks, rows: Integers, event: int, count: int) -> Integers:
-    """Those of the rows that were live at the instant nearest to an event with `count` of them, or closest to that."""
+    """Those of the rows that were live at the instant nearest to an event with `count` of them, or
+    closest to that."""
     instants = np.append(_instants(step, rows), event)
-    order = np.lexsort((instants, abs(instants - event), abs(_counts(step, rows, instants) - count)))
+    order = np.lexsort(
+        (instants, abs(instants - event), abs(_counts(step, rows, instants) - count))
+    )
     return step.live(int(instants[order[0]]), rows)
 
 
 def _whenever(step: StepChunks, rows: Integers, count: int) -> Integers:
-    """Those of the rows that were live whenever `count` of them were, if they had the same owners each time."""
+    """Those of the rows that were live whenever `count` of them were, if they had the same owners
+    each time."""
     live: Integers = np.empty(0, np.int64)
     instants = _instants(step, rows)
     for instant in instants[_counts(step, rows, instants) == count].tolist():
@@ -251,7 +293,8 @@ def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[Chun
 
 
 def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
-    """The owner, or else the category, that all the owners share; unattributed if they share neither."""
+    """The owner, or else the category, that all the owners share; unattributed if they share
+    neither."""
     distinct = set(owners)
     if len(distinct) == 1:
         return next(iter(distinct))
@@ -262,17 +305,23 @@ def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
 def observed_batch(
     history: Sequence[StepChunks], event: OomEvent, layer: Layer | None, traced_batch: int | None
 ) -> int | None:
-    """Examples in the batch of a failed step that was not recorded: the traced batch if the failed op requested as much
-    in a traced training step, or else the leading dimension of the failed tensor, if that has the shape of its layer's
-    output and is no gradient of its weights."""
+    """Examples in the batch of a failed step that was not recorded: the traced batch if the failed
+    op requested as much in a traced training step, or else the leading dimension of the failed
+    tensor, if that has the shape of its layer's output and is no gradient of its weights."""
     steps = [step for step in history if step.phase == event.phase == "train"]
     points = [point for step in steps for point in step.points(event.op, event.requested_bytes)]
     if traced_batch is not None and any(point.scale == 1.0 for point in points):
         return traced_batch
     sizes = dimensions(event.shape) or ()
-    if layer is None or layer.output_shape is None or not _is_open(layer) or sizes[1:] != layer.output_shape[1:]:
+    if (
+        layer is None
+        or layer.output_shape is None
+        or not _is_open(layer)
+        or sizes[1:] != layer.output_shape[1:]
+    ):
         return None
-    weights = (layer.parameters, layer.parameters - layer.output_shape[-1])  # with a bias and without
+    # with a bias and without
+    weights = (layer.parameters, layer.parameters - layer.output_shape[-1])
     return None if math.prod(sizes) in weights else sizes[0]
 
 
@@ -283,20 +332,26 @@ def _is_open(layer: Layer) -> bool:
 
 
 def with_module(event: OomEvent, module: ModuleChunk | None, batch: int | None) -> OomEvent:
-    """The failure of a compiled module's request with what that holds, as the chunk of a traced step did."""
+    """The failure of a compiled module's request with what that holds, as the chunk of a traced
+    step did."""
     if module is None or not (batch and event.requested_bytes):
         return event
     ledger, tensors, of_batch = module.contents(batch, event.requested_bytes)
     event = dataclasses.replace(event, request_ledger=ledger, request_tensors=tensors)
-    note = f"What the request holds is an estimate from the compiled step with batch size {of_batch}."
+    note = (
+        f"What the request holds is an estimate from the compiled step with batch size {of_batch}."
+    )
     return dataclasses.replace(event, notes=(*event.notes, note)) if of_batch else event
 
 
 def running_module(memory_map: MemoryMap, module: ModuleChunk, batch: int | None) -> ModuleContents:
-    """What a module holds that may be running; with another batch size, its chunk has no owner and about its size."""
+    """What a module holds that may be running; with another batch size, its chunk has no owner and
+    about its size."""
     expected = module.contents(batch)
     size = sum(row.bytes for row in expected.ledger)
-    others = memory_map.requested_bytes[(memory_map.state == IN_USE) & (memory_map.owner < 0)].tolist()
+    others = memory_map.requested_bytes[
+        (memory_map.state == IN_USE) & (memory_map.owner < 0)
+    ].tolist()
     nearest = min(others, key=lambda other: abs(other - size), default=0)
     is_near = expected.of_batch and abs(nearest - size) <= MODULE_TOLERANCE * size
     return module.contents(batch, nearest) if is_near else expected
@@ -315,13 +370,17 @@ def post_mortem(
     needed_bytes: int | None = None,
     module: ModuleContents | None = None,
 ) -> Oom:
-    """The post-mortem of a failed allocation, given the chunks at the failure with known owners. `needed_bytes` are
-    what the step needs at least at once, even if free memory is in one piece; `module` is what the chunk of a compiled
-    module holds that may have run."""
+    """The post-mortem of a failed allocation, given the chunks at the failure with known owners.
+    `needed_bytes` are what the step needs at least at once, even if free memory is in one piece;
+    `module` is what the chunk of a compiled module holds that may have run."""
     if memory_map is None:
         in_use, pool_bytes, capacity = event.in_use_bytes, None, event.capacity_bytes
     else:
-        in_use, pool_bytes, capacity = memory_map.in_use_bytes, memory_map.pool_bytes, memory_map.capacity_bytes
+        in_use, pool_bytes, capacity = (
+            memory_map.in_use_bytes,
+            memory_map.pool_bytes,
+            memory_map.capacity_bytes,
+        )
     pool = None if memory_map is None else pool_at(memory_map)
     free = None if in_use is None or capacity is None else max(0, capacity - in_use)
     cause, reason = (None, "") if memory_map is None else _verdict(memory_map, event)
@@ -335,12 +394,23 @@ def post_mortem(
     notes = _not_available(event, memory_map)
     if memory_map is not None and module and ledger != ledger_of(memory_map):
         scaled = f", scaled from batch size {module.of_batch}" if module.of_batch else ""
-        notes = (*notes, f"What the running compiled module holds is inferred: its buffers at its own peak{scaled}.")
+        notes = (
+            *notes,
+            "What the running compiled module holds is "
+            "inferred: "
+            "its "
+            "buffers "
+            "at "
+            "its "
+            f"own peak{scaled}.",
+        )
     return Oom(
         **{name: getattr(event, name) for name in _SAME},
         free_bytes=free if pool is None else pool.free_bytes,
         # Chunks may be missing from an incomplete map.
-        largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
+        largest_free_bytes=pool.largest_free_bytes
+        if pool and memory_map and memory_map.complete
+        else None,
         in_use_bytes=in_use,
         pool_bytes=pool_bytes,
         capacity_bytes=capacity,
@@ -357,7 +427,13 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
     notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
     if event.compiled and not event.request_ledger:
         notes.append(
-            "The request's layer is unknown: a compiled module requests the memory of all its layers in one piece."
+            "The request's layer is unknown: a compiled module requests the "
+            "memory "
+            "of "
+            "all "
+            "its "
+            "layers in one "
+            "piece."
         )
     if event.uncertain_bytes:
         notes.append(
@@ -371,7 +447,15 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
 
 def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
     if event.requested_bytes is None:
-        return None, f"The verdict is unknown: so is the size of the request, with {format_bytes(free)} free."
+        return None, (
+            "The verdict is unknown: so is the size "
+            "of "
+            "the "
+            "request, "
+            "with "
+            f"{format_bytes(free)} "
+            "free."
+        )
     figures = f"{format_bytes(event.requested_bytes)} requested; {format_bytes(free)} free."
     if event.requested_bytes - event.uncertain_bytes > free:
         return "capacity", figures
@@ -389,10 +473,22 @@ def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, st
     largest = int(sizes.max(initial=0))
     if memory_map.complete and largest == int(sizes.sum()) and not unreserved_bytes(memory_map):
         return "capacity", (
-            f"The size of the request is unknown, but more than the {format_bytes(largest)} free, which are a single "
+            "The size of the request is unknown, but more "
+            "than "
+            "the "
+            f"{format_bytes(largest)} "
+            "free, "
+            "which are a "
+            "single "
             "chunk."
         )
     return None, (
-        "The verdict is unknown: so is the size of the request, but it is more than the largest free chunk of "
+        "The verdict is unknown: so is the size of the request, but it is "
+        "more "
+        "than "
+        "the "
+        "largest "
+        "free chunk "
+        "of "
         f"{format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in total."
     )

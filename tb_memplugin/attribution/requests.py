@@ -1,8 +1,9 @@
 """The requests of a step for replays, and how their sizes follow from the batch size.
 
-The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose open dimensions hold
-the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
-size only, the leading dimension must do, unless the size is also that of a weight."""
+The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose
+open dimensions hold the batch grows with it, and an output without open dimensions does not. Where
+the function was traced for one batch size only, the leading dimension must do, unless the size is
+also that of a weight."""
 
 import collections
 import dataclasses
@@ -44,18 +45,21 @@ from tb_memplugin.schema import (
 )
 
 SMALL_BYTES = 1024
-"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,
-`test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes` fails."""
+"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are
+scalars. At 0, `test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes` fails."""
 _FIXED: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
 _RECURRENT = "CudnnRNN"
-"""Part of the names of cuDNN's recurrent kernels. A part of their scratch space does not depend on the batch; what they
-save for the backward pass, a vector of bytes, is in proportion to it but for some hundred bytes."""
+"""Part of the names of cuDNN's recurrent kernels. A part of their scratch space does not depend on
+the batch; what they save for the backward pass, a vector of bytes, is in proportion to it but for
+some hundred bytes."""
 _COLUMNS = re.compile(r"(^|/)Conv[23]DBackprop(Filter|Input)\w*$")
-"""Names of gradients of convolutions. On the CPU, where oneDNN does not compute them, they unfold some images at a time
-into a matrix: as many as fit into the processor's cache, whatever the batch."""
+"""Names of gradients of convolutions. On the CPU, where oneDNN does not compute them, they unfold
+some images at a time into a matrix: as many as fit into the processor's cache, whatever the
+batch."""
 _UINT8 = 4
-"""TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each thread. In trainings of
-the Transformer and five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32."""
+"""TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each
+thread. In trainings of the Transformer and five drawn models (docs/accuracy.md), 99.7 % of its
+bytes were the same at batch sizes 4 and 32."""
 
 
 class BatchPowers:
@@ -71,37 +75,52 @@ class BatchPowers:
         self._of_batch = self._batch_bytes(facts)
         self._layer_sizes = {(one.layer, size) for one in facts.variables for size in one.shape}
         self._is_open = not any(graph.fixed_batch for graph in facts.graphs) and any(
-            fact.pass_name == "forward" and any(shape is not None and -1 in shape for shape in fact.output_shapes)
+            fact.pass_name == "forward"
+            and any(shape is not None and -1 in shape for shape in fact.output_shapes)
             for graph in facts.graphs
             for fact in graph.ops.values()
         )
         self._joined, self._fixed = self._dimensions(facts)
 
     def of(self, chunk: int, category: Category, layer: str | None = None) -> int:
-        """The power of the batch size that the size of a chunk of this owner is proportional to, or another value of
-        `batch_power`."""
-        birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
+        """The power of the batch size that the size of a chunk of this owner is proportional to, or
+        another value of `batch_power`."""
+        birth, requested = (
+            int(self._classifier.chunks.birth[chunk]),
+            int(self._classifier.chunks.requested[chunk]),
+        )
         if category == "inputs":
             return self._of_input(chunk, birth, requested)
-        if birth < 0 or category in _FIXED or (category == "weight_gradients" and requested in self._weights):
+        if (
+            birth < 0
+            or category in _FIXED
+            or (category == "weight_gradients" and requested in self._weights)
+        ):
             return 0
         power = self._of_new(chunk, category, layer, birth, requested)
-        # An embedding's gradient has a row for each word of the batch; others are as large as their weights.
+        # An embedding's gradient has a row for each word of the batch; others are as large as their
+        # weights.
         return max(power, 0) if category == "weight_gradients" else power
 
     def _unless_fixed(self, power: int, requested: int) -> int:
         """The power, but 0 for small requests and those of a weight's size."""
         return 0 if requested <= SMALL_BYTES or requested in self._weights else power
 
-    def _of_new(self, chunk: int, category: Category, layer: str | None, birth: int, requested: int) -> int:
+    def _of_new(
+        self, chunk: int, category: Category, layer: str | None, birth: int, requested: int
+    ) -> int:
         if self._classifier.plan(chunk) is not None:
             return UNKNOWN_POWER
         fact = self._classifier.made_by(chunk)
         trace = self._trace
         sizes = self._window.dimensions(birth) or ()
-        if fact is not None and fact.pass_name == "update":  # an embedding's has a row for each word of the batch
-            return int(len(sizes) > 1 and sizes not in self._weight_shapes and self._holds_batch(sizes[:1]))
-        if category == "weight_gradients" and sizes in self._weight_shapes:  # in the precision of the computation
+        # an embedding's has a row for each word of the batch
+        if fact is not None and fact.pass_name == "update":
+            return int(
+                len(sizes) > 1 and sizes not in self._weight_shapes and self._holds_batch(sizes[:1])
+            )
+        # in the precision of the computation
+        if category == "weight_gradients" and sizes in self._weight_shapes:
             return 0
         has_shape = bool(sizes) and min(sizes) >= 0
         is_output = trace.text(int(trace.region[birth])) == "output"
@@ -119,8 +138,11 @@ class BatchPowers:
         if not has_shape or (is_vector and (is_recurrent or not is_output)):
             is_scratch = is_vector and is_output == is_recurrent
             return self._unless_fixed(SCRATCH_POWER if is_scratch else UNKNOWN_POWER, requested)
-        # A temporary of the CPU may be scratch space that follows the number of threads, not the batch.
-        of_threads = (len(sizes) == 1 and trace.dtype[birth] == _UINT8) or (len(sizes) == 3 and _COLUMNS.search(name))
+        # A temporary of the CPU may be scratch space that follows the number of threads, not the
+        # batch.
+        of_threads = (len(sizes) == 1 and trace.dtype[birth] == _UINT8) or (
+            len(sizes) == 3 and _COLUMNS.search(name)
+        )
         if of_threads and not is_output and not is_gpu(trace.device):
             return 0
         if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
@@ -143,7 +165,8 @@ class BatchPowers:
         return 0 if self._of_batch or requested <= SMALL_BYTES else UNKNOWN_POWER
 
     def _batch_bytes(self, facts: TraceFacts) -> frozenset[int]:
-        """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input pipeline made."""
+        """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input
+        pipeline made."""
         sizes = {
             self._batch * math.prod(shape[1:]) * DTYPE_BYTES[dtype]
             for shape, dtype in facts.batch.components
@@ -157,8 +180,9 @@ class BatchPowers:
         return frozenset(sizes)
 
     def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
-        """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of other dimensions: a
-        kernel's copies of its operands, and operands that are reshaped for it, have such dimensions in other places."""
+        """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of
+        other dimensions: a kernel's copies of its operands, and operands that are reshaped for it,
+        have such dimensions in other places."""
         joined: set[int] = set()
         fixed = {size for variable in facts.variables for size in variable.shape}
         for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
@@ -168,16 +192,22 @@ class BatchPowers:
                 if fact is None or shape is None or not matches(shape, sizes):
                     continue
                 if fact.batch_powers or self._is_open:
-                    fixed.update(size for size, power in zip(sizes, powers, strict=True) if power == 0)
+                    fixed.update(
+                        size for size, power in zip(sizes, powers, strict=True) if power == 0
+                    )
                 joined.update(size for size, power in zip(sizes, powers, strict=True) if power)
                 if sizes[0] == self._batch and (powers[0] or not self._is_open):
                     joined.update(itertools.accumulate(sizes, operator.mul))
-        return frozenset(size for size in joined if size > self._batch and size % self._batch == 0), frozenset(fixed)
+        return frozenset(
+            size for size in joined if size > self._batch and size % self._batch == 0
+        ), frozenset(fixed)
 
     def _holds_batch(self, sizes: tuple[int, ...]) -> bool:
         return any(size in self._joined and size not in self._fixed for size in sizes)
 
-    def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int) -> int | None:
+    def _by_symbolic(
+        self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int
+    ) -> int | None:
         """By the shapes of the op's outputs when it was traced; None if they do not tell."""
         matching = {
             self._of_dimensions(sizes, shape, powers, requested)
@@ -188,16 +218,25 @@ class BatchPowers:
             return matching.pop() if len(matching) == 1 else UNKNOWN_POWER
         totals = {total_power(powers) for shape, powers in outputs(fact) if shape is None or shape}
         total = totals.pop() if len(totals) == 1 else None
-        # An output that the graph does not know, such as a kernel's own one, or one in another layout.
+        # An output that the graph does not know, such as a kernel's own one, or one in another
+        # layout.
         return total if is_output and total and math.prod(sizes) % self._batch**total == 0 else None
 
-    def _of_dimensions(self, sizes: tuple[int, ...], shape: tuple[int, ...], powers: Powers, requested: int) -> int:
-        """Of an output with these sizes, and with this shape and these powers in the traced function."""
+    def _of_dimensions(
+        self, sizes: tuple[int, ...], shape: tuple[int, ...], powers: Powers, requested: int
+    ) -> int:
+        """Of an output with these sizes, and with this shape and these powers in the traced
+        function."""
         holding = [(size, power) for size, power in zip(sizes, powers, strict=True) if power]
         certain = sum(power for _, power in holding)
-        if any(size % self._batch**power for size, power in holding):  # such as the examples that a mask leaves
+        # such as the examples that a mask leaves
+        if any(size % self._batch**power for size, power in holding):
             return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
-        unknown = [(size, known) for size, known, power in zip(sizes, shape, powers, strict=True) if power is None]
+        unknown = [
+            (size, known)
+            for size, known, power in zip(sizes, shape, powers, strict=True)
+            if power is None
+        ]
         maybe = [known for size, known in unknown if not size % self._batch]
         if certain and maybe and requested > SMALL_BYTES:
             return SQUARE_POWER
@@ -210,9 +249,9 @@ class BatchPowers:
         return self._unless_fixed(UNKNOWN_POWER, requested)
 
     def _by_bytes(self, chunk: int, requested: int, is_output: bool) -> int | None:
-        """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
-        Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape. Others join
-        dimensions."""
+        """By the output that takes exactly the requested bytes; None without one, or if several
+        outputs disagree. Kernels that MLIR generated, which most elementwise ops on a GPU are,
+        request bytes without a shape. Others join dimensions."""
         fact = self._classifier.requester(chunk)
         if fact is None or not (fact.batch_powers or self._is_open):
             return None
@@ -225,7 +264,9 @@ class BatchPowers:
         } - {None}
         return found.pop() if len(found) == 1 else None
 
-    def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
+    def _by_leading(
+        self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool
+    ) -> int:
         """By the leading dimension, behind those of size 1 that a product of matrices adds."""
         while len(sizes) > 2 and sizes[0] == 1:
             sizes = sizes[1:]
@@ -234,7 +275,11 @@ class BatchPowers:
         if sizes[0] % self._batch:
             return 0
         grows = (len(sizes) > 1 or is_output) and category in WITH_THE_BATCH and not self._is_open
-        return 1 if grows and requested not in self._weights else self._unless_fixed(UNKNOWN_POWER, requested)
+        return (
+            1
+            if grows and requested not in self._weights
+            else self._unless_fixed(UNKNOWN_POWER, requested)
+        )
 
 
 MAX_EVENTS = 200_000
@@ -242,14 +287,21 @@ MAX_EVENTS = 200_000
 
 
 def step_requests(
-    classifier: Classifier, chunks: StepChunks, wall_time: float, first: bool, batch: int | None, capacity: int | None
+    classifier: Classifier,
+    chunks: StepChunks,
+    wall_time: float,
+    first: bool,
+    batch: int | None,
+    capacity: int | None,
 ) -> StepRequests | None:
-    """The requests of a step; None if its trace does not lead from one memory map to the other, or is too long."""
+    """The requests of a step; None if its trace does not lead from one memory map to the other, or
+    is too long."""
     trace, facts = classifier.window.trace, classifier.window.facts
     if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
         return None
     added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
-    # A variable's new chunk has the variable as its owner, although it only is being filled at first.
+    # A variable's new chunk has the variable as its owner, although it only is being filled at
+    # first.
     chunks = owned_at(chunks, classifier, chunks.events - 1)
     owners = [chunks.owners[number] for number in chunks.owner.tolist()]
     powers = [UNKNOWN_POWER] * len(owners)
@@ -257,11 +309,27 @@ def step_requests(
     if batch:
         moments = ModuleSizes(classifier, batch).moments()
         batch_powers = BatchPowers(classifier, batch)
-        powers = [batch_powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)]
-    requested_by = [(trace.text(int(trace.op[birth])) or "") if birth >= 0 else "" for birth in chunks.birth.tolist()]
+        powers = [
+            batch_powers.of(chunk, owner.category, owner.layer)
+            for chunk, owner in enumerate(owners)
+        ]
+    requested_by = [
+        (trace.text(int(trace.op[birth])) or "") if birth >= 0 else ""
+        for birth in chunks.birth.tolist()
+    ]
     names, op = np.unique(requested_by, return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
-    columns = ("step", "phase", "address", "allocated", "requested", "birth", "death", "owner", "owners")
+    columns = (
+        "step",
+        "phase",
+        "address",
+        "allocated",
+        "requested",
+        "birth",
+        "death",
+        "owner",
+        "owners",
+    )
     return StepRequests(
         **{name: getattr(chunks, name) for name in columns},
         device=trace.device,
@@ -279,7 +347,9 @@ def step_requests(
         added_address=np.asarray([address for address, _ in added], np.int64),
         added_bytes=np.asarray([size for _, size in added], np.int64),
         module_moments=moments,
-        unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
+        unrepeatable=tuple(
+            sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))
+        ),
     )
 
 
@@ -288,24 +358,48 @@ def until_failure(until: StepRequests, requested: int) -> StepRequests:
     events = until.events
     death = np.where(until.death >= events, events + 2, until.death)
     return _with_chunks(
-        until, np.arange(len(until)), until.birth, death, [requested], [events], [events + 1], events + 2
+        until,
+        np.arange(len(until)),
+        until.birth,
+        death,
+        [requested],
+        [events],
+        [events + 1],
+        events + 2,
     )
 
 
-def planned_requests(classifier: Classifier, until: StepRequests, module: Module, batch: int) -> StepRequests:
-    """The chunks that a step has when its compiled module begins, of whose requests one failed, and all that the module
-    requests while it runs.
+def planned_requests(
+    classifier: Classifier, until: StepRequests, module: Module, batch: int
+) -> StepRequests:
+    """The chunks that a step has when its compiled module begins, of whose requests one failed, and
+    all that the module requests while it runs.
 
-    Slots that this step made as zeros of one shape share a chunk until their update, whose results get chunks of their
-    own. These are added as older ones, at made-up addresses: the step needs both, and later ones begin with them."""
-    owned_by_module = [(plan := classifier.plan(row)) is not None and plan[0] is module for row in range(len(until))]
+    Slots that this step made as zeros of one shape share a chunk until their update, whose results
+    get chunks of their own. These are added as older ones, at made-up addresses: the step needs
+    both, and later ones begin with them."""
+    owned_by_module = [
+        (plan := classifier.plan(row)) is not None and plan[0] is module
+        for row in range(len(until))
+    ]
     kept = np.flatnonzero((until.death >= until.events) & ~np.asarray(owned_by_module, bool))
     count = len(module.allocations)
     at = collections.Counter(one.end_address for one in classifier.window.facts.variables)
-    sharing = [one for one in classifier.window.facts.variables if one.end_address and at[one.end_address] > 1]
+    sharing = [
+        one
+        for one in classifier.window.facts.variables
+        if one.end_address and at[one.end_address] > 1
+    ]
     owners = [ChunkOwner(one.layer, one.role, one.trainable) for one in sharing]
-    sizes, end = [*(one.requested_bytes for one in sharing), *(one.bytes for one in module.allocations)], 2 * count
-    places = itertools.accumulate(map(rounded_bytes, sizes[: len(sharing) - 1]), initial=0) if sharing else ()
+    sizes, end = (
+        [*(one.requested_bytes for one in sharing), *(one.bytes for one in module.allocations)],
+        2 * count,
+    )
+    places = (
+        itertools.accumulate(map(rounded_bytes, sizes[: len(sharing) - 1]), initial=0)
+        if sharing
+        else ()
+    )
     born = [-1] * len(sharing) + list(range(count))
     freed = [end] * len(sharing) + list(range(end - 1, count - 1, -1))
     fixed = np.full(len(kept), -1), np.full(len(kept), end)
@@ -318,7 +412,8 @@ def planned_requests(classifier: Classifier, until: StepRequests, module: Module
         added_address=until.added_address[:0],
         added_bytes=until.added_bytes[:0],
         module_moments=ModuleSizes(classifier, batch).moments_of(
-            (row, (module, one)) for row, one in enumerate(module.allocations, len(kept) + len(sharing))
+            (row, (module, one))
+            for row, one in enumerate(module.allocations, len(kept) + len(sharing))
         ),
     )
 
@@ -335,15 +430,17 @@ def _with_chunks(
     owners: Sequence[ChunkOwner] = (),
     addresses: Iterable[int] = (),
 ) -> StepRequests:
-    """Some chunks of a step, with other events, and further ones: first those of some owners, at their addresses, then
-    ones of workspace. Their sizes at other batch sizes are fixed, and unknown."""
+    """Some chunks of a step, with other events, and further ones: first those of some owners, at
+    their addresses, then ones of workspace. Their sizes at other batch sizes are fixed, and
+    unknown."""
     count, requested, owned = len(sizes), np.asarray(sizes, np.int64), len(owners)
     more: dict[str, Any] = {
         "address": np.asarray([*addresses] + [0] * (count - owned), np.int64),
         "allocated": np.asarray([rounded_bytes(size) for size in sizes], np.int64),
         "requested": requested,
         "batch_power": np.asarray([0] * owned + [UNKNOWN_POWER] * (count - owned), np.int64),
-        "owner": np.asarray([*range(owned), *[owned] * (count - owned)], np.int64) + len(step.owners),
+        "owner": np.asarray([*range(owned), *[owned] * (count - owned)], np.int64)
+        + len(step.owners),
         "op": np.full(count, -1),
     }
     columns: dict[str, Any] = {

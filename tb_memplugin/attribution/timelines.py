@@ -1,8 +1,9 @@
 """The timeline: what is live inside a traced step, from event to event, with owners.
 
-The rows follow the rules of the ledger: at the peak, their sums by owner are the snapshot's ledger. Its moments are the
-start, one after each event, and between these the positions of compiled modules. Rows are kept few: moments are dropped
-and small allocations merged by owner; kept moments stay exact."""
+The rows follow the rules of the ledger: at the peak, their sums by owner are the snapshot's ledger.
+Its moments are the start, one after each event, and between these the positions of compiled
+modules. Rows are kept few: moments are dropped and small allocations merged by owner; kept moments
+stay exact."""
 
 import array
 import dataclasses
@@ -13,7 +14,14 @@ from typing import TypeVar
 import numpy as np
 
 from tb_memplugin.attribution.chunks import peak_event
-from tb_memplugin.attribution.compiled import ModuleRun, Row, module_rows, module_runs, place_positions, run_marks
+from tb_memplugin.attribution.compiled import (
+    ModuleRun,
+    Row,
+    module_rows,
+    module_runs,
+    place_positions,
+    run_marks,
+)
 from tb_memplugin.attribution.execution import MAX_STEPS, Marks, bands
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.tensors import Shapes
@@ -34,8 +42,8 @@ from tb_memplugin.schema import (
 )
 
 MAX_ALLOCATIONS = 20_000
-"""Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share
-rows by layer and category."""
+"""Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own,
+and the others share rows by layer and category."""
 MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
@@ -67,8 +75,8 @@ def _columns(values: Integers) -> Rows:
 def reduced(
     rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
 ) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
-    """(rows, times, events, kept moments, sentences on the reduction), of rows in terms of the moments of `time_ns` and
-    `event`; moments of `always` are kept."""
+    """(rows, times, events, kept moments, sentences on the reduction), of rows in terms of the
+    moments of `time_ns` and `event`; moments of `always` are kept."""
     moments = len(time_ns)
     if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
         return _sorted(rows), time_ns, event, np.arange(moments), []
@@ -78,9 +86,14 @@ def reduced(
     while True:
         kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
         # Rows that are live at none of the kept moments begin where they end.
-        start, end = (np.searchsorted(kept, edge).astype(np.int64) for edge in (rows.start, rows.end))
+        start, end = (
+            np.searchsorted(kept, edge).astype(np.int64) for edge in (rows.start, rows.end)
+        )
         placed = dataclasses.replace(rows, start=start, end=end)
-        own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
+        own, small = (
+            np.sort(largest[: MAX_ALLOCATIONS // 2]),
+            np.sort(largest[MAX_ALLOCATIONS // 2 :]),
+        )
         merged = _merged(placed.take(small))
         if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
             break
@@ -96,12 +109,24 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
     if len(small):
         largest = format_bytes(int(rows.bytes[small].max()))
         sentences.append(
-            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest (up to {largest}) are merged by "
+            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest "
+            "(up "
+            "to "
+            f"{largest}) "
+            "are "
+            "merged "
+            "by "
             "layer and category."
         )
     if kept < moments:
         sentences.append(
-            f"Of the step's {moments} moments, {kept} are kept: the highest and lowest of their neighbors."
+            f"Of the step's {moments} moments, {kept} are kept: the "
+            "highest "
+            "and "
+            "lowest "
+            "of "
+            "their "
+            "neighbors."
         )
     return sentences
 
@@ -111,8 +136,9 @@ def _sorted(rows: Rows) -> Rows:
 
 
 def _merged(rows: Rows) -> Rows:
-    """One row for each owner and stretch of moments over which the owner's bytes stay the same. Allocations of unknown
-    rounding have rows of their own. A stretch with one allocation keeps what is known of it."""
+    """One row for each owner and stretch of moments over which the owner's bytes stay the same.
+    Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what
+    is known of it."""
     parts: list[tuple[int, ...]] = []
     rows = rows.take(np.flatnonzero(rows.start < rows.end))
     unknown = rows.rounding_bytes == MISSING
@@ -128,7 +154,9 @@ def _merged(rows: Rows) -> Rows:
         for start, end, alive, size, rounding, count, *facts in stretches:
             if size:
                 only = facts if alive == 1 else [-1] * len(facts)
-                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, *only))
+                parts.append(
+                    (start, end, size, MISSING if hidden else rounding, count, owner, *only)
+                )
     return _columns(np.fromiter(itertools.chain.from_iterable(parts), np.int64))
 
 
@@ -140,7 +168,8 @@ class RowBuilder:
         self.ops: dict[str | None, int] = {None: -1}
         self.shapes: dict[TensorShape | None, int] = {None: -1}
         self.lines: dict[str | None, int] = {None: -1}
-        self._values = array.array("q")  # an object for each row would let Python's garbage collector run earlier
+        # an object for each row would let Python's garbage collector run earlier
+        self._values = array.array("q")
 
     def add(self, row: Row, *, count: int = 1) -> None:
         if row.bytes <= 0 or row.start >= row.end:
@@ -150,7 +179,9 @@ class RowBuilder:
         shape = self.shapes.setdefault(row.shape, len(self.shapes) - 1)
         line = self.lines.setdefault(row.line, len(self.lines) - 1)
         place = (op, -1 if row.address is None else row.address, shape, line)
-        self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *place))
+        self._values.extend(
+            (row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *place)
+        )
 
     def rows(self) -> Rows:
         return _columns(np.array(self._values, np.int64))
@@ -160,8 +191,8 @@ _PS_PER_NS = 1000
 
 
 class Moments:
-    """The moments of one step, before any reduction; fills in those of the module runs. `peak` is the moment of the
-    peak; `time_ns`, `event`, `bands` and `compiled` are as in `Timeline`."""
+    """The moments of one step, before any reduction; fills in those of the module runs. `peak` is
+    the moment of the peak; `time_ns`, `event`, `bands` and `compiled` are as in `Timeline`."""
 
     def __init__(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> None:
         trace = classifier.window.trace
@@ -185,9 +216,13 @@ class Moments:
             run.moments = where[at : at + len(run.positions.positions)]
             at += len(run.positions.positions)
         at_peak = [run for run in runs if run.begin + 1 <= peak <= run.end]
-        self.peak = max([int(self._measured[peak]), *(int(run.moments[run.positions.peak]) for run in at_peak)])
+        self.peak = max(
+            [int(self._measured[peak]), *(int(run.moments[run.positions.peak]) for run in at_peak)]
+        )
         self.compiled = [
-            CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1) for run in runs if len(run.moments)
+            CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1)
+            for run in runs
+            if len(run.moments)
         ]
         self.bands = self._bands(classifier, runs)
 
@@ -224,7 +259,8 @@ _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 
 
 def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Timeline | None:
-    """The timeline of a step with this snapshot; None if the trace contradicts itself or is too long."""
+    """The timeline of a step with this snapshot; None if the trace contradicts itself or is too
+    long."""
     trace, facts, chunks = classifier.window.trace, classifier.window.facts, classifier.chunks
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
     if trace.missed or chunks.unmatched_frees or unknown < 0 or len(trace) > MAX_EVENTS:
@@ -243,7 +279,9 @@ def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Time
             rows_of_chunk = _chunk_rows(classifier, chunk, moments, shapes.of(chunk))
         for row in rows_of_chunk:
             builder.add(row)
-    rows, time_ns, event, kept, merged = reduced(builder.rows(), moments.time_ns, moments.event, moments.must_keep())
+    rows, time_ns, event, kept, merged = reduced(
+        builder.rows(), moments.time_ns, moments.event, moments.must_keep()
+    )
     return Timeline(
         **{name: getattr(snapshot, name) for name in _SAME},
         peak=int(np.searchsorted(kept, moments.peak)),
@@ -262,8 +300,14 @@ def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Time
     )
 
 
-def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None) -> Iterator[Row]:
-    address, op, line = classifier.window.address[chunk], classifier.window.op_name(chunk), classifier.line(chunk)
+def _chunk_rows(
+    classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None
+) -> Iterator[Row]:
+    address, op, line = (
+        classifier.window.address[chunk],
+        classifier.window.op_name(chunk),
+        classifier.line(chunk),
+    )
     for begin, end, owners in classifier.owner_spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
         for owner, size, requested in owners:
@@ -274,12 +318,24 @@ def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: Ten
 def _notes(moments: Moments) -> Iterator[str]:
     if moments.compiled:
         yield (
-            "Times inside compiled modules are unknown: XLA allocates all buffers at once, so their order is the "
+            "Times inside compiled modules are unknown: XLA allocates all buffers "
+            "at "
+            "once, "
+            "so "
+            "their order "
+            "is "
+            "the "
             "compiler's plan, spread evenly over the module's run."
         )
     if not moments.bands:
         yield (
-            "The ends of the forward and backward pass are unknown: the trace shows no layer's ops in both, or more "
+            "The ends of the forward and backward pass are unknown: the trace "
+            "shows "
+            "no "
+            "layer's "
+            "ops in both, "
+            "or "
+            "more "
             f"than {MAX_STEPS} steps."
         )
 

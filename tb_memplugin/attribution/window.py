@@ -1,10 +1,12 @@
-"""One traced window as the ownership rules read it: its chunks, their events, and the facts of its ops.
+"""One traced window as the ownership rules read it: its chunks, their events, and the facts of its
+ops.
 
-When TensorFlow runs a graph, it inlines functions and loops and prefixes the names of their ops with the calling op
-(``StatefulPartitionedCall/sequential/lstm/while/body/_12/lstm_cell/MatMul``). Its graph optimizer adds ops of its own
-and names them after existing ones. It also regroups products: it computes ``gradient * (3 * x ** 2)`` instead of
-``(gradient * 3) * x ** 2``, and ``3 * x ** 2`` then runs in the forward pass under the name of ``gradient * 3``. Such a
-backward op runs before ops that it needs in the traced graph; it was made independent of gradients.
+When TensorFlow runs a graph, it inlines functions and loops and prefixes the names of their ops
+with the calling op (``StatefulPartitionedCall/sequential/lstm/while/body/_12/lstm_cell/MatMul``).
+Its graph optimizer adds ops of its own and names them after existing ones. It also regroups
+products: it computes ``gradient * (3 * x ** 2)`` instead of ``(gradient * 3) * x ** 2``, and ``3 *
+x ** 2`` then runs in the forward pass under the name of ``gradient * 3``. Such a backward op runs
+before ops that it needs in the traced graph; it was made independent of gradients.
 
 A profile made without the recorder has no facts: name scopes stand for layers then."""
 
@@ -33,13 +35,23 @@ from tb_memplugin.schema import (
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 _FUNCTION = re.compile(r"^__(?:inference|forward|backward)_|_\d+$")
 _INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
-_OPTIMIZED = re.compile(r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$")
-_RELAYOUT = re.compile(r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$")
+_OPTIMIZED = re.compile(
+    r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$"
+)
+_RELAYOUT = re.compile(
+    r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$"
+)
 _OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
 _REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
 
 NOTE = (
-    "Layer paths are unknown: the profile was made without the recorder. TensorFlow's name scopes are shown instead; "
+    "Layer paths are unknown: the profile was made without "
+    "the "
+    "recorder. "
+    "TensorFlow's "
+    "name "
+    "scopes "
+    "are shown instead; "
     "they can bear another layer's name."
 )
 _CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
@@ -56,26 +68,32 @@ Place: TypeAlias = tuple[OpFact, Mapping[str, OpFact], str]
 
 
 class OpNames:
-    """Facts of the ops of one trace; `executed` maps the index of an execution's name to the op's name."""
+    """Facts of the ops of one trace; `executed` maps the index of an execution's name to the op's
+    name."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self._facts = facts
         self._scopes: dict[int, dict[str, OpFact]] = {}
         self._parts: dict[int, int] = {}
-        self.executed = {index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()}
+        self.executed = {
+            index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()
+        }
         self._roots = self._ranked_roots(trace)
         self._facts_of: dict[str, OpFact | None] = {}
         self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
-        """Root graphs and graphs that XLA compiled: first the one that knows most of the names, of equals the newest.
-        Root graphs count only if a function of their name ran in the window, unless no such function ran."""
+        """Root graphs and graphs that XLA compiled: first the one that knows most of the names, of
+        equals the newest. Root graphs count only if a function of their name ran in the window,
+        unless no such function ran."""
         # `one_step_on_data` runs as `__inference_one_step_on_data_1213`.
         ran = {_FUNCTION.sub("", trace.strings[index]) for index in set(trace.calls.name.tolist())}
         roots = [graph for graph in self._facts.graphs if graph.root]
         roots = [graph for graph in roots if graph.name in ran] or roots
         compiled = {module.function for module in trace.modules}
-        roots += [graph for graph in self._facts.graphs if graph.name in compiled and not graph.root]
+        roots += [
+            graph for graph in self._facts.graphs if graph.name in compiled and not graph.root
+        ]
         if len(roots) == 1:
             return roots
         names = _texts(trace, trace.op).union(self.executed.values())
@@ -95,7 +113,8 @@ class OpNames:
         return [roots[place] for _, place in sorted(ranked, reverse=True)]
 
     def fact(self, name: str) -> OpFact | None:
-        """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from; None if unknown."""
+        """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from; None if
+        unknown."""
         if name not in self._facts_of:
             self._facts_of[name] = self._find(name)
         return self._facts_of[name]
@@ -126,7 +145,8 @@ class OpNames:
                 )
 
     def following(self, name: str) -> list[str]:
-        """Names of the ops that may reuse the buffer of an op of the program, or of an op that replaces one."""
+        """Names of the ops that may reuse the buffer of an op of the program, or of an op that
+        replaces one."""
         for variant in (name, *_replaced(name)):
             place = self.place(variant)
             if place is not None:
@@ -145,15 +165,18 @@ class OpNames:
                 return fact, ops, name[:start]
         return None
 
-    def _graphs_at(self, graph: GraphFacts, scope: str, start: int = 0) -> Iterator[tuple[Mapping[str, OpFact], int]]:
-        """Ops of each graph that may have the ops of a scope (``a/b/``), `graph` first, then those that it calls; with
-        each, the number of characters that the ops' names lack there."""
+    def _graphs_at(
+        self, graph: GraphFacts, scope: str, start: int = 0
+    ) -> Iterator[tuple[Mapping[str, OpFact], int]]:
+        """Ops of each graph that may have the ops of a scope (``a/b/``), `graph` first, then those
+        that it calls; with each, the number of characters that the ops' names lack there."""
         yield graph.ops, start
         for callee, rest in self._called(graph, scope):
             yield from self._graphs_at(callee, rest, start + len(scope) - len(rest))
 
     def _called(self, graph: GraphFacts, name: str) -> list[tuple[GraphFacts, str]]:
-        """Graphs called by ops whose names are prefixes of `name`, each with the remainder of the name."""
+        """Graphs called by ops whose names are prefixes of `name`, each with the remainder of the
+        name."""
         called: list[tuple[GraphFacts, str]] = []
         if not graph.callees:
             return called
@@ -184,7 +207,9 @@ class OpNames:
         while scope:
             fact = graph.ops.get(scope) or scopes.get(scope)
             if fact is not None:
-                pass_name: Pass = "backward" if any(part in name for part in GRADIENT_SCOPES) else fact.pass_name
+                pass_name: Pass = (
+                    "backward" if any(part in name for part in GRADIENT_SCOPES) else fact.pass_name
+                )
                 return OpFact(fact.layer, pass_name)
             scope = scope.rpartition("/")[0]
         return None
@@ -207,14 +232,17 @@ def depends_on_gradients(fact: OpFact | None) -> bool:
 def _derived(name: str, fact: OpFact) -> OpFact:
     """Facts of an op that TensorFlow's graph optimizer derived from an op with these facts.
 
-    A copy of an op's input in another layout (``Conv2DBackpropFilter-0-TransposeNHWCToNCHW-LayoutOptimizer``) is not
-    the op's result. Its `saved_for_backward` says that the input of a backward op is of the forward pass. Copies of a
+    A copy of an op's input in another layout
+    (``Conv2DBackpropFilter-0-TransposeNHWCToNCHW-LayoutOptimizer``) is not the op's result. Its
+    `saved_for_backward` says that the input of a backward op is of the forward pass. Copies of a
     result have two numbers in their names."""
     relayout = _RELAYOUT.search(name)
     if relayout is None:
         return fact
     saved = int(relayout[1]) in fact.forward_inputs
-    return OpFact(fact.layer, fact.pass_name, saved_for_backward=saved, relayout=True, line=fact.line)
+    return OpFact(
+        fact.layer, fact.pass_name, saved_for_backward=saved, relayout=True, line=fact.line
+    )
 
 
 def op_name(execution: str) -> str:
@@ -229,7 +257,8 @@ def _variants(name: str) -> list[str]:
 
 
 def _replaced(name: str) -> list[str]:
-    """Names before the optimizer: ``s/MatMul`` of ``s/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
+    """Names before the optimizer: ``s/MatMul`` of
+    ``s/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
     replaced = []
     for scope in _OPTIMIZER_SCOPES:
         before, found, rest = name.partition(scope)
@@ -250,11 +279,15 @@ def facts_from_names(trace: AllocationTrace) -> TraceFacts:
     names = _texts(trace, trace.op).union(map(op_name, _texts(trace, trace.ops.name)))
     for module in trace.modules:
         for allocation in module.allocations:
-            names.update(name for buffer in allocation.buffers for name in (*buffer.ops, *buffer.readers))
+            names.update(
+                name for buffer in allocation.buffers for name in (*buffer.ops, *buffer.readers)
+            )
     scopes = {_scope(_CALL.sub("", name)) for name in names if not _GRADIENT.search(name)}
     ops = {name: _fact(_CALL.sub("", name), scopes) for name in names}
     graph = GraphFacts("", ops, {}, True)
-    return TraceFacts(mode="eager" if len(trace.layers) else "graph", graphs=(graph,), notes=(NOTE,))
+    return TraceFacts(
+        mode="eager" if len(trace.layers) else "graph", graphs=(graph,), notes=(NOTE,)
+    )
 
 
 def _scope(name: str) -> str:
@@ -280,16 +313,21 @@ Span = tuple[float, float]
 """Times in picoseconds at which an op's first and last execution began."""
 
 
-def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool = False) -> set[str]:
+def reordered_ops(
+    trace: AllocationTrace, names: OpNames, before_backward: bool = False
+) -> set[str]:
     """Names of the backward ops that began before all ops that they depend on in the traced graph.
 
-    All, because the optimizer moves casts behind ops that depend on them. Both the first and the last executions count,
-    as a trace may begin or end within a step. In a last step that failed `before_backward`, those ops never ran."""
+    All, because the optimizer moves casts behind ops that depend on them. Both the first and the
+    last executions count, as a trace may begin or end within a step. In a last step that failed
+    `before_backward`, those ops never ran."""
     index, first_began, last_began = _began(trace, names)
     reordered: set[str] = set()
     graphs: dict[tuple[int, str], tuple[dict[str, list[str]], dict[str, Span]]] = {}
     for name in _makers(trace, names):
-        place = names.place(name) if name in index and depends_on_gradients(names.fact(name)) else None
+        place = (
+            names.place(name) if name in index and depends_on_gradients(names.fact(name)) else None
+        )
         if place is None:
             continue
         _, ops, prefix = place
@@ -300,7 +338,11 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
             op = pending[-1]
             inputs = inputs_of.get(op)
             if inputs is None:
-                inputs = [source for source in ops[op].gradient_inputs if depends_on_gradients(ops.get(source))]
+                inputs = [
+                    source
+                    for source in ops[op].gradient_inputs
+                    if depends_on_gradients(ops.get(source))
+                ]
                 inputs_of[op] = inputs
                 unknown = [source for source in inputs if source not in inputs_of]
                 if unknown:
@@ -325,17 +367,23 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
 
 
 def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
-    """Names of the ops that requested memory, and of those that ran meanwhile on the same thread."""
+    """Names of the ops that requested memory, and of those that ran meanwhile on the same
+    thread."""
     born = trace.kind == 1
     running = readers(trace)[born]
-    return _texts(trace, trace.op[born]).union(map(op_name, _texts(trace, trace.ops.name[running[running >= 0]])))
+    return _texts(trace, trace.op[born]).union(
+        map(op_name, _texts(trace, trace.ops.name[running[running >= 0]]))
+    )
 
 
-def _began(trace: AllocationTrace, names: OpNames) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
+def _began(
+    trace: AllocationTrace, names: OpNames
+) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
     """Op to its index; index to when the op first and last began or, on accelerators, allocated."""
     index = dict(zip(names.executed.values(), names.executed, strict=True))
     keys, times = trace.ops.name, trace.ops.start_ps
-    if not any(depends_on_gradients(names.fact(name)) for name in reversed(index)):  # the backward pass comes late
+    # the backward pass comes late
+    if not any(depends_on_gradients(names.fact(name)) for name in reversed(index)):
         born = (trace.kind == 1) & (trace.op >= 0)
         keys, times = trace.op[born], trace.time_ps[born]
         index = {trace.strings[key]: key for key in distinct(keys).tolist()}
@@ -354,7 +402,8 @@ class Window:
     """The chunks of one trace, with the columns that the rules look up chunk by chunk, as lists.
 
     Attributes:
-        op, time: For each event, the index of the op's name, and when it took place, in picoseconds.
+        op, time: For each event, the index of the op's name, and when it took place, in
+            picoseconds.
         reader: For each event, the op execution that ran last on its thread.
         is_input: For each event, whether the input pipeline allocates.
         allocating: Names of the ops that allocated tensors of their own."""
@@ -382,7 +431,8 @@ class Window:
         return self.death[chunk] == self.events
 
     def is_temporary(self, chunk: int) -> bool:
-        """Whether a chunk is an op's scratch space. Some ops request their results as such: these outlive the op."""
+        """Whether a chunk is an op's scratch space. Some ops request their results as such: these
+        outlive the op."""
         birth, death, ops = self.birth[chunk], self.death[chunk], self.trace.ops
         if birth < 0 or self.trace.text(int(self.trace.region[birth])) != "temp":
             return False
@@ -402,11 +452,16 @@ class Window:
         return self._dimensions[number]
 
     def last_reader_pass(self, chunk: int) -> Pass | None:
-        """Pass of the op that ran last on the thread that freed a chunk; None if unknown or not freed."""
+        """Pass of the op that ran last on the thread that freed a chunk; None if unknown or not
+        freed."""
         if self.outlives(chunk):
             return None
         reader = self.reader[self.death[chunk]]
-        fact = None if reader < 0 else self.names.fact(self.names.executed[int(self.trace.ops.name[reader])])
+        fact = (
+            None
+            if reader < 0
+            else self.names.fact(self.names.executed[int(self.trace.ops.name[reader])])
+        )
         return None if fact is None else fact.pass_name
 
     def tensor_at_end(self, chunk: int) -> TensorFact | None:

@@ -1,8 +1,9 @@
-"""``tb-memplugin check``: whether the peaks of runs, or the bytes live at once in their traced steps, stay in a budget.
+"""``tb-memplugin check``: whether the peaks of runs, or the bytes live at once in their traced
+steps, stay in a budget.
 
-A budget is a fixed limit, or a baseline run plus what it may grow by. A peak that is only known to be a lower bound,
-because data is damaged or steps were not recorded, never passes. Names, devices and sentences come from a run
-directory: each format escapes them by its rules."""
+A budget is a fixed limit, or a baseline run plus what it may grow by. A peak that is only known to
+be a lower bound, because data is damaged or steps were not recorded, never passes. Names, devices
+and sentences come from a run directory: each format escapes them by its rules."""
 
 import argparse
 import dataclasses
@@ -53,7 +54,8 @@ _THE_RUN = "."  # TensorBoard's name of a run that is the log directory itself
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """How much a peak may exceed the baseline's: as the user wrote it, and as a share of it, or else as a size."""
+    """How much a peak may exceed the baseline's: as the user wrote it, and as a share of it, or
+    else as a size."""
 
     text: str
     share: Fraction | None
@@ -61,15 +63,17 @@ class Regression:
 
     def allowed(self, baseline_bytes: int) -> int:
         """The highest allowed peak, rounded down to whole bytes."""
-        return baseline_bytes + (self.bytes if self.share is None else int(baseline_bytes * self.share))
+        return baseline_bytes + (
+            self.bytes if self.share is None else int(baseline_bytes * self.share)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The limits, in bytes or as a share of a device's capacity, what they limit, and the devices (``GPU:0`` of each
-    worker, or ``worker_1/GPU:0``) and phases that they are for; none means all. ``live`` are the most requested bytes
-    that are live at once in a traced step, which neither parallel operations of the CPU nor unsplit remainders of
-    chunks change much."""
+    """The limits, in bytes or as a share of a device's capacity, what they limit, and the devices
+    (``GPU:0`` of each worker, or ``worker_1/GPU:0``) and phases that they are for; none means all.
+    ``live`` are the most requested bytes that are live at once in a traced step, which neither
+    parallel operations of the CPU nor unsplit remainders of chunks change much."""
 
     max_bytes: int | None = None
     max_regression: Regression | None = None
@@ -81,8 +85,9 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class BudgetCheck:
-    """One comparison, or one that could not be made (`limit` None): a figure is unknown or a lower bound. `device` has
-    its name in the whole run, None for all of it; `measured_bytes`, `step` and `phase` are of the highest value."""
+    """One comparison, or one that could not be made (`limit` None): a figure is unknown or a lower
+    bound. `device` has its name in the whole run, None for all of it; `measured_bytes`, `step` and
+    `phase` are of the highest value."""
 
     run: str
     device: str | None
@@ -97,9 +102,10 @@ class BudgetCheck:
 
 
 class Measured(NamedTuple):
-    """What a budget limits of one worker: all devices by their names in the whole run; by device its highest value in
-    the selected phases, and sentence, step and phase of its last failure in them; sentences on unknown steps, and on
-    devices that were not recorded; by device what `Budget.max_share` allows, None if the capacity is unknown."""
+    """What a budget limits of one worker: all devices by their names in the whole run; by device
+    its highest value in the selected phases, and sentence, step and phase of its last failure in
+    them; sentences on unknown steps, and on devices that were not recorded; by device what
+    `Budget.max_share` allows, None if the capacity is unknown."""
 
     devices: tuple[str, ...]
     highest: Mapping[str, Peak | None]
@@ -111,14 +117,33 @@ class Measured(NamedTuple):
 
 def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
     names = {facts.device: full_device_name(worker, facts.device) for facts in device_facts(run)}
-    devices = [own for own, full in names.items() if not budget.devices or {own, full} & set(budget.devices)]
-    values = {device: (_peak if budget.of == "peak" else _live)(run, device, budget) for device in devices}
-    failures = {device: found for device in devices if (found := _failure(run, device, budget)) is not None}
+    devices = [
+        own
+        for own, full in names.items()
+        if not budget.devices or {own, full} & set(budget.devices)
+    ]
+    values = {
+        device: (_peak if budget.of == "peak" else _live)(run, device, budget) for device in devices
+    }
+    failures = {
+        device: found for device in devices if (found := _failure(run, device, budget)) is not None
+    }
     lost = [f"not read: {one}" for one in run.damage] + lost_step_notes(run.notes)
     lost[1:] = [f"{len(lost) - 1} more"] if len(lost) > 1 else []
-    capacities = {device: capacity_of(run, device) for device in devices if budget.max_share is not None}
-    allowed = {one: size and int(size * (budget.max_share or 0)) for one, size in capacities.items()}
-    return Measured(tuple(names.values()), values, failures, tuple(lost), tuple(unrecorded_devices(run.notes)), allowed)
+    capacities = {
+        device: capacity_of(run, device) for device in devices if budget.max_share is not None
+    }
+    allowed = {
+        one: size and int(size * (budget.max_share or 0)) for one, size in capacities.items()
+    }
+    return Measured(
+        tuple(names.values()),
+        values,
+        failures,
+        tuple(lost),
+        tuple(unrecorded_devices(run.notes)),
+        allowed,
+    )
 
 
 def check_workers(
@@ -126,7 +151,8 @@ def check_workers(
 ) -> list[BudgetCheck]:
     """Compare each device of each worker of a run with the budget.
 
-    `baseline` has the workers to compare with if the budget has `max_regression`; none if it has no such run."""
+    `baseline` has the workers to compare with if the budget has `max_regression`; none if it has no
+    such run."""
     checks: list[BudgetCheck] = []
     named: set[str] = set()
     for worker, found in workers.items():
@@ -147,22 +173,34 @@ def _check_worker(
         for note in found.unrecorded:
             yield BudgetCheck(run, None, None, "unchecked", f"{worker}: {note}" if worker else note)
         if not found.highest and not found.unrecorded:
-            yield BudgetCheck(run, worker or None, None, "unchecked", "; ".join([_nothing(budget), *found.lost]))
+            yield BudgetCheck(
+                run, worker or None, None, "unchecked", "; ".join([_nothing(budget), *found.lost])
+            )
     others = () if before is None or budget.max_regression is None else before.highest
     for device in dict.fromkeys([*found.highest, *others] if found.highest else ()):
         make = functools.partial(BudgetCheck, run, full_device_name(worker, device))
         yield from _check_device(make, device, found, budget, before)
 
 
-def exit_status(checks: Sequence[BudgetCheck], allow_new: bool = False) -> Literal["within", "violated", "unchecked"]:
+def exit_status(
+    checks: Sequence[BudgetCheck], allow_new: bool = False
+) -> Literal["within", "violated", "unchecked"]:
     """Of all checks together: a violation counts more than something that could not be checked."""
     if any(check.status == "violated" for check in checks):
         return "violated"
-    return "unchecked" if not checks or any(_fails(check.status, allow_new) for check in checks) else "within"
+    return (
+        "unchecked"
+        if not checks or any(_fails(check.status, allow_new) for check in checks)
+        else "within"
+    )
 
 
 def _check_device(
-    make: Callable[..., BudgetCheck], device: str, found: Measured, budget: Budget, before: Measured | None
+    make: Callable[..., BudgetCheck],
+    device: str,
+    found: Measured,
+    budget: Budget,
+    before: Measured | None,
 ) -> Iterator[BudgetCheck]:
     if device in found.failures:
         sentence, *place = found.failures[device]
@@ -181,7 +219,12 @@ def _check_device(
     if limit is not None:
         yield make("max_peak", *_compared(budget, highest, doubts, limit), *figures, limit)
     elif budget.max_share is not None:
-        yield make("max_peak", "unchecked", "the capacity of the device is unknown, so is a share of it", *figures)
+        yield make(
+            "max_peak",
+            "unchecked",
+            "the capacity of the device is unknown, so is a share of it",
+            *figures,
+        )
     if budget.max_regression is not None:
         former = None if before is None else before.highest.get(device)
         if before is None or former is None or device in before.failures:
@@ -189,11 +232,15 @@ def _check_device(
             return
         allowed = budget.max_regression.allowed(former.bytes)
         suffix = f" (baseline {format_bytes(former.bytes)} + {budget.max_regression.text})"
-        status, reason = _compared(budget, highest, doubts, allowed, suffix, _doubts(before, former))
+        status, reason = _compared(
+            budget, highest, doubts, allowed, suffix, _doubts(before, former)
+        )
         yield make("max_regression", status, reason, *figures, allowed, former.bytes)
 
 
-def _without_baseline(device: str, budget: Budget, before: Measured | None) -> tuple[CheckStatus, str]:
+def _without_baseline(
+    device: str, budget: Budget, before: Measured | None
+) -> tuple[CheckStatus, str]:
     if before is None:
         return "new", "the baseline has no such run"
     if device in before.failures:
@@ -201,17 +248,25 @@ def _without_baseline(device: str, budget: Budget, before: Measured | None) -> t
     lost = [*before.lost, *before.unrecorded]
     if lost:
         return "unchecked", f"the baseline's {WORDS[budget.of]} is unknown: {lost[0]}"
-    return "new", f"the baseline has no {WORDS[budget.of]} of this device" + (" and phase" if budget.phases else "")
+    return "new", (f"the baseline has no {WORDS[budget.of]} of this device") + (
+        " and phase" if budget.phases else ""
+    )
 
 
 def _compared(
-    budget: Budget, highest: Peak, doubts: Sequence[str], allowed: int, suffix: str = "", former: Sequence[str] = ()
+    budget: Budget,
+    highest: Peak,
+    doubts: Sequence[str],
+    allowed: int,
+    suffix: str = "",
+    former: Sequence[str] = (),
 ) -> tuple[CheckStatus, str]:
     """A value against what is allowed; each may be a lower bound, for these reasons."""
     status: CheckStatus = "violated" if highest.bytes > allowed else "within"
     reasons = doubts if status == "within" else [f"baseline: {one}" for one in former]
     received, limiting = format_bytes(highest.bytes), format_bytes(allowed)
-    if received == limiting and highest.bytes != allowed:  # exact bytes if rounding would make them equal
+    # exact bytes if rounding would make them equal
+    if received == limiting and highest.bytes != allowed:
         received, limiting = f"{highest.bytes:,} B", f"{allowed:,} B"
     at_least = "at least " if doubts else ""
     where = f"at step {highest.step} ({highest.phase})"
@@ -220,14 +275,19 @@ def _compared(
 
 
 def _failure(run: Run, device: str, budget: Budget) -> tuple[str, int | None, Phase | None] | None:
-    """The last failed allocation of a device in the selected phases; an imported one has no phase."""
+    """The last failed allocation of a device in the selected phases; an imported one has no
+    phase."""
     phases = (None, *(budget.phases or PHASES))
     chosen = [oom for oom in run.ooms if oom.device == device and oom.phase in phases]
     if not chosen:
         return None
     last = chosen[-1]
     where = f" {last.place}".rstrip()
-    size = "" if last.requested_bytes is None else f": {format_bytes(last.requested_bytes)} requested"
+    size = (
+        ""
+        if last.requested_bytes is None
+        else (f": {format_bytes(last.requested_bytes)} requested")
+    )
     more = f" ({len(chosen)} failures)" if len(chosen) > 1 else ""
     return f"ran out of memory{where}{size}{more}", last.step, last.phase
 
@@ -239,23 +299,41 @@ def _nothing(budget: Budget) -> str:
 
 def _peak(run: Run, device: str, budget: Budget) -> Peak | None:
     found = [highest_peak(run, device, phase) for phase in budget.phases or (None,)]
-    return max((peak for peak in found if peak is not None), key=lambda peak: peak.bytes, default=None)
+    return max(
+        (peak for peak in found if peak is not None), key=lambda peak: peak.bytes, default=None
+    )
 
 
 def _live(run: Run, device: str, budget: Budget) -> Peak | None:
-    requests = [one for one in run.requests if one.device == device and one.phase in (budget.phases or PHASES)]
+    requests = [
+        one
+        for one in run.requests
+        if one.device == device and one.phase in (budget.phases or PHASES)
+    ]
     most = max(map(demand_of, requests), key=lambda one: one.demand_bytes, default=None)
-    return None if most is None else Peak(most.demand_bytes, most.step, most.phase, at_step_end=False)
+    return (
+        None if most is None else Peak(most.demand_bytes, most.step, most.phase, at_step_end=False)
+    )
 
 
 def _doubts(found: Measured, highest: Peak) -> list[str]:
     """Why the value may have been higher."""
-    return [*found.lost, *["the allocator keeps no peak: this is the memory in use at step end"] * highest.at_step_end]
+    return [
+        *found.lost,
+        *["the allocator keeps no peak: this is the memory in use at step end"]
+        * highest.at_step_end,
+    ]
 
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Compares the highest peak of each device of each run with a budget, or the bytes that are live at "
+        "Compares the highest peak of each device of each run with a "
+        "budget, "
+        "or "
+        "the "
+        "bytes "
+        "that "
+        "are live at "
         "once in a recorded step. A run that ran out of memory violates any budget.",
         more="Sizes have a unit: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
         examples=(
@@ -271,16 +349,34 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_logdir("log directory, or the directory of one run")
     for name, unit, limit in (
-        ("max-peak", "SIZE", "highest allowed peak of a device: a size such as 10GiB, or 60%% of its capacity"),
+        (
+            "max-peak",
+            "SIZE",
+            "highest allowed peak of a device: a size such as 10GiB, or 60%% of its capacity",
+        ),
         ("max-regression", "R", "allowed growth over the baseline's peak: 5%% of it, or a size"),
-        ("baseline", "DIR", "the run to compare all runs with, or a log directory with runs of their names"),
+        (
+            "baseline",
+            "DIR",
+            "the run to compare all runs with, or a log directory with runs of their names",
+        ),
     ):
         parser.add_argument(f"--{name}", metavar=unit, help=limit)
-    of = "the allocator's peak (default), or the bytes that are live at once, which vary less from run to run"
+    of = (
+        "the allocator's peak (default), or the bytes that are live at "
+        "once, "
+        "which "
+        "vary "
+        "less "
+        "from run to "
+        "run"
+    )
     parser.add_argument("--of", choices=("peak", "live"), default="peak", help=of)
     several: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--run", metavar="R", help="only this run; can be repeated", **several)
-    parser.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0 of each worker", **several)
+    parser.add_argument(
+        "--device", metavar="D", help="only this device, e.g. GPU:0 of each worker", **several
+    )
     parser.add_argument("--phase", choices=PHASES, help="only peaks of this phase", **several)
     new = "accept runs and devices that the baseline does not have"
     parser.add_argument("--allow-new", action="store_true", help=new)
@@ -294,7 +390,9 @@ def _check(options: argparse.Namespace) -> int:
     status = exit_status(checks, options.allow_new)
     if options.format == "json":
         about = {"format": FORMAT, "of": options.of, "status": status}
-        print(json.dumps(about | {"checks": list(map(dataclasses.asdict, checks))}, allow_nan=False))
+        print(
+            json.dumps(about | {"checks": list(map(dataclasses.asdict, checks))}, allow_nan=False)
+        )
     else:
         print(FORMATS[options.format](checks, options.logdir, options.allow_new))
     return EXIT_CODES[status]
@@ -314,13 +412,18 @@ def _budget(options: argparse.Namespace) -> Budget:
 def _limit(text: str) -> tuple[Fraction | None, int | None]:
     """A limit as a share, or else in bytes."""
     share = parse_share(text)
-    return share, capacity_bytes(text, "limit, unless a share such as 5%,") if share is None else None
+    return share, capacity_bytes(
+        text, "limit, unless a share such as 5%,"
+    ) if share is None else None
 
 
-def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:
-    """Compare the runs under `logdir` with a budget, and with the baseline's run of the same name; if the baseline is
-    itself a run, with that. Runs inside the baseline's directory are only checked if `names` has them. Without `names`
-    all runs are checked, and those that only the baseline has are listed as not checked."""
+def check(
+    logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()
+) -> list[BudgetCheck]:
+    """Compare the runs under `logdir` with a budget, and with the baseline's run of the same name;
+    if the baseline is itself a run, with that. Runs inside the baseline's directory are only
+    checked if `names` has them. Without `names` all runs are checked, and those that only the
+    baseline has are listed as not checked."""
     if (limits.max_regression is None) != (baseline is None):
         raise RequestError("--max-regression and --baseline belong together: pass both or neither")
     runs = existing_runs(logdir, details=False)
@@ -329,7 +432,9 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
         raise NotFoundError(unknown_name("no run", unknown[0], runs))
     before = None if baseline is None else existing_runs(baseline, details=False)
     places = {name: logdir if name == _THE_RUN else f"{logdir.rstrip('/')}/{name}" for name in runs}
-    outside = [name for name, place in places.items() if baseline is None or not _inside(place, baseline)]
+    outside = [
+        name for name, place in places.items() if baseline is None or not _inside(place, baseline)
+    ]
     chosen = list(dict.fromkeys(names)) or outside
     if not chosen:
         raise NotFoundError(f"every run under {logdir} belongs to the baseline {baseline}")
@@ -337,17 +442,23 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     devices: dict[str, None] = {}
     for name in chosen:
         former = _THE_RUN if before is not None and set(before) == {_THE_RUN} else name
-        baselines = {} if before is None or former not in before else _measured(before, former, limits)
+        baselines = (
+            {} if before is None or former not in before else _measured(before, former, limits)
+        )
         measured = _measured(runs, name, limits)
         checks += check_workers(name, measured, limits, baselines)
         devices |= {device: None for worker in measured.values() for device in worker.devices}
     if before is not None and not names:
         missing = [name for name in before if name not in chosen and name != _THE_RUN]
         reason = f"in the baseline, but not under {logdir}"
-        checks += [BudgetCheck(name, None, "max_regression", "unchecked", reason) for name in missing]
+        checks += [
+            BudgetCheck(name, None, "max_regression", "unchecked", reason) for name in missing
+        ]
     if limits.devices and not any(check.limit for check in checks):
         there = f"; available: {some(list(devices))}" if devices else ""
-        raise NotFoundError(f"no {WORDS[limits.of]} on {' or '.join(limits.devices)} in any run{there}")
+        raise NotFoundError(
+            f"no {WORDS[limits.of]} on {' or '.join(limits.devices)} in any run{there}"
+        )
     return checks
 
 
@@ -363,7 +474,9 @@ def place(check: BudgetCheck, logdir: str, with_device: bool = True) -> str:
 
 def count_line(checks: Sequence[BudgetCheck]) -> str:
     counts = Counter(check.status for check in checks)
-    return ", ".join(f"{counts[status]} {word}" for status, word in STATUS_WORDS.items() if counts[status])
+    return ", ".join(
+        f"{counts[status]} {word}" for status, word in STATUS_WORDS.items() if counts[status]
+    )
 
 
 def _measured(runs: Runs, name: str, limits: Budget) -> dict[str, Measured]:
@@ -372,22 +485,29 @@ def _measured(runs: Runs, name: str, limits: Budget) -> dict[str, Measured]:
 
 
 def _inside(directory: str, of: str) -> bool:
-    one, other = (path.rstrip("/") if "://" in path else os.path.realpath(path) for path in (directory, of))
+    one, other = (
+        path.rstrip("/") if "://" in path else os.path.realpath(path) for path in (directory, of)
+    )
     return f"{one}/".startswith(f"{other}/")
 
 
 def text_lines(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
-    lines = [clean(f"{STATUS_WORDS[one.status]}: {place(one, logdir)}: {one.reason}") for one in ordered(checks)]
+    lines = [
+        clean(f"{STATUS_WORDS[one.status]}: {place(one, logdir)}: {one.reason}")
+        for one in ordered(checks)
+    ]
     return "\n".join([*lines, count_line(checks)])
 
 
 def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
-    """Workflow commands: an error for each check that makes the job fail, a notice for the others."""
+    """Workflow commands: an error for each check that makes the job fail, a notice for the
+    others."""
     lines = []
     for check in ordered(checks):
         level = "error" if _fails(check.status, allow_new) else "notice"
         said = (f"Memory {STATUS_WORDS[check.status]}: {place(check, logdir)}", check.reason)
-        title, reason = (clean(text).replace("%", "%25") for text in said)  # which has no line breaks any more
+        # which has no line breaks any more
+        title, reason = (clean(text).replace("%", "%25") for text in said)
         title = title.replace(":", "%3A").replace(",", "%2C")
         lines.append(f"::{level} title={title}::{reason}")
     return "\n".join([*lines, count_line(checks)])
@@ -403,18 +523,26 @@ def junit_xml(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> st
         suite = ElementTree.SubElement(root, "testsuite", name=name, tests=str(len(cases)))
         counts = dict.fromkeys(("failures", "errors", "skipped"), 0)
         for check in cases:
-            what = ", ".join(filter(None, [check.device, check.limit and check.limit.replace("_", " ")]))
-            case = ElementTree.SubElement(suite, "testcase", classname=name, name=_xml_text(what or "run"))
+            what = ", ".join(
+                filter(None, [check.device, check.limit and check.limit.replace("_", " ")])
+            )
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=name, name=_xml_text(what or "run")
+            )
             if check.status == "within":
                 ElementTree.SubElement(case, "system-out").text = _xml_text(check.reason)
                 continue
             fails = "error" if _fails(check.status, allow_new) else "skipped"
             tag = "failure" if check.status == "violated" else fails
             counts["skipped" if tag == "skipped" else f"{tag}s"] += 1
-            ElementTree.SubElement(case, tag, message=_xml_text(f"{STATUS_WORDS[check.status]}: {check.reason}"))
+            ElementTree.SubElement(
+                case, tag, message=_xml_text(f"{STATUS_WORDS[check.status]}: {check.reason}")
+            )
         suite.attrib |= {key: str(count) for key, count in counts.items()}
     ElementTree.indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}'
+    return (
+        f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}'
+    )
 
 
 def _xml_text(text: str) -> str:
@@ -426,18 +554,22 @@ def markdown_table(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) 
     lines = ["| | run | device | comparison |", "|---|---|---|---|"]
     for check in ordered(checks):
         run = place(check, logdir, with_device=False)
-        mark = "❌" if _fails(check.status, allow_new) else "✅" if check.status == "within" else "➖"
+        mark = (
+            "❌" if _fails(check.status, allow_new) else "✅" if check.status == "within" else "➖"
+        )
         cells = [_code(run), _code(check.device) if check.device else "", _code(check.reason)]
         lines.append(f"| {mark} {STATUS_WORDS[check.status]} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", count_line(checks)])
 
 
 def _code(text: str) -> str:
-    """Text as code, in which nothing is markup, a link or a mention; a table's cell still ends at a bare ``|``."""
+    """Text as code, in which nothing is markup, a link or a mention; a table's cell still ends at a
+    bare ``|``."""
     text = clean(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
-    if "\\|" in text:  # which cannot be written in a cell: a backslash before an escaped | escapes the escape
+    # which cannot be written in a cell: a backslash before an escaped | escapes the escape
+    if "\\|" in text:
         text = text.replace("\\", "⧵")
     escaped = text.replace("|", "\\|")
     return f"{fence}{space}{escaped}{space}{fence}"
@@ -453,4 +585,5 @@ FORMATS: Mapping[str, Callable[[Sequence[BudgetCheck], str, bool], str]] = {
     "junit": junit_xml,
     "markdown": markdown_table,
 }
-"""Value of ``--format`` to its function of the checks, the log directory, and whether new runs are accepted."""
+"""Value of ``--format`` to its function of the checks, the log directory, and whether new runs are
+accepted."""

@@ -1,6 +1,8 @@
-"""``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2.
+"""``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit
+with code 2.
 
-What a command needs is imported when it is called; before ``run`` starts a program, only the standard library is."""
+What a command needs is imported when it is called; before ``run`` starts a program, only the
+standard library is."""
 
 import importlib
 import io
@@ -30,11 +32,13 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "import": ("import_files.add_arguments", "import a memory dump, a log or a profile"),
     "doctor": ("doctor.add_arguments", "check whether recording works here"),
 }
-"""Name to the function that adds a command's arguments to its parser, and its line in the list of commands."""
+"""Name to the function that adds a command's arguments to its parser, and its line in the list of
+commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (default: `sys.argv`) and return the exit code; ``run`` ends as the program does."""
+    """Run the command line (default: `sys.argv`) and return the exit code; ``run`` ends as the
+    program does."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["run"]:
         from tb_memplugin.cli.run import main as run
@@ -47,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the terminal's encoding lacks
-    # The client for Google Cloud Storage logs a traceback of each failed request; what failed is said in a sentence.
+    # The client for Google Cloud Storage logs a traceback of each failed request; what failed is
+    # said in a sentence.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     options = parser_for(given).parse_args(given or ["--help"])
     try:
@@ -70,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tb-memplugin: {clean(f'{error.strerror or error}{about}')}", file=sys.stderr)
         return 2
     if arguments is None and threading.active_count() > 1:
-        # A server's threads may still answer a request: tearing the interpreter down under them can crash it.
+        # A server's threads may still answer a request: tearing the interpreter down under them can
+        # crash it.
         sys.stderr.flush()
         os._exit(code)
     return code
@@ -82,7 +88,13 @@ def parser_for(arguments: Sequence[str]) -> "CommandParser":
 
     parser = CommandParser(prog="tb-memplugin")
     parser.describe(
-        "Shows the device memory of TensorFlow training runs by layer and category. tb-memplugin COMMAND --help "
+        "Shows the device memory of TensorFlow training runs "
+        "by "
+        "layer "
+        "and "
+        "category. "
+        "tb-memplugin "
+        "COMMAND --help "
         "describes a command.",
         examples=(
             "tb-memplugin inspect runs",

@@ -1,4 +1,5 @@
-"""``tb-memplugin doctor``: says whether recording works on this machine, and what to do where it does not.
+"""``tb-memplugin doctor``: says whether recording works on this machine, and what to do where it
+does not.
 
 One check each for what recording needs, and a short recording whose figures are compared."""
 
@@ -27,8 +28,20 @@ _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Checks TensorFlow, the allocator, the memory map, the GPU, its driver and TensorBoard's plugin, records a "
-        "small training for two seconds and compares the run with Keras's own count. Each line is `ok`, or "
+        "Checks TensorFlow, the allocator, the memory map, the "
+        "GPU, "
+        "its "
+        "driver "
+        "and "
+        "TensorBoard's "
+        "plugin, records a "
+        "small training for two seconds and compares the run with Keras's "
+        "own "
+        "count. "
+        "Each "
+        "line "
+        "is "
+        "`ok`, or "
         "says what to do.",
         examples=("tb-memplugin doctor",),
         exit_codes={0: "every line is ok", 1: "a line says what to do"},
@@ -41,7 +54,11 @@ def _doctor(_: argparse.Namespace) -> int:
     backend = None if is_off() else why_unrecorded()
     if backend is not None:
         return int(not _said("Keras", lambda: (False, f"{backend}.")))
-    well = [_said("switch", _switch), _said("TensorFlow", _tensorflow), _said("TensorBoard", _tensorboard)]
+    well = [
+        _said("switch", _switch),
+        _said("TensorFlow", _tensorflow),
+        _said("TensorBoard", _tensorboard),
+    ]
     if well[1]:
         well += [_said("GPU", _gpu), _said("allocator", _allocator)]
         well += [_said("memory map", _memory_map), _said("GPU driver", _driver)]
@@ -68,7 +85,9 @@ def _switch() -> tuple[bool, str]:
 
 def _tensorflow() -> tuple[bool, str]:
     if importlib.util.find_spec("tensorflow") is None:
-        return False, "it is not installed here; viewing works, to record: pip install 'tensorflow>=2.16'"
+        return False, (
+            "it is not installed here; viewing works, to record: pip install 'tensorflow>=2.16'"
+        )
     import tensorflow as tf
 
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -84,7 +103,9 @@ def _tensorboard() -> tuple[bool, str]:
     points = importlib.metadata.entry_points(group="tensorboard_plugins")
     found = [point for point in points if point.value.startswith("tb_memplugin.")]
     if not found:
-        return False, "the Memory tab is not registered in this environment: pip install tb-memplugin here"
+        return False, (
+            "the Memory tab is not registered in this environment: pip install tb-memplugin here"
+        )
     found[0].load()
     return True, f"version {importlib.metadata.version('tensorboard')} loads the Memory tab"
 
@@ -94,11 +115,16 @@ def _gpu() -> tuple[bool, str]:
 
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+        names = [
+            tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+            for gpu in gpus
+        ]
         return True, ", ".join(names)
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     if not hidden and any(map(os.path.exists, _DRIVER_FILES)):
-        return False, "there is a GPU, but TensorFlow cannot use it: pip install 'tensorflow[and-cuda]'"
+        return False, (
+            "there is a GPU, but TensorFlow cannot use it: pip install 'tensorflow[and-cuda]'"
+        )
     return True, "none; CPU:0 is recorded"
 
 
@@ -120,11 +146,21 @@ def _memory_map() -> tuple[bool, str]:
     maps = MemoryMaps(names, notes.append)
     with tf.device(names[0]):
         kept = tf.ones(1024)
-    unread = [name for name in names if maps.read(name) is None and (name == names[0] or not is_gpu(name))]
+    unread = [
+        name for name in names if maps.read(name) is None and (name == names[0] or not is_gpu(name))
+    ]
     del kept
     if notes or unread:
         return False, " ".join(notes) or f"the map of {', '.join(unread)} could not be read"
-    return True, f"{', '.join(names)}: can be read, and agrees with the statistics and with tensors of known sizes"
+    return True, (
+        f"{', '.join(names)}: can be read, and agrees with the "
+        "statistics "
+        "and "
+        "with "
+        "tensors of "
+        "known "
+        "sizes"
+    )
 
 
 def _driver() -> tuple[bool, str]:
@@ -138,7 +174,9 @@ def _driver() -> tuple[bool, str]:
     driver.open()
     try:
         if not driver.answers:
-            return False, "NVIDIA's driver does not answer nvidia-ml-py: see whether nvidia-smi works here"
+            return False, (
+                "NVIDIA's driver does not answer nvidia-ml-py: see whether nvidia-smi works here"
+            )
         driver.read()
         return True, f"answers for {', '.join(sorted(driver.figures)) or 'no device'}"
     finally:
@@ -156,7 +194,9 @@ def _recording(seconds: float) -> tuple[bool, str]:
             if time.monotonic() > until and int(self.model.optimizer.iterations) > max(TRACED):
                 self.model.stop_training = True
 
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(8)])
+    model = keras.Sequential(
+        [keras.Input((64,)), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(8)]
+    )
     model.compile("adam", "mse")
     x, y = np.zeros((320, 64), "float32"), np.zeros((320, 8), "float32")
     with tempfile.TemporaryDirectory(prefix="tb_memplugin_doctor") as directory:
@@ -184,8 +224,13 @@ def _wrong(snapshots: Sequence[Snapshot], weight_bytes: int) -> list[str]:
     if _unattributed(last) > MAX_UNATTRIBUTED:
         wrong.append(f"{_unattributed(last):.1%} of the bytes in use have no owner")
     replay = last.replay
-    if replay is not None and (replay.addresses, replay.chunks) != (replay.of_addresses, replay.of_chunks):
-        wrong.append(f"the replay reproduces {replay.addresses:,} of {replay.of_addresses:,} addresses")
+    if replay is not None and (replay.addresses, replay.chunks) != (
+        replay.of_addresses,
+        replay.of_chunks,
+    ):
+        wrong.append(
+            f"the replay reproduces {replay.addresses:,} of {replay.of_addresses:,} addresses"
+        )
     return wrong
 
 
@@ -196,5 +241,9 @@ def _unattributed(snapshot: Snapshot) -> float:
 
 def _facts(snapshot: Snapshot) -> str:
     replay = snapshot.replay
-    reproduced = "not replayed" if replay is None else f"the replay reproduces all {replay.of_addresses:,} addresses"
+    reproduced = (
+        "not replayed"
+        if replay is None
+        else (f"the replay reproduces all {replay.of_addresses:,} addresses")
+    )
     return f"weights equal Keras's count, {_unattributed(snapshot):.1%} unattributed, {reproduced}"

@@ -25,7 +25,8 @@ from tb_memplugin.schema import MemoryMap, Oom, Snapshot, Timeline, clean, count
 from tb_memplugin.storage.write import RunWriter
 
 SAME_FAILURE_SECONDS = 11.0
-"""TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one failure."""
+"""TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one
+failure."""
 
 _DUMP_NAME = re.compile(r"\.(\d{15,17})$")
 
@@ -42,7 +43,13 @@ class _Collected:
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs that ran out "
+        "Imports files that TensorFlow wrote into a run: memory "
+        "dumps "
+        "(TF_BFC_MEMORY_DUMP), "
+        "logs "
+        "of jobs that "
+        "ran "
+        "out "
         "of memory, profiles (*.xplane.pb).",
         examples=(
             "tb-memplugin import job.log --logdir runs",
@@ -52,7 +59,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
     created = "log directory; created if missing (default: %(default)s)"
     parser.add_argument("--logdir", metavar="LOGDIR", default=LOGDIR, help=created)
-    parser.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
+    parser.add_argument(
+        "--run", metavar="NAME", help="name of the run (default: from the first file's name)"
+    )
     parser.set_defaults(command=_import)
 
 
@@ -65,7 +74,8 @@ def _import(options: argparse.Namespace) -> int:
 def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:
     """Import files into one run under `logdir`; return a sentence on each kind of imported data.
 
-    Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown format (FormatError)."""
+    Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown
+    format (FormatError)."""
     name = run
     if name is None:
         stem = _DUMP_NAME.sub("", os.path.basename(paths[0]))
@@ -73,7 +83,9 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
             stem = stem.removesuffix(ending)
         name = re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
     if not name or os.path.isabs(name) or ".." in name.split("/"):
-        raise RequestError(f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}")
+        raise RequestError(
+            f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}"
+        )
     collected = _Collected()
     for path in paths:
         _collect(path, collected)
@@ -88,11 +100,15 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
             writer.oom(oom)
         writer.close()
     except OSError as error:
-        raise NotFoundError(f"run {name!r} cannot be written to {logdir}: {error.strerror}") from None
+        raise NotFoundError(
+            f"run {name!r} cannot be written to {logdir}: {error.strerror}"
+        ) from None
     sentences = [f"{name}: {counted(len(ooms), 'failed allocation')}"] if ooms else []
     if collected.snapshots:
         why = "layers are TensorFlow's name scopes, because profiles do not contain Keras layers"
-        sentences.append(f"{name}: {counted(len(collected.snapshots), 'snapshot')} from profiles; {why}")
+        sentences.append(
+            f"{name}: {counted(len(collected.snapshots), 'snapshot')} from profiles; {why}"
+        )
     return sentences
 
 
@@ -119,7 +135,9 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
         for trace in read_traces(data):
             step = len({snapshot.wall_time for snapshot in collected.snapshots} - {changed})
             # The step's ledger and timeline, attributed by op names alone.
-            attributed = AttributedStep(trace, facts_from_names(trace), step=step, phase="train", wall_time=changed)
+            attributed = AttributedStep(
+                trace, facts_from_names(trace), step=step, phase="train", wall_time=changed
+            )
             collected.snapshots.append(attributed.snapshot)
             if (inside := attributed.timeline()) is not None:
                 collected.timelines.append(inside)
@@ -131,15 +149,23 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
         raise FormatError(f"unknown format ({len(data)} bytes); {advice}")
     else:
         if len(data) > MAX_LOG_BYTES:
-            raise FormatError(f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}")
-        collected.failures += [(one, changed) for one in read_log(data.decode("utf-8", "replace"), changed)]
+            raise FormatError(
+                f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}"
+            )
+        collected.failures += [
+            (one, changed) for one in read_log(data.decode("utf-8", "replace"), changed)
+        ]
 
 
 def _post_mortems(collected: _Collected) -> list[Oom]:
     """One for each failure; a dump and a log with the same chunks are one failure."""
     dumps: list[MemoryMap] = []
     for dump in sorted(collected.dumps, key=lambda dump: (dump.device, dump.wall_time)):
-        if dumps and dumps[-1].device == dump.device and dump.wall_time - dumps[-1].wall_time < SAME_FAILURE_SECONDS:
+        if (
+            dumps
+            and dumps[-1].device == dump.device
+            and dump.wall_time - dumps[-1].wall_time < SAME_FAILURE_SECONDS
+        ):
             dumps.pop()
         dumps.append(dump)
     ooms: list[Oom] = []
@@ -149,7 +175,9 @@ def _post_mortems(collected: _Collected) -> list[Oom]:
         if same is not None and memory_map is not None:
             dumps.remove(same)
             capacity = memory_map.capacity_bytes
-            memory_map = dataclasses.replace(same, capacity_bytes=capacity, not_available=memory_map.not_available)
+            memory_map = dataclasses.replace(
+                same, capacity_bytes=capacity, not_available=memory_map.not_available
+            )
         event = OomEvent(
             identifier=f"log {len(ooms)}",
             status="failed",
@@ -161,10 +189,14 @@ def _post_mortems(collected: _Collected) -> list[Oom]:
         )
         ooms.append(post_mortem(event, memory_map))
     for dump in dumps:
-        ooms.append(post_mortem(OomEvent(f"dump {len(ooms)}", "failing", dump.device, dump.wall_time), dump))
+        ooms.append(
+            post_mortem(OomEvent(f"dump {len(ooms)}", "failing", dump.device, dump.wall_time), dump)
+        )
     return ooms
 
 
 def _same_chunks(dump: MemoryMap, logged: MemoryMap | None) -> bool:
     columns = ("address", "bytes", "state")
-    return logged is not None and all(np.array_equal(getattr(dump, one), getattr(logged, one)) for one in columns)
+    return logged is not None and all(
+        np.array_equal(getattr(dump, one), getattr(logged, one)) for one in columns
+    )

@@ -1,4 +1,5 @@
-"""The extension for IPython and Jupyter: ``%load_ext tb_memplugin`` records every training, ``%memory`` shows it."""
+"""The extension for IPython and Jupyter: ``%load_ext tb_memplugin`` records every training,
+``%memory`` shows it."""
 
 import time
 from typing import Any
@@ -29,7 +30,8 @@ class Notebook:
             magics.pop("memory", None)
 
     def memory(self, line: str, cell: str | None = None) -> RecordedRun | None:
-        """``%memory [RUN]`` shows the run recorded last, or the one of this name; ``%%memory`` runs the cell before."""
+        """``%memory [RUN]`` shows the run recorded last, or the one of this name; ``%%memory`` runs
+        the cell before."""
         if cell is not None:
             self._recording.latest = None
             self._shell.run_cell(cell)

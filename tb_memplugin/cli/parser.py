@@ -1,4 +1,5 @@
-"""The parser of the command line: help with examples and exit codes, errors in one line that suggest what was meant."""
+"""The parser of the command line: help with examples and exit codes, errors in one line that
+suggest what was meant."""
 
 import argparse
 import os
@@ -17,7 +18,15 @@ LOGDIR = "runs"  # where runs are recorded and read if nothing else is said
 
 def default_logdir() -> str:
     if not os.path.isdir(LOGDIR):
-        raise NotFoundError(f"no directory {LOGDIR} here. Pass the directory of the runs, as for tensorboard --logdir")
+        raise NotFoundError(
+            f"no directory {LOGDIR} here. Pass the directory of "
+            "the "
+            "runs, "
+            "as "
+            "for "
+            "tensorboard "
+            "--logdir"
+        )
     return LOGDIR
 
 
@@ -26,21 +35,35 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Help, **named)
 
     def describe(
-        self, description: str, *, examples: Sequence[str], exit_codes: Mapping[int, str] = EXIT_CODES, more: str = ""
+        self,
+        description: str,
+        *,
+        examples: Sequence[str],
+        exit_codes: Mapping[int, str] = EXIT_CODES,
+        more: str = "",
     ) -> None:
         """Set what the help says before and after the arguments."""
         self.description = description
         said = "\n".join(["examples:", *(f"  {line}" for line in examples)])
-        codes = "\n".join(["exit codes:", *(f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items()))])
+        codes = "\n".join(
+            [
+                "exit codes:",
+                *(f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items())),
+            ]
+        )
         self.epilog = "\n\n".join(filter(None, (more, said, codes)))
 
     def add_logdir(self, text: str = "log directory, as for tensorboard --logdir") -> None:
-        """Add the directory of runs; None stands for `default_logdir`, which only a command that runs needs."""
+        """Add the directory of runs; None stands for `default_logdir`, which only a command that
+        runs needs."""
         self.add_argument("logdir", metavar="LOGDIR", nargs="?", help=f"{text} (default: {LOGDIR})")
 
     def add_format(self, text: str, *others: str) -> None:
-        """Add ``--format``, with `text` as its help; others than ``table`` and ``json`` are named."""
-        self.add_argument("--format", choices=("table", "json", *others), default="table", help=text)
+        """Add ``--format``, with `text` as its help; others than ``table`` and ``json`` are
+        named."""
+        self.add_argument(
+            "--format", choices=("table", "json", *others), default="table", help=text
+        )
 
     def error(self, message: str) -> NoReturn:
         self.exit(USER_ERROR, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
@@ -52,7 +75,12 @@ class CommandParser(argparse.ArgumentParser):
             option = next((one.partition("=")[0] for one in unknown if one.startswith("-")), None)
             if option is None:
                 self.error(f"unexpected argument {unknown[0]!r:.80}")
-            names = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            names = [
+                name
+                for action in self._actions
+                for name in action.option_strings
+                if name.startswith("--")
+            ]
             hint = did_you_mean(option, names)
             self.error(f"unknown option {option:.80}" + (f"; {hint}" if hint else ""))
         return known, unknown

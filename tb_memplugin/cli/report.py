@@ -1,6 +1,7 @@
 """``tb-memplugin report``: the tab's page and its data in one standalone HTML file.
 
-The data are the selected runs and the responses of the routes' handlers, limited in number and size."""
+The data are the selected runs and the responses of the routes' handlers, limited in number and
+size."""
 
 import argparse
 import base64
@@ -19,7 +20,15 @@ from typing import Any, NamedTuple, TypeAlias
 from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.progress import Progress
-from tb_memplugin.schema import MemoryMap, Snapshot, Timeline, clean, format_bytes, unknown_name, with_layers_of
+from tb_memplugin.schema import (
+    MemoryMap,
+    Snapshot,
+    Timeline,
+    clean,
+    format_bytes,
+    unknown_name,
+    with_layers_of,
+)
 from tb_memplugin.server import COLUMNS_TYPE, DATA_ROUTES, Handlers, StaticFiles, data_body
 from tb_memplugin.storage import BASIC, MAPS, TIMELINES, Reader, Stream, no_records
 from tb_memplugin.storage.files import FileSource, Listing, Source
@@ -27,11 +36,12 @@ from tb_memplugin.storage.frames import run_name
 from tb_memplugin.version import __version__
 
 FORMAT = 1
-DATA_ID = "tb-memplugin-report"  # id of the element with the data; if present, the page does not query a server
+# id of the element with the data; if present, the page does not query a server
+DATA_ID = "tb-memplugin-report"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _ENDS = re.compile(r"<(?=/script|!--)", re.IGNORECASE | re.ASCII)
-"""End tags and comment starts, which occur only in strings, templates and regular expressions: ``\\x3C`` is the same
-there."""
+"""End tags and comment starts, which occur only in strings, templates and regular expressions:
+``\\x3C`` is the same there."""
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -52,10 +62,13 @@ _PAGE = """<!doctype html>
 MAX_RUNS = 8  # most runs in a report; if none are named, the newest ones
 NAMED_RUNS = 12  # most runs left out that a sentence names
 MAX_DATA_BYTES = 24 << 20  # limit of packed responses in characters: fits into an email
-MAX_ANSWER_BYTES = 64 << 20  # largest response before compression: the page decompresses it as a whole
-POINTS = 5000  # of step series: all steps of runs with up to twice as many, since zooming cannot request more
+# largest response before compression: the page decompresses it as a whole
+MAX_ANSWER_BYTES = 64 << 20
+# of step series: all steps of runs with up to twice as many, since zooming cannot request more
+POINTS = 5000
 ACTIVATION_POINTS = 600
-MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6  # per device of a run: the last ones, and that of the highest peak
+# per device of a run: the last ones, and that of the highest peak
+MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6
 MAX_TABLES, MAX_SESSIONS, MAX_OOMS = 50, 8, 8  # the last ones of a run
 MAX_DEVICES = 16  # per run: the first ones
 
@@ -65,7 +78,13 @@ _Record: TypeAlias = Snapshot | MemoryMap | Timeline
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Writes the Memory tab with the data of the selected runs into one HTML file that opens without TensorBoard or "
+        "Writes the Memory tab with the data of the selected runs into one "
+        "HTML "
+        "file "
+        "that "
+        "opens "
+        "without TensorBoard "
+        "or "
         "network.",
         examples=(
             "tb-memplugin report runs -o memory.html",
@@ -73,7 +92,10 @@ def add_arguments(parser: CommandParser) -> None:
         ),
     )
     parser.add_logdir()
-    output, run = "output file; overwritten if it exists", "run to include, up to 8 times (default: newest eight)"
+    output, run = (
+        "output file; overwritten if it exists",
+        ("run to include, up to 8 times (default: newest eight)"),
+    )
     parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=output)
     parser.add_argument("--run", metavar="R", action="append", default=[], help=run)
     parser.set_defaults(command=_report)
@@ -88,7 +110,8 @@ class Question(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StoredAnswer:
-    """The server's response, with HTTP status 200, or 404 and a sentence; the body as base64 of gzip."""
+    """The server's response, with HTTP status 200, or 404 and a sentence; the body as base64 of
+    gzip."""
 
     question: Question
     status: int
@@ -104,8 +127,8 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Responses in order of their requests, the first that of ``runs``; requests that the page answers with a sentence;
-    sentences on data left out."""
+    """Responses in order of their requests, the first that of ``runs``; requests that the page
+    answers with a sentence; sentences on data left out."""
 
     runs: tuple[str, ...]
     answers: tuple[StoredAnswer, ...]
@@ -120,7 +143,8 @@ class _Collected:
         self.room = room  # characters of packed responses that still fit
         self.answers: list[StoredAnswer] = []
         self.refusals: list[tuple[Question, str]] = []
-        self.kept: dict[tuple[str, str], list[Step]] = {}  # steps of the snapshots in the report, by run and device
+        # steps of the snapshots in the report, by run and device
+        self.kept: dict[tuple[str, str], list[Step]] = {}
         self.dropped: dict[str, int] = {}  # number of responses that did not fit, by route
         self._handlers = Handlers(self.reader)
 
@@ -129,13 +153,19 @@ class _Collected:
         given = {name: str(value) for name, value in parameters.items() if value is not None}
         status = 200
         try:
-            body, content_type = data_body(DATA_ROUTES[route][1](self._handlers, self.source, given))
+            body, content_type = data_body(
+                DATA_ROUTES[route][1](self._handlers, self.source, given)
+            )
         except RequestError as error:  # a name that no request may have costs only its own answers
             self.refuse(route, str(error), **given)
             return None
         except NotFoundError as error:
             status, body, content_type = 404, str(error).encode("utf-8", "replace"), "text/plain"
-        packed = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode() if len(body) <= MAX_ANSWER_BYTES else None
+        packed = (
+            base64.b64encode(gzip.compress(body, 6, mtime=0)).decode()
+            if len(body) <= MAX_ANSWER_BYTES
+            else None
+        )
         if packed is None or len(packed) > self.room:
             self.dropped[route] = self.dropped.get(route, 0) + 1
             self.refuse(route, "the report reached its size limit", **given)
@@ -157,14 +187,20 @@ class _ChosenRuns(FileSource):
 
     def choose(self, names: Sequence[str]) -> None:
         self._names = names
-        self._chosen = {run: tags for run, tags in super().listing().items() if run_name(run)[0] in names}
+        self._chosen = {
+            run: tags for run, tags in super().listing().items() if run_name(run)[0] in names
+        }
 
     def listing(self) -> Listing:
         return super().listing() if self._chosen is None else self._chosen
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         every = super().damage()
-        return {run: found for run, found in every.items() if self._chosen is None or run_name(run)[0] in self._names}
+        return {
+            run: found
+            for run, found in every.items()
+            if self._chosen is None or run_name(run)[0] in self._names
+        }
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -185,7 +221,9 @@ def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> tuple[Con
     try:
         _check_output(unfinished)
         # Not through a link that appears after the check.
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINKS, 0o666), "wb") as file:
+        with open(
+            os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINKS, 0o666), "wb"
+        ) as file:
             file.write(page)
         os.replace(unfinished, path)
     except OSError as error:
@@ -194,10 +232,15 @@ def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> tuple[Con
 
 
 def _check_output(path: str) -> None:
-    """Refuse what is no regular file: a report would replace a device or a link, not write to it."""
+    """Refuse what is no regular file: a report would replace a device or a link, not write to
+    it."""
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
         raise RequestError(
-            f"the report cannot be written to {path}: it is a link, a device or a directory; pass the name of a file"
+            f"the report cannot be written to {path}: it is a link, a device or a "
+            "directory; "
+            "pass "
+            "the name of a "
+            "file"
         )
 
 
@@ -207,7 +250,12 @@ def render(contents: Contents, script: str) -> str:
     data = json.dumps(report_data(contents), separators=(",", ":"), allow_nan=False)
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "default-src 'none'; script-src "
+        f"'sha256-{digest}'; "
+        "style-src "
+        "'unsafe-inline'; "
+        "img-src "
+        "data: blob:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
     return _PAGE.format(
@@ -225,16 +273,22 @@ def report_data(contents: Contents) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "absent": contents.absent,
-        "answers": [{**one.question._asdict(), "status": one.status, "data": one.packed} for one in contents.answers],
-        "refusals": [{**question._asdict(), "why": sentence} for question, sentence in contents.refusals],
+        "answers": [
+            {**one.question._asdict(), "status": one.status, "data": one.packed}
+            for one in contents.answers
+        ],
+        "refusals": [
+            {**question._asdict(), "why": sentence} for question, sentence in contents.refusals
+        ],
     }
 
 
 def collect(
     logdir: str | os.PathLike[str], names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
 ) -> Contents:
-    """Collect a report on the runs `names` under `logdir`, or on the newest ones: `NotFoundError` without one of them,
-    `RequestError` if there are too many, or their list exceeds `max_data_bytes`."""
+    """Collect a report on the runs `names` under `logdir`, or on the newest ones: `NotFoundError`
+    without one of them, `RequestError` if there are too many, or their list exceeds
+    `max_data_bytes`."""
     source = _ChosenRuns(logdir)
     catalog = Reader().catalog(source)
     known = {tags.name: tags for tags in catalog.values()}
@@ -244,15 +298,27 @@ def collect(
         if name not in known:
             raise NotFoundError(unknown_name("no run", name, known))
     # Identifiers of sessions sort by start time.
-    newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
+    newest = sorted(
+        known, key=lambda name: max((entry[2].session for entry in known[name].tags), default="")
+    )
     chosen = list(dict.fromkeys(names)) or newest[-MAX_RUNS:]
     if len(chosen) > MAX_RUNS:
-        raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(chosen)} runs")
+        raise RequestError(
+            f"a report contains at most {MAX_RUNS} runs. Received: {len(chosen)} runs"
+        )
     source.choose(chosen)
     collected = _Collected(source, max_data_bytes)
     listed = collected.take("runs")
     if listed is None:
-        raise RequestError(f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer --run")
+        raise RequestError(
+            "the list of runs exceeds the report's "
+            "limit "
+            "of "
+            f"{max_data_bytes} "
+            "bytes; pass "
+            "fewer "
+            "--run"
+        )
     runs = listed.fields()["runs"]
     absent: list[str] = []
     others = [name for name in catalog if name not in chosen]
@@ -260,22 +326,36 @@ def collect(
         more = f" and {len(others) - NAMED_RUNS} more" if len(others) > NAMED_RUNS else ""
         verb = "is" if len(others) == 1 else "are"
         absent.append(
-            f"{', '.join(others[:NAMED_RUNS])}{more} {verb} not in this report: without --run it contains the newest "
+            f"{', '.join(others[:NAMED_RUNS])}{more} {verb} not in this "
+            "report: "
+            "without "
+            "--run "
+            "it "
+            "contains the "
+            "newest "
             f"{MAX_RUNS} runs."
         )
     with Progress("report", len(PARTS) * len(runs)) as progress:
         for part, info in itertools.product(PARTS, runs):
             progress.part(clean(info["run"]))
             absent.extend(part(collected, info))
-    limit = f"are not in this report: it reached its limit of {format_bytes(max_data_bytes)} of data."
-    absent += [f"{count} responses of route “{route}” {limit}" for route, count in collected.dropped.items()]
+    limit = (
+        f"are not in this report: it reached its limit of {format_bytes(max_data_bytes)} of data."
+    )
+    absent += [
+        f"{count} responses of route “{route}” {limit}"
+        for route, count in collected.dropped.items()
+    ]
     return Contents(
-        tuple(info["run"] for info in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent)
+        tuple(info["run"] for info in runs),
+        tuple(collected.answers),
+        tuple(collected.refusals),
+        tuple(absent),
     )
 
 
-# The parts of a report on a run, given by its entry in the response of ``runs``: each takes its responses and yields
-# sentences on data left out.
+# The parts of a report on a run, given by its entry in the response of ``runs``: each takes its
+# responses and yields sentences on data left out.
 
 
 def _devices_of(info: Mapping[str, Any]) -> list[str]:
@@ -283,12 +363,15 @@ def _devices_of(info: Mapping[str, Any]) -> list[str]:
 
 
 def _each(*routes: str, devices: bool = False, phases: bool = False) -> "Part":
-    """A part of the responses of some routes, for each device or phase; without a device, that of a phase says why."""
+    """A part of the responses of some routes, for each device or phase; without a device, that of a
+    phase says why."""
 
     def part(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
         of_devices: list[str | None] = [*_devices_of(info)] if devices else [None]
         of_phases = info["phases"] or ["train"] if phases else [None]
-        for device, phase, route in itertools.product(of_devices or [None] * phases, of_phases, routes):
+        for device, phase, route in itertools.product(
+            of_devices or [None] * phases, of_phases, routes
+        ):
             collected.take(route, run=info["run"], device=device, phase=phase)
         return ()
 
@@ -298,7 +381,9 @@ def _each(*routes: str, devices: bool = False, phases: bool = False) -> "Part":
 def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
     run, more = info["run"], len(info["devices"]) - MAX_DEVICES
     if more > 0:
-        yield f"{more} devices of {run} are not in this report: it contains the first {MAX_DEVICES}."
+        yield (
+            f"{more} devices of {run} are not in this report: it contains the first {MAX_DEVICES}."
+        )
     reduced = 0
     for device, phase in itertools.product(_devices_of(info), info["phases"]):
         place = {"run": run, "device": device, "phase": phase}
@@ -309,7 +394,12 @@ def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
         reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
         sessions = [span["session"] for span in head["sessions"]]
         for at, session in enumerate([None, *(sessions if len(sessions) > 1 else [])], -1):
-            points = {"overview": POINTS, "ledger_totals": None, "pool": POINTS, "host_memory": POINTS}
+            points = {
+                "overview": POINTS,
+                "ledger_totals": None,
+                "pool": POINTS,
+                "host_memory": POINTS,
+            }
             for route, most in points.items():
                 if session is not None and at < len(sessions) - MAX_SESSIONS:
                     why = f"it contains only the last {MAX_SESSIONS} sessions separately"
@@ -318,7 +408,13 @@ def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
                     collected.take(route, **place, points=most, session=session)
     if reduced:
         yield (
-            f"This report contains about {2 * POINTS} of the {reduced} steps of {run}, including the extremes; "
+            f"This report contains about {2 * POINTS} of the "
+            f"{reduced} "
+            "steps "
+            "of "
+            f"{run}, "
+            "including "
+            "the extremes; "
             "zooming shows no more steps."
         )
 
@@ -333,7 +429,9 @@ def _layers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
         for step in steps[-MAX_TABLES:]:
             collected.take("layers", **place, step=step)
         for step in steps[:-MAX_TABLES]:
-            collected.refuse("layers", f"it contains the last {MAX_TABLES} layer tables", **place, step=step)
+            collected.refuse(
+                "layers", f"it contains the last {MAX_TABLES} layer tables", **place, step=step
+            )
         if len(steps) > MAX_TABLES:
             tables_of = f"{len(steps) - MAX_TABLES} layer tables of {device or info['run']}"
             yield f"{tables_of} are not in this report: it contains the last {MAX_TABLES}."
@@ -360,7 +458,8 @@ def _lists(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _last_and_peak(records: Sequence[_Record], limit: int) -> tuple[list[Step], list[Step]]:
-    """All steps of the records, and those in the report: the last `limit` and that of the highest peak."""
+    """All steps of the records, and those in the report: the last `limit` and that of the highest
+    peak."""
     steps = list(dict.fromkeys(map(_step, records)))
     peak = max(records, key=lambda one: one.in_use_bytes or 0, default=None)
     last = steps[-limit:]
@@ -394,25 +493,46 @@ def _failures(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _of_steps(
-    collected: _Collected, info: Mapping[str, Any], route: str, noun: str, limit: int, stream: Stream
+    collected: _Collected,
+    info: Mapping[str, Any],
+    route: str,
+    noun: str,
+    limit: int,
+    stream: Stream,
 ) -> Iterable[str]:
     """Add the records of each device's traced steps, the last first."""
     run = info["run"]
-    records = getattr(collected.reader.run(collected.source, run, {*BASIC, stream}).run, f"{route}s")
+    records = getattr(
+        collected.reader.run(collected.source, run, {*BASIC, stream}).run, f"{route}s"
+    )
     for device in _devices_of(info):
         if stream is TIMELINES:
             collected.take("timelines", run=run, device=device)
         of_device = (one for one in records if one.device == device)
-        steps, kept = _last_and_peak([one for one in of_device if None not in (one.step, one.phase)], limit)
+        steps, kept = _last_and_peak(
+            [one for one in of_device if None not in (one.step, one.phase)], limit
+        )
         for step, phase in reversed(steps):
             place = {"run": run, "device": device, "step": str(step), "phase": phase}
             if (step, phase) in kept:
                 collected.take(route, **place)
             else:
-                collected.refuse(route, f"it contains the last {limit} {noun} and that of the highest peak", **place)
+                collected.refuse(
+                    route,
+                    f"it contains the last {limit} {noun} and that of the highest peak",
+                    **place,
+                )
         if len(kept) < len(steps):
             left_out = f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run} on {device}"
-            yield f"{left_out} are not in this report: it contains the last {limit} and that of the highest peak."
+            yield (
+                f"{left_out} are not in this report: it contains the last "
+                f"{limit} "
+                "and "
+                "that "
+                "of "
+                "the highest "
+                "peak."
+            )
 
 
 def _activations(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
@@ -428,7 +548,9 @@ PARTS: tuple[Part, ...] = (
     _each(
         "what_if", "curve", "plan", "demand", devices=True
     ),  # other conditions and budgets need the server; the page says so
-    lambda collected, info: _of_steps(collected, info, "timeline", "timelines", MAX_TIMELINES, TIMELINES),
+    lambda collected, info: _of_steps(
+        collected, info, "timeline", "timelines", MAX_TIMELINES, TIMELINES
+    ),
     lambda collected, info: _of_steps(collected, info, "map", "memory maps", MAX_MAPS, MAPS),
     _activations,
 )

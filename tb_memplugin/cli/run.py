@@ -1,6 +1,8 @@
-"""``tb-memplugin run``: runs a program as ``python FILE …`` or ``python -m MODULE …`` would, and records its trainings.
+"""``tb-memplugin run``: runs a program as ``python FILE …`` or ``python -m MODULE …`` would, and
+records its trainings.
 
-Until the program runs, only the standard library is imported: it may set what NumPy or TensorFlow read at their import.
+Until the program runs, only the standard library is imported: it may set what NumPy or TensorFlow
+read at their import.
 """
 
 import argparse
@@ -27,12 +29,30 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 DEFAULT_LOGDIR = "runs"
 NOTHING = (
-    "Nothing was recorded: the program called no `fit`, `evaluate`, `predict` or `train_on_batch` of a Keras model, "
+    "Nothing was recorded: the program called no `fit`, "
+    "`evaluate`, "
+    "`predict` "
+    "or "
+    "`train_on_batch` "
+    "of a Keras "
+    "model, "
     "and no `tf.function` that takes gradients and updates variables."
 )
 _DESCRIPTION = (
-    "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, of train_on_batch, and "
-    "of custom loops that call a tf.function which takes gradients and updates variables. The program needs no change. "
+    "Runs a Python program and records the memory of every fit, evaluate and "
+    "predict "
+    "of "
+    "Keras, "
+    "of "
+    "train_on_batch, "
+    "and "
+    "of custom loops that call a tf.function which takes gradients and "
+    "updates "
+    "variables. "
+    "The "
+    "program needs "
+    "no "
+    "change. "
     "At its end, the summary of `tb-memplugin inspect` is printed on standard error."
 )
 _EPILOG = """\
@@ -50,7 +70,8 @@ runs and nothing is recorded."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """With errors as of the other commands, whose parser imports too much for a start before the program's."""
+    """With errors as of the other commands, whose parser imports too much for a start before the
+    program's."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -70,18 +91,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "tb-memplugin run [options] FILE|-m MODULE [ARGUMENT ...]"
     for option, unit, kind, default, text in (
-        ("logdir", "DIR", str, DEFAULT_LOGDIR, f"directory of the runs (default: {DEFAULT_LOGDIR})"),
+        (
+            "logdir",
+            "DIR",
+            str,
+            DEFAULT_LOGDIR,
+            f"directory of the runs (default: {DEFAULT_LOGDIR})",
+        ),
         ("run", "R", _name, None, "name of the run (default: name of the program, date and time)"),
         ("overhead", "SHARE", _share, 0.005, "share of run time that tracing may cost"),
         ("trace-steps", "S,S", _steps, None, "trace exactly these training steps instead"),
     ):
         parser.add_argument(f"--{option}", metavar=unit, type=kind, default=default, help=text)
-    parser.add_argument("--device", metavar="D", action="append", help="only this device, e.g. GPU:0; can be repeated")
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        action="append",
+        help="only this device, e.g. GPU:0; can be repeated",
+    )
     for name, text in _SWITCHES.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as of python -m")
+    parser.add_argument(
+        "-m", dest="is_module", action="store_true", help="the program is a module, as of python -m"
+    )
     parser.add_argument("program", metavar="FILE|MODULE", help="the program")
-    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its arguments")
+    parser.add_argument(
+        "arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its arguments"
+    )
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -93,7 +129,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
         if not options.is_module and not os.path.isdir(options.program):
             open(options.program, "rb").close()
     except OSError as error:
-        print(f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr)
+        print(
+            f"tb-memplugin: can't open file {options.program!r}: {error.strerror}", file=sys.stderr
+        )
         sys.exit(USAGE_ERROR)
     recording = None if is_unrecorded() else _recording(options)
     watcher = None if recording is None or options.no_summary else _watcher(options, recording.run)
@@ -104,17 +142,21 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except BaseException as error:
         ended = error
     if ended is not None and not isinstance(ended, SystemExit):
-        show_exception(ended)  # here, where no exception is being handled: a hook of the program's may raise
+        # here, where no exception is being handled: a hook of the program's may raise
+        show_exception(ended)
     if os.getpid() == process and recording is not None:  # else a child that the program forked
         with contextlib.suppress(KeyboardInterrupt):
-            for thread in threading.enumerate():  # waits as the interpreter does when its main thread ends
+            # waits as the interpreter does when its main thread ends
+            for thread in threading.enumerate():
                 if thread is not threading.current_thread() and not thread.daemon:
                     thread.join()
         try:  # a failure of this changes nothing about how the program ended
             recording.close()
             if not options.no_summary and (recording.names or not is_unrecorded()):
                 sys.stdout.flush()
-                text = ending(recording.log_dir, options.logdir, recording.names, list(recording.notes()))
+                text = ending(
+                    recording.log_dir, options.logdir, recording.names, list(recording.notes())
+                )
                 print(text, file=sys.stderr, flush=True)
             failed = None if options.no_summary or options.no_probe else recording.fatal_run()
             if failed is not None and isinstance(ended, Exception):
@@ -131,16 +173,23 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if ended is None:
         sys.exit(0)
     if not isinstance(ended, SystemExit):
-        sys.excepthook = lambda *_: None  # printed above; the interpreter still decides how the process ends
+        # printed above; the interpreter still decides how the process ends
+        sys.excepthook = lambda *_: None
     raise ended
 
 
 def _recording(options: argparse.Namespace) -> "AutomaticRecording":
     from tb_memplugin.recorder.automatic import AutomaticRecording, Wrapping
 
-    stem = options.program if options.is_module else os.path.splitext(os.path.basename(options.program.rstrip("/")))[0]
+    stem = (
+        options.program
+        if options.is_module
+        else os.path.splitext(os.path.basename(options.program.rstrip("/")))[0]
+    )
     name = options.run or f"{stem or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}"
-    settings = {one: getattr(options, one) for one in ("overhead", "trace_steps", "keep_profile", "scalars")}
+    settings = {
+        one: getattr(options, one) for one in ("overhead", "trace_steps", "keep_profile", "scalars")
+    }
     settings |= {"devices": options.device, "source_lines": not options.no_source_lines}
     recording = AutomaticRecording(options.logdir, name, settings)
     Wrapping(recording).install()
@@ -154,12 +203,16 @@ The program was killed, or ended by os._exit. What was recorded: tb-memplugin in
 
 
 def _watcher(options: argparse.Namespace, run: str) -> "subprocess.Popen[bytes] | None":
-    """A shell that says where the run is if this process ends without a word, as when it is killed."""
+    """A shell that says where the run is if this process ends without a word, as when it is
+    killed."""
     directory = f"{options.logdir.rstrip('/')}/{run}"
     pipe, none = subprocess.PIPE, subprocess.DEVNULL
     try:
         return subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHER, "sh", directory], stdin=pipe, stdout=none, start_new_session=True
+            ["/bin/sh", "-c", _WATCHER, "sh", directory],
+            stdin=pipe,
+            stdout=none,
+            start_new_session=True,
         )
     except OSError:
         return None
@@ -167,7 +220,9 @@ def _watcher(options: argparse.Namespace, run: str) -> "subprocess.Popen[bytes] 
 
 def _name(text: str) -> str:
     if not text or text.strip("./\\") != text or "/" in text or "\\" in text:
-        raise argparse.ArgumentTypeError(f"the name of a run is a plain directory name. Received: {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"the name of a run is a plain directory name. Received: {text!r}"
+        )
     return text
 
 
@@ -177,7 +232,9 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"overhead is a share from 0 (no tracing) to 1. Received: {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"overhead is a share from 0 (no tracing) to 1. Received: {text!r}"
+        )
     return share
 
 
@@ -189,7 +246,8 @@ def _steps(text: str) -> list[int]:
 
 
 def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) -> str:
-    """What was not recorded, then the runs and the next commands, as ``tb-memplugin inspect`` prints them.
+    """What was not recorded, then the runs and the next commands, as ``tb-memplugin inspect``
+    prints them.
 
     `given` is the directory as the user wrote it."""
     from tb_memplugin.cli.runs import summary
@@ -204,8 +262,9 @@ def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) 
 
 
 def run_file(path: str, arguments: Sequence[str]) -> None:
-    """Run a script, or a directory or zip file with a ``__main__.py``. `sys.argv`, ``sys.path[0]`` and the module
-    ``__main__`` are those of ``python path arguments…``, for good: threads and handlers that outlive it need them too.
+    """Run a script, or a directory or zip file with a ``__main__.py``. `sys.argv`, ``sys.path[0]``
+    and the module ``__main__`` are those of ``python path arguments…``, for good: threads and
+    handlers that outlive it need them too.
     """
     sys.argv[:] = [path, *arguments]
     if os.path.isdir(path) or pkgutil.get_importer(path) is not None:
@@ -233,7 +292,8 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
 
 
 def show_exception(error: BaseException) -> None:
-    """Print an exception that ends the program as the interpreter does, without frames of this package."""
+    """Print an exception that ends the program as the interpreter does, without frames of this
+    package."""
     _strip(error, set())
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     sys.last_exc = error  # type: ignore[attr-defined, unused-ignore]  # since Python 3.12

@@ -1,4 +1,5 @@
-"""Commands on recorded runs: ``tb-memplugin inspect``, ``compare``, ``what-if``, ``plan`` and ``export``."""
+"""Commands on recorded runs: ``tb-memplugin inspect``, ``compare``, ``what-if``, ``plan`` and
+``export``."""
 
 import argparse
 import dataclasses
@@ -42,7 +43,13 @@ TABLES, PERFETTO = "parquet", "perfetto"
 
 def add_inspect(parser: CommandParser) -> None:
     parser.describe(
-        "Summarizes a run in at most 20 lines. Of several runs, prints a line each and the summary of the worst one.",
+        "Summarizes a run in at most 20 lines. Of several runs, prints a line each "
+        "and "
+        "the "
+        "summary of "
+        "the "
+        "worst "
+        "one.",
         examples=(
             "tb-memplugin inspect runs",
             "tb-memplugin inspect runs --run exp1 --step 1",
@@ -51,12 +58,18 @@ def add_inspect(parser: CommandParser) -> None:
     )
     parser.add_logdir()
     parser.add_argument("--run", metavar="R", help="only this run")
-    parser.add_argument("--step", metavar="S", type=_step, help="snapshots, failures and layers at this step")
+    parser.add_argument(
+        "--step", metavar="S", type=_step, help="snapshots, failures and layers at this step"
+    )
     parser.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0")
     parser.add_argument("--phase", choices=PHASES, help="only snapshots and failures of this phase")
-    parser.add_argument("--verbose", action="store_true", help="all tables, instead of at most 20 lines")
+    parser.add_argument(
+        "--verbose", action="store_true", help="all tables, instead of at most 20 lines"
+    )
     parser.add_format("text (default), or one JSON object")
-    parser.add_argument("--all-attempts", action="store_true", help="keep steps that a later session repeats")
+    parser.add_argument(
+        "--all-attempts", action="store_true", help="keep steps that a later session repeats"
+    )
     parser.set_defaults(command=_inspect)
 
 
@@ -65,16 +78,24 @@ def _inspect(options: argparse.Namespace) -> int:
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
     if options.format == "json":
-        objects = {name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
+        objects = {
+            name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()
+        }
         print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
     elif options.verbose:
-        print("\n\n".join(format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()))
+        print(
+            "\n\n".join(
+                format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()
+            )
+        )
     else:
         print(summary(loaded, runs, options.logdir, selection))
     return 0
 
 
-def summary(loaded: Runs, runs: Mapping[str, Run], logdir: str, selection: Selection | None = None) -> str:
+def summary(
+    loaded: Runs, runs: Mapping[str, Run], logdir: str, selection: Selection | None = None
+) -> str:
     """The run to look at first in few lines, below a line for each if there are several of them."""
     workers = {name: loaded.by_worker(name) for name in runs}
     table, first = runs_table(runs, workers)
@@ -100,7 +121,9 @@ def next_commands(run: Run, logdir: str, name: str | None) -> list[str]:
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
     selected = dict(runs) if options.run is None else {options.run: runs[options.run]}
     if options.device is not None:
-        devices = {name: [facts.device for facts in device_facts(run)] for name, run in selected.items()}
+        devices = {
+            name: [facts.device for facts in device_facts(run)] for name, run in selected.items()
+        }
         selected = {name: run for name, run in selected.items() if options.device in devices[name]}
         if not selected:
             known = sorted({device for names in devices.values() for device in names})
@@ -116,7 +139,13 @@ def _step(text: str) -> int:
 
 def add_compare(parser: CommandParser) -> None:
     parser.describe(
-        "Compares an earlier run with a later one, by category and by layer: the memory at the failure, or else at the "
+        "Compares an earlier run with a later one, by category and by layer: the memory "
+        "at "
+        "the "
+        "failure, or "
+        "else "
+        "at "
+        "the "
         "highest recorded peak.",
         examples=(
             "tb-memplugin compare exp1 exp2",
@@ -125,9 +154,16 @@ def add_compare(parser: CommandParser) -> None:
     )
     parser.add_argument("runs", metavar="RUN", nargs=2, help="name of a run, or its directory")
     parser.add_argument(
-        "--logdir", metavar="DIR", default=LOGDIR, help="where names are looked up (default: %(default)s)"
+        "--logdir",
+        metavar="DIR",
+        default=LOGDIR,
+        help="where names are looked up (default: %(default)s)",
     )
-    parser.add_argument("--device", metavar="D", help="the device (default: one that failed, or has the highest load)")
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        help="the device (default: one that failed, or has the highest load)",
+    )
     parser.add_format("text (default), or one JSON object")
     parser.set_defaults(command=_compare)
 
@@ -157,7 +193,13 @@ def _run_at(name: str, logdir: str) -> Run:
 
 def add_what_if(parser: CommandParser) -> None:
     parser.describe(
-        "Predicts the peak of a recorded run with another batch size, capacity, optimizer or precision, or with other "
+        "Predicts the peak of a recorded run with another batch size, capacity, "
+        "optimizer "
+        "or "
+        "precision, "
+        "or "
+        "with "
+        "other "
         "layers frozen.",
         examples=(
             "tb-memplugin what-if runs --run exp1 --batch-size 64 --capacity 24GiB",
@@ -168,17 +210,35 @@ def add_what_if(parser: CommandParser) -> None:
     )
     _add_question(parser, "examples in a batch")
     parser.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
-    globs = "layers whose path matches, e.g. '*/block1_*' (* also matches /); repeat it, or separate globs by commas"
+    globs = (
+        "layers whose path matches, e.g. '*/block1_*' (* also matches /); "
+        "repeat "
+        "it, "
+        "or "
+        "separate globs "
+        "by "
+        "commas"
+    )
     for name in ("freeze", "unfreeze"):
-        parser.add_argument(f"--{name}", metavar="GLOB", action="append", help=f"{name} the {globs}")
-    parser.add_argument("--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam")
+        parser.add_argument(
+            f"--{name}", metavar="GLOB", action="append", help=f"{name} the {globs}"
+        )
+    parser.add_argument(
+        "--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam"
+    )
     parser.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
     parser.set_defaults(command=_what_if)
 
 
 def add_plan(parser: CommandParser) -> None:
     parser.describe(
-        "Finds the cheapest change with which a recorded run fits into a budget, such as activations recomputed or "
+        "Finds the cheapest change with which a recorded run fits into a "
+        "budget, "
+        "such "
+        "as "
+        "activations "
+        "recomputed "
+        "or "
         "gradients accumulated. Each change is simulated with a recorded step.",
         examples=(
             "tb-memplugin plan --budget 60%",
@@ -188,7 +248,10 @@ def add_plan(parser: CommandParser) -> None:
     )
     _add_question(parser, "examples in a batch (default: as recorded)")
     parser.add_argument(
-        "--budget", metavar="SIZE", required=True, help="the most that the peak may be: 8GiB, or 60%% of the capacity"
+        "--budget",
+        metavar="SIZE",
+        required=True,
+        help="the most that the peak may be: 8GiB, or 60%% of the capacity",
     )
     parser.set_defaults(command=_plan)
 
@@ -196,7 +259,9 @@ def add_plan(parser: CommandParser) -> None:
 def _add_question(parser: CommandParser, batch_size: str) -> None:
     parser.add_logdir()
     parser.add_argument("--run", metavar="R", help="the run (default: the only one)")
-    parser.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
+    parser.add_argument(
+        "--device", metavar="D", help="the device (default: the first with recorded requests)"
+    )
     parser.add_argument("--batch-size", metavar="N", type=int, help=batch_size)
     parser.add_format("text (default), or a JSON object")
 
@@ -216,7 +281,11 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _print(
-    options: argparse.Namespace, run: str, answer: Plan | WhatIf, fits: bool | None, described: Mapping[str, Any]
+    options: argparse.Namespace,
+    run: str,
+    answer: Plan | WhatIf,
+    fits: bool | None,
+    described: Mapping[str, Any],
 ) -> int:
     if options.format == "json":
         print(json.dumps({"format": FORMAT, "run": run, **described}, allow_nan=False))
@@ -235,24 +304,38 @@ def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
 
 def add_export(parser: CommandParser) -> None:
     parser.describe(
-        "Writes all runs as Parquet tables, or one traced step for Perfetto. A second export of tables reads only what "
+        "Writes all runs as Parquet tables, or one traced step for Perfetto. A "
+        "second "
+        "export "
+        "of "
+        "tables reads "
+        "only "
+        "what "
         "has changed.",
         examples=(
             "tb-memplugin export runs --to tables",
             "tb-memplugin export runs --run exp1 --step 1 --format perfetto --to step.json",
         ),
-        exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
+        exit_codes=EXIT_CODES
+        | {INCOMPLETE: "some workers could not be read; the others were exported"},
     )
     parser.add_logdir()
-    place, what = "directory of the tables, or the file of a step; created if missing", "only this run"
+    place, what = (
+        ("directory of the tables, or the file of a step; created if missing"),
+        "only this run",
+    )
     parser.add_argument("--to", metavar="PATH", required=True, help=place)
     said = "Parquet tables (default), or the timeline of a step for Perfetto"
     parser.add_argument("--format", choices=(TABLES, PERFETTO), default=TABLES, help=said)
     repeated = f"{what}; can be repeated for tables"
     parser.add_argument("--run", metavar="R", action="append", default=[], help=repeated)
-    parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto")
+    parser.add_argument(
+        "--step", metavar="S", type=int, help="the traced step; needed for Perfetto"
+    )
     parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
-    parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: train if it was recorded)")
+    parser.add_argument(
+        "--phase", choices=PHASES, help="the phase of the step (default: train if it was recorded)"
+    )
     parser.set_defaults(command=_export)
 
 
@@ -260,16 +343,22 @@ def _export(options: argparse.Namespace) -> int:
     if options.format == TABLES:
         for name in ("step", "device", "phase"):
             if getattr(options, name) is not None:
-                raise RequestError(f"--{name} is for --format {PERFETTO}; tables contain every step and device")
+                raise RequestError(
+                    f"--{name} is for --format {PERFETTO}; tables contain every step and device"
+                )
         exported = export_parquet(options.logdir, options.to, runs=options.run)
         print("\n".join(map(clean, str(exported).splitlines())))
         return INCOMPLETE if exported.failed else 0
     if options.step is None:
         raise RequestError(f"--format {options.format} needs --step: the number of a traced step")
     if len(options.run) > 1:
-        raise RequestError(f"--format {options.format} takes one --run. Received: {', '.join(options.run)}")
+        raise RequestError(
+            f"--format {options.format} takes one --run. Received: {', '.join(options.run)}"
+        )
     named = next(iter(options.run), None)
-    run, timelines = step_timelines(options.logdir, named, options.step, options.device, options.phase)
+    run, timelines = step_timelines(
+        options.logdir, named, options.step, options.device, options.phase
+    )
     content = trace_events(run, timelines)
     pathlib.Path(options.to).write_bytes(content)
     devices = ", ".join(f"{one.device} ({len(one)} rows)" for one in timelines)

@@ -1,7 +1,8 @@
-"""``tb-memplugin view``: the page of the Memory tab without TensorBoard's frame, served by TensorBoard's own server.
+"""``tb-memplugin view``: the page of the Memory tab without TensorBoard's frame, served by
+TensorBoard's own server.
 
-The routes, the reading of the log directory and its reloading are those of `tensorboard --logdir`; only the frontend
-and the other plugins are left out."""
+The routes, the reading of the log directory and its reloading are those of `tensorboard --logdir`;
+only the frontend and the other plugins are left out."""
 
 import argparse
 import contextlib
@@ -41,14 +42,25 @@ _START = f'import {{ render }} from "./data/plugin/{PLUGIN_NAME}/index.js";\nren
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log directory as TensorBoard "
+        "Serves the page of the Memory tab alone; press Ctrl+C to stop. "
+        "It "
+        "reads "
+        "the "
+        "log "
+        "directory as "
+        "TensorBoard "
         "does, and shows new data as it arrives.",
-        examples=("tb-memplugin view runs --open", "tb-memplugin view runs --port 0 --host 0.0.0.0"),
+        examples=(
+            "tb-memplugin view runs --open",
+            "tb-memplugin view runs --port 0 --host 0.0.0.0",
+        ),
     )
     parser.add_logdir()
     port = "port; 0 takes a free one (default: 6007)"
     parser.add_argument("--port", metavar="P", type=_port, default=6007, help=port)
-    parser.add_argument("--host", metavar="H", default="localhost", help="host to listen on (default: localhost)")
+    parser.add_argument(
+        "--host", metavar="H", default="localhost", help="host to listen on (default: localhost)"
+    )
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     parser.set_defaults(command=_view)
 
@@ -56,25 +68,31 @@ def add_arguments(parser: CommandParser) -> None:
 def _view(options: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         address = start(options.logdir, options.host, options.port)
-        print(f"Memory tab of {clean(options.logdir)} (press Ctrl+C to stop):\n{address}", flush=True)
+        print(
+            f"Memory tab of {clean(options.logdir)} (press Ctrl+C to stop):\n{address}", flush=True
+        )
         if options.open:
             import webbrowser
 
             webbrowser.open(address)
         while True:
-            # Ctrl+C may reach a thread of the server, which would not wake this one from a longer wait.
+            # Ctrl+C may reach a thread of the server, which would not wake this one from a longer
+            # wait.
             time.sleep(0.5)
     return 0
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"port must be an integer from 0 to 65535. Received: {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"port must be an integer from 0 to 65535. Received: {text!r}"
+        )
     return int(text)
 
 
 def assets() -> IO[bytes]:
-    """A zip archive with the document and the module that starts the page, in place of TensorBoard's frontend."""
+    """A zip archive with the document and the module that starts the page, in place of
+    TensorBoard's frontend."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("index.html", _DOCUMENT)
@@ -94,7 +112,9 @@ def start(logdir: str, host: str, port: int) -> str:
     FileSource(logdir)  # checks the directory
     try:
         # Bind and release the address: the server itself would print a message and end the process.
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        with socket.socket(
+            socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM
+        ) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
@@ -103,7 +123,9 @@ def start(logdir: str, host: str, port: int) -> str:
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
     # Windows may know another type of this ending, with which browsers refuse modules.
     mimetypes.add_type("text/javascript", ".js")
-    server = program.TensorBoard(plugins=[CorePluginLoader(), MemoryLoader()], assets_zip_provider=assets)
+    server = program.TensorBoard(
+        plugins=[CorePluginLoader(), MemoryLoader()], assets_zip_provider=assets
+    )
     server.configure(logdir=logdir, host=host, port=port)
     try:
         # TensorBoard's note on its data server names options that this command does not have.

@@ -1,4 +1,5 @@
-"""Two runs side by side, at the failure or the highest traced peak of each: by category and by layer. Pure."""
+"""Two runs side by side, at the failure or the highest traced peak of each: by category and by
+layer. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,15 +11,17 @@ from tb_memplugin.schema import Run, clean, format_bytes, group_sums, values_of
 
 
 def compare_runs(runs: Sequence[Run], device: str | None = None) -> dict[str, Any]:
-    """The run that began first (`before`) against the other one (`after`) as a JSON object: sizes by category and by
-    layer, each of which sum to the breakdown. By default on the device of the later run's summary; `NotFoundError` if a
-    run has no breakdown on it."""
+    """The run that began first (`before`) against the other one (`after`) as a JSON object: sizes
+    by category and by layer, each of which sum to the breakdown. By default on the device of the
+    later run's summary; `NotFoundError` if a run has no breakdown on it."""
     before, after = sorted(runs, key=lambda run: max(run.session_starts, default=0.0))
     chosen, sides, categories, layers = shown_device(after, device), [], [], []
     for run in (before, after):
         shown = [one for one in run.snapshots if one.device == chosen]
         if not shown:
-            raise NotFoundError(f"run {run.name} has no breakdown on {chosen}: no step was traced there")
+            raise NotFoundError(
+                f"run {run.name} has no breakdown on {chosen}: no step was traced there"
+            )
         found = max(shown, key=lambda one: (one.at_failure, one.in_use_bytes))
         names = ("step", "phase", "at_failure", "batch_size", "in_use_bytes")
         sides.append({"run": run.name, **values_of(found, *names)})
@@ -40,7 +43,12 @@ def _changes(sides: Sequence[Mapping[Any, int]], *names: str) -> list[dict[str, 
     """What differs, the largest change first, and then what does not."""
     rows = [(key, *(side.get(key, 0) for side in sides)) for key in {**sides[0], **sides[1]}]
     return [
-        {**dict(zip(names, key, strict=True)), "before_bytes": one, "after_bytes": two, "change_bytes": two - one}
+        {
+            **dict(zip(names, key, strict=True)),
+            "before_bytes": one,
+            "after_bytes": two,
+            "change_bytes": two - one,
+        }
         for key, one, two in sorted(rows, key=lambda row: (-abs(row[2] - row[1]), -row[2]))
     ]
 
@@ -56,7 +64,10 @@ def format_comparison(compared: Mapping[str, Any]) -> str:
         lines.append(f"  {side['run']}: {when} of step {side['step']} ({side['phase']}{batch})")
 
     def figures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        sums = [sum(row[name] for row in rows) for name in ("before_bytes", "after_bytes", "change_bytes")]
+        sums = [
+            sum(row[name] for row in rows)
+            for name in ("before_bytes", "after_bytes", "change_bytes")
+        ]
         return [*map(format_bytes, sums[:2]), _signed(sums[2])]
 
     def name(row: Mapping[str, Any]) -> list[str]:
@@ -65,7 +76,11 @@ def format_comparison(compared: Mapping[str, Any]) -> str:
         return ["not tied to a layer" if row["layer"] is None else shown_name(row["layer"])]
 
     head = [*(shown_name(side["run"]) for side in sides), "change"]
-    tables = [listed([key, *head], compared[key], name, figures) for key in ("categories", "layers") if compared[key]]
+    tables = [
+        listed([key, *head], compared[key], name, figures)
+        for key in ("categories", "layers")
+        if compared[key]
+    ]
     return "\n\n".join(["\n".join(map(clean, lines)), *tables])
 
 

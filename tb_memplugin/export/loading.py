@@ -1,6 +1,7 @@
 """Loads runs in Python, without TensorFlow and without a server.
 
-A run as `load` and `probe` return it: its data, and how it is read in a terminal, a notebook and a data frame."""
+A run as `load` and `probe` return it: its data, and how it is read in a terminal, a notebook and a
+data frame."""
 
 import dataclasses
 import functools
@@ -40,7 +41,17 @@ from tb_memplugin.schema import (
     unknown_name,
     with_layers_of,
 )
-from tb_memplugin.storage import ALL, BASIC, REQUESTS, LoadedRun, Reader, RunTags, no_records, of_worker, workers_of
+from tb_memplugin.storage import (
+    ALL,
+    BASIC,
+    REQUESTS,
+    LoadedRun,
+    Reader,
+    RunTags,
+    no_records,
+    of_worker,
+    workers_of,
+)
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.write import recordings
 
@@ -52,8 +63,10 @@ class RecordedRun(Run):
     `print` shows what ``tb-memplugin inspect`` shows, and a notebook a table of its devices.
 
     Attributes:
-        by_worker: Worker name to the run of that worker, with devices under their own names such as ``GPU:0``.
-        ask: Of a run that `tb_memplugin.probe` returns for a compiled model, what asks XLA's compiler; else None."""
+        by_worker: Worker name to the run of that worker, with devices under their own names such as
+            ``GPU:0``.
+        ask: Of a run that `tb_memplugin.probe` returns for a compiled model, what asks XLA's
+            compiler; else None."""
 
     by_worker: Mapping[str, Run] = dataclasses.field(default_factory=dict)
     ask: Ask | None = dataclasses.field(default=None, compare=False)
@@ -64,7 +77,11 @@ class RecordedRun(Run):
     def _repr_html_(self) -> str:
         devices = device_facts(self)
         table = html_table(*device_table(self, devices)) if devices else ""
-        return html_text(repr(self)) + table + html_details("tb-memplugin inspect", html_text(str(self)))
+        return (
+            html_text(repr(self))
+            + table
+            + html_details("tb-memplugin inspect", html_text(str(self)))
+        )
 
     def to_pandas(self) -> dict[str, Any]:
         """The run as data frames of pandas, which must be installed.
@@ -72,18 +89,24 @@ class RecordedRun(Run):
         Unknown integers are ``<NA>``, sizes are in bytes, and times in seconds since the epoch.
 
         Returns:
-            ``peaks``: `step`, `phase`, `epoch`, `device`, `wall_time`, `in_use_bytes` (at step end) and `peak_bytes` of
-            each sample; ``ledger`` and ``held_tensors``: the rows of all snapshots, with their `step`, `phase` and
-            `device`; ``layers``: the rows of all layer tables, which hold from `from_step` on.
+            ``peaks``: `step`, `phase`, `epoch`, `device`, `wall_time`, `in_use_bytes` (at step end)
+                and `peak_bytes` of
+            each sample; ``ledger`` and ``held_tensors``: the rows of all snapshots, with their
+            `step`, `phase` and `device`; ``layers``: the rows of all layer tables, which hold from
+            `from_step` on.
 
         Raises:
             ImportError: pandas is not installed."""
         try:
             import pandas
         except ImportError as error:
-            raise ImportError(f"to_pandas needs pandas: {error}. Install it with: pip install pandas") from error
+            raise ImportError(
+                f"to_pandas needs pandas: {error}. Install it with: pip install pandas"
+            ) from error
         return {
-            name: pandas.DataFrame({column: _series(pandas, values) for column, values in table.items()})
+            name: pandas.DataFrame(
+                {column: _series(pandas, values) for column, values in table.items()}
+            )
             for name, table in frame_tables(self).items()
         }
 
@@ -131,7 +154,11 @@ class SimulatedOnce(Oom):
     @classmethod
     def of(cls, oom: Oom, simulate: Callable[[], Oom]) -> Oom:
         found = cls.__new__(cls)
-        recorded = {name: value for name, value in vars(oom).items() if name not in ("fixes", "not_available")}
+        recorded = {
+            name: value
+            for name, value in vars(oom).items()
+            if name not in ("fixes", "not_available")
+        }
         vars(found).update(recorded, _simulate=simulate)
         return found
 
@@ -141,22 +168,27 @@ def _values(oom: Oom) -> tuple[Any, ...]:
 
 
 class Runs(Mapping[str, RecordedRun]):
-    """The runs under a directory by TensorBoard's run name, at the time of opening. Runs are decoded on access.
+    """The runs under a directory by TensorBoard's run name, at the time of opening. Runs are
+    decoded on access.
 
-    If this process records into the directory, opening it waits until the steps so far are analyzed and written: about
-    a second after `fit`, 60 s at most.
+    If this process records into the directory, opening it waits until the steps so far are analyzed
+    and written: about a second after `fit`, 60 s at most.
 
     Args:
         path: Log directory: a path, or a URL that TensorBoard can open.
         all_attempts: Keep steps that a later session repeats.
-        details: Also read activations, memory maps, timelines and requests, and look for memory that grows.
+        details: Also read activations, memory maps, timelines and requests, and look for memory
+            that grows.
 
-    Fixes of the last failed allocations are simulated when they are read first, which takes up to some seconds each.
+    Fixes of the last failed allocations are simulated when they are read first, which takes up to
+    some seconds each.
 
     Raises:
         NotFoundError: The directory does not exist, or the accessed run."""
 
-    def __init__(self, path: str | os.PathLike[str], all_attempts: bool = False, details: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], all_attempts: bool = False, details: bool = True
+    ) -> None:
         recordings.write_under(os.fspath(path))
         self._source = FileSource(path)
         self._reader = Reader()
@@ -170,7 +202,9 @@ class Runs(Mapping[str, RecordedRun]):
         loaded = self._load(name)
         if not self._details:
             return recorded_run(loaded)
-        return recorded_run(loaded, findings=tuple(findings(loaded.by_worker)), ooms=self._with_fixes(name, loaded))
+        return recorded_run(
+            loaded, findings=tuple(findings(loaded.by_worker)), ooms=self._with_fixes(name, loaded)
+        )
 
     def _with_fixes(self, name: str, loaded: LoadedRun) -> tuple[Oom, ...]:
         def simulated(oom: Oom) -> Oom:
@@ -179,21 +213,30 @@ class Runs(Mapping[str, RecordedRun]):
 
         if (name, loaded.version) not in self._advised:
             ooms = loaded.run.ooms
-            last = (SimulatedOnce.of(oom, functools.partial(simulated, oom)) for oom in ooms[-MAX_FIXED:])
+            last = (
+                SimulatedOnce.of(oom, functools.partial(simulated, oom))
+                for oom in ooms[-MAX_FIXED:]
+            )
             self._advised[name, loaded.version] = (*ooms[:-MAX_FIXED], *last)
         return self._advised[name, loaded.version]
 
     def by_worker(self, name: str) -> Mapping[str, Run]:
-        """Worker name to the run of that worker; its devices have their own names, such as ``GPU:0``."""
+        """Worker name to the run of that worker; its devices have their own names, such as
+        ``GPU:0``."""
         return self._load(name).by_worker
 
     def each_worker(self, name: str, requests: bool = False) -> Iterator[tuple[str, Run]]:
-        """Each worker's name and run, read one after the other, however many there are; if wanted, with requests."""
+        """Each worker's name and run, read one after the other, however many there are; if wanted,
+        with requests."""
         streams = self._streams | ({REQUESTS} if requests else set())
         tags = self._tags(name)
         directories = workers_of(tags) or ("",)
         for directory in directories:
-            own = tags if len(directories) == 1 else dataclasses.replace(of_worker(tags, directory), damage=tags.damage)
+            own = (
+                tags
+                if len(directories) == 1
+                else dataclasses.replace(of_worker(tags, directory), damage=tags.damage)
+            )
             loaded = self._reader.load(self._source, own, streams, self._all_attempts)
             for worker, run in loaded.by_worker.items():
                 yield worker, dataclasses.replace(run, damage=loaded.run.damage)
@@ -219,7 +262,8 @@ class Runs(Mapping[str, RecordedRun]):
 
 
 def existing_runs(logdir: str, all_attempts: bool = False, details: bool = True) -> Runs:
-    """The runs under a log directory, with the arguments of `Runs`; raises NotFoundError if there are none."""
+    """The runs under a log directory, with the arguments of `Runs`; raises NotFoundError if there
+    are none."""
     runs = Runs(logdir, all_attempts, details)
     if not runs:
         raise no_records(logdir)
@@ -244,21 +288,22 @@ def what_if(
 ) -> WhatIf:
     """Predict what a recorded run would need under other conditions.
 
-    The recorded steps are replayed first; only if that reproduces every address is anything predicted.
+    The recorded steps are replayed first; only if that reproduces every address is anything
+    predicted.
 
     Args:
         run: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it.
         batch_size: Examples in a batch.
         capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``.
-        freeze, unfreeze: Glob for whole paths of layers, such as ``"*/block1_*"``, or a list of globs; commas separate
-            several in one text, and ``*`` also matches ``/``.
+        freeze, unfreeze: Glob for whole paths of layers, such as ``"*/block1_*"``, or a list of
+            globs; commas separate several in one text, and ``*`` also matches ``/``.
         optimizer: Name of a Keras optimizer in lower case, or ``momentum`` for SGD with momentum.
         precision: ``float32``, ``mixed_float16`` or ``mixed_bfloat16``.
         device: Device of the run; by default the first accelerator with recorded requests.
 
     Returns:
-        The answer; `print` shows it. Its `prediction.method` is ``unknown`` if nothing can be predicted;
-        `prediction.assumptions` then says why.
+        The answer; `print` shows it. Its `prediction.method` is ``unknown`` if nothing can be
+        predicted; `prediction.assumptions` then says why.
 
     Raises:
         RequestError: A condition is malformed, or a glob matches no layer with weights.
@@ -278,13 +323,27 @@ def asking(run: Run) -> Ask | None:
 def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
     """The run with the layers of the device's worker, and the device."""
     chosen = device_of(run, device)
-    return with_layers_of(run, run.by_worker if isinstance(run, RecordedRun) else {}, chosen), chosen
+    return with_layers_of(
+        run, run.by_worker if isinstance(run, RecordedRun) else {}, chosen
+    ), chosen
 
 
 def plan_of_run(
-    run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None, train: Measure | None = None
+    run: Run,
+    budget: int | str,
+    device: str | None = None,
+    batch_size: int | None = None,
+    train: Measure | None = None,
 ) -> Plan:
-    """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors; `train` is its `measure`."""
+    """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors; `train` is its
+    `measure`."""
     size = checked_conditions(batch_size).batch_size
     run, device = _on_device(run, device)
-    return plan_for(run, device, capacity_bytes(budget, "budget", capacity_of(run, device)), size, asking(run), train)
+    return plan_for(
+        run,
+        device,
+        capacity_bytes(budget, "budget", capacity_of(run, device)),
+        size,
+        asking(run),
+        train,
+    )

@@ -1,4 +1,5 @@
-"""The exported tables: their columns, types and meanings; the tables of `docs/export.md` are made of them."""
+"""The exported tables: their columns, types and meanings; the tables of `docs/export.md` are made
+of them."""
 
 import dataclasses
 import types
@@ -9,7 +10,16 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.schema import SAMPLE_COLUMNS, DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom, Samples, meanings
+from tb_memplugin.schema import (
+    SAMPLE_COLUMNS,
+    DeviceSamples,
+    HeldTensorGroup,
+    Layer,
+    LedgerRow,
+    Oom,
+    Samples,
+    meanings,
+)
 
 VERSION = 1  # rises with each change of a table, so that everything is exported again
 
@@ -18,7 +28,8 @@ Kind: TypeAlias = Literal["text", "integer", "flag", "time", "dimensions"]
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column; integers named ``…_bytes`` are sizes in bytes, ``time`` is UTC, ``dimensions`` a list of integers.
+    """A column; integers named ``…_bytes`` are sizes in bytes, ``time`` is UTC, ``dimensions`` a
+    list of integers.
 
     `unknown` says what NULL means; it is empty if the column is never NULL."""
 
@@ -36,11 +47,18 @@ class TableSchema:
 
 
 _UNKNOWN = "unknown"
-_KINDS: Mapping[Any, Kind] = {int: "integer", bool: "flag", float: "time", tuple: "dimensions", np.ndarray: "integer"}
+_KINDS: Mapping[Any, Kind] = {
+    int: "integer",
+    bool: "flag",
+    float: "time",
+    tuple: "dimensions",
+    np.ndarray: "integer",
+}
 
 
 def _fields(record: type, names: str = "", **null: str) -> tuple[Column, ...]:
-    """Columns of fields of a record, by default all; `null` says what NULL means in a column, if not ``unknown``."""
+    """Columns of fields of a record, by default all; `null` says what NULL means in a column, if
+    not ``unknown``."""
     hints, meaning = typing.get_type_hints(record), meanings(record)
     columns = []
     for name in names.split() or hints:
@@ -61,7 +79,9 @@ _DEVICE = (*_WORKER, Column("device", "text", "device of the worker, such as `GP
 _PHASE = "`train`, `validation` or `predict`"
 _STEP = (
     *_DEVICE,
-    Column("step", "integer", "training step; a validation batch has the training step it came after"),
+    Column(
+        "step", "integer", "training step; a validation batch has the training step it came after"
+    ),
     Column("phase", "text", _PHASE),
     Column("time", "time", "end of the step", _UNKNOWN),
 )
@@ -80,7 +100,11 @@ TABLES: Mapping[str, TableSchema] = {
         Column("phase", "text", _PHASE),
         Column("day", "time", "begin of the day", _UNKNOWN),
         Column("peak_bytes", "integer", "highest allocated bytes"),
-        Column("at_step_end", "flag", "the allocator keeps no peak: `peak_bytes` is the highest at step end"),
+        Column(
+            "at_step_end",
+            "flag",
+            "the allocator keeps no peak: `peak_bytes` is the highest at step end",
+        ),
         Column("step", "integer", "earliest step with this peak"),
         Column("time", "time", "end of that step", _UNKNOWN),
         Column("capacity_bytes", "integer", "the allocator's limit", _UNKNOWN),
@@ -92,7 +116,11 @@ TABLES: Mapping[str, TableSchema] = {
     "ledger": TableSchema(
         "bytes of one layer and category, in the breakdown of a traced or failed step",
         *_STEP,
-        Column("at_failure", "flag", "breakdown at a failed allocation, not at the peak of a traced step"),
+        Column(
+            "at_failure",
+            "flag",
+            "breakdown at a failed allocation, not at the peak of a traced step",
+        ),
         *_fields(LedgerRow, layer="not tied to a layer", trainable="not applicable, or unknown"),
     ),
     "layers": TableSchema(
@@ -115,7 +143,11 @@ TABLES: Mapping[str, TableSchema] = {
         *_DEVICE,
         *_fields(
             Oom,
-            "step phase during time status verdict reason requested_bytes in_use_bytes free_bytes largest_free_bytes "
+            "step phase during time status verdict reason "
+            "requested_bytes "
+            "in_use_bytes "
+            "free_bytes "
+            "largest_free_bytes "
             "pool_bytes capacity_bytes op layer shape line batch_size",
             step="imported from a file, before the first step",
             phase="imported from a file, outside of steps",
@@ -154,7 +186,9 @@ def arrow_schema(table: str) -> Any:
         "dimensions": arrow.list_(arrow.int64()),
     }
     fields = [
-        arrow.field(one.name, kinds[one.kind], nullable=bool(one.unknown), metadata={"meaning": one.meaning})
+        arrow.field(
+            one.name, kinds[one.kind], nullable=bool(one.unknown), metadata={"meaning": one.meaning}
+        )
         for one in TABLES[table].columns
     ]
     return arrow.schema(fields, metadata={"tb_memplugin.export": str(VERSION)})

@@ -1,5 +1,5 @@
-"""Runs as tables: the rows of one worker of one run, and an export into partitioned Parquet files that a second call
-brings up to date.
+"""Runs as tables: the rows of one worker of one run, and an export into partitioned Parquet files
+that a second call brings up to date.
 
 A worker is read without the others, so memory stays bounded."""
 
@@ -41,12 +41,14 @@ from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.frames import run_name
 from tb_memplugin.storage.write import recordings
 
-EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})  # the streams that the tables are made of
+# the streams that the tables are made of
+EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
 DAY_SECONDS = 86_400
 _MAX_DAYS = 3_000_000  # days after 1970 that a calendar has
 
 Values: TypeAlias = Integers | list[Any]
-"""One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""
+"""One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds
+since the epoch."""
 Rows: TypeAlias = Mapping[str, Values]  # the columns of a table, in the order of its schema
 _MICROSECONDS = 1_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0
@@ -63,13 +65,14 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "layers": ("layers", ("from_step",), "position"),
     "held_tensors": ("held_tensors", _OF_SNAPSHOT[:3], "time"),
 }
-"""Data frame to its table, the first columns, and the column of the table after which the others come."""
+"""Data frame to its table, the first columns, and the column of the table after which the others
+come."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportUnit:
-    """The event files of one worker of a run, and sentences on directories that cannot be listed, by TensorBoard's run
-    name."""
+    """The event files of one worker of a run, and sentences on directories that cannot be listed,
+    by TensorBoard's run name."""
 
     logdir: str
     run: str
@@ -79,14 +82,18 @@ class ExportUnit:
 
 
 def export_units(logdir: str) -> Iterator[ExportUnit]:
-    """The workers under a log directory, by run and worker; opens no event file. `NotFoundError` without one."""
+    """The workers under a log directory, by run and worker; opens no event file. `NotFoundError`
+    without one."""
     logdir = files.log_directory(logdir)
     found = files.event_files(logdir)
     grouped: dict[tuple[str, str], list[str]] = {}
     for event_run in sorted({*found.files, *found.damage}):
         grouped.setdefault(run_name(event_run), []).append(event_run)
     for (run, worker), names in sorted(grouped.items()):
-        own = ({name: tuple(of[name]) for name in names if name in of} for of in (found.files, found.damage))
+        own = (
+            {name: tuple(of[name]) for name in names if name in of}
+            for of in (found.files, found.damage)
+        )
         yield ExportUnit(logdir, run, worker, *own)
 
 
@@ -104,7 +111,8 @@ def fingerprint(unit: ExportUnit) -> str:
 def read_unit(unit: ExportUnit) -> LoadedRun | None:
     """The data of a worker; None if its files hold none of this plugin's.
 
-    `SourceError` if a file or a directory cannot be read now: data would be missing, and the fingerprint the same."""
+    `SourceError` if a file or a directory cannot be read now: data would be missing, and the
+    fingerprint the same."""
     source = FileSource(unit.logdir, found=files.Found(unit.files, unit.damage))
     reader = Reader(cache_bytes=0)
     tags = reader.catalog(source).get(unit.run)
@@ -114,7 +122,8 @@ def read_unit(unit: ExportUnit) -> LoadedRun | None:
 
 
 def daily_peaks(run: Run, device: str) -> Iterator[dict[str, Any]]:
-    """The rows of the table ``peaks`` of a device of one worker, with times in seconds since the epoch."""
+    """The rows of the table ``peaks`` of a device of one worker, with times in seconds since the
+    epoch."""
     figures = run.samples.devices.get(device)
     # Only this device's figures and rows: other rows are those of steps that it did not record.
     samples = dataclasses.replace(run.samples, devices={} if figures is None else {device: figures})
@@ -130,7 +139,9 @@ def daily_peaks(run: Run, device: str) -> Iterator[dict[str, Any]]:
             of_day = take_rows(samples, (days == day) & (samples.phase == number))
             dated = zip(snapshots, snapshot_days, strict=True)
             traced = tuple(one for one, of in dated if of == day and one.phase == phase)
-            record = _record(dataclasses.replace(run, samples=of_day, snapshots=traced), device, phase)
+            record = _record(
+                dataclasses.replace(run, samples=of_day, snapshots=traced), device, phase
+            )
             if record is not None:
                 yield record | {"day": float("nan") if day == MISSING else float(day * DAY_SECONDS)}
 
@@ -165,7 +176,8 @@ def _days(seconds: Floats) -> Integers:
 
 
 def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
-    """The tables of a worker, and whether it could be read; what keeps it from that is a row of ``dead_letters``."""
+    """The tables of a worker, and whether it could be read; what keeps it from that is a row of
+    ``dead_letters``."""
     try:
         loaded = read_unit(unit)
         by_worker = {} if loaded is None else loaded.by_worker
@@ -173,20 +185,29 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
         if loaded is not None and loaded.run.thinning > 1:
             damage = (*damage, thinned_note(loaded.run.thinning))
         # Of damaged files alone there is a run without samples.
-        exported = any(len(run.samples) or run.snapshots or run.ooms or run.layer_tables for run in by_worker.values())
+        exported = any(
+            len(run.samples) or run.snapshots or run.ooms or run.layer_tables
+            for run in by_worker.values()
+        )
         tables = {
-            table: _concatenated(table, [run_rows(table, run, unit.run, worker) for worker, run in by_worker.items()])
+            table: _concatenated(
+                table, [run_rows(table, run, unit.run, worker) for worker, run in by_worker.items()]
+            )
             for table in TABLES
             if table != "dead_letters"
         }
     except Exception as error:  # one worker must not end an export of thousands
-        return {"dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])}, False
+        return {
+            "dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])
+        }, False
     return tables | {"dead_letters": _dead_letters(unit, exported, damage)}, True
 
 
 def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
     """The rows of a table one by one, with times as `datetime` in UTC and None for NULL."""
-    columns = {column.name: _plain(column.kind, rows[column.name]) for column in TABLES[table].columns}
+    columns = {
+        column.name: _plain(column.kind, rows[column.name]) for column in TABLES[table].columns
+    }
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
 
@@ -195,17 +216,23 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
     if not isinstance(values, np.ndarray):
         return [list(value) if isinstance(value, tuple) else value for value in values]
     if kind == "time":
-        return [None if value == MISSING else _EPOCH + timedelta(microseconds=value) for value in values.tolist()]
+        return [
+            None if value == MISSING else _EPOCH + timedelta(microseconds=value)
+            for value in values.tolist()
+        ]
     return optional_values(values)
 
 
 def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
-    """A table of one worker. ``samples`` are device by device and also have a column ``wall_time``."""
+    """A table of one worker. ``samples`` are device by device and also have a column
+    ``wall_time``."""
     about = {"run": name, "worker": worker}
     if table == "samples":
         return _samples(run, about)
     if table == "peaks":
-        return _from_records(table, about, [row for device in device_names(run) for row in daily_peaks(run, device)])
+        return _from_records(
+            table, about, [row for device in device_names(run) for row in daily_peaks(run, device)]
+        )
     if table == "failures":
         return _from_records(table, about, [vars(oom) for oom in run.ooms])
     if table == "layers":
@@ -215,26 +242,35 @@ def run_rows(table: str, run: Run, name: str = "", worker: str = "") -> Rows:
             for at, one in enumerate(of.layers)
         )
         return _from_records(table, about, list(layers))
-    rows = (values_of(one, *_OF_SNAPSHOT) | vars(row) for one in run.snapshots for row in getattr(one, table))
+    rows = (
+        values_of(one, *_OF_SNAPSHOT) | vars(row)
+        for one in run.snapshots
+        for row in getattr(one, table)
+    )
     return _from_records(table, about, list(rows))
 
 
 def frame_tables(run: Run) -> Mapping[str, Rows]:
-    """The tables of `RecordedRun.to_pandas`: fewer columns than those of the export, and lists of sizes as texts."""
+    """The tables of `RecordedRun.to_pandas`: fewer columns than those of the export, and lists of
+    sizes as texts."""
     tables: dict[str, dict[str, Values]] = {}
     for frame, (table, first, before) in _FRAMES.items():
         rows, columns = run_rows(table, run), TABLES[table].columns
         names = [one.name for one in columns]
         tables[frame] = {name: rows[name] for name in (*first, *names[names.index(before) + 1 :])}
         for name in (one.name for one in columns if one.kind == "dimensions"):
-            tables[frame][name] = [None if one is None else f"[{', '.join(map(str, one))}]" for one in rows[name]]
+            tables[frame][name] = [
+                None if one is None else f"[{', '.join(map(str, one))}]" for one in rows[name]
+            ]
     return tables
 
 
 def _samples(run: Run, about: Mapping[str, str]) -> Rows:
     samples = run.samples
     parts: list[Rows] = []
-    for device, figures in ((name, samples.devices[name]) for name in device_names(run) if name in samples.devices):
+    for device, figures in (
+        (name, samples.devices[name]) for name in device_names(run) if name in samples.devices
+    ):
         # Samples of other workers have no figures of this device.
         known = np.flatnonzero((figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING))
         columns: dict[str, Values] = {
@@ -255,15 +291,20 @@ def _dead_letters(unit: ExportUnit, exported: bool, reasons: Sequence[str]) -> R
     return _from_records("dead_letters", about, [{"reason": one} for one in reasons])
 
 
-def _from_records(table: str, constants: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Rows:
-    """Columns of records. Times are seconds since the epoch, ``wall_time`` that of a column ``time``."""
+def _from_records(
+    table: str, constants: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> Rows:
+    """Columns of records. Times are seconds since the epoch, ``wall_time`` that of a column
+    ``time``."""
     columns: dict[str, Values] = {}
     for column in TABLES[table].columns:
         if column.name in constants:
             columns[column.name] = [constants[column.name]] * len(records)
         elif column.kind == "time":
             field = "wall_time" if column.name == "time" else column.name
-            columns[column.name] = _times(np.asarray([record[field] for record in records], np.float64))
+            columns[column.name] = _times(
+                np.asarray([record[field] for record in records], np.float64)
+            )
         else:
             values = [record[column.name] for record in records]
             columns[column.name] = optional_column(values) if column.kind == "integer" else values
@@ -297,7 +338,8 @@ class Exported:
 
     Attributes:
         directory: Where the tables are.
-        written, unchanged: Numbers of workers that were exported, and of those that had not changed.
+        written, unchanged: Numbers of workers that were exported, and of those that had not
+            changed.
         failed: Number of workers that could not be read at all; the next call tries again.
         rows: Table to the number of rows written."""
 
@@ -310,20 +352,28 @@ class Exported:
     def __str__(self) -> str:
         rows = ", ".join(f"{table} {number:,}" for table, number in self.rows.items() if number)
         lines = [
-            f"{self.directory}: {counted(self.written, 'worker')} exported, {self.unchanged} unchanged",
+            f"{self.directory}: "
+            f"{counted(self.written, 'worker')} "
+            "exported, "
+            f"{self.unchanged} "
+            "unchanged",
             f"rows written: {rows or 'none'}",
         ]
         if self.failed:
-            lines.append(f"{counted(self.failed, 'worker')} could not be read: see the table dead_letters")
+            lines.append(
+                f"{counted(self.failed, 'worker')} could not be read: see the table dead_letters"
+            )
         return "\n".join(lines)
 
 
-def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *, runs: Sequence[str] = ()) -> Exported:
+def export_parquet(
+    logdir: str | os.PathLike[str], to: str | os.PathLike[str], *, runs: Sequence[str] = ()
+) -> Exported:
     """Export runs as Parquet files: ``<to>/<table>/run-<run>/part-<worker>.parquet``.
 
-    A worker is read if its event files have changed since the last call; then its files are replaced. Each file is
-    complete or absent, and after an interrupted call the next one continues. Exported rows stay if their run is
-    deleted.
+    A worker is read if its event files have changed since the last call; then its files are
+    replaced. Each file is complete or absent, and after an interrupted call the next one continues.
+    Exported rows stay if their run is deleted.
 
     Args:
         logdir: Log directory: a path, or a URL that TensorBoard can open.
@@ -331,7 +381,8 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
         runs: Names of the runs to export; by default all.
 
     Returns:
-        What was written; `print` shows it. The columns of the tables are described in ``docs/export.md``.
+        What was written; `print` shows it. The columns of the tables are described in
+        ``docs/export.md``.
 
     Raises:
         RequestError: pyarrow is not installed, `to` is a URL, or another export writes to it.
@@ -339,7 +390,15 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
     logdir, to = os.fspath(logdir), os.fspath(to)
     pyarrow()
     if "://" in to:
-        raise RequestError(f"cannot write to {to}: pass a local directory, or use tb_memplugin.beam for object stores")
+        raise RequestError(
+            f"cannot write to {to}: pass a local directory, "
+            "or "
+            "use "
+            "tb_memplugin.beam "
+            "for "
+            "object "
+            "stores"
+        )
     recordings.write_under(logdir)
     units = list(export_units(logdir))
     names = sorted({unit.run for unit in units})
@@ -355,7 +414,9 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
 def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
     for table in TABLES:
         # A pattern such as `failures/*/*.parquet` must match a file, also if nothing failed.
-        _write_file(directory / table / "schema" / "empty.parquet", arrow_schema(table).empty_table())
+        _write_file(
+            directory / table / "schema" / "empty.parquet", arrow_schema(table).empty_table()
+        )
     rows = dict.fromkeys(TABLES, 0)
     written = unchanged = failed = 0
     state = directory / STATE
@@ -370,7 +431,8 @@ def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
             if tables is None:
                 unchanged += 1
                 continue
-            # Of a worker that cannot be read, what was exported before stays: it has dead letters only.
+            # Of a worker that cannot be read, what was exported before stays: it has dead letters
+            # only.
             for table, of_table in tables.items():
                 rows[table] += _write(directory / table, unit, of_table)
             lines.write(json.dumps([unit.run, unit.worker, mark]) + "\n")
@@ -380,16 +442,20 @@ def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
     return Exported(os.fspath(directory), written, unchanged, failed, rows)
 
 
-def _read(unit: ExportUnit, known: Mapping[tuple[str, str], str | None]) -> tuple[str | None, dict[str, Any] | None]:
-    """The mark of a worker's files and its tables in Arrow: no mark if it cannot be read, no tables if it has not
-    changed."""
+def _read(
+    unit: ExportUnit, known: Mapping[tuple[str, str], str | None]
+) -> tuple[str | None, dict[str, Any] | None]:
+    """The mark of a worker's files and its tables in Arrow: no mark if it cannot be read, no tables
+    if it has not changed."""
     try:
         # Taken first: what is appended while the worker is read belongs to the next call.
         mark = fingerprint(unit)
         if known.get((unit.run, unit.worker)) == mark:
             return mark, None
         tables, readable = unit_tables(unit)
-        return mark if readable else None, {name: arrow_table(name, rows) for name, rows in tables.items()}
+        return mark if readable else None, {
+            name: arrow_table(name, rows) for name, rows in tables.items()
+        }
     except Exception as error:  # each file system raises its own, and Arrow for what it cannot hold
         letters = _dead_letters(unit, False, [files.reason(error, unit.logdir)])
         return None, {"dead_letters": arrow_table("dead_letters", letters)}
@@ -403,12 +469,18 @@ def arrow_table(table: str, rows: Rows) -> Any:
             return arrow.array(values, arrow.int64(), mask=values == MISSING).cast(field.type)
         return arrow.array(values, field.type)
 
-    return arrow.Table.from_arrays([array(field, rows[field.name]) for field in schema], schema=schema)
+    return arrow.Table.from_arrays(
+        [array(field, rows[field.name]) for field in schema], schema=schema
+    )
 
 
 def _write(folder: pathlib.Path, unit: ExportUnit, content: Any) -> int:
     """Replace a worker's file of a table; a table without rows has no file."""
-    path = folder / f"run-{_file_name(unit.run)}" / f"part{'-' if unit.worker else ''}{_file_name(unit.worker)}.parquet"
+    path = (
+        folder
+        / f"run-{_file_name(unit.run)}"
+        / f"part{'-' if unit.worker else ''}{_file_name(unit.worker)}.parquet"
+    )
     if not content.num_rows:
         path.unlink(missing_ok=True)
         return 0
@@ -421,7 +493,8 @@ def _write_file(path: pathlib.Path, content: Any) -> None:
     import pyarrow.parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Engines skip names that begin with a dot; the file of a killed call is overwritten by the next one.
+    # Engines skip names that begin with a dot; the file of a killed call is overwritten by the next
+    # one.
     unfinished = path.parent / f".{_digest(path.name)}.unfinished"
     pyarrow.parquet.write_table(content, unfinished, compression="zstd")
     unfinished.replace(path)

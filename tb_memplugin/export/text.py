@@ -1,4 +1,5 @@
-"""A run as the JSON object of ``tb-memplugin inspect --format json``, as its whole text, and in twenty lines. Pure."""
+"""A run as the JSON object of ``tb-memplugin inspect --format json``, as its whole text, and in
+twenty lines. Pure."""
 
 import dataclasses
 import textwrap
@@ -75,7 +76,11 @@ MAX_WORKERS = 20  # most rows of workers: those that stopped early, then the fir
 MAX_LINES = 12  # printed spans and sentences of the pool: the last ones
 SUMMARY_LINES, SUMMARY_LAYERS = 20, 5  # most lines of a summary, and layers in it
 MAX_OWNERS = 12  # listed owners of memory at a failure; the others are summed in one line
-_WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
+_WHEN = {
+    "measured": "measured at step end",
+    "traced": "traced, at the peak",
+    "failed": "at the failed allocation",
+}
 _FRAGMENTATION = " (free bytes outside the largest free chunk)"
 _MARKS = {"ok": "", "fact": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
 
@@ -101,35 +106,51 @@ def describe_run(
     """The run as an object. A selected step selects its snapshots and the layer table valid at it.
 
     Args:
-        by_worker: Worker name to the run of that worker, with devices under their own names; None for a run of one
-            process."""
+        by_worker: Worker name to the run of that worker, with devices under their own names; None
+            for a run of one process."""
     steps = step_range(run)
     facts = {one.device: one for one in device_facts(run) if selection.device in (None, one.device)}
-    table = table_at(with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step)
+    table = table_at(
+        with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step
+    )
     return {
         "sessions": len(run.sessions),
         "steps": steps.steps,
         "first_step": steps.first_step,
         "last_step": steps.last_step,
         "devices": {
-            device: values_of(one, "capacity_bytes", "peak_bytes", "peak_step") for device, one in facts.items()
+            device: values_of(one, "capacity_bytes", "peak_bytes", "peak_step")
+            for device, one in facts.items()
         },
         "compared": describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
         if selection.device is None
         else None,
         "layers": as_json(table.layers if table is not None else ()),
         "activations": describe_activations(run.activations),
-        "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
-        "oom": [{**describe_oom(oom), "fixes": as_json(oom.fixes)} for oom in run.ooms if selection.includes(oom)],
+        "snapshots": [
+            describe_snapshot(snapshot)
+            for snapshot in run.snapshots
+            if selection.includes(snapshot)
+        ],
+        "oom": [
+            {**describe_oom(oom), "fixes": as_json(oom.fixes)}
+            for oom in run.ooms
+            if selection.includes(oom)
+        ],
         "pool": {device: as_json(pool_history(run, device)) for device in facts},
         "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
-        "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in facts},
+        "answers": {
+            device: describe_answers(run, device, selection.phase, by_worker) for device in facts
+        },
         "largest_layer": {
-            device: as_json(largest_layer(run, device, selection.phase or device_phase(run, device)))
+            device: as_json(
+                largest_layer(run, device, selection.phase or device_phase(run, device))
+            )
             for device in facts
         },
         "host_memory": {
-            worker: describe_host(summary) for worker, summary in host_summaries(by_worker or {"": run}).items()
+            worker: describe_host(summary)
+            for worker, summary in host_summaries(by_worker or {"": run}).items()
         },
         "findings": list(run.findings),
         "notes": list(run.notes),
@@ -146,7 +167,9 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
             continue
         highest, steps = known[np.argmax(values[known])], len(np.unique(activations.step[known]))
         most = {"max_bytes": int(values[highest]), "max_step": int(activations.step[highest])}
-        described.append({"layer": path, "steps": steps, **most, "last_bytes": int(values[known[-1]])})
+        described.append(
+            {"layer": path, "steps": steps, **most, "last_bytes": int(values[known[-1]])}
+        )
     return described
 
 
@@ -156,20 +179,26 @@ def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]
 
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
-    """All fields of a failed allocation except chunks, requests and the fixes, which take seconds to simulate."""
+    """All fields of a failed allocation except chunks, requests and the fixes, which take seconds
+    to simulate."""
     chunks, request = None if oom.map is None else len(oom.map), as_json(request_contents(oom))
     hidden = ("identifier", "fixes", "map", "requests", "request_tensors")
     return {**as_json(oom, hidden), "chunks": chunks, "request": request}
 
 
-def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
+def format_run(
+    run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None
+) -> str:
     """The run as text, with all that is known of it; `by_worker` is as in `describe_run`."""
     workers, phase = by_worker or {"": run}, selection.phase
     # Why there are no devices comes first: nothing below is complete without them.
     absent = [] if device_facts(run) else unrecorded_devices(run.notes)
     parts = [*map(clean, absent), _title(run)]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
-    parts += [_cleaned(answer_lines(one.device, answers(run, one.device, phase, by_worker))) for one in devices]
+    parts += [
+        _cleaned(answer_lines(one.device, answers(run, one.device, phase, by_worker)))
+        for one in devices
+    ]
     if devices:
         parts.append(format_table(*device_table(run, devices)))
     if selection.device is None:
@@ -177,21 +206,35 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     for facts in devices:
         parts += _on_device(run, facts.device, selection)
     if selection == EVERYTHING:
-        parts += [_cleaned(host_lines(worker, summary)) for worker, summary in host_summaries(workers).items()]
+        parts += [
+            _cleaned(host_lines(worker, summary))
+            for worker, summary in host_summaries(workers).items()
+        ]
     parts += _layers_of_workers(run, selection, by_worker or {})
     if len(run.activations):
         parts.append(_activations(run))
     parts += [_cleaned(oom_lines(oom)) for oom in run.ooms if selection.includes(oom)]
     said = {"finding": run.findings, "note": run.notes, "not read": run.damage}
-    parts += [f"{what}: {clean(one)}" for what, sentences in said.items() for one in sentences if one not in absent]
+    parts += [
+        f"{what}: {clean(one)}"
+        for what, sentences in said.items()
+        for one in sentences
+        if one not in absent
+    ]
     return "\n\n".join(parts)
 
 
 def _title(run: Run) -> str:
     steps = step_range(run)
-    span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
+    span = (
+        (f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})")
+        if steps.steps
+        else "no steps"
+    )
     counts = ((len(run.sessions), "sessions"), (len(run.workers), "workers"))
-    return clean(f"{run.name}: {span}") + "".join(f", {count} {name}" for count, name in counts if count > 1)
+    return clean(f"{run.name}: {span}") + "".join(
+        f", {count} {name}" for count, name in counts if count > 1
+    )
 
 
 def _cleaned(lines: Iterable[str]) -> str:
@@ -199,7 +242,8 @@ def _cleaned(lines: Iterable[str]) -> str:
 
 
 def _on_device(run: Run, device: str, selection: Selection) -> Iterator[str]:
-    """The selected breakdown with the highest peak, the pool over the steps, and the demand of the peak."""
+    """The selected breakdown with the highest peak, the pool over the steps, and the demand of the
+    peak."""
     snapshots = [one for one in run.snapshots if one.device == device and selection.includes(one)]
     if snapshots:
         yield _snapshot_text(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))
@@ -208,15 +252,21 @@ def _on_device(run: Run, device: str, selection: Selection) -> Iterator[str]:
     if selection.step is not None:
         return
     phase = device_phase(run, device)
-    if selection.phase in (None, phase) and (lines := pool_lines(shown_name(device), pool_history(run, device), phase)):
+    if selection.phase in (None, phase) and (
+        lines := pool_lines(shown_name(device), pool_history(run, device), phase)
+    ):
         yield "\n".join(lines)
     if selection.phase is None and (demand := peak_demand(run, device)) is not None:
-        yield "\n".join([f"{shown_name(device)}, demand of the peak:", *_wrapped(demand_sentences(demand))])
+        yield "\n".join(
+            [f"{shown_name(device)}, demand of the peak:", *_wrapped(demand_sentences(demand))]
+        )
 
 
 def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], list[list[str]]]:
     failed = {oom.device for oom in run.ooms}
-    unit = unit_for([size for facts in devices for size in (facts.peak_bytes, facts.capacity_bytes)])
+    unit = unit_for(
+        [size for facts in devices for size in (facts.peak_bytes, facts.capacity_bytes)]
+    )
     rows = []
     for facts in devices:
         peak, capacity, free, share = facts.peak_bytes, facts.capacity_bytes, None, UNKNOWN
@@ -226,7 +276,15 @@ def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], l
         step = UNKNOWN if facts.peak_step is None else str(facts.peak_step)
         figures = [format_figure(size, unit) for size in (peak, capacity, free)]
         rows.append([shown_name(facts.device), *figures, share, step, str(facts.snapshots)])
-    head = ["device", f"peak {unit}", f"capacity {unit}", f"headroom {unit}", "used", "peak at step", "snapshots"]
+    head = [
+        "device",
+        f"peak {unit}",
+        f"capacity {unit}",
+        f"headroom {unit}",
+        "used",
+        "peak at step",
+        "snapshots",
+    ]
     return head, rows
 
 
@@ -236,7 +294,11 @@ def _without_breakdown(run: Run, device: str, selection: Selection, step: int) -
     others = [one.step for one in run.snapshots if one.device == device and every.includes(one)]
     nearest = min(others, key=lambda other: (abs(other - step), other), default=None)
     phase = "" if selection.phase is None else f" of phase {selection.phase}"
-    found = f"No step{phase} has one." if nearest is None else f"The nearest{phase} is that of step {nearest}."
+    found = (
+        f"No step{phase} has one."
+        if nearest is None
+        else (f"The nearest{phase} is that of step {nearest}.")
+    )
     return f"{shown_name(device)}: step {step} has no breakdown, it was {why}. {found}"
 
 
@@ -245,7 +307,15 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     step = f"{snapshot.step} ({', '.join(filter(None, (snapshot.phase, snapshot.mode, batch)))})"
     which, when = ("failed", "failed allocation") if snapshot.at_failure else ("traced", "peak")
     size = snapshot.in_use_bytes
-    lines = [f"{shown_name(snapshot.device)}, {which} step {step}: {format_bytes(size)} in use at the {when}"]
+    lines = [
+        f"{shown_name(snapshot.device)}, {which} step "
+        f"{step}: "
+        f"{format_bytes(size)} "
+        "in "
+        "use "
+        "at "
+        f"the {when}"
+    ]
     lines += _pool_text(snapshot)
     if (replay := snapshot.replay) is not None:
         addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
@@ -276,15 +346,27 @@ def _pool_text(snapshot: Snapshot) -> Iterator[str]:
         chunks = ""
         if largest is not None and other is not None and free:
             chunks = f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(other)}"
-        yield f"  pool {format_bytes(pool.pool_bytes)}, {share} in use, {format_bytes(free)} free{chunks}"
-        known = UNKNOWN if snapshot.fragmentation is None else f"{100 * snapshot.fragmentation:.0f} %{_FRAGMENTATION}"
+        yield (
+            f"  pool {format_bytes(pool.pool_bytes)}, "
+            f"{share} "
+            "in "
+            "use, "
+            f"{format_bytes(free)} "
+            f"free{chunks}"
+        )
+        known = (
+            UNKNOWN
+            if snapshot.fragmentation is None
+            else f"{100 * snapshot.fragmentation:.0f} %{_FRAGMENTATION}"
+        )
         yield f"  fragmentation {known if free else 'undefined: the pool is full'}"
     if snapshot.rounding_bytes is not None:
         yield f"  rounding {format_bytes(snapshot.rounding_bytes)} (allocated − requested)"
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
-    """Tensors with a holder, largest groups first, and what is known of their origin and holders."""
+    """Tensors with a holder, largest groups first, and what is known of their origin and
+    holders."""
     if not groups:
         return ""
     unit, shown = unit_for([groups[0].bytes]), groups[:MAX_ROWS]
@@ -295,16 +377,23 @@ def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
         lambda one: [_tensor_name(one), _known_name(one.held_by), *[_known_name(one.line)] * lines],
         lambda some: [f"{sum(one.count for one in some):,}", _sum(some, "bytes", unit)],
     )
-    paths = [(_tensor_name(one), one.retaining_path) for one in shown if one.retaining_path is not None]
-    return "\n".join([table, *(f"  retaining path of {name}: {clean(path)}" for name, path in paths)])
+    paths = [
+        (_tensor_name(one), one.retaining_path) for one in shown if one.retaining_path is not None
+    ]
+    return "\n".join(
+        [table, *(f"  retaining path of {name}: {clean(path)}" for name, path in paths)]
+    )
 
 
 def _tensor_name(group: HeldTensorGroup) -> str:
     return f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS]
 
 
-def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int, most: int = MAX_ROWS) -> str:
-    """The sizes with their share of `total`, the first `most` of them one by one; empty ones are left out."""
+def _shares(
+    title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int, most: int = MAX_ROWS
+) -> str:
+    """The sizes with their share of `total`, the first `most` of them one by one; empty ones are
+    left out."""
     known = [entry for entry in sizes if entry[1]]
     if not known:
         return ""
@@ -325,7 +414,8 @@ def listed(
     figures: Callable[[Sequence[Any]], Sequence[str]] | None = None,
     most: int = MAX_ROWS,
 ) -> str:
-    """A table with a row for each of the first items, and one for the others together, with their `figures`."""
+    """A table with a row for each of the first items, and one for the others together, with their
+    `figures`."""
     of = figures or (lambda _: [])
     rows = [[*names(item), *of([item])] for item in items[:most]]
     left = len(names(items[0])) if figures else 1
@@ -339,11 +429,17 @@ def _sum(records: Sequence[Any], field: str, unit: str) -> str:
     return format_figure(sum(getattr(one, field) for one in records), unit)
 
 
-def _layers_of_workers(run: Run, selection: Selection, by_worker: Mapping[str, Run]) -> Iterator[str]:
+def _layers_of_workers(
+    run: Run, selection: Selection, by_worker: Mapping[str, Run]
+) -> Iterator[str]:
     """The layers of the selected device's worker, or of all workers, each model once."""
-    tables = {"": table_at(with_layers_of(run, by_worker, selection.device).layer_tables, selection.step)}
+    tables = {
+        "": table_at(with_layers_of(run, by_worker, selection.device).layer_tables, selection.step)
+    }
     if selection.device is None and len(by_worker) > 1:
-        tables = {worker: table_at(own.layer_tables, selection.step) for worker, own in by_worker.items()}
+        tables = {
+            worker: table_at(own.layer_tables, selection.step) for worker, own in by_worker.items()
+        }
     models: dict[tuple[Layer, ...], tuple[LayerTable, list[str]]] = {}
     for worker, table in tables.items():
         if table is not None:
@@ -364,14 +460,21 @@ def _layers(table: LayerTable) -> str:
     )
     if table.optimizer:
         title += f", optimizer {clean(table.optimizer)} with {format_bytes(totals.optimizer_bytes)}"
-    heavy = sorted((layer for layer in table.layers if layer.weight_bytes), key=lambda layer: -layer.weight_bytes)
+    heavy = sorted(
+        (layer for layer in table.layers if layer.weight_bytes),
+        key=lambda layer: -layer.weight_bytes,
+    )
     if not heavy:
         return title
     unit = unit_for([heavy[0].weight_bytes])
     shown = listed(
         ["layer", "type", "", "parameters", f"weights {unit}", f"optimizer {unit}"],
         heavy,
-        lambda one: [shown_name(one.path), clean(one.type)[:30], "trainable" if one.trainable else "frozen"],
+        lambda one: [
+            shown_name(one.path),
+            clean(one.type)[:30],
+            "trainable" if one.trainable else "frozen",
+        ],
         lambda some: [
             f"{sum(one.parameters for one in some):,}",
             *(_sum(some, field, unit) for field in ("weight_bytes", "optimizer_bytes")),
@@ -381,12 +484,20 @@ def _layers(table: LayerTable) -> str:
 
 
 def _activations(run: Run) -> str:
-    described = sorted(describe_activations(run.activations), key=lambda entry: -int(entry["max_bytes"]))
+    described = sorted(
+        describe_activations(run.activations), key=lambda entry: -int(entry["max_bytes"])
+    )
     unit = unit_for([entry["max_bytes"] for entry in described])
 
     def cells(entry: Mapping[str, Any]) -> list[str]:
         most, last = (format_figure(entry[name], unit) for name in ("max_bytes", "last_bytes"))
-        return [shown_name(entry["layer"]), most, str(entry["max_step"]), last, f"{entry['steps']:,}"]
+        return [
+            shown_name(entry["layer"]),
+            most,
+            str(entry["max_step"]),
+            last,
+            f"{entry['steps']:,}",
+        ]
 
     head = ["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"]
     return listed(head, described, cells)
@@ -406,22 +517,32 @@ def shown_name(text: str) -> str:
 
 
 def device_lines(compared: Mapping[str, Any]) -> list[str]:
-    """Paragraphs on all devices together, from the object of `describe_devices`; none for a single device."""
+    """Paragraphs on all devices together, from the object of `describe_devices`; none for a single
+    device."""
     devices, workers = compared["devices"], compared["workers"]
     parts = [_worker_table(workers)] if len(workers) > 1 else []
-    return parts + (list(filter(None, [_breakdown(devices), _together(compared)])) if len(devices) > 1 else [])
+    return parts + (
+        list(filter(None, [_breakdown(devices), _together(compared)])) if len(devices) > 1 else []
+    )
 
 
 def _worker_table(workers: Sequence[Mapping[str, Any]]) -> str:
     def cells(worker: Mapping[str, Any]) -> list[str]:
-        steps = (UNKNOWN if worker[name] is None else str(worker[name]) for name in ("first_step", "last_step"))
+        steps = (
+            UNKNOWN if worker[name] is None else str(worker[name])
+            for name in ("first_step", "last_step")
+        )
         clock = worker["clock_offset_seconds"]
         ended = ["yes" if worker["ended"] else "no", UNKNOWN if clock is None else f"{clock:+.3f}"]
         return [clean(worker["worker"]) or UNKNOWN, str(worker["sessions"]), *steps, *ended]
 
     head = ["worker", "sessions", "first step", "last step", "ended", "clock s"]
-    table = listed(head, sorted(workers, key=lambda one: one["stopped_early"] is None), cells, most=MAX_WORKERS)
-    return "\n".join([table, *(f"  {clean(one['stopped_early'])}." for one in workers if one["stopped_early"])])
+    table = listed(
+        head, sorted(workers, key=lambda one: one["stopped_early"] is None), cells, most=MAX_WORKERS
+    )
+    return "\n".join(
+        [table, *(f"  {clean(one['stopped_early'])}." for one in workers if one["stopped_early"])]
+    )
 
 
 def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
@@ -431,11 +552,18 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     largest = sorted(traced, key=lambda device: -device["peak_bytes"])[:MAX_DEVICES]
     shown = [device for device in traced if device in largest]
     columns = [
-        {(part["category"], part["trainable"]): part["bytes"] for part in device["breakdown"]["parts"]}
+        {
+            (part["category"], part["trainable"]): part["bytes"]
+            for part in device["breakdown"]["parts"]
+        }
         for device in shown
     ]
-    groups = sorted({group for column in columns for group in column}, key=lambda group: stack_order(*group))
-    peaks, steps = ([device["breakdown"][name] for device in shown] for name in ("peak_bytes", "step"))
+    groups = sorted(
+        {group for column in columns for group in column}, key=lambda group: stack_order(*group)
+    )
+    peaks, steps = (
+        [device["breakdown"][name] for device in shown] for name in ("peak_bytes", "step")
+    )
     unit = unit_for(peaks)
     rows = [
         [category_name(*group), *(format_figure(column.get(group, 0), unit) for column in columns)]
@@ -447,18 +575,26 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     if len(set(steps)) > 1:
         rows.append(["traced step", *map(str, steps)])
         at = "their traced steps"
-    left_out = f"; the {len(shown)} of {len(traced)} with the highest peaks" if len(traced) > len(shown) else ""
+    left_out = (
+        (f"; the {len(shown)} of {len(traced)} with the highest peaks")
+        if len(traced) > len(shown)
+        else ""
+    )
     table = format_table(["", *(clean(device["device"]) for device in shown)], rows)
     return f"devices at {at}, {unit} at the peak{left_out}:\n{table}"
 
 
 def category_name(category: str, trainable: bool | None) -> str:
     unknown = ", frozen or trainable" if category == "weights" else ""
-    return category.replace("_", " ") + {True: ", trainable", False: ", frozen", None: unknown}[trainable]
+    return (
+        category.replace("_", " ")
+        + {True: ", trainable", False: ", frozen", None: unknown}[trainable]
+    )
 
 
 def _together(compared: Mapping[str, Any]) -> str:
-    """Imbalance and sum of the devices that are compared; nothing on a single accelerator beside a CPU."""
+    """Imbalance and sum of the devices that are compared; nothing on a single accelerator beside a
+    CPU."""
     if compared["imbalance"] is None:
         return ""
     names = [device["device"] for device in compared["devices"]]
@@ -468,7 +604,9 @@ def _together(compared: Mapping[str, Any]) -> str:
         f"imbalance: {clean(compared['imbalance']['sentence'])}",
         f"sum of {whose} peaks: {size}, an upper bound of the sum at any step",
     ]
-    return "\n".join(line for sentence in sentences for line in textwrap.wrap(sentence, 120, initial_indent="  "))
+    return "\n".join(
+        line for sentence in sentences for line in textwrap.wrap(sentence, 120, initial_indent="  ")
+    )
 
 
 # Sections: answers, pool, host memory and failed allocations. Texts of the run are not cleaned yet.
@@ -486,8 +624,11 @@ def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> lis
     return lines + _wrapped(sentences[-MAX_LINES:])
 
 
-def _wrapped(sentences: Iterable[str], first: str = "  ", following: str = "    ", **limits: Any) -> list[str]:
-    """The lines of sentences, with the indents of the first line of each and of the others; `limits` of a wrapper."""
+def _wrapped(
+    sentences: Iterable[str], first: str = "  ", following: str = "    ", **limits: Any
+) -> list[str]:
+    """The lines of sentences, with the indents of the first line of each and of the others;
+    `limits` of a wrapper."""
     wrapper = textwrap.TextWrapper(120, first, following, break_long_words=False, **limits)
     return [line for sentence in sentences for line in wrapper.wrap(sentence)]
 
@@ -497,7 +638,10 @@ def _span_line(span: PoolSpan) -> str:
     if span.first_step != span.last_step:
         steps, count = f"steps {span.first_step} to {span.last_step}", f"{span.known_steps} "
     least, most = format_bytes(span.least_free_bytes), format_bytes(span.most_free_bytes)
-    parts = [f"pool {format_bytes(span.pool_bytes)}", f"free {least if least == most else f'{least} to {most}'}"]
+    parts = [
+        f"pool {format_bytes(span.pool_bytes)}",
+        f"free {least if least == most else f'{least} to {most}'}",
+    ]
     if span.least_largest_free_bytes is not None:
         parts.append(f"largest free chunk at least {format_bytes(span.least_largest_free_bytes)}")
     if span.most_fragmentation is not None:
@@ -506,11 +650,17 @@ def _span_line(span: PoolSpan) -> str:
 
 
 def host_lines(worker: str, summary: HostSummary) -> list[str]:
-    resident, peak, state = format_bytes(summary.resident_bytes), format_bytes(summary.peak_bytes), summary.state
+    resident, peak, state = (
+        format_bytes(summary.resident_bytes),
+        format_bytes(summary.peak_bytes),
+        summary.state,
+    )
     sentences = [f"RSS {resident} at the last step, at most {peak} at step {summary.peak_step}"]
     if state is not None:
         sizes = {name: size for name, size in state.parts.items() if size or name == "other_bytes"}
-        parts = " + ".join(f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items())
+        parts = " + ".join(
+            f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items()
+        )
         sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {parts}")
     sentences.append(summary.sentence())
     return [f"{worker}, host memory:" if worker else "host memory:", *_wrapped(sentences)]
@@ -519,23 +669,39 @@ def host_lines(worker: str, summary: HostSummary) -> list[str]:
 def oom_lines(oom: Oom) -> list[str]:
     where = f" {oom.place}".rstrip()
     head = f"{oom.device}, ran out of memory{where}: {format_bytes(oom.requested_bytes)} requested"
-    requester = ", ".join(text for text in (oom.op, oom.shape, oom.layer and f"layer {oom.layer}", oom.line) if text)
-    lines = [f"{head} by {requester}" if requester else head, *([f"  {oom.outcome}"] if oom.outcome else [])]
+    requester = ", ".join(
+        text for text in (oom.op, oom.shape, oom.layer and f"layer {oom.layer}", oom.line) if text
+    )
+    lines = [
+        f"{head} by {requester}" if requester else head,
+        *([f"  {oom.outcome}"] if oom.outcome else []),
+    ]
     lines.append(f"  verdict: {oom.verdict or UNKNOWN}. {oom.reason}".rstrip())
-    sizes = (oom.in_use_bytes, oom.free_bytes, oom.largest_free_bytes, oom.pool_bytes, oom.capacity_bytes)
+    sizes = (
+        oom.in_use_bytes,
+        oom.free_bytes,
+        oom.largest_free_bytes,
+        oom.pool_bytes,
+        oom.capacity_bytes,
+    )
     names = ("in use", "free", "largest free chunk", "pool", "capacity")
     figures = (f"{name} {format_bytes(size)}" for name, size in zip(names, sizes, strict=True))
     lines.append(f"  {', '.join(figures)}")
     inside = request_contents(oom)
     lines += [f"  {inside.sentence}"] if inside else []
-    for title, ledger in (("inside the request", oom.request_ledger), ("memory at failure", oom.ledger)):
+    for title, ledger in (
+        ("inside the request", oom.request_ledger),
+        ("memory at failure", oom.ledger),
+    ):
         lines += [f"  {title}, by layer and category:"] if ledger else []
         for row in ledger[:MAX_OWNERS]:
             owner = ", ".join(filter(None, (row.layer, row.category.replace("_", " "))))
             lines.append(f"    {format_bytes(row.bytes):>10}  {owner}")
         others = ledger[MAX_OWNERS:]
         if others:
-            lines.append(f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more")
+            lines.append(
+                f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more"
+            )
     if oom.fixes:
         lines.append("  possible fixes:")
     for fix in oom.fixes:
@@ -562,20 +728,35 @@ def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:
 
 
 def summarize_run(
-    run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None, after: Sequence[str] = ()
+    run: Run,
+    selection: Selection = EVERYTHING,
+    by_worker: Mapping[str, Run] | None = None,
+    after: Sequence[str] = (),
 ) -> str:
-    """The device with the last failure, or else with the highest load, in few lines, of which `after` are the last."""
+    """The device with the last failure, or else with the highest load, in few lines, of which
+    `after` are the last."""
     devices, device = device_facts(run), shown_device(run, selection.device)
     absent = [] if devices else unrecorded_devices(run.notes)
     failed, lines = failure_of(run, device), [*absent, _title(run)]
     cause = [] if failed is None or not selection.includes(failed) else [_cause(failed)]
-    found = [*cause, *(f"not read: {one}" for one in run.damage), *(f"finding: {one}" for one in run.findings)]
+    found = [
+        *cause,
+        *(f"not read: {one}" for one in run.damage),
+        *(f"finding: {one}" for one in run.findings),
+    ]
     if device is not None:
         lines[-1] += f", {device}" + (f" of {len(devices)} devices" if len(devices) > 1 else "")
-        said = [dataclasses.replace(one, details=()) for one in answers(run, device, selection.phase, by_worker)]
+        said = [
+            dataclasses.replace(one, details=())
+            for one in answers(run, device, selection.phase, by_worker)
+        ]
         if cause:  # which says what was free
             said = [one for one in said if one.name != "fragmented" and one.status != "unknown"]
-        lines += [*answer_lines(device, said)[1:], "", *_largest_layers(run, device, selection, by_worker or {})]
+        lines += [
+            *answer_lines(device, said)[1:],
+            "",
+            *_largest_layers(run, device, selection, by_worker or {}),
+        ]
         inside = None if failed is None else request_contents(failed)
         largest = inside or largest_layer(run, device, selection.phase or device_phase(run, device))
         if largest is not None and largest.tensors and selection.step is None:
@@ -594,9 +775,12 @@ def summarize_run(
 
 
 def shown_device(run: Run, wanted: str | None = None) -> str | None:
-    """The wanted device, or that of a failure after which nothing was recorded, or the one with the highest load."""
+    """The wanted device, or that of a failure after which nothing was recorded, or the one with the
+    highest load."""
     devices = {one.device: (one.peak_bytes, one.capacity_bytes) for one in device_facts(run)}
-    failed = next((oom.device for oom in reversed(run.ooms) if failure_of(run, oom.device) is not None), None)
+    failed = next(
+        (oom.device for oom in reversed(run.ooms) if failure_of(run, oom.device) is not None), None
+    )
     return wanted or failed or most_loaded(devices) or next(iter(devices), None)
 
 
@@ -608,25 +792,41 @@ def failure_of(run: Run, device: str | None) -> Oom | None:
 
 def _cause(oom: Oom) -> str:
     op = (oom.op or "").rpartition("/")[-1]
-    requester = ", ".join(filter(None, (oom.layer and f"layer {oom.layer}", op, oom.shape, oom.line)))
+    requester = ", ".join(
+        filter(None, (oom.layer and f"layer {oom.layer}", op, oom.shape, oom.line))
+    )
     size = "An unknown size" if oom.requested_bytes is None else format_bytes(oom.requested_bytes)
     requested = f"{size} requested" + (f" by {requester}" if requester else "")
     free, largest = format_bytes(oom.free_bytes), format_bytes(oom.largest_free_bytes)
     beside = (oom.capacity_bytes or 0) - (oom.pool_bytes or oom.capacity_bytes or 0)
-    pieces = f"{free}, at most {largest} in one" + (f", and {format_bytes(beside)} outside the pool" if beside else "")
-    causes = {"capacity": f"Not enough free memory: {free}.", "fragmentation": f"Free memory is in pieces: {pieces}."}
+    pieces = f"{free}, at most {largest} in one" + (
+        f", and {format_bytes(beside)} outside the pool" if beside else ""
+    )
+    causes = {
+        "capacity": f"Not enough free memory: {free}.",
+        "fragmentation": f"Free memory is in pieces: {pieces}.",
+    }
     return f"{requested}. {causes.get(oom.verdict or '', oom.reason)}".rstrip()
 
 
-def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapping[str, Run]) -> list[str]:
-    """The layers that hold most at the failure, or else in the traced step with the highest peak."""
-    places: list[Oom | Snapshot] = [one for one in run.snapshots if one.device == device and selection.includes(one)]
+def _largest_layers(
+    run: Run, device: str, selection: Selection, by_worker: Mapping[str, Run]
+) -> list[str]:
+    """The layers that hold most at the failure, or else in the traced step with the highest
+    peak."""
+    places: list[Oom | Snapshot] = [
+        one for one in run.snapshots if one.device == device and selection.includes(one)
+    ]
     failed = failure_of(run, device)
     if failed is not None and failed.ledger and selection.includes(failed):
         places = [failed]
     if not places:
         step = selection.step
-        return ["No step has a breakdown." if step is None else _without_breakdown(run, device, selection, step)]
+        return [
+            "No step has a breakdown."
+            if step is None
+            else _without_breakdown(run, device, selection, step)
+        ]
     place = max(places, key=lambda one: one.in_use_bytes or 0)
     table = table_at(with_layers_of(run, by_worker, device).layer_tables, place.step)
     sums, categories = Counter[str | None](), Counter[str]()
@@ -634,38 +834,87 @@ def _largest_layers(run: Run, device: str, selection: Selection, by_worker: Mapp
     for row in (*place.ledger, *request):
         sums[row.layer] += row.bytes
         categories[row.category.replace("_", " ")] += row.bytes if row.layer is None else 0
-    others = f"not tied to a layer, mostly {max(categories, key=categories.__getitem__, default=UNKNOWN)}", ""
+    others = (
+        (
+            "not tied to a layer, mostly "
+            f"{max(categories, key=categories.__getitem__, default=UNKNOWN)}"
+        ),
+        "",
+    )
     entries = [
-        (others if path is None else (shown_name(path), _trained(path, () if table is None else table.layers)), size)
+        (
+            others
+            if path is None
+            else (shown_name(path), _trained(path, () if table is None else table.layers)),
+            size,
+        )
         for path, size in sums.most_common()
     ]
     most = SUMMARY_LAYERS + any(path is None for path, _ in sums.most_common(SUMMARY_LAYERS))
-    when = "failure" if place is failed or getattr(place, "at_failure", False) else "highest traced peak"
-    about = (" with the request" if request else "") + ("" if place.step is None else f", step {place.step}")
+    when = (
+        "failure"
+        if place is failed or getattr(place, "at_failure", False)
+        else ("highest traced peak")
+    )
+    about = (" with the request" if request else "") + (
+        "" if place.step is None else f", step {place.step}"
+    )
     return _shares(f"memory at the {when}{about}", entries, sum(sums.values()), most).split("\n")
 
 
 def _trained(path: str, layers: Sequence[Layer]) -> str:
     """Whether the weights of a layer and of the layers inside it are trained."""
-    flags = {one.trainable for one in layers if one.parameters and f"{one.path}/".startswith(f"{path}/")}
-    return "" if not flags else "partly frozen" if len(flags) > 1 else "trainable" if flags.pop() else "frozen"
+    flags = {
+        one.trainable for one in layers if one.parameters and f"{one.path}/".startswith(f"{path}/")
+    }
+    return (
+        ""
+        if not flags
+        else "partly frozen"
+        if len(flags) > 1
+        else "trainable"
+        if flags.pop()
+        else "frozen"
+    )
 
 
-def runs_table(runs: Mapping[str, Run], by_worker: Mapping[str, Mapping[str, Run]]) -> tuple[str, str]:
+def runs_table(
+    runs: Mapping[str, Run], by_worker: Mapping[str, Mapping[str, Run]]
+) -> tuple[str, str]:
     """A line for each run, and the name of the run to look at first, as in the list of the tab."""
     rows, entries = [], []
     for name, run in runs.items():
         growths = {
-            worker: growth_findings(worker, own) or host_findings(own) for worker, own in by_worker[name].items()
+            worker: growth_findings(worker, own) or host_findings(own)
+            for worker, own in by_worker[name].items()
         }
-        status = worst([run_status(own, bool(growths[worker])) for worker, own in by_worker[name].items()])
+        status = worst(
+            [run_status(own, bool(growths[worker])) for worker, own in by_worker[name].items()]
+        )
         device = shown_device(run)
-        sizes = [(one.peak_bytes, one.capacity_bytes) for one in device_facts(run) if one.device == device]
+        sizes = [
+            (one.peak_bytes, one.capacity_bytes)
+            for one in device_facts(run)
+            if one.device == device
+        ]
         shown = [format_bytes(size) for size in (sizes or [(None, None)])[0]]
         rows.append([shown_name(name), device or UNKNOWN, f"{step_range(run).steps:,}", *shown])
-        times = {"started": max(run.session_starts, default=0), "recorded_until": max(run.samples.wall_time, default=0)}
-        entries.append({"run": name, "status": status, "devices": device, "ended": run.ended is not False, **times})
+        times = {
+            "started": max(run.session_starts, default=0),
+            "recorded_until": max(run.samples.wall_time, default=0),
+        }
+        entries.append(
+            {
+                "run": name,
+                "status": status,
+                "devices": device,
+                "ended": run.ended is not False,
+                **times,
+            }
+        )
     ranked = with_ranks(entries, time.time())
-    rows = [[name, entry["status"], *cells] for (name, *cells), entry in zip(rows, ranked, strict=True)]
+    rows = [
+        [name, entry["status"], *cells] for (name, *cells), entry in zip(rows, ranked, strict=True)
+    ]
     table = format_table(["run", "status", "device", "steps", "peak", "capacity"], rows, left=3)
     return table, min(ranked, key=lambda one: int(one["rank"]))["run"]

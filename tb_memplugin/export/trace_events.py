@@ -1,7 +1,8 @@
 """A traced step as trace events (JSON), which Perfetto opens.
 
-Each device is a process. Its tracks are the parts of the step, the allocated bytes, those of each category, and the
-allocations of each layer: an allocation is a slice of its layer's track with a slice of its op inside."""
+Each device is a process. Its tracks are the parts of the step, the allocated bytes, those of each
+category, and the allocations of each layer: an allocation is a slice of its layer's track with a
+slice of its op inside."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,9 @@ _STEP_TRACK = 1
 def step_timelines(
     logdir: str, run: str | None, step: int, device: str | None = None, phase: str | None = None
 ) -> tuple[str, list[Timeline]]:
-    """The name of a run (None if there is only one), and the timelines of a traced step, the accelerators first: one
-    for each device, or of one device only, of one phase, by default the first of the step's.
+    """The name of a run (None if there is only one), and the timelines of a traced step, the
+    accelerators first: one for each device, or of one device only, of one phase, by default the
+    first of the step's.
 
     Raises:
         NotFoundError: There is no such run, or it has no such timeline.
@@ -38,9 +40,13 @@ def step_timelines(
     wanted = [one for one in every if device in (None, one.device) and phase in (None, one.phase)]
     of_step = [one for one in wanted if one.step == step]
     if not of_step:
-        about = "".join(f" {of}" for of in (phase and f"of phase {phase}", device and f"on {device}") if of)
+        about = "".join(
+            f" {of}" for of in (phase and f"of phase {phase}", device and f"on {device}") if of
+        )
         steps = sorted({one.step for one in wanted})
-        raise NotFoundError(f"run {name} has no timeline of step {step}{about}; available steps: {some(steps)}")
+        raise NotFoundError(
+            f"run {name} has no timeline of step {step}{about}; available steps: {some(steps)}"
+        )
     first = min((one.phase for one in of_step), key=PHASES.index)
     highest: dict[str, Timeline] = {}
     for timeline in (one for one in of_step if one.phase == first):
@@ -51,20 +57,24 @@ def step_timelines(
 
 
 def split_row_rounding(timeline: Timeline) -> tuple[Integers, Integers]:
-    """Requested bytes and rounding of each row; all bytes count as requested where the rounding is unknown."""
+    """Requested bytes and rounding of each row; all bytes count as requested where the rounding is
+    unknown."""
     rounding = np.where(timeline.rounding_bytes == MISSING, 0, timeline.rounding_bytes)
     rounding = np.clip(rounding, 0, timeline.bytes)
     return timeline.bytes - rounding, rounding
 
 
 def category_bytes(timeline: Timeline) -> dict[str, Integers]:
-    """Bytes of each category at every moment, shape [moments] each, without categories that have none."""
+    """Bytes of each category at every moment, shape [moments] each, without categories that have
+    none."""
     requested, rounding = split_row_rounding(timeline)
     moments = len(timeline.time_ns)
     of_owner = np.asarray([CATEGORIES.index(owner.category) for owner in timeline.owners], np.int64)
     category = of_owner[timeline.owner]
     totals = {
-        name: live_sums(timeline.start, timeline.end, np.where(category == number, requested, 0), moments)
+        name: live_sums(
+            timeline.start, timeline.end, np.where(category == number, requested, 0), moments
+        )
         for number, name in enumerate(CATEGORIES)
     }
     totals["rounding"] += live_sums(timeline.start, timeline.end, rounding, moments)
@@ -72,8 +82,11 @@ def category_bytes(timeline: Timeline) -> dict[str, Integers]:
 
 
 def trace_events(run: str, timelines: Sequence[Timeline]) -> bytes:
-    """The file's content: the timelines of a step, one for each device. Times are microseconds since its beginning."""
-    events = [event for pid, timeline in enumerate(timelines, 1) for event in _of_device(pid, timeline)]
+    """The file's content: the timelines of a step, one for each device. Times are microseconds
+    since its beginning."""
+    events = [
+        event for pid, timeline in enumerate(timelines, 1) for event in _of_device(pid, timeline)
+    ]
     first = timelines[0]
     about = {"producer": "tb_memplugin", "run": run, "step": first.step, "phase": first.phase}
     trace = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
@@ -82,9 +95,16 @@ def trace_events(run: str, timelines: Sequence[Timeline]) -> bytes:
 
 def _of_device(pid: int, timeline: Timeline) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": timeline.device}}
-    yield {"ph": "M", "pid": pid, "tid": _STEP_TRACK, "name": "thread_name", "args": {"name": "parts of the step"}}
+    yield {
+        "ph": "M",
+        "pid": pid,
+        "tid": _STEP_TRACK,
+        "name": "thread_name",
+        "args": {"name": "parts of the step"},
+    }
     moments = timeline.time_ns.tolist()
-    times = [time / 1000 for time in [*moments, max(timeline.duration_ns, moments[-1])]]  # of each moment, and the end
+    # of each moment, and the end
+    times = [time / 1000 for time in [*moments, max(timeline.duration_ns, moments[-1])]]
     for band in timeline.bands:
         about = {"ph": "X", "pid": pid, "tid": _STEP_TRACK, "name": band.name}
         yield about | {"ts": times[band.start], "dur": times[band.end] - times[band.start]}
@@ -127,7 +147,10 @@ def _allocations(pid: int, timeline: Timeline, times: Sequence[float]) -> Iterat
             arguments["dtype"] = timeline.shapes[shape].dtype
         # Nested slices of one identifier lie on one track, which has the name of the outer one.
         about = {"pid": pid, "cat": owner.category, "id": f"{pid}.{row}"}
-        layer, op = owner.layer or "not tied to a layer", _at(timeline.ops, int(timeline.op[row])) or owner.category
+        layer, op = (
+            owner.layer or "not tied to a layer",
+            _at(timeline.ops, int(timeline.op[row])) or owner.category,
+        )
         yield about | {"ph": "b", "name": layer, "ts": times[start]}
         known = {name: value for name, value in arguments.items() if value is not None}
         yield about | {"ph": "b", "name": op, "ts": times[start], "args": known}

@@ -1,4 +1,5 @@
-"""What XLA's compiler plans for steps that never ran, and what trained steps need: questions and answers. Pure.
+"""What XLA's compiler plans for steps that never ran, and what trained steps need: questions and
+answers. Pure.
 
 Who asks gives a function; a recorded run that is read from files has none."""
 
@@ -11,19 +12,26 @@ from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.schema import format_bytes
 
 MOST_RECOMPUTED = 3
-"""Choices of segments, and numbers of accumulated batches, that one plan asks about: each compiles for minutes."""
+"""Choices of segments, and numbers of accumulated batches, that one plan asks about: each compiles
+for minutes."""
 MOST_ASKED = 3
 """Batch sizes that are asked about to find the largest one that fits."""
 COMPILED = (
-    "XLA compiled the recorded step, and what it needs for recomputed layers follows from no recording. Ask with "
+    "XLA compiled the recorded step, and what it needs for recomputed layers "
+    "follows "
+    "from "
+    "no "
+    "recording. "
+    "Ask "
+    "with "
     "tb_memplugin.plan(model, data, budget=...)."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The bytes of a compiled step's temporaries, as the compiler plans them; None if it gave no answer. The sentence
-    says how long the question took, or why there is no answer."""
+    """The bytes of a compiled step's temporaries, as the compiler plans them; None if it gave no
+    answer. The sentence says how long the question took, or why there is no answer."""
 
     temporary_bytes: int | None
     sentence: str
@@ -31,7 +39,8 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Peaks and median time of trained updates; None, with a sentence on why, if no steps were trained to their end."""
+    """Peaks and median time of trained updates; None, with a sentence on why, if no steps were
+    trained to their end."""
 
     peak: Interval | None
     seconds: float | None
@@ -41,14 +50,22 @@ class Measured:
     def __str__(self) -> str:
         if self.peak is None:
             return f"not trained: {self.reason}."
-        return f"trained, peak {format_bytes(self.peak.typical_bytes)}, {1000 * (self.seconds or 0):.0f} ms an update."
+        return (
+            "trained, peak "
+            f"{format_bytes(self.peak.typical_bytes)}, "
+            f"{1000 * (self.seconds or 0):.0f} "
+            "ms "
+            "an "
+            "update."
+        )
 
 
 PeakSource: TypeAlias = Literal["measured", "predicted"]
 Measure: TypeAlias = Callable[[Any], Measured]
 """Trains a few steps with a `PlanOption`, and restores everything."""
 Ask: TypeAlias = Callable[[int, Segments, bool], Asked]
-"""Asks about a batch size with segments recomputed, maybe with accumulated gradients; takes as long as compiling."""
+"""Asks about a batch size with segments recomputed, maybe with accumulated gradients; takes as long
+as compiling."""
 
 
 class Answers:
@@ -61,16 +78,27 @@ class Answers:
     def ask(self, batch_size: int, segments: Segments, accumulates: bool) -> bool:
         """Ask what was not asked before; returns whether there is a new answer."""
         key, kind = (batch_size, segments, accumulates), (bool(segments), accumulates)
-        is_too_much = any(kind) and [(bool(of), more) for _, of, more in self._found].count(kind) >= MOST_RECOMPUTED
+        is_too_much = (
+            any(kind)
+            and [(bool(of), more) for _, of, more in self._found].count(kind) >= MOST_RECOMPUTED
+        )
         if key in self._found or is_too_much:
             return False
         self._found[key] = self._ask(*key)
         return self._found[key].temporary_bytes is not None
 
     def sentence(self, of: Conditions) -> str | None:
-        return found.sentence if (found := self._found.get((of.batch_size or 0, of.recompute, of.accumulate))) else None
+        return (
+            found.sentence
+            if (found := self._found.get((of.batch_size or 0, of.recompute, of.accumulate)))
+            else None
+        )
 
     def sizes(self, segments: Segments, accumulates: bool) -> Mapping[int, int]:
         """Batch size to bytes of temporaries, with these segments recomputed."""
-        known = {size: one.temporary_bytes for (size, *of), one in self._found.items() if of == [segments, accumulates]}
+        known = {
+            size: one.temporary_bytes
+            for (size, *of), one in self._found.items()
+            if of == [segments, accumulates]
+        }
         return {size: found for size, found in known.items() if found is not None}

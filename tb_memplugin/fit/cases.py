@@ -1,4 +1,5 @@
-"""One question about recorded steps: what is simulated for it, and the peak that follows from the simulation. Pure."""
+"""One question about recorded steps: what is simulated for it, and the peak that follows from the
+simulation. Pure."""
 
 import collections
 import dataclasses
@@ -12,31 +13,42 @@ from tb_memplugin.fit.conditions import Conditions, Interval
 from tb_memplugin.fit.recomputation import recomputed
 from tb_memplugin.fit.simulation import Simulated, at_peaks, peak_in_one_piece, recorded_peak
 from tb_memplugin.fit.steps import NOT_ASKED, SizedStep, sized_for
-from tb_memplugin.schema import ChunkOwner, Layer, LedgerRow, StepRequests, format_bytes, is_gpu, owned
+from tb_memplugin.schema import (
+    ChunkOwner,
+    Layer,
+    LedgerRow,
+    StepRequests,
+    format_bytes,
+    is_gpu,
+    owned,
+)
 
 COMPILED_MARGIN = 0.08
-"""Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may need less or more
-than follows from two batch sizes. At 0,
+"""Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may
+need less or more than follows from two batch sizes. At 0,
 `test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell` fails."""
 SHAPES_MARGIN = 0.04
-"""The same for compiled steps whose bytes follow from the shapes of one recorded batch size's buffers. Fitted on six
-models of real size at a third and three times the batch on an H200 (tests/gpu/real_size.py): the largest miss of 12
-predictions was 1.7 % of the larger peak. At 0,
+"""The same for compiled steps whose bytes follow from the shapes of one recorded batch size's
+buffers. Fitted on six models of real size at a third and three times the batch on an H200
+(tests/gpu/real_size.py): the largest miss of 12 predictions was 1.7 % of the larger peak. At 0,
 `test_a_compiled_chunk_follows_the_moment_at_which_most_of_its_buffers_live` fails."""
 UNCERTAIN_SHARE = 0.01
-"""Share of a step's requests up to which sizes that are unknown for the batch size widen the range without a note. At
-0, `test_only_sizes_that_the_batch_leaves_open_are_called_unknown` fails."""
+"""Share of a step's requests up to which sizes that are unknown for the batch size widen the range
+without a note. At 0, `test_only_sizes_that_the_batch_leaves_open_are_called_unknown` fails."""
 ALWAYS_COPIED_BYTES = 32 << 20
-"""Arrays from this size on have pages of their own from the C library, behind a header, so they are never aligned as
-TensorFlow needs it to use them in place (glibc's largest threshold)."""
-WITHOUT_FIRST_STEP = "The run's first step was not traced: its long-lived chunks are simulated without it."
+"""Arrays from this size on have pages of their own from the C library, behind a header, so they are
+never aligned as TensorFlow needs it to use them in place (glibc's largest threshold)."""
+WITHOUT_FIRST_STEP = (
+    "The run's first step was not traced: its long-lived chunks are simulated without it."
+)
 
 Method: TypeAlias = Literal["recorded", "replay", "compiled", "two_sizes", "estimate", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is simulated; `saved_bytes` are those of the additional bytes that are saved for the backward pass."""
+    """What is simulated; `saved_bytes` are those of the additional bytes that are saved for the
+    backward pass."""
 
     changed: Changed
     change: Change
@@ -52,8 +64,9 @@ def make_case(
     layers: Sequence[Layer],
     asked: Mapping[int, int] = NOT_ASKED,
 ) -> Case:
-    """The recorded steps whose batch size is closest to the requested one, after the first step, as conditions change
-    them. `asked` are the bytes of a compiled step's temporaries by batch size, where the compiler was asked."""
+    """The recorded steps whose batch size is closest to the requested one, after the first step, as
+    conditions change them. `asked` are the bytes of a compiled step's temporaries by batch size,
+    where the compiler was asked."""
     batch = conditions.batch_size
     frozen, thawed = conditions.matching(layers)
     sized = sized_for(first, steps, batch, asked)
@@ -78,31 +91,61 @@ def make_case(
         # The nearer a batch size that the compiler was asked about, the less its answer can differ.
         margin *= min((1.0, *(abs(math.log2(size / (batch or size))) for size in asked)))
         changed = dataclasses.replace(changed, transient=_compiled(changed, margin))
-        known = "The bytes of the compiled step follow from the shapes of its buffers. " if by_shapes else ""
+        known = (
+            ("The bytes of the compiled step follow from the shapes of its buffers. ")
+            if by_shapes
+            else ""
+        )
         sentences.append(
-            f"{known}XLA may choose other kernels and buffers for another batch size. The range covers that."
+            f"{known}XLA may choose other kernels and buffers for "
+            "another "
+            "batch "
+            "size. "
+            "The "
+            "range "
+            "covers that."
         )
     if change.copied_bytes:
         copied = format_bytes(change.copied_bytes)
-        sentences.append(f"XLA may copy up to {copied} of what an update reads. The range covers that.")
+        sentences.append(
+            f"XLA may copy up to {copied} of what an update reads. The range covers that."
+        )
     total = 0
     for step in changed.high:
         total = max(total, int(step.requests.requested.sum()))
     if scratch > UNCERTAIN_SHARE * total:
         sentences.append(
-            f"{format_bytes(scratch)} of the recorded requests are scratch space of the GPU's kernels. It usually "
+            f"{format_bytes(scratch)} of the recorded requests are scratch "
+            "space "
+            "of "
+            "the "
+            "GPU's "
+            "kernels. It "
+            "usually "
             "follows the batch size; the range covers other algorithms."
         )
     if between > UNCERTAIN_SHARE * total:
         sentences.append(
-            f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
+            f"Unknown for {format_bytes(unknown)} of the recorded requests: "
+            "whether "
+            "they "
+            "grow "
+            "with the batch "
+            "size. "
+            "The "
             "range covers both. A second recorded batch size makes them known."
         )
     if sentences or (between and method == "replay"):
         method = "estimate"
     if not first:
         sentences.append(WITHOUT_FIRST_STEP)
-    return Case(changed, change, change.example_bytes * (batch or 0), method, (*change.sentences, *sentences))
+    return Case(
+        changed,
+        change,
+        change.example_bytes * (batch or 0),
+        method,
+        (*change.sentences, *sentences),
+    )
 
 
 def _recomputed(changed: Changed, change: Change) -> Changed:
@@ -110,14 +153,20 @@ def _recomputed(changed: Changed, change: Change) -> Changed:
         return [recomputed(step, change.recompute, change.outputs) for step in steps]
 
     typical = None if changed.typical is None else again(changed.typical)
-    return dataclasses.replace(changed, low=again(changed.low), high=again(changed.high), typical=typical)
+    return dataclasses.replace(
+        changed, low=again(changed.low), high=again(changed.high), typical=typical
+    )
 
 
 def _compiled(changed: Changed, share: float) -> Interval:
     low, typical, high = changed.transient
     steady = [step for step in changed.high if not step.requests.first]
     # A step that failed was many times too large: a share of it would be as much as all that fits.
-    recorded = [SizedStep(step.requests, step.requests.requested) for step in steady if not step.requests.planned]
+    recorded = [
+        SizedStep(step.requests, step.requests.requested)
+        for step in steady
+        if not step.requests.planned
+    ]
     margin = round(share * max(map(peak_in_one_piece, [*steady, *recorded])))
     return Interval(low - margin, typical, high + margin)
 
@@ -137,9 +186,10 @@ def simulated_parts(
 ) -> PeakParts:
     """The peak of simulated steps, with the additional bytes.
 
-    If the simulated peak of the recorded training is above the measured one, which `bias` says as a share, the range
-    begins lower by the same share; if it is below, the range ends higher. The range is at least as wide as the
-    recorded steps differ: two convolutions that sometimes overlap have two peaks."""
+    If the simulated peak of the recorded training is above the measured one, which `bias` says as a
+    share, the range begins lower by the same share; if it is below, the range ends higher. The
+    range is at least as wide as the recorded steps differ: two convolutions that sometimes overlap
+    have two peaks."""
     change, transient = case.change, case.changed.transient
     peak = found.peak.typical_bytes + transient.typical_bytes
     low = round((found.peak.low_bytes + transient.low_bytes) * (1 - max(bias, 0.0)))
@@ -153,11 +203,14 @@ def simulated_parts(
         (ChunkOwner(None, "workspace", None), transient.typical_bytes - case.saved_bytes),
     ]
     ledger = _ledger(found.owned, found.peak.typical_bytes, change, more)
-    return PeakParts(interval, ledger, found.live_bytes + sum(case.changed.extra) + transient.typical_bytes)
+    return PeakParts(
+        interval, ledger, found.live_bytes + sum(case.changed.extra) + transient.typical_bytes
+    )
 
 
 def recorded_parts(steps: Sequence[StepRequests], batch: int, measured: Interval) -> PeakParts:
-    """The measured peaks of a batch size that ran, with the breakdown of its most typical recorded step."""
+    """The measured peaks of a batch size that ran, with the breakdown of its most typical recorded
+    step."""
     low, median, high = measured
     own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
     if not own:
@@ -165,23 +218,31 @@ def recorded_parts(steps: Sequence[StepRequests], batch: int, measured: Interval
     typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - median))
     owners, demand = at_peaks([(SizedStep(typical, typical.requested), peak)])
     size = max(median, demand)  # the median is that of other steps as well, which may need less
-    return PeakParts(Interval(low, size, max(high, size)), _ledger(owners, size, Change()), demand, "measured")
+    return PeakParts(
+        Interval(low, size, max(high, size)), _ledger(owners, size, Change()), demand, "measured"
+    )
 
 
 def _arrays_in_place(requests: StepRequests) -> int:
-    """Bytes of a data set that another process may not have in the memory of a CPU's allocator: TensorFlow copies an
-    array into it, or uses the array itself if that happens to be aligned."""
+    """Bytes of a data set that another process may not have in the memory of a CPU's allocator:
+    TensorFlow copies an array into it, or uses the array itself if that happens to be aligned."""
     if is_gpu(requests.device):
         return 0
     is_input = owned(requests, lambda owner: owner.category == "inputs")
     stays = (requests.birth < 0) & (requests.death >= requests.events) & (requests.batch_power == 0)
-    return int(requests.requested[is_input & stays & (requests.requested < ALWAYS_COPIED_BYTES)].sum())
+    return int(
+        requests.requested[is_input & stays & (requests.requested < ALWAYS_COPIED_BYTES)].sum()
+    )
 
 
 def _ledger(
-    found: collections.Counter[ChunkOwner], peak: int, change: Change, additional: Sequence[tuple[ChunkOwner, int]] = ()
+    found: collections.Counter[ChunkOwner],
+    peak: int,
+    change: Change,
+    additional: Sequence[tuple[ChunkOwner, int]] = (),
 ) -> tuple[LedgerRow, ...]:
-    """The ledger of a peak, largest rows first; they sum to it and the `additional` bytes, which no simulation has."""
+    """The ledger of a peak, largest rows first; they sum to it and the `additional` bytes, which no
+    simulation has."""
     totals = found.copy()
     for owner, size in change.extra:
         totals[owner] += size
@@ -193,7 +254,13 @@ def _ledger(
         for other, part in owners_after(change, owner, size):
             sums[other] += part
     rows = [
-        LedgerRow(owner.layer, owner.category, owner.trainable, size, size if owner.category == "rounding" else 0)
+        LedgerRow(
+            owner.layer,
+            owner.category,
+            owner.trainable,
+            size,
+            size if owner.category == "rounding" else 0,
+        )
         for owner, size in sums.items()
         if size
     ]
@@ -201,7 +268,8 @@ def _ledger(
 
 
 def owners_after(change: Change, owner: ChunkOwner, size: int) -> list[tuple[ChunkOwner, int]]:
-    """The owners after the change of an owner's bytes: some of a layer's weights may stay frozen."""
+    """The owners after the change of an owner's bytes: some of a layer's weights may stay
+    frozen."""
     if owner.category == "workspace" and owner.layer in change.saved:
         owner = dataclasses.replace(owner, category="activations")
     elif owner.category == "activations" and owner.layer in change.unsaved and not change.halved:

@@ -1,4 +1,5 @@
-"""What is asked: the conditions under which a run is predicted, and the interval in bytes of each answer. Pure."""
+"""What is asked: the conditions under which a run is predicted, and the interval in bytes of each
+answer. Pure."""
 
 import dataclasses
 import difflib
@@ -32,7 +33,9 @@ Globs: TypeAlias = str | Collection[str]
 
 WIDE = 4
 """A range says little from this factor between its ends on: a peak of 2 to 876 MiB is unknown."""
-TOO_LITTLE = "Unknown: the recorded steps do not show enough of it. Record a few steps with this change."
+TOO_LITTLE = (
+    "Unknown: the recorded steps do not show enough of it. Record a few steps with this change."
+)
 
 
 class Interval(NamedTuple):
@@ -52,7 +55,11 @@ class Interval(NamedTuple):
 
     def as_peak(self) -> dict[str, Any]:
         """The fields of an answer's peak."""
-        return {"peak_bytes": self.typical_bytes, "low_bytes": self.low_bytes, "high_bytes": self.high_bytes}
+        return {
+            "peak_bytes": self.typical_bytes,
+            "low_bytes": self.low_bytes,
+            "high_bytes": self.high_bytes,
+        }
 
     @property
     def span(self) -> str:
@@ -78,7 +85,8 @@ class Conditions:
         precision: One of `PRECISIONS`.
         frozen: Paths of layers to freeze, in addition to those that match `freeze`.
         accumulate: Whether the optimizer sums gradients over several batches.
-        recompute: Segments of layers to recompute in the backward pass: the paths of each one's layers."""
+        recompute: Segments of layers to recompute in the backward pass: the paths of each one's
+            layers."""
 
     batch_size: int | None = None
     capacity_bytes: int | None = None
@@ -102,15 +110,19 @@ RECORDED = Conditions()
 def matching(layers: Sequence[Layer], globs: str) -> list[Layer]:
     """The layers with weights whose whole path matches one of the globs, which commas separate.
 
-    Globs are those of `fnmatch`, case-sensitive: ``*`` matches any characters, also ``/``, ``[ab]`` one of a set."""
+    Globs are those of `fnmatch`, case-sensitive: ``*`` matches any characters, also ``/``, ``[ab]``
+    one of a set."""
     wanted = _split(globs)
     return [
-        layer for layer in layers if layer.parameters and any(fnmatch.fnmatchcase(layer.path, one) for one in wanted)
+        layer
+        for layer in layers
+        if layer.parameters and any(fnmatch.fnmatchcase(layer.path, one) for one in wanted)
     ]
 
 
 def globs_of(paths: Sequence[str]) -> str | None:
-    """Globs that match exactly these paths, separated by commas; None if too long, or if a path has a comma."""
+    """Globs that match exactly these paths, separated by commas; None if too long, or if a path has
+    a comma."""
     globs = ",".join(glob.escape(path) for path in paths)
     return None if len(globs) > MAX_GLOB_CHARACTERS or any("," in path for path in paths) else globs
 
@@ -123,7 +135,13 @@ def refuse_unmatched(conditions: Conditions, layers: Sequence[Layer]) -> None:
             if paths and not matching(layers, one):
                 raise RequestError(
                     f"{name}: no layer with weights has a path like {one!r:.80}; the nearest is "
-                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, and * matches any part "
+                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches "
+                    "the "
+                    "whole "
+                    "path, "
+                    "and "
+                    "* matches any "
+                    "part "
                     "of it",
                     name,
                 )
@@ -148,10 +166,13 @@ def checked_conditions(
     optimizer: str | None = None,
     precision: str | None = None,
 ) -> Conditions:
-    """The conditions of a question, as `tb_memplugin.what_if` takes them; `RequestError` if one is malformed."""
+    """The conditions of a question, as `tb_memplugin.what_if` takes them; `RequestError` if one is
+    malformed."""
     size = None if batch_size is None else _whole(batch_size)
     if batch_size is not None and (size is None or not 1 <= size <= MAX_BATCH_SIZE):
-        message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size!r:.80}"
+        message = (
+            f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size!r:.80}"
+        )
         raise RequestError(message, "batch_size")
     return Conditions(
         batch_size=size,
@@ -164,17 +185,23 @@ def checked_conditions(
 
 
 def capacity_bytes(capacity: int | str, name: str = "capacity", whole: int | None = None) -> int:
-    """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, a number, or a share such as
-    ``"60%"`` of a whole that is known; `RequestError` if it is no size from 1 B to 1 PiB."""
+    """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, a number, or
+    a share such as ``"60%"`` of a whole that is known; `RequestError` if it is no size from 1 B to
+    1 PiB."""
     text = capacity.strip() if isinstance(capacity, str) else ""
-    share, size = parse_share(text), parse_bytes(text) if isinstance(capacity, str) else _whole(capacity)
+    share, size = (
+        parse_share(text),
+        parse_bytes(text) if isinstance(capacity, str) else _whole(capacity),
+    )
     if share is not None and whole is None:
         raise RequestError(f"{text}: the capacity is unknown. Pass a size such as 8GiB", name)
     if re.fullmatch(r"\d[\d.,_]*", text, re.ASCII):
         raise RequestError(f"{text:.20}: name a unit, for example 300MiB or 12GiB", name)
     size = size if share is None or whole is None else int(whole * share)
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
-        raise RequestError(f"a {name} is {SIZE_RULE}, at most 1 PiB. Received: {capacity!r:.80}", name)
+        raise RequestError(
+            f"a {name} is {SIZE_RULE}, at most 1 PiB. Received: {capacity!r:.80}", name
+        )
     return size
 
 
@@ -187,11 +214,18 @@ def _whole(number: Any) -> int | None:
 
 def _globs(name: str, globs: Any) -> str | None:
     several = [globs] if isinstance(globs, str) or globs is None else globs
-    if not isinstance(several, Collection) or not all(one is None or isinstance(one, str) for one in several):
-        raise RequestError(f"{name} is a glob for paths of layers, or a list of globs. Received: {globs!r:.80}", name)
+    if not isinstance(several, Collection) or not all(
+        one is None or isinstance(one, str) for one in several
+    ):
+        raise RequestError(
+            f"{name} is a glob for paths of layers, or a list of globs. Received: {globs!r:.80}",
+            name,
+        )
     text = ",".join(filter(None, several))
     if len(text) > MAX_GLOB_CHARACTERS:
-        raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(text):,}", name)
+        raise RequestError(
+            f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(text):,}", name
+        )
     return text or None
 
 

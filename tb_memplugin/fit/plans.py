@@ -1,4 +1,5 @@
-"""A plan that makes a training fit into a budget: as text, as JSON, and as lines of Python that apply it. Pure."""
+"""A plan that makes a training fit into a budget: as text, as JSON, and as lines of Python that
+apply it. Pure."""
 
 import dataclasses
 import json
@@ -8,7 +9,16 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from tb_memplugin.fit.asking import PeakSource
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.prediction import describe_rows
-from tb_memplugin.schema import Layer, LedgerRow, as_json, clean, counted, format_bytes, format_table, html_text
+from tb_memplugin.schema import (
+    Layer,
+    LedgerRow,
+    as_json,
+    clean,
+    counted,
+    format_bytes,
+    format_table,
+    html_text,
+)
 
 Kind: TypeAlias = Literal[
     "none",
@@ -31,28 +41,33 @@ _MODELS = ("Functional", "Model", "Sequential")
 
 @dataclasses.dataclass(frozen=True)
 class PlanOption:
-    """One change, simulated; ``none`` is the training as recorded. Only trained steps show ``graph_optimizer``, with
-    which that is off, and ``xla``, which compiles steps that were not compiled, and the other way round."""
+    """One change, simulated; ``none`` is the training as recorded. Only trained steps show
+    ``graph_optimizer``, with which that is off, and ``xla``, which compiles steps that were not
+    compiled, and the other way round."""
 
     kind: Kind
     sentence: str
-    segments: tuple[tuple[str, ...], ...]  # names of layers that are recomputed together, as `remat` takes them
+    # names of layers that are recomputed together, as `remat` takes them
+    segments: tuple[tuple[str, ...], ...]
     batch_size: int | None
     accumulation: int  # batches over which gradients are summed
-    peak_bytes: int | None  # None with the `reason` if the change does not fit and the range says little
+    # None with the `reason` if the change does not fit and the range says little
+    peak_bytes: int | None
     low_bytes: int | None
     high_bytes: int | None
     fits: bool  # whether the whole range of the peak is within the budget
     extra_time: float | None  # a share of the recorded step's time; None if unknown
     frozen: tuple[str, ...] = ()
     reason: str | None = None
-    peak_source: PeakSource = "predicted"  # of steps of the recorded run, or trained with the change
+    # of steps of the recorded run, or trained with the change
+    peak_source: PeakSource = "predicted"
     time_source: TimeSource = "estimated"
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanPoint:
-    """The least additional time of a step, as a share of the recorded one, within a peak, by recomputation."""
+    """The least additional time of a step, as a share of the recorded one, within a peak, by
+    recomputation."""
 
     peak_bytes: int
     low_bytes: int
@@ -75,13 +90,17 @@ class Plan:
         peak_bytes, low_bytes, high_bytes: Peak and its range; None if unknown.
         peak_source: Whether that peak is measured, in trained steps or recorded ones, or predicted.
         unchanged_peak_bytes: Peak without the plan.
-        demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
+        demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each:
+            BFC needs no less.
         extra_time: Additional time of a step as a share of the recorded one; None if unknown.
-        time_source: Whether that is measured, in real steps or as the recorded forward pass, or estimated from bytes.
+        time_source: Whether that is measured, in real steps or as the recorded forward pass, or
+            estimated from bytes.
         code: Lines to paste.
         options: All changes that were simulated, those that cost least first.
-        curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
-        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest if nothing fits; empty if trained.
+        curve: The least additional time for peaks from the smallest with recomputation to the
+            recorded one.
+        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest if nothing fits;
+            empty if trained.
         sentences: What is assumed, or why there is no plan.
         model: Path of the model in the run's layers, before the names of `segments`."""
 
@@ -110,19 +129,31 @@ class Plan:
         parts = ["\n".join(_lines(self))]
         if self.options:
             rows = [
-                (one.sentence, *_peak_of(one), "yes" if one.fits else "no", format_time(one.extra_time))
+                (
+                    one.sentence,
+                    *_peak_of(one),
+                    "yes" if one.fits else "no",
+                    format_time(one.extra_time),
+                )
                 for one in sorted(self.options, key=lambda one: (one.kind != "none", not one.fits))
             ]
             parts.append(format_table(("change", "peak", "source", "fits", "time"), rows))
         if self.curve:
-            points = [(str(Interval.of(one)), format_time(one.extra_time), str(one.segments)) for one in self.curve]
+            points = [
+                (str(Interval.of(one)), format_time(one.extra_time), str(one.segments))
+                for one in self.curve
+            ]
             parts.append(format_table(("peak with recomputation", "time", "segments"), points))
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} {clean(self.device)}: {counted(len(self.segments), 'segment')}, batch size "
-            f"{self.batch_size}, peak {format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}, "
+            f"<{type(self).__name__} {clean(self.device)}: "
+            f"{counted(len(self.segments), 'segment')}, batch size "
+            f"{self.batch_size}, peak "
+            f"{format_bytes(self.peak_bytes)} "
+            "of "
+            f"{format_bytes(self.budget_bytes)}, "
             f"fits={self.fits}>"
         )
 
@@ -149,7 +180,11 @@ def _lines(plan: Plan) -> list[str]:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)
         live = format_bytes(plan.demand_bytes)
         lines.append(f"live at once: {live}; fragmentation: {format_bytes(rest)}")
-    unknown = [f"{option.sentence}: {option.reason}" for option in plan.options if option.reason is not None]
+    unknown = [
+        f"{option.sentence}: {option.reason}"
+        for option in plan.options
+        if option.reason is not None
+    ]
     lines += [f"  {clean(sentence)}" for sentence in (*plan.sentences, *unknown)]
     if plan.code:
         lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
@@ -157,7 +192,11 @@ def _lines(plan: Plan) -> list[str]:
 
 
 def _peak_of(option: PlanOption) -> tuple[str, str]:
-    return ("unknown", "") if option.peak_bytes is None else (str(Interval.of(option)), option.peak_source)
+    return (
+        ("unknown", "")
+        if option.peak_bytes is None
+        else (str(Interval.of(option)), option.peak_source)
+    )
 
 
 def format_time(share: float | None) -> str:
@@ -183,32 +222,69 @@ class Applied(NamedTuple):
     accumulation: int = 1
 
 
-def code_of(option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer], is_xla: bool = False) -> str:
-    """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the recorded class, the
-    first layer the model itself. XLA compiles the step if it compiled the recorded one: others have other peaks."""
-    kinds, compiling = option.kind.split("_and_"), bool(option.segments or option.frozen or option.accumulation > 1)
+def code_of(
+    option: PlanOption | Applied, optimizer: str, layers: Sequence[Layer], is_xla: bool = False
+) -> str:
+    """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the
+    recorded class, the first layer the model itself. XLA compiles the step if it compiled the
+    recorded one: others have other peaks."""
+    kinds, compiling = (
+        option.kind.split("_and_"),
+        bool(option.segments or option.frozen or option.accumulation > 1),
+    )
     is_xla, compiling = is_xla ^ ("xla" in kinds), compiling or "xla" in kinds
     lines, imports = [], [("import tb_memplugin", bool(option.segments))]
     if "graph_optimizer" in kinds:
         off = '{"disable_meta_optimizer": True}'
         lines.append(f"tf.config.optimizer.set_experimental_options({off})  # before training")
     if "precision" in kinds:
-        lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
+        lines.append(
+            'keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made'
+        )
     if compiling or "optimizer" in kinds:
         inner = ".inner_optimizer" if optimizer == "LossScaleOptimizer" else ""
-        lines.append(f"loss, optimizer = model.loss, model.optimizer{inner}  # of the model as it was compiled")
-    lines += _freezing(option.frozen, {layer.path: layer.type for layer in layers}) if option.frozen else []
+        lines.append(
+            f"loss, optimizer = model.loss, model.optimizer{inner}  # "
+            "of "
+            "the "
+            "model "
+            "as "
+            "it "
+            "was compiled"
+        )
+    lines += (
+        _freezing(option.frozen, {layer.path: layer.type for layer in layers})
+        if option.frozen
+        else []
+    )
     if option.segments:
         if layers and layers[0].type != "Functional":
-            lines += ["if not model.built:", "    model(x[:1])  # the input of a batch: the layers need their shapes"]
+            lines += [
+                "if not model.built:",
+                "    model(x[:1])  # the input of a batch: the layers need their shapes",
+            ]
         lines.append(_remat_line(option.segments))
     if "optimizer" in kinds:
-        lines.append("optimizer = keras.optimizers.SGD(learning_rate=0.01)  # choose the learning rate anew")
+        lines.append(
+            "optimizer = keras.optimizers.SGD(learning_rate=0.01)  # choose the learning rate anew"
+        )
     elif option.frozen or option.accumulation > 1:
-        parts = f', "gradient_accumulation_steps": {option.accumulation}' if option.accumulation > 1 else ""
-        lines.append(f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})")
+        parts = (
+            (f', "gradient_accumulation_steps": {option.accumulation}')
+            if option.accumulation > 1
+            else ""
+        )
+        lines.append(
+            f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})"
+        )
     if compiling or "optimizer" in kinds:
-        lines.append(f"model.compile(optimizer, loss, jit_compile={is_xla})  # add metrics and others as before")
+        lines.append(
+            f"model.compile(optimizer, loss, jit_compile={is_xla})  # "
+            "add "
+            "metrics "
+            "and "
+            "others as before"
+        )
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
     imports.append(("import tensorflow as tf", "graph_optimizer" in kinds))
@@ -222,22 +298,38 @@ def besides_memory(option: PlanOption, layers: Sequence[Layer]) -> list[str]:
     if parts > 1:
         said.append(f"One update follows {parts} batches, with the mean of their gradients.")
     elif "batch_size" in option.kind:
-        said.append("A smaller batch changes the training: more updates in an epoch, with noisier gradients.")
-    if (parts > 1 or "batch_size" in option.kind) and any(layer.type == "BatchNormalization" for layer in layers):
+        said.append(
+            "A smaller batch changes the training: more updates "
+            "in "
+            "an "
+            "epoch, "
+            "with "
+            "noisier "
+            "gradients."
+        )
+    if (parts > 1 or "batch_size" in option.kind) and any(
+        layer.type == "BatchNormalization" for layer in layers
+    ):
         said.append(f"Batch normalization uses the statistics of {counted(size, 'example')}.")
     if "optimizer" in option.kind:
         said.append("Another optimizer changes the training: it needs its own learning rate.")
     if "precision" in option.kind:
         said.append("Half precision changes the training: compare the losses.")
     if option.kind in ("xla", "graph_optimizer"):
-        said.append("Results are equal but for rounding: operations are merged and ordered in other ways.")
+        said.append(
+            "Results are equal but for rounding: operations are merged and ordered in other ways."
+        )
     if option.frozen:
-        said.append(f"{counted(len(option.frozen), 'layer')} {'no longer learn' + 's' * (len(option.frozen) == 1)}.")
+        said.append(
+            f"{counted(len(option.frozen), 'layer')} "
+            f"{'no longer learn' + 's' * (len(option.frozen) == 1)}."
+        )
     return said
 
 
 def _freezing(frozen: Sequence[str], types: dict[str, str]) -> list[str]:
-    """Lines that freeze layers; inside a layer that is no model of its own, they look for its parts by name."""
+    """Lines that freeze layers; inside a layer that is no model of its own, they look for its parts
+    by name."""
     root = next(iter(types), "")
     by_parent: dict[str, list[str]] = {}
     inner = []
@@ -251,9 +343,16 @@ def _freezing(frozen: Sequence[str], types: dict[str, str]) -> list[str]:
     lines = []
     for parent, names in by_parent.items():
         getters = "".join(f".get_layer({json.dumps(one)})" for one in parent.split("/") if one)
-        lines += [f"for name in {json.dumps(names)}:", f"    model{getters}.get_layer(name).trainable = False"]
+        lines += [
+            f"for name in {json.dumps(names)}:",
+            f"    model{getters}.get_layer(name).trainable = False",
+        ]
     if inner:
-        lines += [f"for path in {json.dumps(inner)}:", "    layer = model", '    for name in path.split("/"):']
+        lines += [
+            f"for path in {json.dumps(inner)}:",
+            "    layer = model",
+            '    for name in path.split("/"):',
+        ]
         lines.append("        layer = next(one for one in layer._layers if one.name == name)")
         lines.append("    layer.trainable = False")
     return lines

@@ -1,4 +1,5 @@
-"""The answer to a question about a recorded run, as text for the terminal, as HTML for notebooks, and as JSON. Pure."""
+"""The answer to a question about a recorded run, as text for the terminal, as HTML for notebooks,
+and as JSON. Pure."""
 
 import collections
 import dataclasses
@@ -34,19 +35,22 @@ class Prediction:
     """What a training would need under some conditions.
 
     Attributes:
-        batch_size, capacity_bytes: The conditions' batch size and capacity, or the recorded ones; None if unknown.
-        peak_bytes, low_bytes, high_bytes: Predicted peak of bytes in use and its range; None if unknown.
-        fits: True if every simulated step passes, with the most bytes of the range, and leaves some percent of the
-            capacity free; False if every simulation fails, even with the least bytes; else None.
+        batch_size, capacity_bytes: The conditions' batch size and capacity, or the recorded ones;
+            None if unknown.
+        peak_bytes, low_bytes, high_bytes: Predicted peak of bytes in use and its range; None if
+            unknown.
+        fits: True if every simulated step passes, with the most bytes of the range, and leaves some
+            percent of the capacity free; False if every simulation fails, even with the least
+            bytes; else None.
         fails_at: The request that fails, None if none does or it is unknown.
-        method: ``recorded``: the peaks of recorded steps; ``replay``: all sizes are exact; ``compiled``: XLA's compiler
-            was asked; ``two_sizes``: some follow from two recorded batch sizes; ``estimate``: some have a range;
-            ``unknown``: no prediction.
+        method: ``recorded``: the peaks of recorded steps; ``replay``: all sizes are exact;
+            ``compiled``: XLA's compiler was asked; ``two_sizes``: some follow from two recorded
+            batch sizes; ``estimate``: some have a range; ``unknown``: no prediction.
         reproduced: How much of the recorded steps their replay reproduced.
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
-        demand_bytes: Most bytes that are live at once, rounded up to 256 each, in the steps with this peak: never more
-            than it. BFC needs no less. None if unknown."""
+        demand_bytes: Most bytes that are live at once, rounded up to 256 each, in the steps with
+            this peak: never more than it. BFC needs no less. None if unknown."""
 
     batch_size: int | None
     capacity_bytes: int | None
@@ -87,12 +91,13 @@ class WhatIf:
         device: The device.
         conditions: The conditions.
         prediction: The prediction.
-        largest_batch_size: The largest batch size at which every simulated step fits into the capacity; 0 if none
-            does, None if that is unknown.
+        largest_batch_size: The largest batch size at which every simulated step fits into the
+            capacity; 0 if none does, None if that is unknown.
         recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
         recorded_steps: The recorded steps that the prediction comes from.
         enough: If the training does not fit, a capacity at which it fits; None if unknown.
-        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown."""
+        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size;
+            None if unknown."""
 
     device: str
     conditions: Conditions
@@ -135,7 +140,15 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     return {
         "device": answer.device,
         "conditions": values_of(answer.conditions, *ASKED),
-        **values_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
+        **values_of(
+            prediction,
+            "batch_size",
+            "capacity_bytes",
+            "peak_bytes",
+            "low_bytes",
+            "high_bytes",
+            "fits",
+        ),
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
@@ -158,7 +171,8 @@ def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
 
 
 def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
+    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of
+    its own."""
     return [values_of(row, "layer", "category", "trainable", "bytes") for row in rows]
 
 
@@ -171,7 +185,8 @@ def _lines(answer: WhatIf) -> list[str]:
     ]
     if prediction.reproduced.of:
         lines.append(
-            f"recorded: batch size {recorded}, median peak {format_bytes(answer.measured_peak_bytes)}; replay: "
+            f"recorded: batch size {recorded}, median peak "
+            f"{format_bytes(answer.measured_peak_bytes)}; replay: "
             f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses"
         )
     if prediction.peak_bytes is not None:
@@ -192,7 +207,11 @@ def by_category(ledger: Sequence[LedgerRow]) -> collections.Counter[Category]:
 
 def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
     sums = by_category(prediction.ledger)
-    return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
+    return [
+        (name.replace("_", " "), format_bytes(sums[name]))
+        for name in reversed(CATEGORIES)
+        if sums[name]
+    ]
 
 
 def _number(value: int | None) -> str:
@@ -200,12 +219,19 @@ def _number(value: int | None) -> str:
 
 
 def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
-    """The answer in one to three sentences; `enough` is a capacity at which a training fits that does not as asked."""
+    """The answer in one to three sentences; `enough` is a capacity at which a training fits that
+    does not as asked."""
     peak, capacity = prediction.peak_bytes, prediction.capacity_bytes
     if peak is None:
-        return prediction.assumptions[0] if prediction.assumptions else "Unknown: there is no prediction."
+        return (
+            prediction.assumptions[0]
+            if prediction.assumptions
+            else ("Unknown: there is no prediction.")
+        )
     if prediction.fits:
-        return f"Fits: {format_bytes(peak)}" + ("" if capacity is None else f" of {format_bytes(capacity)}")
+        return f"Fits: {format_bytes(peak)}" + (
+            "" if capacity is None else f" of {format_bytes(capacity)}"
+        )
     reason = why_not(prediction, enough)
     return f"Does not fit: {reason}" if prediction.fits is False else f"Unknown: {reason}"
 
@@ -215,7 +241,15 @@ def why_not(prediction: Prediction, enough: Enough | None) -> str:
     if enough is None:
         return reason
     passes = format_bytes(enough.without_reserve_bytes)
-    return f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, and a reserve"
+    return (
+        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} "
+        "with "
+        "free "
+        "memory "
+        "in "
+        "pieces, and a "
+        "reserve"
+    )
 
 
 def _possible(prediction: Prediction) -> str:
@@ -238,7 +272,9 @@ def _needed(prediction: Prediction) -> str:
     # The op without the layers that it is in.
     op = None if failed.op is None else failed.op.rsplit("/", 1)[-1]
     known = [clean(text) for text in (op, failed.layer and f"layer {failed.layer}") if text]
-    requested = f"{format_bytes(failed.requested_bytes)} requested" + (f" by {', '.join(known)}" if known else "")
+    requested = (f"{format_bytes(failed.requested_bytes)} requested") + (
+        f" by {', '.join(known)}" if known else ""
+    )
     if not failed.is_in_pieces:
         return f"{needed}. {requested}, {format_bytes(failed.free_bytes)} free"
     if peak is not None and capacity is not None and peak <= capacity:
@@ -246,14 +282,21 @@ def _needed(prediction: Prediction) -> str:
     return f"{needed}. No free chunk holds the {requested}"
 
 
-def measured_snapshot(run: Run, device: str, steps: Sequence[int], batch_size: int | None) -> Snapshot | None:
-    """The training snapshot with the highest peak among those of the recorded steps of a device with a batch size.
+def measured_snapshot(
+    run: Run, device: str, steps: Sequence[int], batch_size: int | None
+) -> Snapshot | None:
+    """The training snapshot with the highest peak among those of the recorded steps of a device
+    with a batch size.
 
-    If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps."""
+    If none of these steps has a snapshot, the one nearest to the last of them; None without
+    snapshots or steps."""
     candidates = [
         one
         for one in run.snapshots
-        if one.device == device and one.phase == "train" and not one.at_failure and one.batch_size == batch_size
+        if one.device == device
+        and one.phase == "train"
+        and not one.at_failure
+        and one.batch_size == batch_size
     ]
     if not candidates or not steps:
         return None

@@ -1,10 +1,12 @@
 """The layers of a run that can be recomputed, and which segments of them to recompute. Pure.
 
-The choice takes the least time with which a step stays within some bytes; simulations then check it.
+The choice takes the least time with which a step stays within some bytes; simulations then check
+it.
 
-While the backward pass of a unit runs, every recomputed segment before it holds its output only. A segment's own
-results are all there again. So the bytes in use in a unit's backward pass are those of the recorded step, less what the
-segments before it do not hold. Over the linear order of units this is a dynamic program, whose result is exact."""
+While the backward pass of a unit runs, every recomputed segment before it holds its output only. A
+segment's own results are all there again. So the bytes in use in a unit's backward pass are those
+of the recorded step, less what the segments before it do not hold. Over the linear order of units
+this is a dynamic program, whose result is exact."""
 
 import dataclasses
 import functools
@@ -27,11 +29,15 @@ from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, example_bytes
 
 FORWARD_SHARE = 1 / 3
-"""Share of the forward pass in a step's time if no time was recorded: a backward pass does about twice the work."""
+"""Share of the forward pass in a step's time if no time was recorded: a backward pass does about
+twice the work."""
 
-RECOMPUTED = "The recorded step recomputes layers already. Record it without recomputation for a plan."
+RECOMPUTED = (
+    "The recorded step recomputes layers already. Record it without recomputation for a plan."
+)
 MOST_TRIES = 5
-"""Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
+"""Choices of segments that are simulated for one question: they halve the span from the smallest
+peak four times."""
 TIME_PARTS = 64
 """Parts of the forward pass's time that are told apart."""
 _NEVER = np.iinfo(np.int64).min // 2
@@ -39,7 +45,8 @@ _NEVER = np.iinfo(np.int64).min // 2
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Layers between two neighboring cut points, by their paths, which are recomputed together or not at all."""
+    """Layers between two neighboring cut points, by their paths, which are recomputed together or
+    not at all."""
 
     first: int  # one whose first number follows another one's last can form a segment with it
     last: int
@@ -53,13 +60,16 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class UnitCosts:
-    """Bytes and time of each unit of a step, in order; columns of shape [units]. Chooses segments by them."""
+    """Bytes and time of each unit of a step, in order; columns of shape [units]. Chooses segments
+    by them."""
 
     backward: Integers  # most bytes in use while the backward pass of a unit runs
     start: Integers  # bytes in use when it begins
     held: Integers  # bytes that the unit saves for the backward pass
-    kept: Integers  # the part of them that stays if the unit is the last one of a recomputed segment: its output
-    working: Integers  # most bytes of the unit's own results and temporaries at once in its forward pass
+    # the part of them that stays if the unit is the last one of a recomputed segment: its output
+    kept: Integers
+    # most bytes of the unit's own results and temporaries at once in its forward pass
+    working: Integers
     seconds: Floats  # time of its forward pass
     joins: npt.NDArray[np.bool_]  # whether it can be recomputed together with the unit before
     after: int  # most bytes in use between the last unit's forward and its backward pass
@@ -70,7 +80,11 @@ class UnitCosts:
     @functools.cached_property
     def _time(self) -> Integers:
         """Whole parts of the time before each unit, of `TIME_PARTS`."""
-        scaled = np.concatenate([[0.0], np.cumsum(self.seconds)]) / (float(self.seconds.sum()) or 1.0) * TIME_PARTS
+        scaled = (
+            np.concatenate([[0.0], np.cumsum(self.seconds)])
+            / (float(self.seconds.sum()) or 1.0)
+            * TIME_PARTS
+        )
         return np.rint(scaled).astype(np.int64)
 
     @functools.cached_property
@@ -78,14 +92,18 @@ class UnitCosts:
         return [self._from(first) for first in range(len(self))]
 
     def _from(self, first: int) -> tuple[Integers, Integers, Integers]:
-        """For the segments that begin with a unit: unit after each, most bytes in its backward pass, bytes saved."""
+        """For the segments that begin with a unit: unit after each, most bytes in its backward
+        pass, bytes saved."""
         breaks = np.flatnonzero(~self.joins[first + 1 :])
         end = first + 1 + (int(breaks[0]) if len(breaks) else len(self) - first - 1)
         span = slice(first, end)
         held = np.cumsum(self.held[span])
-        # All of the segment runs forward again when its backward pass begins, with the results in `start` still absent.
+        # All of the segment runs forward again when its backward pass begins, with the results in
+        # `start` still absent.
         again = np.maximum.accumulate(held - self.held[span] + self.working[span])
-        most = np.maximum(np.maximum.accumulate(self.backward[span]), self.start[span] + again - held)
+        most = np.maximum(
+            np.maximum.accumulate(self.backward[span]), self.start[span] + again - held
+        )
         return np.arange(first + 1, end + 1), most, held - self.kept[span]
 
     def choose(self, limit_bytes: int) -> Spans | None:
@@ -105,7 +123,8 @@ class UnitCosts:
         return tuple(reversed(spans))
 
     def covering(self, pieces: int) -> Spans:
-        """All units, in segments that save about the same; units that cannot be joined are in different ones."""
+        """All units, in segments that save about the same; units that cannot be joined are in
+        different ones."""
         piece = (np.cumsum(self.held) - self.held) * pieces // max(1, int(self.held.sum()))
         begins = np.flatnonzero(~self.joins | np.concatenate([[True], np.diff(piece) > 0])).tolist()
         return tuple(zip(begins, [*begins[1:], len(self)], strict=True))
@@ -122,16 +141,20 @@ class UnitCosts:
         return high
 
     def _run(self, limit: int, time: Integers) -> tuple[Integers, Integers]:
-        """(bytes saved, at most, before each unit at each time; the unit before that and whether it is recomputed)."""
+        """(bytes saved, at most, before each unit at each time; the unit before that and whether it
+        is recomputed)."""
         count, parts = len(self), int(time[-1]) + 1
         best = np.full((count + 1, parts), _NEVER, np.int64)
         best[0, 0] = 0
-        back = np.full((count + 1, parts), -1, np.int64)  # 2 × unit + whether the segment from there is recomputed
+        # 2 × unit + whether the segment from there is recomputed
+        back = np.full((count + 1, parts), -1, np.int64)
         times = np.arange(parts)
         for first in range(count):
             here = best[first]
             # What needs less time and saves as much is better.
-            here = np.where(here > np.concatenate([[_NEVER], np.maximum.accumulate(here)[:-1]]), here, _NEVER)
+            here = np.where(
+                here > np.concatenate([[_NEVER], np.maximum.accumulate(here)[:-1]]), here, _NEVER
+            )
             kept = np.where(self.backward[first] - here <= limit, here, _NEVER)
             better = kept > best[first + 1]
             best[first + 1][better], back[first + 1][better] = kept[better], 2 * first
@@ -144,7 +167,9 @@ class UnitCosts:
             values = here[filled]
             allowed = most[:, None] - values[None, :] <= limit
             gained = values[None, :] + saved[:, None]
-            at = after[:, None] * parts + (times[filled][None, :] + (time[after] - time[first])[:, None])
+            at = after[:, None] * parts + (
+                times[filled][None, :] + (time[after] - time[first])[:, None]
+            )
             allowed &= gained > best.flat[at]
             best.flat[at[allowed]], back.flat[at[allowed]] = gained[allowed], 2 * first + 1
         return best, back
@@ -170,24 +195,38 @@ def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tupl
     return sorted(found, key=lambda one: one[1].end)
 
 
-def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Sequence[float]) -> UnitCosts:
-    """The costs of `requesting_units` in a step in which nothing is recomputed; `seconds` of their forward passes."""
+def unit_costs(
+    step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Sequence[float]
+) -> UnitCosts:
+    """The costs of `requesting_units` in a step in which nothing is recomputed; `seconds` of their
+    forward passes."""
     requests = step.requests
     sized = rounded_sizes(step.sizes)
     level = in_use(requests, sized)[1:]  # after each event
     backs = [part.back for _, part in found]
-    ends = [min((back for back in backs[:row] if back > own), default=requests.events) for row, own in enumerate(backs)]
+    ends = [
+        min((back for back in backs[:row] if back > own), default=requests.events)
+        for row, own in enumerate(backs)
+    ]
     forward_end = max((part.end for _, part in found), default=0)
     last_back = max(min(backs, default=0), forward_end)
     return UnitCosts(
-        backward=np.asarray([int(level[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64),
+        backward=np.asarray(
+            [int(level[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64
+        ),
         start=np.asarray([int(level[back - 1]) for back in backs], np.int64),
         held=np.asarray([int(sized[part.saved].sum()) for _, part in found], np.int64),
-        kept=np.asarray([0 if part.output is None else int(sized[part.output]) for _, part in found], np.int64),
+        kept=np.asarray(
+            [0 if part.output is None else int(sized[part.output]) for _, part in found], np.int64
+        ),
         working=np.asarray([_most(requests, sized, part) for _, part in found], np.int64),
         seconds=np.asarray(seconds, np.float64),
         joins=np.asarray(
-            [row > 0 and found[row - 1][0].last + 1 == unit.first for row, (unit, _) in enumerate(found)], bool
+            [
+                row > 0 and found[row - 1][0].last + 1 == unit.first
+                for row, (unit, _) in enumerate(found)
+            ],
+            bool,
         ),
         after=int(level[forward_end : last_back + 1].max(initial=0)),
     )
@@ -204,73 +243,113 @@ def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Units:
-    """Layers between cut points that save something, in the order of the forward pass, and what they request.
+    """Layers between cut points that save something, in the order of the forward pass, and what
+    they request.
 
-    `seconds` are those of each one's forward pass; `sentences` say why there are none, or what is assumed."""
+    `seconds` are those of each one's forward pass; `sentences` say why there are none, or what is
+    assumed."""
 
     found: tuple[tuple[Unit, Part], ...] = ()
     seconds: tuple[float, ...] = ()
     step_seconds: float = 1.0
     time_source: TimeSource = "estimated"
     sentences: tuple[str, ...] = ()
-    saved: tuple[int, ...] = ()  # of a compiled step: bytes that each unit saves, as its chunks hold them together
+    # of a compiled step: bytes that each unit saves, as its chunks hold them together
+    saved: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.found)
 
 
-def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer], asks: bool = False) -> str | None:
-    """Why no segments can be planned from a recorded step, and what to record instead; None if they can. Of a compiled
-    step, that takes who `asks` its compiler."""
+def unsuitable_recording(
+    requests: StepRequests, layers: Sequence[Layer], asks: bool = False
+) -> str | None:
+    """Why no segments can be planned from a recorded step, and what to record instead; None if they
+    can. Of a compiled step, that takes who `asks` its compiler."""
     if requests.mode == "xla" and not asks:
         return COMPILED
     return RECOMPUTED if any(layer.recomputed is not None for layer in layers) else None
 
 
-def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer], asks: bool = False) -> Units:
+def units_of(
+    run: Run, requests: StepRequests, layers: Sequence[Layer], asks: bool = False
+) -> Units:
     unsuitable = unsuitable_recording(requests, layers, asks)
     if unsuitable is not None:
         return Units(sentences=(unsuitable,))
-    numbered = sorted((layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0)
+    numbered = sorted(
+        (layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0
+    )
     units = []
     for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):
         members = list(group)
         paths, size = tuple(layer.path for layer in members), example_bytes(members[-1])
-        if any(f"{path}/".startswith(f"{layer}/") for layer in paths for path in requests.unrepeatable):
+        if any(
+            f"{path}/".startswith(f"{layer}/") for layer in paths for path in requests.unrepeatable
+        ):
             continue
         size = None if size is None or not requests.batch_size else size * requests.batch_size
         units.append(Unit(number, number, paths, size))
     if not units:
-        return Units(sentences=("Recomputation is unknown: the model's layer graph was not recorded.",))
+        return Units(
+            sentences=("Recomputation is unknown: the model's layer graph was not recorded.",)
+        )
     if requests.mode == "xla":
         return _compiled_units(run, requests, units)
     found = tuple(requesting_units(requests, units))
     if not found:
-        return Units(sentences=("No layer between two cut points saves anything that could be recomputed.",))
+        return Units(
+            sentences=("No layer between two cut points saves anything that could be recomputed.",)
+        )
     for line in reversed(run.timelines):
         total = line.duration_ns * 1e-9
-        same = (line.step, line.phase, line.device) == (requests.step, requests.phase, requests.device)
+        same = (line.step, line.phase, line.device) == (
+            requests.step,
+            requests.phase,
+            requests.device,
+        )
         if same and total > 0 and len(line.event) >= 2:
             # By the times of allocations.
-            times = line.seconds_at(np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found]))
+            times = line.seconds_at(
+                np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found])
+            )
             return Units(found, tuple(np.maximum(np.diff(times), 0.0).tolist()), total, "measured")
     held = [float(requests.requested[part.saved].sum()) for _, part in found]
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
-    sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
+    sentence = (
+        "The time is an estimate: a forward pass takes a third of a step, "
+        "and "
+        "each "
+        "layer "
+        "its share of "
+        "the "
+        "bytes."
+    )
     return Units(found, shares, 1.0, "estimated", (sentence,))
 
 
 def _compiled_units(run: Run, requests: StepRequests, units: Sequence[Unit]) -> Units:
     """By what the buffers of the compiled step save for each layer."""
     key = (requests.step, requests.phase, requests.device)
-    rows = next((one.saved_for_backward for one in run.snapshots if (one.step, one.phase, one.device) == key), ())
+    rows = next(
+        (
+            one.saved_for_backward
+            for one in run.snapshots
+            if (one.step, one.phase, one.device) == key
+        ),
+        (),
+    )
     waiting: Unit | None = None
     found: list[tuple[Unit, Part]] = []
     saved: list[int] = []
     for unit in units:
         if waiting is not None and waiting.last + 1 == unit.first:
             unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
-        inside = [row for row in rows if any(f"{row.layer}/".startswith(f"{path}/") for path in unit.layers)]
+        inside = [
+            row
+            for row in rows
+            if any(f"{row.layer}/".startswith(f"{path}/") for path in unit.layers)
+        ]
         waiting = unit
         if inside and unit.output_bytes is not None:
             found.append((unit, NO_PART))
@@ -282,8 +361,8 @@ def _compiled_units(run: Run, requests: StepRequests, units: Sequence[Unit]) -> 
 
 
 def compiled_costs(step: SizedStep, units: Units, ratio: float) -> UnitCosts:
-    """The costs of a compiled step's units, which choose what its compiler is asked about: as if their bytes were saved
-    one after the other, and freed in the backward pass in the other order.
+    """The costs of a compiled step's units, which choose what its compiler is asked about: as if
+    their bytes were saved one after the other, and freed in the backward pass in the other order.
 
     `ratio` is the batch size as a multiple of the recorded one."""
     held = np.asarray(units.saved, np.float64) * ratio
@@ -294,12 +373,22 @@ def compiled_costs(step: SizedStep, units: Units, ratio: float) -> UnitCosts:
     first = [unit.first for unit, _ in units.found]
     joins = [row > 0 and units.found[row - 1][0].last + 1 == own for row, own in enumerate(first)]
     seconds = np.asarray(units.seconds, np.float64)
-    return UnitCosts(through, through, whole, kept.astype(np.int64), whole, seconds, np.asarray(joins, bool), peak)
+    return UnitCosts(
+        through,
+        through,
+        whole,
+        kept.astype(np.int64),
+        whole,
+        seconds,
+        np.asarray(joins, bool),
+        peak,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Recomputing:
-    """Paths of each segment's layers, and the step's peaks and additional time, as a share of the recorded one."""
+    """Paths of each segment's layers, and the step's peaks and additional time, as a share of the
+    recorded one."""
 
     segments: Segments
     extra_time: float
@@ -307,7 +396,8 @@ class Recomputing:
 
 
 class SegmentSearch:
-    """Chooses segments under conditions with a batch size and the capacity to fit into, and simulates them."""
+    """Chooses segments under conditions with a batch size and the capacity to fit into, and
+    simulates them."""
 
     def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
         self._predictor, self._units, self._conditions = predictor, units, conditions
@@ -322,8 +412,9 @@ class SegmentSearch:
         self.demand_bytes = peak_in_one_piece(step)
 
     def cheapest(self, budget: int) -> Recomputing | None:
-        """The segments that fit within a peak at the least time; those of the smallest peak if none do; None if none
-        save. A choice counts requested bytes; its simulation adds what the allocator keeps unsplit."""
+        """The segments that fit within a peak at the least time; those of the smallest peak if none
+        do; None if none save. A choice counts requested bytes; its simulation adds what the
+        allocator keeps unsplit."""
         fitting, failing = self.smallest_bytes, self.demand_bytes
         best = self._simulated(self._costs.choose(fitting))
         if self._units.saved:
@@ -341,7 +432,8 @@ class SegmentSearch:
         return best
 
     def _asked(self, budget: int, first: Recomputing | None) -> Recomputing | None:
-        """The same for a compiled step: more segments if the first are not enough, else as few as answers allow."""
+        """The same for a compiled step: more segments if the first are not enough, else as few as
+        answers allow."""
         found, count = [*filter(None, [first])], len(self._units)
         for pieces in (round(count**0.5), count):
             if not any(self.fits(one, budget) for one in found):
@@ -364,11 +456,19 @@ class SegmentSearch:
         return best
 
     def curve(self, points: int) -> list[Recomputing]:
-        """Choices from the smallest peak upward, with those simulated before; none costs more for a higher peak."""
-        for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
+        """Choices from the smallest peak upward, with those simulated before; none costs more for a
+        higher peak."""
+        for limit in (
+            np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1]
+            .astype(int)
+            .tolist()
+        ):
             self._simulated(self._costs.choose(limit))
         kept: list[Recomputing] = []
-        found = sorted(filter(None, self._found.values()), key=lambda one: (one.parts.peak.high_bytes, one.extra_time))
+        found = sorted(
+            filter(None, self._found.values()),
+            key=lambda one: (one.parts.peak.high_bytes, one.extra_time),
+        )
         for one in found:
             if not kept or one.extra_time < kept[-1].extra_time:
                 kept.append(one)
@@ -381,20 +481,25 @@ class SegmentSearch:
         if spans not in self._found:
             found = self._units.found
             segments = tuple(
-                tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in spans
+                tuple(path for unit, _ in found[first:end] for path in unit.layers)
+                for first, end in spans
             )
             conditions = self._with(segments)
             predicted = None
             self._predictor.ask(conditions)
             if self._predictor.reason_against(conditions) is None:
-                seconds = float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
+                seconds = float(
+                    sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans))
+                )
                 parts = self._predictor.peaks(conditions)
                 predicted = Recomputing(segments, seconds / self._units.step_seconds, parts)
             self._found[spans] = predicted
         return self._found[spans]
 
     def fits(self, found: Recomputing, budget: int) -> bool:
-        most = max(found.parts.peak.high_bytes, self._predictor.first_bytes(self._with(found.segments)))
+        most = max(
+            found.parts.peak.high_bytes, self._predictor.first_bytes(self._with(found.segments))
+        )
         return most <= budget and self._predictor.fits(self._with(found.segments))
 
     def _with(self, segments: Segments) -> Conditions:

@@ -1,8 +1,9 @@
 """Simulates a training on BFC's rules from its first step on. Pure.
 
-Which chunks the allocator splits depends on the chunks that earlier steps left behind, so a step is simulated with
-what came before it: the recorded memory map when the first step began (or an empty pool, if the simulated one cannot
-have these regions), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn."""
+Which chunks the allocator splits depends on the chunks that earlier steps left behind, so a step is
+simulated with what came before it: the recorded memory map when the first step began (or an empty
+pool, if the simulated one cannot have these regions), the first step itself, which makes the
+optimizer's slots, and then the recorded steps in turn."""
 
 import collections
 import copy
@@ -32,7 +33,8 @@ from tb_memplugin.schema import (
 )
 
 TYPICAL_DISTANCE, LARGE_DISTANCE = 2, 8
-"""Most places by which another order moves an event: of a typical step, and of one that must pass in any order."""
+"""Most places by which another order moves an event: of a typical step, and of one that must pass
+in any order."""
 DISTANCE_SHARE = 100
 """An event moves by at most this part of the step's events."""
 SIMULATED_STEPS = 10
@@ -41,19 +43,24 @@ VARIANTS = 3
 """Simulations of a prediction, each with the recorded steps in another order."""
 NO_LIMIT = 1 << 60
 NEGLIGIBLE_SHARE = 0.002
-"""Share of a step's requests up to which least and most sizes are simulated as one, only to save simulations."""
+"""Share of a step's requests up to which least and most sizes are simulated as one, only to save
+simulations."""
 OTHER_KIND = 0.2
-"""Share of its requests by which a step of another kind differs. Those of one kind differ by up to 0.07, an update
-after gradients were accumulated by 0.29. At 1, `test_the_peak_is_that_of_the_kind_of_steps_that_needs_most` fails."""
+"""Share of its requests by which a step of another kind differs. Those of one kind differ by up to
+0.07, an update after gradients were accumulated by 0.29. At 1,
+`test_the_peak_is_that_of_the_kind_of_steps_that_needs_most` fails."""
 SETTLED = 2
-"""Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
+"""Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next
+settles."""
 MARGIN = 0.04
-"""Share by which the range is wider than the simulated peaks: real steps run their ops in other orders. The steps of
-the trainings in docs/accuracy.md differ by ± 3.7 % from their median peak (median over graph mode). At 0,
+"""Share by which the range is wider than the simulated peaks: real steps run their ops in other
+orders. The steps of the trainings in docs/accuracy.md differ by ± 3.7 % from their median peak
+(median over graph mode). At 0,
 `test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak` fails."""
 
 
-# --- a recorded step -----------------------------------------------------------------------------------------------
+# --- a recorded step
+# -----------------------------------------------------------------------------------------------
 
 
 def event_order(requests: StepRequests) -> list[int]:
@@ -68,7 +75,8 @@ def event_order(requests: StepRequests) -> list[int]:
 
 
 def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed: int) -> list[int]:
-    """An order of events in which each may have moved by `distance` places, as when ops run in parallel."""
+    """An order of events in which each may have moved by `distance` places, as when ops run in
+    parallel."""
     random = np.random.default_rng(seed)
     entries = np.asarray(order, np.int64)
     place = np.arange(len(entries)) + random.uniform(-distance, distance, len(entries))
@@ -76,16 +84,19 @@ def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed
     born = np.full(len(requests), -np.inf)
     born[rows[entries >= 0]] = place[entries >= 0]
     freed = entries < 0
-    place[freed] = np.maximum(place[freed], born[rows[freed]] + 0.5)  # a chunk is freed after its allocation
+    # a chunk is freed after its allocation
+    place[freed] = np.maximum(place[freed], born[rows[freed]] + 0.5)
     moved: list[int] = entries[np.argsort(place, kind="stable")].tolist()
     return moved
 
 
 def lasting_order(requests: StepRequests) -> list[int]:
-    """`event_order` without allocations that the next event frees; of nested ones, the inner are removed first.
+    """`event_order` without allocations that the next event frees; of nested ones, the inner are
+    removed first.
 
-    They leave the free chunks as they were. A first step has many: it runs ops one by one to make variables. The
-    allocation at the step's peak stays, and the first one in each region by which the pool grew."""
+    They leave the free chunks as they were. A first step has many: it runs ops one by one to make
+    variables. The allocation at the step's peak stays, and the first one in each region by which
+    the pool grew."""
     order = event_order(requests)
     needed = _peak_and_growth(requests, order)
     kept: list[int] = []
@@ -104,15 +115,18 @@ def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
     needed = {int(rows[np.argmax(np.cumsum(change))])} if len(rows) else set()
     born = rows[entries >= 0]
     address = requests.address[born]
-    for begin, size in zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True):
+    for begin, size in zip(
+        requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True
+    ):
         needed.update(born[(address >= begin) & (address < begin + size)][:1].tolist())
     return needed
 
 
 def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:
-    """Rows of a first step's chunks with which a GPU only tries out algorithms, which may fail: in its first step a
-    convolution runs every algorithm of cuDNN in turn, but for those whose scratch space does not fit, and XLA those of
-    its kernels. They are sizes that the same op, or XLA, which requests for none, never requests again."""
+    """Rows of a first step's chunks with which a GPU only tries out algorithms, which may fail: in
+    its first step a convolution runs every algorithm of cuDNN in turn, but for those whose scratch
+    space does not fit, and XLA those of its kernels. They are sizes that the same op, or XLA, which
+    requests for none, never requests again."""
     if not first.first or not is_gpu(first.device):
         return frozenset()
     compiled = all(one.mode == "xla" for one in later)
@@ -126,7 +140,11 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
             known.setdefault(name, set()).add(size)
     known.pop(None, None)
     tried, names = np.flatnonzero(own_rows(first)).tolist(), named(first)
-    return frozenset(row for row in tried if int(first.requested[row]) not in known.get(names[row], first.requested))
+    return frozenset(
+        row
+        for row in tried
+        if int(first.requested[row]) not in known.get(names[row], first.requested)
+    )
 
 
 def older_rows(requests: StepRequests) -> list[int]:  # in address order
@@ -147,7 +165,10 @@ def start_map(requests: StepRequests) -> MemoryMap:
         end = free_from + int(requests.region_bytes[row])
         while at < len(chunks) and chunks[at][0] < end:
             place, allocated, requested = chunks[at]
-            entries += [(free_from, place - free_from, MISSING, number), (place, allocated, requested, number)]
+            entries += [
+                (free_from, place - free_from, MISSING, number),
+                (place, allocated, requested, number),
+            ]
             free_from = place + allocated
             at += 1
         entries.append((free_from, end - free_from, MISSING, number))
@@ -176,35 +197,43 @@ def start_map(requests: StepRequests) -> MemoryMap:
 
 
 def part_of_map(requests: StepRequests, regions: Sequence[tuple[int, int]] = ()) -> MemoryMap:
-    """The start map with some regions, as (bytes, address), and what is in them; by default an empty one."""
+    """The start map with some regions, as (bytes, address), and what is in them; by default an
+    empty one."""
     inside = np.zeros(len(requests), bool)
     for size, address in regions:
         inside |= (requests.address >= address) & (requests.address < address + size)
     sizes, addresses = np.asarray(regions, np.int64).reshape(-1, 2).T.copy()
     births = np.where(inside, requests.birth, 0)
-    return start_map(dataclasses.replace(requests, birth=births, region_address=addresses, region_bytes=sizes))
+    return start_map(
+        dataclasses.replace(requests, birth=births, region_address=addresses, region_bytes=sizes)
+    )
 
 
 def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """(bytes, address) of the regions at the start of a failed first step, the oldest first: of a growing pool, none is
-    larger than a younger one. Those that the step has with any batch size, and those from the first one on that only a
-    chunk of the batch can have made."""
+    """(bytes, address) of the regions at the start of a failed first step, the oldest first: of a
+    growing pool, none is larger than a younger one. Those that the step has with any batch size,
+    and those from the first one on that only a chunk of the batch can have made."""
     grows = (requests.birth < 0) & (requests.batch_power != 0)
     of_batch = set(requests.address[grows].tolist())
     pairs = zip(requests.region_bytes.tolist(), requests.region_address.tolist(), strict=True)
-    regions = sorted(pairs, key=lambda one: (one[0], one[1] in of_batch))  # a data set comes before its batches
+    # a data set comes before its batches
+    regions = sorted(pairs, key=lambda one: (one[0], one[1] in of_batch))
     kept, rules = list[tuple[int, int]](), PoolRules(requests.capacity_bytes or NO_LIMIT)
     for size, address in regions:
-        # One of the size that was due may be another request's, for example an initializer's that is freed by now.
+        # One of the size that was due may be another request's, for example an initializer's that
+        # is freed by now.
         is_due = size == next_region_bytes(rules, (one for one, _ in kept))
-        if (address in of_batch and not is_due) or size >= rules.capacity_bytes // ROUNDING * ROUNDING:
+        if (
+            address in of_batch and not is_due
+        ) or size >= rules.capacity_bytes // ROUNDING * ROUNDING:
             break
         kept.append((size, address))
     return kept, regions[len(kept) :]
 
 
 def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
-    """Peak of a step's rounded requests, as if each took exactly its size. Requests that may fail are left out."""
+    """Peak of a step's rounded requests, as if each took exactly its size. Requests that may fail
+    are left out."""
     rounded = rounded_sizes(step.sizes)
     rounded[list(may_fail)] = 0
     return int(in_use(step.requests, rounded).max())
@@ -216,29 +245,41 @@ def rounded_sizes(sizes: Integers) -> Integers:
 
 
 def in_use(requests: StepRequests, sizes: Integers) -> Integers:
-    """Bytes in use before the first event and after each one, if the chunks have these sizes; shape [1 + events]."""
+    """Bytes in use before the first event and after each one, if the chunks have these sizes; shape
+    [1 + events]."""
     return live_sums(requests.birth + 1, requests.death + 1, sizes, requests.events + 1)
 
 
-# --- one training --------------------------------------------------------------------------------------------------
+# --- one training
+# --------------------------------------------------------------------------------------------------
 
 between_steps = ContextVar[Callable[[], object]]("between_steps", default=lambda: None)
 """Called between simulated steps, where another simulation may have its turn."""
-_orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int], list[int]]]" = weakref.WeakKeyDictionary()
+_orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int], list[int]]]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _order(requests: StepRequests) -> tuple[list[int], list[int], list[int]]:
-    """The events of a simulated step, and by address the rows that it begins with and those that it leaves; once."""
+    """The events of a simulated step, and by address the rows that it begins with and those that it
+    leaves; once."""
     order = _orders.get(requests)
     if order is None:
         events = lasting_order(requests) if requests.first else event_order(requests)
-        left = [row for row in np.argsort(requests.address).tolist() if requests.death[row] >= requests.events]
+        left = [
+            row
+            for row in np.argsort(requests.address).tolist()
+            if requests.death[row] >= requests.events
+        ]
         order = _orders[requests] = events, older_rows(requests), left
     return order
 
 
-def _placed(rows: list[int], keys: Sequence[Any], alive: dict[Any, list[int]], place: list[int | None]) -> list[int]:
-    """Give rows the places of the chunks with their keys, the last one first; return the rows without one."""
+def _placed(
+    rows: list[int], keys: Sequence[Any], alive: dict[Any, list[int]], place: list[int | None]
+) -> list[int]:
+    """Give rows the places of the chunks with their keys, the last one first; return the rows
+    without one."""
     missing = []
     for row in rows:
         if known := alive.get(keys[row]):
@@ -250,7 +291,11 @@ def _placed(rows: list[int], keys: Sequence[Any], alive: dict[Any, list[int]], p
 
 def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
     events = _order(requests)[0]
-    return shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed) if seed else events
+    return (
+        shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed)
+        if seed
+        else events
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +306,8 @@ class FailedRequest:
         op, layer: The op that makes it and its layer, None if unknown.
         requested_bytes: Its size.
         step: Number of the simulated step, from 0, or of the recorded one.
-        free_bytes: Bytes of the capacity that are not in use at that moment; of a recorded one, of the pool.
+        free_bytes: Bytes of the capacity that are not in use at that moment; of a recorded one, of
+            the pool.
         largest_free_bytes: The largest free chunk at that moment."""
 
     op: str | None
@@ -290,7 +336,8 @@ class StepPeak:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request that failed."""
+    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request
+    that failed."""
 
     peaks: tuple[StepPeak, ...]
     pool_bytes: int
@@ -309,19 +356,22 @@ def _live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
 
 
 def _most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
-    """Most rounded bytes that are live at once in the simulation of a step with this peak, which is no less."""
+    """Most rounded bytes that are live at once in the simulation of a step with this peak, which is
+    no less."""
     rounded = rounded_sizes(step.sizes)
     entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
     rows = np.where(entries < 0, -1 - entries, entries)
     older = int(rounded[_order(step.requests)[1]].sum())
-    return older + max(0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0)))
+    return older + max(
+        0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0))
+    )
 
 
 class History:
     """A training in simulation of steps of one device. Copies of it go on independently.
 
-    `extra` are sizes of long-lived chunks to allocate first, in addition to the recorded ones; requests of the first
-    step's rows in `may_fail` may fail, as from `exploratory_rows`."""
+    `extra` are sizes of long-lived chunks to allocate first, in addition to the recorded ones;
+    requests of the first step's rows in `may_fail` may fail, as from `exploratory_rows`."""
 
     def __init__(
         self,
@@ -337,21 +387,34 @@ class History:
         numbers: dict[ChunkOwner, int] = {}
         self._alike: list[list[tuple[int, int]]] = []  # number of the owner, and size
         for step in steps:
-            owners = np.asarray([numbers.setdefault(owner, len(numbers)) for owner in step.requests.owners])
-            self._alike.append(list(zip(owners[step.requests.owner].tolist(), step.sizes.tolist(), strict=True)))
+            owners = np.asarray(
+                [numbers.setdefault(owner, len(numbers)) for owner in step.requests.owners]
+            )
+            self._alike.append(
+                list(zip(owners[step.requests.owner].tolist(), step.sizes.tolist(), strict=True))
+            )
         self._may_fail = may_fail
         first = steps[0]
-        self._alive: dict[tuple[int, int], list[int]] = collections.defaultdict(list)  # addresses between steps
+        # addresses between steps
+        self._alive: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
-        kept = list(zip(first.requests.region_bytes.tolist(), first.requests.region_address.tolist(), strict=True))
+        kept = list(
+            zip(
+                first.requests.region_bytes.tolist(),
+                first.requests.region_address.tolist(),
+                strict=True,
+            )
+        )
         kept, others = regions_by_age(first.requests) if first.requests.planned else (kept, [])
         pool = sum(size for size, _ in kept)
         # A pool that does not grow has one region, of exactly its capacity.
         if pool > rules.capacity_bytes or not (rules.grows or pool == rules.first_region_bytes):
             kept, others = [], kept + others if first.requests.planned else []
         start, older = part_of_map(first.requests, kept), older_rows(first.requests)
-        added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
+        added = zip(
+            first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True
+        )
         self._simulator = Simulator(start, rules, added if kept else ())
         here, addresses = set(start.address.tolist()), first.requests.address.tolist()
         for row in reversed(older):
@@ -359,8 +422,14 @@ class History:
                 self._alive[self._alike[0][row]].append(addresses[row])
             else:
                 self._simulator.free(addresses[row])
-        for row in (row for size, begin in others for row in older if begin <= addresses[row] < begin + size):
-            place = self._simulator.request(int(first.sizes[row])) if first.sizes[row] != LEFT_OUT else None
+        for row in (
+            row for size, begin in others for row in older if begin <= addresses[row] < begin + size
+        ):
+            place = (
+                self._simulator.request(int(first.sizes[row]))
+                if first.sizes[row] != LEFT_OUT
+                else None
+            )
             if place is not None:  # or `run` requests it again, and fails
                 self._alive[self._alike[0][row]].append(place)
         for size in extra:
@@ -375,8 +444,9 @@ class History:
         return other
 
     def run(self, order: Sequence[int], seed: int = 0, distance: int = TYPICAL_DISTANCE) -> Outcome:
-        """Run steps until one fails. With a `seed` other than 0, events move by at most `distance` places, with each
-        seed in another way: real steps run their ops in slightly different orders."""
+        """Run steps until one fails. With a `seed` other than 0, events move by at most `distance`
+        places, with each seed in another way: real steps run their ops in slightly different
+        orders."""
         for index in order:
             if self._failed is not None:
                 break
@@ -385,7 +455,10 @@ class History:
             row = self._run_step(index, seed and 1000 * seed + turn, distance)
             if row is not None:
                 step = self._steps[index]
-                owner, op = step.requests.owners[int(step.requests.owner[row])], int(step.requests.op[row])
+                owner, op = (
+                    step.requests.owners[int(step.requests.owner[row])],
+                    int(step.requests.op[row]),
+                )
                 name = None if op < 0 else step.requests.ops[op]
                 self._failed = self._failed_request(name, owner.layer, int(step.sizes[row]))
         return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
@@ -427,7 +500,8 @@ class History:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduced:
-    """How much of recorded steps their replay reproduced: allocations at the recorded address, of all allocations."""
+    """How much of recorded steps their replay reproduced: allocations at the recorded address, of
+    all allocations."""
 
     addresses: int
     of: int
@@ -451,14 +525,17 @@ def reproduce(requests: StepRequests) -> Reproduced:
         allocations += 1
         place = address[entry]
         if simulator.choose(requested[entry]) is None:
-            for region in [region for region in added if region[0] <= place < region[0] + region[1]]:
+            for region in [
+                region for region in added if region[0] <= place < region[0] + region[1]
+            ]:
                 simulator.add_region(*region)
                 added.remove(region)
         same += simulator.follow(place, requested[entry], allocated[entry])
     return Reproduced(same, allocations)
 
 
-# --- several trainings ----------------------------------------------------------------------------------------------
+# --- several trainings
+# ----------------------------------------------------------------------------------------------
 
 
 def trainings(
@@ -471,10 +548,12 @@ def trainings(
     count: int = SIMULATED_STEPS,
     same_start: bool = False,
 ) -> Iterator[Outcome]:
-    """Simulate a training of `count` steps after the first in each of some orders, 0 being the recorded one.
+    """Simulate a training of `count` steps after the first in each of some orders, 0 being the
+    recorded one.
 
-    The orders are those of typical steps if there is no capacity to pass within, and else differ more. With
-    `same_start` the first step runs in the recorded order, which decides what free chunks later steps find."""
+    The orders are those of typical steps if there is no capacity to pass within, and else differ
+    more. With `same_start` the first step runs in the recorded order, which decides what free
+    chunks later steps find."""
     distance = TYPICAL_DISTANCE if capacity is None else LARGE_DISTANCE
     if capacity is None:
         rules = PoolRules(NO_LIMIT, descends=rules.descends)
@@ -499,26 +578,38 @@ class Simulated:
 
     peak: Interval
     owned: collections.Counter[ChunkOwner]  # bytes of each owner at the typical peak
-    live_bytes: int  # most bytes, each rounded up to 256, that are live at once in the steps with this peak
+    # most bytes, each rounded up to 256, that are live at once in the steps with this peak
+    live_bytes: int
 
 
-def simulated(changed: Changed, rules: PoolRules, may_fail: frozenset[int], same_start: bool = False) -> Simulated:
-    """Simulate the least and the most bytes, or one that stands for both if they are negligibly apart; and typical
-    steps where these are not halfway between."""
+def simulated(
+    changed: Changed, rules: PoolRules, may_fail: frozenset[int], same_start: bool = False
+) -> Simulated:
+    """Simulate the least and the most bytes, or one that stands for both if they are negligibly
+    apart; and typical steps where these are not halfway between."""
 
     def run(steps: Sequence[SizedStep]) -> list[Outcome]:
         return list(trainings(steps, rules, changed.extra, may_fail, same_start=same_start))
 
-    most, later = run(changed.high), [one.requests for one in changed.high if not one.requests.first]
+    most, later = (
+        run(changed.high),
+        [one.requests for one in changed.high if not one.requests.first],
+    )
     # Of several kinds of steps, each turn of all has the one that needs most.
-    turn = changed.batches if len(of_highest_kind(later)) == len(later) else max(changed.batches, len(later))
+    turn = (
+        changed.batches
+        if len(of_highest_kind(later)) == len(later)
+        else max(changed.batches, len(later))
+    )
     uncertain = _uncertain_bytes(changed)
     total = max(int(step.requests.requested.sum()) for step in changed.high)
     if uncertain is None or uncertain > NEGLIGIBLE_SHARE * total:
         least, uncertain = run(changed.low), 0
     else:
         least = most
-    sides = [(changed.high, most)] if least is most else [(changed.low, least), (changed.high, most)]
+    sides = (
+        [(changed.high, most)] if least is most else [(changed.low, least), (changed.high, most)]
+    )
     if changed.typical is not None:
         sides = [(changed.typical, run(changed.typical))]
     medians = [(steps, typical_peak(outcomes, turn)) for steps, outcomes in sides]
@@ -533,31 +624,48 @@ def simulated(changed: Changed, rules: PoolRules, may_fail: frozenset[int], same
 
 
 def _uncertain_bytes(changed: Changed) -> int | None:
-    """Bytes between the least and the most sizes of a step together; None if more than sizes differ."""
+    """Bytes between the least and the most sizes of a step together; None if more than sizes
+    differ."""
     if changed.typical is not None:
         return None
     pairs = list(zip(changed.low, changed.high, strict=True))
     for name in ("birth", "death"):
-        if not all(np.array_equal(getattr(one.requests, name), getattr(other.requests, name)) for one, other in pairs):
+        if not all(
+            np.array_equal(getattr(one.requests, name), getattr(other.requests, name))
+            for one, other in pairs
+        ):
             return None
-    return max(int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first)
+    return max(
+        int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first
+    )
 
 
 def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
-    """The median, or the lower of two, of the highest peaks of every `steps` steps in a row, as in an update."""
+    """The median, or the lower of two, of the highest peaks of every `steps` steps in a row, as in
+    an update."""
     size = operator.attrgetter("bytes")
     highest: list[StepPeak] = []
     for peaks in map(settled, outcomes):
-        highest += (max(peaks[at : at + steps], key=size) for at in range(max(1, len(peaks) - steps + 1)))
+        highest += (
+            max(peaks[at : at + steps], key=size) for at in range(max(1, len(peaks) - steps + 1))
+        )
     return sorted(highest, key=size)[(len(highest) - 1) // 2]
 
 
 def of_highest_kind(steps: Sequence[StepRequests]) -> list[StepRequests]:
-    """Those of some steps that make the same requests, but for a few, as the step with the highest peak."""
-    made = [collections.Counter(one.ops[op] for op in one.op[one.birth >= 0].tolist() if op >= 0) for one in steps]
+    """Those of some steps that make the same requests, but for a few, as the step with the highest
+    peak."""
+    made = [
+        collections.Counter(one.ops[op] for op in one.op[one.birth >= 0].tolist() if op >= 0)
+        for one in steps
+    ]
     top = made[max(range(len(steps)), key=lambda at: recorded_peak(steps[at]).bytes)]
     most = OTHER_KIND * top.total()
-    return [one for one, own in zip(steps, made, strict=True) if max((own - top).total(), (top - own).total()) <= most]
+    return [
+        one
+        for one, own in zip(steps, made, strict=True)
+        if max((own - top).total(), (top - own).total()) <= most
+    ]
 
 
 def recorded_peak(requests: StepRequests) -> StepPeak:
@@ -566,17 +674,23 @@ def recorded_peak(requests: StepRequests) -> StepPeak:
     return StepPeak(int(levels[highest]), 0, highest - 1)
 
 
-def at_peaks(ends: Sequence[tuple[SizedStep, StepPeak]]) -> tuple[collections.Counter[ChunkOwner], int]:
-    """Bytes of each owner, and the most bytes that are live at once: the means of some steps at their peaks."""
+def at_peaks(
+    ends: Sequence[tuple[SizedStep, StepPeak]],
+) -> tuple[collections.Counter[ChunkOwner], int]:
+    """Bytes of each owner, and the most bytes that are live at once: the means of some steps at
+    their peaks."""
     sums = collections.Counter[ChunkOwner]()
     for step, peak in ends:
         sums.update(_live_bytes(step, peak))
     live = sum(_most_live_bytes(step, peak) for step, peak in ends)
-    return collections.Counter({owner: size // len(ends) for owner, size in sums.items()}), live // len(ends)
+    return collections.Counter(
+        {owner: size // len(ends) for owner, size in sums.items()}
+    ), live // len(ends)
 
 
 def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwner]:
-    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts as workspace."""
+    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts
+    as workspace."""
     requests = step.requests
     older = collections.Counter[tuple[int, int]]()
     replaced: set[tuple[int, int]] = set()

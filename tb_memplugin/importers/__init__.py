@@ -1,11 +1,17 @@
-"""Reads what TensorFlow writes: profiles (XSpace) with HLO modules, memory dumps, logs and error messages.
+"""Reads what TensorFlow writes: profiles (XSpace) with HLO modules, memory dumps, logs and error
+messages.
 
-In come bytes or text, also damaged or hostile ones; out come records: `AllocationTrace`, `MemoryMap`, `LoggedFailure`,
-`Request`. Whatever does not parse is a `FormatError`. The recorder and the import of files call it; TensorFlow is not
-needed."""
+In come bytes or text, also damaged or hostile ones; out come records: `AllocationTrace`,
+`MemoryMap`, `LoggedFailure`, `Request`. Whatever does not parse is a `FormatError`. The recorder
+and the import of files call it; TensorFlow is not needed."""
 
 from tb_memplugin.importers.hlo import hlo_class, read_module
-from tb_memplugin.importers.memory_dump import MAX_DUMP_BYTES, looks_like_dump, read_dump, summarize_dump
+from tb_memplugin.importers.memory_dump import (
+    MAX_DUMP_BYTES,
+    looks_like_dump,
+    read_dump,
+    summarize_dump,
+)
 from tb_memplugin.importers.oom_log import (
     MAX_LOG_BYTES,
     LoggedFailure,

@@ -1,4 +1,5 @@
-"""Reads the buffer assignment from the HloProto of an XLA module: each buffer's place, lifetime and ops."""
+"""Reads the buffer assignment from the HloProto of an XLA module: each buffer's place, lifetime and
+ops."""
 
 import collections
 import functools
@@ -13,19 +14,30 @@ from tb_memplugin.schema import Buffer, BufferAllocation, Module, TensorShape, t
 _MESSAGES = {
     "OpMetadata": "op_name 2 bytes",
     "Shape": "element_type 2 int64, dimensions 3 int64[], tuple_shapes 4 Shape[]",
-    "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 OpMetadata, tuple_index 13 int64, "
+    "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 "
+    "OpMetadata, "
+    "tuple_index "
+    "13 "
+    "int64, "
     "id 35 int64, operand_ids 36 int64[], called_computation_ids 38 int64[]",
     "HloComputation": "name 1 bytes, instructions 2 HloInstruction[], id 5 int64, root_id 6 int64",
     "InstructionSequence": "instruction_ids 1 int64[]",
     "SequenceEntry": "key 1 int64, value 2 InstructionSequence",
     "HloSchedule": "sequences 1 SequenceEntry[]",
-    "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 int64, schedule 7 HloSchedule",
+    "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 "
+    "int64, "
+    "schedule 7 "
+    "HloSchedule",
     "Location": "shape_index 3 int64[], instruction_id 4 int64",
     "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location",
     "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
-    "BufferAllocation": "index 1 int64, size 2 int64, is_thread_local 3 bool, is_entry_computation_parameter 5 bool, "
+    "BufferAllocation": "index 1 int64, size 2 int64, is_thread_local 3 "
+    "bool, "
+    "is_entry_computation_parameter 5 "
+    "bool, "
     "maybe_live_out 7 bool, assigned 9 Assigned[], is_constant 12 bool",
-    "BufferAssignment": "logical_buffers 1 LogicalBuffer[], buffer_allocations 3 BufferAllocation[]",
+    "BufferAssignment": "logical_buffers 1 LogicalBuffer[], buffer_allocations 3 "
+    "BufferAllocation[]",
     "HloProto": "hlo_module 1 HloModule, buffer_assignment 3 BufferAssignment",
 }
 _NAMES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
@@ -40,7 +52,8 @@ _Key = tuple[int, int]  # instruction, index into its tuple result; -1 for the w
 _FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
 _CALLING = frozenset({b"call", b"while", b"conditional"})
 _COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
-_SHARED = frozenset({b"constant", b"iota", b"parameter"})  # XLA merges equal ones of several ops under one op's name
+# XLA merges equal ones of several ops under one op's name
+_SHARED = frozenset({b"constant", b"iota", b"parameter"})
 _CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
 _NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
 _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
@@ -52,7 +65,8 @@ def hlo_class() -> Any:
 
 
 def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | None:
-    """The shape of a buffer of `size` bytes, at a place in a result that may be a tuple of tuples."""
+    """The shape of a buffer of `size` bytes, at a place in a result that may be a tuple of
+    tuples."""
     for place in index:
         if not 0 <= place < len(shape.tuple_shapes):
             return None
@@ -61,7 +75,8 @@ def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | N
 
 
 def read_module(data: bytes) -> Module | None:
-    """The module of an HloProto; None for other bytes, without a buffer assignment, and with excessive nesting."""
+    """The module of an HloProto; None for other bytes, without a buffer assignment, and with
+    excessive nesting."""
     proto = hlo_class()()
     try:
         proto.ParseFromString(data)
@@ -72,7 +87,9 @@ def read_module(data: bytes) -> Module | None:
     name = proto.hlo_module.name.decode("utf-8", "replace")
     function = _FUNCTION.match(name)
     try:
-        return Module(name, function[1] if function else "", tuple(_ModuleReader(proto).allocations()))
+        return Module(
+            name, function[1] if function else "", tuple(_ModuleReader(proto).allocations())
+        )
     except RecursionError:  # a thousand nested calls or copies: not made by a compiler
         return None
 
@@ -87,8 +104,12 @@ class _ModuleReader:
             for computation in module.computations
             for instruction in computation.instructions
         }
-        self._operands = {number: list(one.operand_ids) for number, one in self._instructions.items()}
-        self._sequences = {entry.key: entry.value.instruction_ids for entry in module.schedule.sequences}
+        self._operands = {
+            number: list(one.operand_ids) for number, one in self._instructions.items()
+        }
+        self._sequences = {
+            entry.key: entry.value.instruction_ids for entry in module.schedule.sequences
+        }
         if not self._sequences:  # TensorFlow 2.16 lists instructions in a valid order
             self._sequences = self._listed(module.entry_computation_id)
         self._order: list[int] = []
@@ -120,7 +141,8 @@ class _ModuleReader:
         return listed
 
     def _schedule(self, computation: int, inside: set[int]) -> None:
-        """Append a computation's instructions to the order; those of called loops and branches precede the caller."""
+        """Append a computation's instructions to the order; those of called loops and branches
+        precede the caller."""
         if computation in inside or computation in self._ends:  # XLA calls each from one place only
             return
         for number in self._sequences.get(computation, ()):
@@ -136,7 +158,10 @@ class _ModuleReader:
     def _use(self, position: int, instruction: Any) -> None:
         for operand in instruction.operand_ids:
             self._users[operand].append(instruction.id)
-            if instruction.opcode in _FORWARDS or instruction.opcode in (b"tuple", b"get-tuple-element"):
+            if instruction.opcode in _FORWARDS or instruction.opcode in (
+                b"tuple",
+                b"get-tuple-element",
+            ):
                 continue
             for key in self._alias(operand):
                 self._last[key] = position
@@ -156,10 +181,16 @@ class _ModuleReader:
         if instruction.opcode in _FORWARDS:
             return self._alias(first)
         if instruction.opcode == b"tuple":
-            return frozenset(key for operand in instruction.operand_ids for key in self._alias(operand))
+            return frozenset(
+                key for operand in instruction.operand_ids for key in self._alias(operand)
+            )
         if instruction.opcode == b"get-tuple-element":
             source = self._instructions.get(first)
-            if source is not None and source.opcode == b"tuple" and instruction.tuple_index < len(source.operand_ids):
+            if (
+                source is not None
+                and source.opcode == b"tuple"
+                and instruction.tuple_index < len(source.operand_ids)
+            ):
                 return self._alias(source.operand_ids[instruction.tuple_index])
             return frozenset({(first, instruction.tuple_index)})
         return frozenset({(number, -1)})
@@ -167,7 +198,11 @@ class _ModuleReader:
     def allocations(self) -> Iterator[BufferAllocation]:
         logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
         for allocation in self._assignment.buffer_allocations:
-            given = allocation.is_entry_computation_parameter or allocation.is_constant or allocation.is_thread_local
+            given = (
+                allocation.is_entry_computation_parameter
+                or allocation.is_constant
+                or allocation.is_thread_local
+            )
             if given or not allocation.size:
                 continue
             buffers = (
@@ -187,10 +222,14 @@ class _ModuleReader:
         part = index[0] if index else -1
         keys = {(number, part), (number, -1)}
         end = max(self._last.get(key, start) for key in keys)
-        readers = dict.fromkeys(reader for key in sorted(keys) for reader in self._readers.get(key, ()))
+        readers = dict.fromkeys(
+            reader for key in sorted(keys) for reader in self._readers.get(key, ())
+        )
         return Buffer(
             ops=self._names(number),
-            readers=tuple(dict.fromkeys(name for reader in readers for name in self._names(reader)[:1]))[:MAX_NAMES],
+            readers=tuple(
+                dict.fromkeys(name for reader in readers for name in self._names(reader)[:1])
+            )[:MAX_NAMES],
             offset=int(assigned.offset),
             bytes=int(assigned.size),
             start=start,
@@ -198,7 +237,9 @@ class _ModuleReader:
             named=any(True for _ in self._own_names(number)),
             of_argument=self._is_copy_of_argument(number),
             constant=self._is_constant(number, part),
-            shape=buffer_shape(self._instructions[number].shape, logical.defined_at.shape_index, int(assigned.size)),
+            shape=buffer_shape(
+                self._instructions[number].shape, logical.defined_at.shape_index, int(assigned.size)
+            ),
         )
 
     def _is_constant(self, number: int, part: int) -> bool:
@@ -214,9 +255,14 @@ class _ModuleReader:
         return False
 
     def _fused_result(self, number: int, part: int) -> int:
-        """The instruction in a fusion that makes a part of its result; outside a fusion, the instruction itself."""
+        """The instruction in a fusion that makes a part of its result; outside a fusion, the
+        instruction itself."""
         instruction = self._instructions.get(number)
-        if instruction is None or instruction.opcode != b"fusion" or len(instruction.called_computation_ids) != 1:
+        if (
+            instruction is None
+            or instruction.opcode != b"fusion"
+            or len(instruction.called_computation_ids) != 1
+        ):
             return number
         computation = self._computations.get(instruction.called_computation_ids[0])
         root = None if computation is None else self._instructions.get(computation.root_id)
@@ -227,7 +273,8 @@ class _ModuleReader:
         return int(root.id)
 
     def _is_copy_of_argument(self, number: int) -> bool:
-        """Whether an instruction only converts an argument of the module to another layout or dtype."""
+        """Whether an instruction only converts an argument of the module to another layout or
+        dtype."""
         instruction = self._instructions.get(number)
         for _ in range(MAX_STEPS):
             if instruction is None:
@@ -242,23 +289,31 @@ class _ModuleReader:
     def _copies(self, instruction: Any) -> bool:
         if instruction.opcode != b"fusion":
             return instruction.opcode in _COPIES
-        return all(inner.opcode in _COPIES or inner.opcode == b"parameter" for inner in self._fused(instruction))
+        return all(
+            inner.opcode in _COPIES or inner.opcode == b"parameter"
+            for inner in self._fused(instruction)
+        )
 
     def _fused(self, instruction: Any) -> Iterator[Any]:
         for number in instruction.called_computation_ids:
             computation = self._computations.get(number)
             if computation is not None:
-                yield from sorted(computation.instructions, key=lambda inner: inner.id != computation.root_id)
+                yield from sorted(
+                    computation.instructions, key=lambda inner: inner.id != computation.root_id
+                )
 
     def _names(self, number: int) -> tuple[str, ...]:
         names = dict.fromkeys(self._own_names(number))
         if not names:
             copy = number in self._instructions and self._copies(self._instructions[number])
-            names = dict.fromkeys(name for down in (copy, not copy) for name in self._searched(number, down))
+            names = dict.fromkeys(
+                name for down in (copy, not copy) for name in self._searched(number, down)
+            )
         return tuple(name.decode("utf-8", "replace") for name in list(names)[:MAX_NAMES])
 
     def _own_names(self, number: int) -> Iterator[bytes]:
-        """The instruction's own name, then those of the instructions fused into it, its root first."""
+        """The instruction's own name, then those of the instructions fused into it, its root
+        first."""
         instruction = self._instructions.get(number)
         if instruction is None or instruction.opcode in _SHARED:
             return

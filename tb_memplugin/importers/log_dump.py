@@ -6,13 +6,20 @@ from collections.abc import Sequence
 
 from tb_memplugin.allocator import rounded_bytes
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.memory_dump import ListedChunk, columns_of, make_map, regions_of, split_regions
+from tb_memplugin.importers.memory_dump import (
+    ListedChunk,
+    columns_of,
+    make_map,
+    regions_of,
+    split_regions,
+)
 from tb_memplugin.schema import MemoryMap
 
 MAX_DIGITS = 20  # of 2^64 - 1, TensorFlow's largest number
 
 PRINTED_SIZE = r"\d{1,20}(?:\.\d{1,6})? ?(?:[KMGTPE]i)?B"
-"""A size as TensorFlow prints it for readers (``HumanReadableNumBytes``): ``96B``, ``5.9KiB``, ``1.50GiB``."""
+"""A size as TensorFlow prints it for readers (``HumanReadableNumBytes``): ``96B``, ``5.9KiB``,
+``1.50GiB``."""
 _PRINTED = re.compile(r"(\d+(?:\.(\d+))?) ?(?:([KMGTPE])i)?B")
 _UNITS = "KMGTPE"
 MAX_LINES = 1_000_000  # chunks of one dump
@@ -20,12 +27,22 @@ _BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: \d+")
 _REGION = re.compile(r"Next region of size (\d+)")
 _CHUNK = re.compile(
     r"(?P<state>InUse|Chunk|Free)\s+at (?:0x)?(?P<address>[0-9a-fA-F]+)"
-    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next1>\d+))?)? of size (?P<size>\d+)"
+    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step "
+    r"\d+)?(?: "
+    r"next "
+    r"(?P<next1>\d+))?)? "
+    r"of "
+    r"size "
+    r"(?P<size>\d+)"
     r"(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
 )
 _LAST = 2**64 - 1  # "next" in the last chunk of a region
 _POOL = re.compile(
-    r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: (?P<limit>[\d.]+\w*) "
+    r"(?:total_region_allocated_bytes_|Total size in "
+    r"pool): "
+    r"(?P<pool>[\d.]+\w*) "
+    r"memory_limit_: "
+    r"(?P<limit>[\d.]+\w*) "
     r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
 )
 _STAT = re.compile(r"(?:^|[\s:|>])(Limit|InUse):\s+([\d.]+\w*)\s*$")
@@ -34,15 +51,19 @@ _SUMMARY, _SUM = "Summary of in-use Chunks", "Sum Total of in-use chunks"
 
 
 def log_integer(digits: str, base: int = 10) -> int:
-    """The integer of some digits; more than TensorFlow writes are refused: Python would take quadratic time."""
+    """The integer of some digits; more than TensorFlow writes are refused: Python would take
+    quadratic time."""
     if len(digits) > MAX_DIGITS:
-        raise FormatError(f"the log contains a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted")
+        raise FormatError(
+            f"the log contains a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted"
+        )
     return int(digits, base)
 
 
 def printed_bytes(text: str) -> tuple[int, int]:
-    """(bytes, by how much they may differ) of a `PRINTED_SIZE`. TensorFlow drops whole digits below the next smaller
-    unit before it rounds: 1.50GiB may be up to 1 MiB more than its rounding allows."""
+    """(bytes, by how much they may differ) of a `PRINTED_SIZE`. TensorFlow drops whole digits below
+    the next smaller unit before it rounds: 1.50GiB may be up to 1 MiB more than its rounding
+    allows."""
     match = _PRINTED.fullmatch(text)
     if match is None:
         raise FormatError(f"expected a size such as 1.50GiB. Received: {text!r}")
@@ -71,7 +92,8 @@ class LogDump:
         self._bins: dict[int, int] = {}  # number of chunks of each
         self._regions: list[tuple[int | None, list[ListedChunk]]] = []
         self._stats: dict[str, str] = {}
-        self._of_sizes: int | None = None  # bytes in the summary by size so far, None before its first line
+        # bytes in the summary by size so far, None before its first line
+        self._of_sizes: int | None = None
         self._summary = self._sum = False
         self._pool: re.Match[str] | None = None
         self._lines = 0
@@ -82,11 +104,15 @@ class LogDump:
 
     @property
     def proves_failure(self) -> bool:
-        """Whether its lines alone show that an allocation failed; statistics are printed elsewhere, too."""
-        return bool(self.name or self.has_chunks or self.has_size or self._sum or self._of_sizes is not None)
+        """Whether its lines alone show that an allocation failed; statistics are printed elsewhere,
+        too."""
+        return bool(
+            self.name or self.has_chunks or self.has_size or self._sum or self._of_sizes is not None
+        )
 
     def begins_another(self, line: str) -> bool:
-        """Whether a line of a dump without a header belongs to another dump than those read so far."""
+        """Whether a line of a dump without a header belongs to another dump than those read so
+        far."""
         if _SUMMARY in line or _CHUNK.search(line) or _REGION.search(line):
             return self.ended
         stat = _STAT.search(line)
@@ -107,7 +133,8 @@ class LogDump:
         return self.rounded_bytes is not None or self.printed is not None
 
     def fits(self, sizes: Sequence[int], allocator: str | None) -> bool:
-        """Whether this failure may be that of a request of one of the sizes, all that its message allows."""
+        """Whether this failure may be that of a request of one of the sizes, all that its message
+        allows."""
         if allocator is not None and self.name not in ("", allocator):
             return False
         if self.rounded_bytes is not None:
@@ -142,29 +169,47 @@ class LogDump:
     def _chunk(self, match: re.Match[str]) -> None:
         self._lines += 1
         if self._lines > MAX_LINES:
-            raise FormatError(f"the log lists more than the supported {MAX_LINES} chunks of one allocator")
+            raise FormatError(
+                f"the log lists more than the supported {MAX_LINES} chunks of one allocator"
+            )
         last = log_integer(match["next1"] or match["next2"] or "0") == _LAST
         chunk = ListedChunk(
-            log_integer(match["address"], 16), log_integer(match["size"]), match["state"] != "Free", last
+            log_integer(match["address"], 16),
+            log_integer(match["size"]),
+            match["state"] != "Free",
+            last,
         )
         if not self._regions or self._begins_region(chunk):
             self._regions.append((None, []))
         self._regions[-1][1].append(chunk)
 
     def _begins_region(self, chunk: ListedChunk) -> bool:
-        """Whether a chunk cannot be in the current region, so that the line that begins its own is missing."""
+        """Whether a chunk cannot be in the current region, so that the line that begins its own is
+        missing."""
         size, chunks = self._regions[-1]
         if not chunks:
             return False
         end = chunks[-1].address + chunks[-1].bytes
         too_far = size is not None and chunk.address + chunk.bytes > chunks[0].address + size
-        return chunks[-1].last or chunk.address < end or too_far or (size is None and chunk.address != end)
+        return (
+            chunks[-1].last
+            or chunk.address < end
+            or too_far
+            or (size is None and chunk.address != end)
+        )
 
     def map(self, device: str, wall_time: float) -> tuple[MemoryMap | None, list[str]]:
-        """The map of the chunks, None if they are missing or inconsistent; and sentences on what is unknown."""
+        """The map of the chunks, None if they are missing or inconsistent; and sentences on what is
+        unknown."""
         if self.mixed:
             return None, [
-                "The chunks are unknown: the log mixes the dumps of two allocators, and its lines do not name their "
+                "The chunks are unknown: the log mixes the dumps of two "
+                "allocators, "
+                "and "
+                "its "
+                "lines "
+                "do not name "
+                "their "
                 "threads."
             ]
         if not any(chunks for _, chunks in self._regions):
@@ -172,11 +217,19 @@ class LogDump:
         notes: list[str] = []
         if any(size is not None for size, _ in self._regions):
             regions = regions_of(
-                [(chunks, *self._region(size, chunks, notes)) for size, chunks in self._regions if chunks]
+                [
+                    (chunks, *self._region(size, chunks, notes))
+                    for size, chunks in self._regions
+                    if chunks
+                ]
             )
-        else:  # TensorFlow 1.x before 1.15 names no regions and lists the chunks in use of one before the free ones
+        # TensorFlow 1.x before 1.15 names no regions and lists the chunks in use of one before the
+        # free ones
+        else:
             listed_chunks = [chunk for _, chunks in self._regions for chunk in chunks]
-            regions = split_regions(columns_of(sorted(listed_chunks, key=lambda chunk: chunk.address)))
+            regions = split_regions(
+                columns_of(sorted(listed_chunks, key=lambda chunk: chunk.address))
+            )
         listed = len(regions.chunks.bytes)
         total = sum(self._bins.values())
         if self._bins and total != listed:
@@ -210,9 +263,14 @@ class LogDump:
             return None, [f"The chunks are unknown: {error}."]
         return memory_map, notes
 
-    def _region(self, size: int | None, chunks: list[ListedChunk], notes: list[str]) -> tuple[int, int]:
+    def _region(
+        self, size: int | None, chunks: list[ListedChunk], notes: list[str]
+    ) -> tuple[int, int]:
         """The address and the bytes of a region, as known."""
-        address, known = chunks[0].address, chunks[-1].address + chunks[-1].bytes - chunks[0].address
+        address, known = (
+            chunks[0].address,
+            chunks[-1].address + chunks[-1].bytes - chunks[0].address,
+        )
         holes = 0 if size is None else size - sum(chunk.bytes for chunk in chunks)
         if size is None:
             notes.append("The size of a region is unknown: the log lacks the line that begins it.")
@@ -227,12 +285,19 @@ class LogDump:
         if self._pool is not None and _exact(self._pool["pool"]) is not None:
             return _exact(self._pool["pool"])
         sizes = [size for size, _ in self._regions if size is not None]
-        whole = self._bins and sum(self._bins.values()) == self._lines and len(sizes) == len(self._regions)
+        whole = (
+            self._bins
+            and sum(self._bins.values()) == self._lines
+            and len(sizes) == len(self._regions)
+        )
         return sum(sizes) if whole else None
 
     def _capacity(self, pool: int | None) -> tuple[int | None, str | None]:
-        """(exact limit, note); newer logs round the limit, but mostly give the bytes left of it exactly."""
-        rounded, left = (self._pool["limit"], _exact(self._pool["left"])) if self._pool else (None, None)
+        """(exact limit, note); newer logs round the limit, but mostly give the bytes left of it
+        exactly."""
+        rounded, left = (
+            (self._pool["limit"], _exact(self._pool["left"])) if self._pool else (None, None)
+        )
         limit = _exact(self._stats.get("Limit")) or _exact(rounded)
         if limit is None and left is not None and pool is not None:
             limit = pool + left
@@ -243,7 +308,11 @@ class LogDump:
 
 
 def is_of_dump(line: str) -> bool:
-    return _SUM in line or _SUMMARY in line or any(one.search(line) for one in (_CHUNK, _REGION, _SIZES, _POOL, _STAT))
+    return (
+        _SUM in line
+        or _SUMMARY in line
+        or any(one.search(line) for one in (_CHUNK, _REGION, _SIZES, _POOL, _STAT))
+    )
 
 
 def _exact(text: str | None) -> int | None:

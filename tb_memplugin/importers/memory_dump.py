@@ -1,7 +1,7 @@
 """Reads the allocator's memory map in TensorFlow's serialized form, without TensorFlow.
 
-TensorFlow writes such dumps to files when an allocation fails (``TF_BFC_MEMORY_DUMP``); `recorder.native` gets them
-from the running allocator."""
+TensorFlow writes such dumps to files when an allocation fails (``TF_BFC_MEMORY_DUMP``);
+`recorder.native` gets them from the running allocator."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,11 @@ MAX_DUMP_BYTES = 256 << 20
 # Of tsl/protobuf/bfc_memory_map.proto; chunks stay serialized for `_read_chunks`.
 _MESSAGES = {
     "MemAllocatorStats": "num_allocs 1 int64, bytes_in_use 2 int64, peak_bytes_in_use 3 int64",
-    "BinSummary": "total_bytes_in_use 2 int64, total_bytes_in_bin 3 int64, total_chunks_in_use 4 int64, "
+    "BinSummary": "total_bytes_in_use 2 int64, total_bytes_in_bin 3 int64, total_chunks_in_use 4 "
+    "int64, "
     "total_chunks_in_bin 5 int64",
-    "MemoryDump": "allocator_name 1 bytes, bin_summary 2 BinSummary[], chunk 3 bytes[], stats 5 MemAllocatorStats",
+    "MemoryDump": "allocator_name 1 bytes, bin_summary 2 BinSummary[], chunk 3 bytes[], stats 5 "
+    "MemAllocatorStats",
 }
 _ADDRESS, _SIZE, _REQUESTED, _IN_USE = (8 * number + wire.VARINT for number in (1, 2, 3, 8))
 
@@ -35,7 +37,8 @@ class ListedChunk(NamedTuple):
 
 
 ListedRegion: TypeAlias = tuple[Sequence[ListedChunk], int, int]
-"""The chunks of one region in address order, at least one, its address and bytes: it may reach beyond them."""
+"""The chunks of one region in address order, at least one, its address and bytes: it may reach
+beyond them."""
 
 
 class ChunkColumns(NamedTuple):
@@ -48,7 +51,8 @@ class ChunkColumns(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """Regions in address order: their chunks one after another, the first one of each region, and its known extent."""
+    """Regions in address order: their chunks one after another, the first one of each region, and
+    its known extent."""
 
     chunks: ChunkColumns
     first: Integers
@@ -62,8 +66,8 @@ def _dump_class() -> Any:
 
 
 def read_dump(data: bytes, wall_time: float, capacity_bytes: int | None = None) -> MemoryMap:
-    """The memory map of a dump; a truncated one gives its first chunks, and a note. Other bytes and inconsistent chunks
-    are a `FormatError`."""
+    """The memory map of a dump; a truncated one gives its first chunks, and a note. Other bytes and
+    inconsistent chunks are a `FormatError`."""
     dump, chunks, notes = _parse(data)
     name = dump.allocator_name.decode("utf-8", "replace")
     in_use = int(chunks.bytes[chunks.in_use].sum())
@@ -93,8 +97,8 @@ def read_dump(data: bytes, wall_time: float, capacity_bytes: int | None = None) 
 
 
 class DumpSummary(NamedTuple):
-    """The figures of a dump: sums of the chunks in use and of all, `stated_in_use_bytes` as the allocator counts them,
-    and the largest free chunk, 0 without one."""
+    """The figures of a dump: sums of the chunks in use and of all, `stated_in_use_bytes` as the
+    allocator counts them, and the largest free chunk, 0 without one."""
 
     device: str
     chunks: int
@@ -119,7 +123,8 @@ def summarize_dump(data: bytes) -> DumpSummary:
 
 
 def looks_like_dump(data: bytes) -> bool:
-    """Whether the bytes begin like a dump: field 1, the allocator's name, then field 2, the first bin."""
+    """Whether the bytes begin like a dump: field 1, the allocator's name, then field 2, the first
+    bin."""
     named = len(data) > 2 and data[0] == 0x0A and data[1] < 0x80
     return named and data[2 + data[1] : 3 + data[1]] in (b"\x12", b"\x1a")
 
@@ -128,7 +133,9 @@ def _parse(data: bytes) -> tuple[Any, ChunkColumns, list[str]]:
     if not data:
         raise FormatError("the memory dump is empty (0 bytes)")
     if len(data) > MAX_DUMP_BYTES:
-        raise FormatError(f"the memory dump has {len(data)} bytes; at most {MAX_DUMP_BYTES} are supported")
+        raise FormatError(
+            f"the memory dump has {len(data)} bytes; at most {MAX_DUMP_BYTES} are supported"
+        )
     whole = len(data)
     try:
         dump, chunks = _message(data, whole)
@@ -138,9 +145,13 @@ def _parse(data: bytes) -> tuple[Any, ChunkColumns, list[str]]:
             raise
         dump, chunks = _message(data, whole)
     if not dump.allocator_name or not dump.chunk:
-        raise FormatError(f"not a memory dump of TensorFlow's allocator: its {len(data)} bytes contain no chunk")
+        raise FormatError(
+            f"not a memory dump of TensorFlow's allocator: its {len(data)} bytes contain no chunk"
+        )
     ends_early = whole < len(data) or not dump.HasField("stats")
-    note = f"The remainder of the dump is missing: the file ends early, after {len(chunks[0])} chunks."
+    note = (
+        f"The remainder of the dump is missing: the file ends early, after {len(chunks[0])} chunks."
+    )
     return dump, chunks, [note] if ends_early else []
 
 
@@ -149,7 +160,8 @@ def _message(data: bytes, length: int) -> tuple[Any, ChunkColumns]:
     try:
         dump.ParseFromString(data[:length])
         found = wire.select(wire.joined(dump.chunk), _ADDRESS, _SIZE, _IN_USE, _REQUESTED)
-    except Exception as error:  # protobuf's DecodeError, whose module depends on the installed protobuf
+    # protobuf's DecodeError, whose module depends on the installed protobuf
+    except Exception as error:
         reason = "a chunk is damaged" if isinstance(error, FormatError) else error
         start = "not a memory dump of TensorFlow's allocator"
         raise FormatError(f"{start}: its {len(data)} bytes do not parse ({reason})") from None
@@ -163,7 +175,8 @@ def _complete_length(data: bytes) -> int:
         while at < len(data):
             key, start = wire.varint(data, at)
             length, start = wire.varint(data, start)
-            if key & 7 != wire.LENGTH or start + length > len(data):  # every field of a dump is a text or a message
+            # every field of a dump is a text or a message
+            if key & 7 != wire.LENGTH or start + length > len(data):
                 break
             at = start + length
     except IndexError:
@@ -171,7 +184,8 @@ def _complete_length(data: bytes) -> int:
     return at
 
 
-# --- lists of chunks: regions, and the gaps between chunks ------------------------------------------------------------
+# --- lists of chunks: regions, and the gaps between chunks
+# ------------------------------------------------------------
 
 
 MAX_CHUNKS = 500_000
@@ -182,7 +196,9 @@ END = 2**62
 def columns_of(chunks: Iterable[ListedChunk]) -> ChunkColumns:
     """The chunks as columns; impossible addresses and sizes become `END`."""
     address, size, in_use, _ = zip(*chunks, strict=True)
-    return ChunkColumns(_bounded(address), _bounded(size), np.asarray(in_use), np.full(len(size), MISSING))
+    return ChunkColumns(
+        _bounded(address), _bounded(size), np.asarray(in_use), np.full(len(size), MISSING)
+    )
 
 
 def regions_of(regions: Iterable[ListedRegion]) -> Regions:
@@ -193,8 +209,8 @@ def regions_of(regions: Iterable[ListedRegion]) -> Regions:
 
 
 def split_regions(chunks: ChunkColumns) -> Regions:
-    """The regions of chunks: one ends where the next chunk is not adjacent, and between two free chunks, which the
-    allocator would have merged."""
+    """The regions of chunks: one ends where the next chunk is not adjacent, and between two free
+    chunks, which the allocator would have merged."""
     address, size, in_use, requested = chunks
     begins = np.ones(len(address), np.bool_)
     begins[1:] = (address[:-1] + size[:-1] != address[1:]) | ~(in_use[:-1] | in_use[1:])
@@ -212,8 +228,8 @@ def split_regions(chunks: ChunkColumns) -> Regions:
 
 
 def make_map(regions: Regions, **figures: Any) -> MemoryMap:
-    """The memory map of regions; parts without chunks have the state `UNKNOWN_STATE`. Chunks that overlap, have no
-    size, or are too many are a `FormatError`."""
+    """The memory map of regions; parts without chunks have the state `UNKNOWN_STATE`. Chunks that
+    overlap, have no size, or are too many are a `FormatError`."""
     address, size, state, requested_bytes, region = _rows(regions)
     if len(address) > MAX_CHUNKS:
         raise FormatError(f"the list has {len(address)} chunks; at most {MAX_CHUNKS} are supported")
@@ -242,7 +258,8 @@ def _rows(regions: Regions) -> tuple[Integers, ...]:
     bounded &= end < END
     region_end = np.minimum(regions.address, END) + np.minimum(regions.bytes, END)
     last = np.append(regions.first[1:], len(address)) - 1
-    # A chunk begins no earlier than the previous one ends, in a new region no earlier than the region begins.
+    # A chunk begins no earlier than the previous one ends, in a new region no earlier than the
+    # region begins.
     earliest = np.zeros(len(address), np.int64)
     earliest[1:] = end[:-1]
     closed = np.maximum(end[last], region_end)
@@ -252,10 +269,22 @@ def _rows(regions: Regions) -> tuple[Integers, ...]:
         at = wrong[0]
         raise FormatError(
             "the chunks are inconsistent: the chunk at "
-            f"{int(address[at]) % 2**64:#x} of {size[at]} bytes begins before {int(earliest[at]):#x} or has no size"
+            f"{int(address[at]) % 2**64:#x} of {size[at]} bytes begins "
+            "before "
+            f"{int(earliest[at]):#x} "
+            "or "
+            "has "
+            "no "
+            "size"
         )
     number = np.repeat(np.arange(len(regions.first)), np.diff(regions.first, append=len(address)))
-    rows = (address, size, np.where(in_use, IN_USE, FREE), np.where(in_use, requested, MISSING), number)
+    rows = (
+        address,
+        size,
+        np.where(in_use, IN_USE, FREE),
+        np.where(in_use, requested, MISSING),
+        number,
+    )
     before = np.flatnonzero(address > earliest)
     after = np.flatnonzero(region_end > end[last])
     if not len(before) and not len(after):
@@ -268,9 +297,13 @@ def _rows(regions: Regions) -> tuple[Integers, ...]:
         np.full(len(places), MISSING),
         np.concatenate([number[before], after]),
     )
-    # Between two regions, the gap at the end of the first comes before that at the start of the second.
+    # Between two regions, the gap at the end of the first comes before that at the start of the
+    # second.
     order = np.lexsort((gap[4], places))
-    return tuple(np.insert(column, places[order], missing[order]) for column, missing in zip(rows, gap, strict=True))
+    return tuple(
+        np.insert(column, places[order], missing[order])
+        for column, missing in zip(rows, gap, strict=True)
+    )
 
 
 def _bounded(numbers: Sequence[int]) -> Integers:

@@ -1,14 +1,22 @@
-"""Reads the log of TensorFlow's allocator after a failed allocation, in the formats of TensorFlow 1.x to 2.21.
+"""Reads the log of TensorFlow's allocator after a failed allocation, in the formats of TensorFlow
+1.x to 2.21.
 
-A log may lack lines, contain unrelated ones, and interleave the dumps of several threads or devices. Often only its end
-was kept. Whatever the lines do not prove is unknown, and a note says so."""
+A log may lack lines, contain unrelated ones, and interleave the dumps of several threads or
+devices. Often only its end was kept. Whatever the lines do not prove is unknown, and a note says
+so."""
 
 import dataclasses
 import re
 from collections.abc import Iterable
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
+from tb_memplugin.importers.log_dump import (
+    PRINTED_SIZE,
+    LogDump,
+    is_of_dump,
+    log_integer,
+    printed_bytes,
+)
 from tb_memplugin.importers.xplane import device_name
 from tb_memplugin.schema import DTYPE_BYTES, MAX_BYTES, MemoryMap, format_bytes
 
@@ -21,53 +29,108 @@ _TYPE_BYTES = {**DTYPE_BYTES, "float": 4, "double": 8, "half": 2}
 """TensorFlow's name of an element type (DataTypeString) to the bytes of an element."""
 
 _PREFIX = re.compile(
-    r"^.{0,120}?(?<![^\s>|:])(?:[IWEF]\d{4} \d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) \S+\.\w+:\d+\] ?"
+    r"^.{0,120}?(?<![^\s>|:])(?:[IWEF]\d{4} "
+    r"\d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) "
+    r"\S+\.\w+:\d+\] ?"
 )
-"""``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or ``I x.cc:905]``, and
-what a job's launcher puts before it."""
+"""``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or
+``I x.cc:905]``, and what a job's launcher puts before it."""
 _FAILED = re.compile(
-    rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of memory trying to allocate (?P<size>{PRINTED_SIZE})"
+    rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of "
+    r"memory "
+    r"trying "
+    r"to "
+    r"allocate "
+    rf"(?P<size>{PRINTED_SIZE})"
     r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
 )
 _TOLERATED = "The caller indicates that this is not a failure"
 _DUMP = re.compile(r"BFCAllocator dump for (?P<name>\S+)")
 _BIN = re.compile(r"Bin \(\d+\):\s*Total Chunks")
-_ENDED = re.compile(rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  See logs for memory state")
+_ENDED = re.compile(
+    rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  "
+    r"See "
+    r"logs for memory "
+    r"state"
+)
 """TensorFlow 1.0 and 1.1 write the dump first, without the allocator's name, and then this line."""
 _TENSOR = re.compile(
-    r"OOM when allocating tensor (?:with|of) shape ?(?:(?P<shape>\[[\d,]*\])|(?P<dims>(?:\s?dim \{ size: \d+ \})+))"
+    r"OOM when allocating tensor (?:with|of) shape "
+    r"?(?:(?P<shape>\[[\d,]*\])|(?P<dims>(?:\s?dim "
+    r"\{ size: \d+ "
+    r"\})+))"
     r"(?: and type (?P<type>\w+))?"
     r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
 )
-_NODE = re.compile(r"\[\[(?:\{\{function_node [^}]*\}\})*(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)")
+_NODE = re.compile(
+    r"\[\[(?:\{\{function_node " r"[^}]*\}\})*(?:(?:\{\{)?node " r"|Node: " r")(?P<node>[^\s}\]]+)"
+)
 _NODE_TYPE = re.compile(r"[\[, ](?P<name>\w{1,20})=DT_(?P<type>[A-Z0-9_]+)")
-_OF_RESULT = ("DstT", "Tout", "dtype", "output_type", "out_type", "Tcomplex", "Tparams", "tensor_type", "T")
-"""A node's attributes with the type of its result, the first that it has: `T` may be that of an input."""
+_OF_RESULT = (
+    "DstT",
+    "Tout",
+    "dtype",
+    "output_type",
+    "out_type",
+    "Tcomplex",
+    "Tparams",
+    "tensor_type",
+    "T",
+)
+"""A node's attributes with the type of its result, the first that it has: `T` may be that of an
+input."""
 _COMPARING = re.compile(r" = (?:Not)?(?:Equal|Less|Greater|Logical|Is)\w*\[")
 """Ops with a boolean result and the type of their inputs as `T`."""
 _COPY = "Dst tensor is not initialized"
 """TensorFlow's message if a copy to a device finds no memory there."""
-_COPIED = re.compile(r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) in order to run (?P<op>\w+)")
+_COPIED = re.compile(
+    r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) "
+    r"in "
+    r"order "
+    r"to "
+    r"run (?P<op>\w+)"
+)
 _UNSIZED = "failed to allocate memory"
 _REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
 _PROTO = "Cannot parse tensor from proto"
-"""TensorFlow's message if there is no memory for a constant or an initial value, among other reasons."""
+"""TensorFlow's message if there is no memory for a constant or an initial value, among other
+reasons."""
 _OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
 _EAGER = re.compile(r"\[Op:(?!__)(\w+)\]")
-_NODE_DEVICE = re.compile(r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"')
+_NODE_DEVICE = re.compile(
+    r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"'
+)
 _PROTO_TENSOR = re.compile(
     r"dtype: DT_(?P<type>\w+)\s+tensor_shape \{(?P<dimensions>(?:\s*dim \{\s*size: \d+\s*\})*)\s*\}"
 )
-_MEMORY = re.compile(r"\bOOM when allocating\b|\bout of memory\b|\bfailed to allocate\b", re.IGNORECASE)
-"""What a ResourceExhaustedError says if memory is what ran out; files and quotas run out as well."""
-_FILE_ERROR = re.compile(r"Too many open files|No space left on device|Disk quota exceeded", re.IGNORECASE)
-_PIPELINE = re.compile(r"Error in user-defined function passed to|\bIterator::Root\b|\bIteratorGetNext\b")
+_MEMORY = re.compile(
+    r"\bOOM when allocating\b|\bout of " r"memory\b|\bfailed " r"to " r"allocate\b", re.IGNORECASE
+)
+"""What a ResourceExhaustedError says if memory is what ran out; files and quotas run out as
+well."""
+_FILE_ERROR = re.compile(
+    r"Too many open files|No space " r"left " r"on " r"device|Disk " r"quota " r"exceeded",
+    re.IGNORECASE,
+)
+_PIPELINE = re.compile(
+    r"Error in user-defined function " r"passed " r"to|\bIterator::Root\b|\bIteratorGetNext\b"
+)
 _XLA_BYTES = re.compile(
-    rf"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
+    r"[Oo]ut of memory (?:while )?trying to allocate "
+    r"(?:(?P<bytes>\d+) "
+    rf"bytes|(?P<size>{PRINTED_SIZE})\b)"
 )
 
 
-_COPY_NOTE = f"A tensor was to be copied to the device: TensorFlow says {_COPY!r} if there is no memory for it."
+_COPY_NOTE = (
+    f"A tensor was to be copied to the device: TensorFlow says {_COPY!r} "
+    "if "
+    "there "
+    "is "
+    "no "
+    "memory for "
+    "it."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +143,11 @@ class Request:
         allocator: The allocator's name.
         uncertain_bytes: By how much the request may be larger or smaller, as the message rounds it.
         compiled: Whether an XLA module made the request.
-        trials: Whether algorithms were tried and none got the memory that it asked for, each of another size.
+        trials: Whether algorithms were tried and none got the memory that it asked for, each of
+            another size.
         copy: Whether a tensor was to be copied to the device.
-        eager, pipeline: Whether Python ran the op, not a function, and whether it is one of an input pipeline."""
+        eager, pipeline: Whether Python ran the op, not a function, and whether it is one of an
+            input pipeline."""
 
     requested_bytes: int | None = None
     op: str | None = None
@@ -98,11 +163,13 @@ class Request:
 
 
 def read_message(message: str) -> Request | None:
-    """The request in the message of a ResourceExhaustedError; None if the message is not about memory."""
+    """The request in the message of a ResourceExhaustedError; None if the message is not about
+    memory."""
     tensor = _TENSOR.search(message)
     if tensor is None:
         size = _XLA_BYTES.search(message)
-        if size is not None:  # exact bytes, or in newer versions a rounded size such as ``145.20MiB``
+        # exact bytes, or in newer versions a rounded size such as ``145.20MiB``
+        if size is not None:
             exact, op = size["bytes"], _op_of(message)
             requested, uncertain = (log_integer(exact), 0) if exact else printed_bytes(size["size"])
             return Request(requested, op, uncertain_bytes=uncertain, compiled=True)
@@ -117,11 +184,14 @@ def read_message(message: str) -> Request | None:
 
 
 def read_proto_message(message: str) -> Request:
-    """The request of a kernel that found no memory for its constant, whose message has dtype and shape of it."""
+    """The request of a kernel that found no memory for its constant, whose message has dtype and
+    shape of it."""
     request, proto = _request_of(message), _PROTO_TENSOR.search(message)
     if proto is None:
         return request
-    return _with_tensor(request, _shape_of(re.findall(r"[0-9]+", proto["dimensions"])), proto["type"].lower())
+    return _with_tensor(
+        request, _shape_of(re.findall(r"[0-9]+", proto["dimensions"])), proto["type"].lower()
+    )
 
 
 def _shape_of(sizes: Iterable[str]) -> str:
@@ -130,7 +200,9 @@ def _shape_of(sizes: Iterable[str]) -> str:
 
 def _with_tensor(request: Request, shape: str, type_name: str | None) -> Request:
     size = _tensor_bytes(shape, (type_name or "").removesuffix("_ref"))
-    return dataclasses.replace(request, requested_bytes=size, shape=f"{shape} {type_name}" if type_name else shape)
+    return dataclasses.replace(
+        request, requested_bytes=size, shape=f"{shape} {type_name}" if type_name else shape
+    )
 
 
 def _request_of(message: str, after: int = 0) -> Request:
@@ -168,7 +240,8 @@ def _tensor_bytes(shape: str, element: str | int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class LoggedFailure:
-    """One failed allocation in a log: its chunks, the request as the allocator rounded it, and what is unknown."""
+    """One failed allocation in a log: its chunks, the request as the allocator rounded it, and what
+    is unknown."""
 
     map: MemoryMap | None
     request: Request
@@ -180,8 +253,8 @@ class LoggedFailure:
 
 
 def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
-    """The failed allocations in a log, in order, without those that TensorFlow tolerated; a `FormatError` without
-    any."""
+    """The failed allocations in a log, in order, without those that TensorFlow tolerated; a
+    `FormatError` without any."""
     reader = _LogReader()
     thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
     for line in text.splitlines():
@@ -194,8 +267,16 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
     if not failures:
         tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
         raise FormatError(
-            f"the log of {len(text)} characters has no failed allocation{tolerated}{reader.hint()}: expected lines "
-            "such as 'Allocator (GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
+            f"the log of {len(text)} characters has no "
+            "failed "
+            f"allocation{tolerated}{reader.hint()}: expected lines "
+            "such as 'Allocator (GPU_0_bfc) ran out of memory trying to "
+            "allocate "
+            "…' "
+            "or "
+            "'OOM "
+            "when "
+            "allocating tensor …'"
         )
     return failures
 
@@ -217,18 +298,26 @@ class _LogReader:
             if _TOLERATED in line:
                 self.tolerated += 1
                 return
-            self._begin(thread, failed["name"], failed["rounded"], failed["op"]).printed = printed_bytes(failed["size"])
+            self._begin(
+                thread, failed["name"], failed["rounded"], failed["op"]
+            ).printed = printed_bytes(failed["size"])
             return
         dump = self._open.get(thread)
         self._refused = self._refused or _REFUSED in line
         if self._takes_proto(line):
             return
         headless = dump is None or (not dump.name and dump.begins_another(line))
-        if (is_of_dump(line) and headless) or (_BIN.search(line) is not None and (dump is None or dump.ended)):
+        if (is_of_dump(line) and headless) or (
+            _BIN.search(line) is not None and (dump is None or dump.ended)
+        ):
             dump = self._begin(thread, "", None, None)
         ended = _ENDED.search(line)
         if ended is not None:
-            dump = dump if dump is not None and dump.name == "" else self._begin(thread, "", None, None)
+            dump = (
+                dump
+                if dump is not None and dump.name == ""
+                else self._begin(thread, "", None, None)
+            )
             dump.printed, dump.ended = printed_bytes(ended["size"]), True
             return
         named = _DUMP.search(line)
@@ -268,14 +357,26 @@ class _LogReader:
         return _with_tensor(Request(), _shape_of(sizes), kind[1].lower())
 
     def hint(self) -> str:
-        """What may have been a failed allocation, in words that continue a sentence; empty without any."""
+        """What may have been a failed allocation, in words that continue a sentence; empty without
+        any."""
         if self._proto is None:
             other = "but that the device refused memory, which other processes may hold"
             return f", {other} ({_REFUSED})" if self._refused else ""
         tensor = self._tensor_of_proto()
         size = None if tensor is None else tensor.requested_bytes
-        needed = "" if tensor is None or size is None else f", here {format_bytes(size)} for {tensor.shape}"
-        return f", but {_PROTO!r}: there may have been no memory for a constant or an initial value{needed}"
+        needed = (
+            ""
+            if tensor is None or size is None
+            else (f", here {format_bytes(size)} for {tensor.shape}")
+        )
+        return (
+            f", but {_PROTO!r}: there may have been no memory for a "
+            "constant "
+            "or "
+            "an "
+            "initial "
+            f"value{needed}"
+        )
 
     def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
         before = self._open.get(thread)
@@ -288,19 +389,29 @@ class _LogReader:
         return dump
 
     def _add_message(self, request: Request) -> None:
-        """Assign the request of a message to the last dump of that allocator with the same request."""
+        """Assign the request of a message to the last dump of that allocator with the same
+        request."""
         if any(self._same(request, known) for known, _ in self._messages):
             return
-        fitting = [dump for dump in self._dumps if dump.fits(_possible_sizes(request), request.allocator)]
+        fitting = [
+            dump for dump in self._dumps if dump.fits(_possible_sizes(request), request.allocator)
+        ]
         assigned = {id(dump) for _, dump in self._messages}
         dump = next((dump for dump in reversed(fitting) if id(dump) not in assigned), None)
         self._messages.append((request, dump))
 
     @staticmethod
     def _same(request: Request, known: Request) -> bool:
-        """Whether a message repeats another: TensorFlow logs one several times, at last with the node's name."""
-        pairs: list[tuple[object, object]] = [(request.device, known.device), (request.op, known.op)]
-        pairs += [(_shape(request), _shape(known)), (request.requested_bytes, known.requested_bytes)]
+        """Whether a message repeats another: TensorFlow logs one several times, at last with the
+        node's name."""
+        pairs: list[tuple[object, object]] = [
+            (request.device, known.device),
+            (request.op, known.op),
+        ]
+        pairs += [
+            (_shape(request), _shape(known)),
+            (request.requested_bytes, known.requested_bytes),
+        ]
         both_or_none = (request.shape is None) == (known.shape is None)
         return both_or_none and all(one == other or None in (one, other) for one, other in pairs)
 
@@ -309,7 +420,9 @@ class _LogReader:
         tensor = self._tensor_of_proto()
         if tensor is not None and self._dumps and not self._messages:
             self._add_message(tensor)
-            self._messages = [(request, dump) for request, dump in self._messages if dump is not None]
+            self._messages = [
+                (request, dump) for request, dump in self._messages if dump is not None
+            ]
         requests = {id(dump): request for request, dump in self._messages if dump is not None}
         for dump in self._dumps:
             request = requests.get(id(dump))
@@ -322,7 +435,11 @@ class _LogReader:
             request = dataclasses.replace(request, op=request.op or dump.op)
             figures = dump.in_use_bytes, dump.capacity_bytes
             notes.extend([_COPY_NOTE] if request.copy else [])
-            failures.append(LoggedFailure(memory_map, request, dump.rounded_bytes, device, tuple(notes), *figures))
+            failures.append(
+                LoggedFailure(
+                    memory_map, request, dump.rounded_bytes, device, tuple(notes), *figures
+                )
+            )
         for request, its_dump in self._messages:
             if its_dump is None:
                 device = request.device or device_name(request.allocator or "")
@@ -333,9 +450,14 @@ class _LogReader:
 
 
 def _sized(request: Request, dump: LogDump, notes: list[str]) -> Request:
-    """A request whose message lacks the size, with the size that the allocator logged. It is exact if only one size of
-    an element makes a tensor of the message's shape that large; otherwise, a note says that it is rounded."""
-    exact = [size for size in _possible_sizes(request) if dump.fits([size], None)] if dump.has_size else []
+    """A request whose message lacks the size, with the size that the allocator logged. It is exact
+    if only one size of an element makes a tensor of the message's shape that large; otherwise, a
+    note says that it is rounded."""
+    exact = (
+        [size for size in _possible_sizes(request) if dump.fits([size], None)]
+        if dump.has_size
+        else []
+    )
     if len(exact) == 1:
         return dataclasses.replace(request, requested_bytes=exact[0])
     if dump.rounded_bytes is not None:
@@ -365,9 +487,17 @@ def _request_in(line: str) -> Request | None:
 
 
 def _with_type(request: Request, line: str) -> Request:
-    """The request with type and size of its tensor, by the attributes of the node that a line names."""
-    found = {match["name"]: match["type"].lower().removesuffix("_ref") for match in _NODE_TYPE.finditer(line)}
-    name = "bool" if _COMPARING.search(line) else next((found[one] for one in _OF_RESULT if one in found), None)
+    """The request with type and size of its tensor, by the attributes of the node that a line
+    names."""
+    found = {
+        match["name"]: match["type"].lower().removesuffix("_ref")
+        for match in _NODE_TYPE.finditer(line)
+    }
+    name = (
+        "bool"
+        if _COMPARING.search(line)
+        else next((found[one] for one in _OF_RESULT if one in found), None)
+    )
     if request.shape is None or " " in request.shape or name is None:
         return request
     return _with_tensor(request, request.shape, name)

@@ -1,9 +1,11 @@
-"""Reads protobuf messages without generated code: as classes made of tables of fields, or many at once with NumPy.
+"""Reads protobuf messages without generated code: as classes made of tables of fields, or many at
+once with NumPy.
 
-Without generated code there is no dependency on one protobuf release, and no conflict with the same messages of an
-imported TensorFlow. Objects for all of a profile's tens of thousands of events, with ten statistics each, would take
-most of the time: messages are read in parallel, the first field of each, then the second, and so on. Only the fields of
-one long message are found one by one. See https://protobuf.dev/programming-guides/encoding."""
+Without generated code there is no dependency on one protobuf release, and no conflict with the same
+messages of an imported TensorFlow. Objects for all of a profile's tens of thousands of events, with
+ten statistics each, would take most of the time: messages are read in parallel, the first field of
+each, then the second, and so on. Only the fields of one long message are found one by one. See
+https://protobuf.dev/programming-guides/encoding."""
 
 import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +37,8 @@ class Messages(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """One field of each of some messages: index of the message, tag (8 × field number + wire type), value of a varint
-    or length of other content, position of the content."""
+    """One field of each of some messages: index of the message, tag (8 × field number + wire type),
+    value of a varint or length of other content, position of the content."""
 
     message: Integers
     tag: Integers
@@ -94,10 +96,11 @@ def split(data: bytes, start: int, end: int) -> Fields:
 
 
 def _run(data: bytes, start: int, end: int) -> Integers:
-    """Ends of fields with one tag that follow each other from `start`; of messages, these are most of the fields.
+    """Ends of fields with one tag that follow each other from `start`; of messages, these are most
+    of the fields.
 
-    All places that look like such a field are found at once. If those that are not within others follow each other
-    without a gap, they are the fields."""
+    All places that look like such a field are found at once. If those that are not within others
+    follow each other without a gap, they are the fields."""
     octets = np.frombuffer(data, np.uint8, end - start, start)
     at = np.flatnonzero(octets[:-1] == octets[0])
     size, more = octets[at + 1].astype(np.int64), octets.take(at + 2, mode="clip").astype(np.int64)
@@ -106,7 +109,10 @@ def _run(data: bytes, start: int, end: int) -> Integers:
     after = content + np.where(long, (size & 0x7F) | more << 7, size)
     begins_alike = octets.take(content, mode="clip") == octets.take(content[:1], mode="clip")
     kept = (
-        begins_alike & (octets.take(after, mode="clip") == octets[0]) & (after < len(octets)) & ~(long & (more >= 0x80))
+        begins_alike
+        & (octets.take(after, mode="clip") == octets[0])
+        & (after < len(octets))
+        & ~(long & (more >= 0x80))
     )
     at, after = at[kept], after[kept]
     outer = np.append(True, at[1:] >= np.maximum.accumulate(after)[:-1])[: len(at)]
@@ -127,7 +133,8 @@ def _after(data: bytes, at: int) -> int:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, position after it) of the varint at a position; `IndexError` if the data ends within it."""
+    """(value, position after it) of the varint at a position; `IndexError` if the data ends within
+    it."""
     value = 0
     for shift in range(0, 70, 7):
         value |= (data[at] & 0x7F) << shift
@@ -138,7 +145,9 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _damaged() -> FormatError:
-    return FormatError("not a TensorFlow profile (XSpace), or a truncated one: some of its messages do not parse")
+    return FormatError(
+        "not a TensorFlow profile (XSpace), or a truncated one: some of its messages do not parse"
+    )
 
 
 def heads(messages: Messages) -> Fields:
@@ -147,7 +156,8 @@ def heads(messages: Messages) -> Fields:
 
 
 def fields(messages: Messages) -> Iterator[Fields]:
-    """The fields of messages: of some thousand the first of each, then the second of each, and so on."""
+    """The fields of messages: of some thousand the first of each, then the second of each, and so
+    on."""
     for first in range(0, len(messages.start), _BLOCK):
         block = slice(first, first + _BLOCK)
         message = first + np.flatnonzero(messages.start[block] < messages.end[block])
@@ -201,7 +211,8 @@ def equal(data: bytes, at: Integers, other: Integers, size: Integers) -> npt.NDA
 
 
 def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
-    """(values of the varints at some positions, positions after them); those past the end are clipped."""
+    """(values of the varints at some positions, positions after them); those past the end are
+    clipped."""
     octet = data.take(at, mode="clip")
     value = (octet & 0x7F).astype(np.int64)
     after = at + 1
@@ -220,12 +231,14 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
 def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:
     """Message name to class, in a descriptor pool of their own.
 
-    `messages` holds the fields of each message: "``name number type``, …". A type is a scalar or one of the messages,
-    and ends with ``[]`` if the field is repeated. Other fields are skipped."""
+    `messages` holds the fields of each message: "``name number type``, …". A type is a scalar or
+    one of the messages, and ends with ``[]`` if the field is repeated. Other fields are skipped."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     package = f"tb_memplugin.{name}"
-    file = descriptor_pb2.FileDescriptorProto(name=f"tb_memplugin/{name}.proto", package=package, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"tb_memplugin/{name}.proto", package=package, syntax="proto3"
+    )
     kinds = descriptor_pb2.FieldDescriptorProto
     for message, fields_of in messages.items():
         described = file.message_type.add(name=message)

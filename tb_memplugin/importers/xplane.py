@@ -1,4 +1,5 @@
-"""Reads allocator events and op executions from TensorFlow profiles (XSpace, ``*.xplane.pb``), without TensorFlow."""
+"""Reads allocator events and op executions from TensorFlow profiles (XSpace, ``*.xplane.pb``),
+without TensorFlow."""
 
 import dataclasses
 import math
@@ -11,7 +12,15 @@ import numpy as np
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers import wire
 from tb_memplugin.importers.hlo import read_module
-from tb_memplugin.schema import LAYER_PREFIX, AllocationTrace, Floats, Integers, Intervals, Module, distinct
+from tb_memplugin.schema import (
+    LAYER_PREFIX,
+    AllocationTrace,
+    Floats,
+    Integers,
+    Intervals,
+    Module,
+    distinct,
+)
 
 MAX_PROFILE_BYTES = 1 << 31
 """Largest supported profile: the limit of a protobuf message."""
@@ -26,48 +35,77 @@ _FIELDS = (
     *("time_ps", "kind", "thread", "address", "allocated", "requested", "in_use", "available"),
     *("dtype", "op", "region", "shape", "allocator"),
 )
-"""The columns of memory events, those of `AllocationTrace` and the allocator's name; the last four are texts."""
+"""The columns of memory events, those of `AllocationTrace` and the allocator's name; the last four
+are texts."""
 _STATISTICS = (
     *(b"addr", b"allocation_bytes", b"requested_bytes", b"bytes_allocated", b"bytes_available"),
     *(b"data_type", b"tf_op", b"region_type", b"shape", b"allocator_name"),
 )
 """The statistics of a memory event in the order of its columns behind time, kind and thread."""
 _FRAGMENTATION = -1
-_COLUMNS = {b"fragmentation": _FRAGMENTATION} | {name: column for column, name in enumerate(_STATISTICS, start=3)}
+_COLUMNS = {b"fragmentation": _FRAGMENTATION} | {
+    name: column for column, name in enumerate(_STATISTICS, start=3)
+}
 _TEXTS, _ALLOCATOR = _FIELDS.index("op"), _FIELDS.index("allocator")
 _SPANS = {"ops": 2, "calls": 3, "layers": 4}
 # Tags of the fields of XSpace, XPlane, XLine, metadata entries, XEvent and XStat.
 _SPACE_PLANES = 8 * 1 + wire.LENGTH
-_PLANE_NAME, _PLANE_LINES, _PLANE_EVENT_NAMES, _PLANE_STAT_NAMES = (8 * field + wire.LENGTH for field in (2, 3, 4, 5))
+_PLANE_NAME, _PLANE_LINES, _PLANE_EVENT_NAMES, _PLANE_STAT_NAMES = (
+    8 * field + wire.LENGTH for field in (2, 3, 4, 5)
+)
 _LINE_NAME, _LINE_EVENTS, _LINE_DISPLAY_NAME = (8 * field + wire.LENGTH for field in (2, 4, 11))
 _LINE_TIME = 8 * 3
 _ENTRY_KEY, _ENTRY_VALUE = 8 * 1, 8 * 2 + wire.LENGTH
 _NAME, _DISPLAY_NAME, _METADATA_STATS = (8 * field + wire.LENGTH for field in (2, 4, 5))
-_EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 8 * 1, 8 * 2, 8 * 3, 8 * 4 + wire.LENGTH
+_EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = (
+    8 * 1,
+    8 * 2,
+    8 * 3,
+    8 * 4 + wire.LENGTH,
+)
 _STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE = 8 * 1, 8 * 3, 8 * 4, 8 * 7
 _STAT_REAL, _STAT_TEXT, _STAT_BYTES = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH, 8 * 6 + wire.LENGTH
 
 
 def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
-    """One trace for each allocator with memory events in the profile: devices first, then by name. Other or damaged
-    bytes and the events of several hosts are a `FormatError`."""
+    """One trace for each allocator with memory events in the profile: devices first, then by name.
+    Other or damaged bytes and the events of several hosts are a `FormatError`."""
     planes = _planes(data)
-    hosts = [fields for name, fields in planes if name.startswith(b"/host:") and (fields.tag == _PLANE_LINES).any()]
-    with_memory = [reader for reader in (_PlaneReader(data, fields) for fields in hosts) if reader.has_memory]
+    hosts = [
+        fields
+        for name, fields in planes
+        if name.startswith(b"/host:") and (fields.tag == _PLANE_LINES).any()
+    ]
+    with_memory = [
+        reader for reader in (_PlaneReader(data, fields) for fields in hosts) if reader.has_memory
+    ]
     if len(with_memory) > 1:
         raise FormatError(
-            f"the profile has memory events of {len(with_memory)} hosts, which cannot be told apart: import each "
+            f"the profile has memory events of {len(with_memory)} hosts, "
+            "which "
+            "cannot "
+            "be "
+            "told "
+            "apart: import "
+            "each "
             "host's profile separately"
         )
     traces = [trace for reader in with_memory for trace in reader.traces()]
-    modules = tuple(module for name, fields in planes if name == b"/host:metadata" for module in _modules(data, fields))
+    modules = tuple(
+        module
+        for name, fields in planes
+        if name == b"/host:metadata"
+        for module in _modules(data, fields)
+    )
     traces = [dataclasses.replace(trace, modules=modules) for trace in traces]
     return tuple(sorted(traces, key=lambda trace: (":" not in trace.device, trace.device)))
 
 
 def _planes(data: bytes) -> list[tuple[bytes, wire.Fields]]:
     if len(data) > MAX_PROFILE_BYTES:
-        raise FormatError(f"the profile has {len(data)} bytes; at most {MAX_PROFILE_BYTES} are supported")
+        raise FormatError(
+            f"the profile has {len(data)} bytes; at most {MAX_PROFILE_BYTES} are supported"
+        )
     if not data:
         raise FormatError("the profile is empty (0 bytes)")
     planes = [
@@ -75,13 +113,16 @@ def _planes(data: bytes) -> list[tuple[bytes, wire.Fields]]:
         for fields in _split_all(data, wire.split(data, 0, len(data)).of(_SPACE_PLANES))
     ]
     if not any(name.startswith(b"/") for name, _ in planes):
-        raise FormatError(f"not a TensorFlow profile (XSpace): its {len(data)} bytes contain no host or device")
+        raise FormatError(
+            f"not a TensorFlow profile (XSpace): its {len(data)} bytes contain no host or device"
+        )
     return planes
 
 
 def _split_all(data: bytes, messages: wire.Fields) -> list[wire.Fields]:
     return [
-        wire.split(data, at, at + size) for at, size in zip(messages.at.tolist(), messages.value.tolist(), strict=True)
+        wire.split(data, at, at + size)
+        for at, size in zip(messages.at.tolist(), messages.value.tolist(), strict=True)
     ]
 
 
@@ -104,14 +145,17 @@ def _decoded(text: bytes) -> str:
 
 
 class _Names:
-    """Names of a plane's events or statistics, in the order of their keys; `typed` marks those like ``name:Type``."""
+    """Names of a plane's events or statistics, in the order of their keys; `typed` marks those like
+    ``name:Type``."""
 
     def __init__(self, messages: wire.Messages) -> None:
         data, count = messages.data, len(messages.start)
         keys, values = wire.select(messages, _ENTRY_KEY, _ENTRY_VALUE)
         columns = np.zeros((5, count), np.int64)
         columns[0] = keys.column(count)
-        for row, found in zip((1, 3), wire.select(values.inner(data), _NAME, _DISPLAY_NAME), strict=True):
+        for row, found in zip(
+            (1, 3), wire.select(values.inner(data), _NAME, _DISPLAY_NAME), strict=True
+        ):
             columns[row : row + 2, values.message[found.message]] = found.at, found.value
         columns = columns[:, np.argsort(columns[0], kind="stable")]
         last = np.ones(count, bool)
@@ -128,7 +172,9 @@ class _Names:
         if not len(known):
             return np.full(len(keys), -1)
         consecutive = int(known[-1]) - int(known[0]) == len(known) - 1  # as TensorFlow numbers them
-        place = np.clip(keys - known[0] if consecutive else np.searchsorted(known, keys), 0, len(known) - 1)
+        place = np.clip(
+            keys - known[0] if consecutive else np.searchsorted(known, keys), 0, len(known) - 1
+        )
         found: Integers = np.where(known[place] == keys, place, -1)
         return found
 
@@ -153,9 +199,13 @@ class _PlaneReader:
         kinds, names = self._kinds()
         # Most events are of no use here, as their metadata says, which TensorFlow writes first.
         first = wire.heads(events)
-        used = first.message[(kinds[self._names.find(first.value)] != 0) | (first.tag != _EVENT_METADATA)]
+        used = first.message[
+            (kinds[self._names.find(first.value)] != 0) | (first.tag != _EVENT_METADATA)
+        ]
         messages = wire.Messages(data, events.start[used], events.end[used])
-        *numbers, stats = wire.select(messages, _EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS)
+        *numbers, stats = wire.select(
+            messages, _EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS
+        )
         metadata, offset, duration = (found.column(len(used)) for found in numbers)
         metadata = self._names.find(metadata)
         kind, name, thread = kinds[metadata], names[metadata], line[used]
@@ -174,11 +224,18 @@ class _PlaneReader:
         bad = int((rows[3:8] < 0).any(axis=0).sum())
         if bad:
             raise FormatError(
-                f"{bad} of the profile's {len(memory)} memory events lack their address, size or bytes in use"
+                f"{bad} of the profile's {len(memory)} memory events "
+                "lack "
+                "their "
+                "address, "
+                "size "
+                "or "
+                "bytes in use"
             )
         strings = tuple(_decoded(text) for text in list(self._strings)[2:])
         threads = tuple(
-            _decoded(_text(data, fields, _LINE_NAME) or _text(data, fields, _LINE_DISPLAY_NAME)) for fields in lines
+            _decoded(_text(data, fields, _LINE_NAME) or _text(data, fields, _LINE_DISPLAY_NAME))
+            for fields in lines
         )
         traces = []
         for allocator in distinct(rows[_ALLOCATOR]).tolist():
@@ -206,8 +263,8 @@ class _PlaneReader:
         return [index.setdefault(text, len(index) - 2) for text in texts]
 
     def _kinds(self) -> tuple[Integers, Integers]:
-        """(kind, name) by each metadata entry: 1 or -1 for memory events, a code of `_SPANS` for spans, else 0. The
-        last row is that of unknown entries."""
+        """(kind, name) by each metadata entry: 1 or -1 for memory events, a code of `_SPANS` for
+        spans, else 0. The last row is that of unknown entries."""
         texts = [*self._names.texts, b""]
         kind = np.append(np.where(self._names.typed, _SPANS["ops"], 0), 0)
         for row in np.flatnonzero(kind == 0).tolist():
@@ -220,13 +277,19 @@ class _PlaneReader:
         name[spans] = self._interned(texts[row] for row in spans.tolist())
         return kind, name
 
-    def _statistics(self, stats: wire.Messages, row: Integers, columns: Integers, fragmentation: Floats) -> None:
+    def _statistics(
+        self, stats: wire.Messages, row: Integers, columns: Integers, fragmentation: Floats
+    ) -> None:
         key, tag, value, at = np.zeros((4, len(row)), np.int64)
         for field in wire.fields(stats):
             named = field.of(_STAT_METADATA)
             key[named.message] = named.value
             other = field.rows(np.flatnonzero(field.tag != _STAT_METADATA))
-            tag[other.message], value[other.message], at[other.message] = other.tag, other.value, other.at
+            tag[other.message], value[other.message], at[other.message] = (
+                other.tag,
+                other.value,
+                other.at,
+            )
         places = np.asarray([*(_COLUMNS.get(name, 0) for name in self._stat_names.texts), 0])
         place = places[self._stat_names.find(key)]
         number = np.where((tag == _STAT_UNSIGNED) | (tag == _STAT_SIGNED), value, 0)
@@ -239,7 +302,9 @@ class _PlaneReader:
         index[used] = self._interned(texts[row] for row in used.tolist())
         number[references] = index[name]
         written = np.flatnonzero(is_text & (tag == _STAT_TEXT))
-        number[written] = self._interned(wire.texts(wire.Messages(stats.data, at[written], (at + value)[written])))
+        number[written] = self._interned(
+            wire.texts(wire.Messages(stats.data, at[written], (at + value)[written]))
+        )
         known = np.flatnonzero(place > 0)
         columns[place[known], row[known]] = number[known]
         real = np.flatnonzero((place == _FRAGMENTATION) & (tag == _STAT_REAL))
@@ -253,10 +318,12 @@ def _intervals(columns: Integers) -> Intervals:
 
 
 def in_allocator_order(change: Any, in_use: Any) -> tuple[Any, int]:
-    """The allocator's own order of the events, and the number of places where bytes in use still do not match.
+    """The allocator's own order of the events, and the number of places where bytes in use still do
+    not match.
 
-    `change` has the signed bytes of each event, sorted by time, `in_use` the bytes in use after it. Threads take time
-    stamps outside the allocator's lock. Event B follows A if ``in_use(A) + change(B) == in_use(B)``."""
+    `change` has the signed bytes of each event, sorted by time, `in_use` the bytes in use after it.
+    Threads take time stamps outside the allocator's lock. Event B follows A if ``in_use(A) +
+    change(B) == in_use(B)``."""
     if not (in_use[:-1] + change[1:] != in_use[1:]).any():
         return np.arange(len(change)), 0
     before, after = (in_use - change).tolist(), in_use.tolist()
@@ -273,7 +340,8 @@ def in_allocator_order(change: Any, in_use: Any) -> tuple[Any, int]:
 
 
 _WINDOW = 64
-"""How far an event may be from its place in time order; more than the number of allocating threads."""
+"""How far an event may be from its place in time order; more than the number of allocating
+threads."""
 
 
 def _first_level(before: list[int], after: list[int]) -> int:

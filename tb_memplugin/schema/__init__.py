@@ -1,10 +1,13 @@
-"""What is recorded and what is answered, as plain immutable data, without TensorFlow, TensorBoard or HTTP.
+"""What is recorded and what is answered, as plain immutable data, without TensorFlow, TensorBoard
+or HTTP.
 
-Every record is a frozen dataclass; its types say the bounds of its fields, its docstring their meaning and unit.
-Frames on disk with their checks, JSON, the page's types, tables of docs and exported columns are derived from them by
-general code. All other rooms build and read these records; this room calls none of them.
+Every record is a frozen dataclass; its types say the bounds of its fields, its docstring their
+meaning and unit. Frames on disk with their checks, JSON, the page's types, tables of docs and
+exported columns are derived from them by general code. All other rooms build and read these
+records; this room calls none of them.
 
-Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0."""
+Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count
+training steps from 0."""
 
 from tb_memplugin.schema.chunks import (
     FREE,

@@ -1,4 +1,5 @@
-"""What a device's memory holds: its chunks at one instant, and all requests and lifetimes inside one traced step."""
+"""What a device's memory holds: its chunks at one instant, and all requests and lifetimes inside
+one traced step."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -37,14 +38,16 @@ class ChunkOwner:
 
 
 FREE, IN_USE, UNKNOWN_STATE = 0, 1, 2
-"""States of a chunk in a `MemoryMap`; the last marks a stretch of addresses with unknown contents."""
+"""States of a chunk in a `MemoryMap`; the last marks a stretch of addresses with unknown
+contents."""
 
 
 OwnerSource: TypeAlias = Literal["none", "variable", "held_tensor", "trace", "earlier_step", "size"]
 OWNER_SOURCES: tuple[OwnerSource, ...] = get_args(OwnerSource)
-"""How the owner of a chunk is known, most certain first: not at all; by the address of a variable; by the address of a
-tensor that Python holds; by its traced allocation; by a chunk of an earlier traced step with the same address and size
-at the same point; by the size alone, as all such chunks of earlier traced steps had that owner."""
+"""How the owner of a chunk is known, most certain first: not at all; by the address of a variable;
+by the address of a tensor that Python holds; by its traced allocation; by a chunk of an earlier
+traced step with the same address and size at the same point; by the size alone, as all such chunks
+of earlier traced steps had that owner."""
 
 
 _MAPPED = Table("chunks", 500_000)
@@ -56,7 +59,8 @@ class MemoryMap:
     """A device's address space at one instant: chunks in address order, region after region.
 
     Attributes:
-        step, phase, device, wall_time: Time and device of the map; step and phase are None for an imported file.
+        step, phase, device, wall_time: Time and device of the map; step and phase are None for an
+            imported file.
         address, bytes: Of the chunks, shape [chunks], as are the following columns.
         requested_bytes: Requested bytes of a chunk in use, `MISSING` if unknown.
         state: `FREE`, `IN_USE` or `UNKNOWN_STATE`.
@@ -96,12 +100,12 @@ GRADIENT_OPS = "gradient_tape/"
 UNKNOWN_POWER = -1
 """Marks sizes in `StepRequests.batch_power` whose dependence on the batch size is unknown."""
 SCRATCH_POWER = -2
-"""Marks there the scratch space of a GPU's kernel, such as cuDNN's for a convolution: roughly proportional to the
-batch, but with another algorithm it takes another size."""
+"""Marks there the scratch space of a GPU's kernel, such as cuDNN's for a convolution: roughly
+proportional to the batch, but with another algorithm it takes another size."""
 
 SQUARE_POWER = -3
-"""Marks there sizes that grow with the batch or with its square: it is unknown whether one of their dimensions, as
-large as the batch or a multiple of it, holds the batch as well."""
+"""Marks there sizes that grow with the batch or with its square: it is unknown whether one of their
+dimensions, as large as the batch or a multiple of it, holds the batch as well."""
 
 
 _CHUNKS, _OPS, _LAYERS = Table("chunks"), Table("ops"), Table("unrepeatable")
@@ -122,25 +126,31 @@ class ModuleMoment:
     batch_bytes: Size
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # columns do not compare; a step is a key by its identity
+# columns do not compare; a step is a key by its identity
+@dataclasses.dataclass(frozen=True, eq=False)
 class StepRequests:
     """The chunks of one traced step on one device, with all that its replay needs.
 
     Attributes:
         step, phase, device, wall_time, mode: As in the snapshot.
-        first: Whether the step is the first after a change of the program: it makes long-lived chunks, such as the
-            optimizer's slots.
+        first: Whether the step is the first after a change of the program: it makes long-lived
+            chunks, such as the optimizer's slots.
         events: Number of the step's allocations and deallocations.
-        address, allocated, requested: Place and sizes of each chunk, shape [chunks], as are the following columns.
-        birth, death: Numbers of the events; -1 for older chunks, `events` for chunks that outlive the step.
-        batch_power: 0 for a size that does not depend on the batch, 1 for one that is proportional to it, 2 for its
-            square, `SCRATCH_POWER` for scratch space, `SQUARE_POWER` for 1 or 2, `UNKNOWN_POWER` for 0 or 1.
+        address, allocated, requested: Place and sizes of each chunk, shape [chunks], as are the
+            following columns.
+        birth, death: Numbers of the events; -1 for older chunks, `events` for chunks that outlive
+            the step.
+        batch_power: 0 for a size that does not depend on the batch, 1 for one that is proportional
+            to it, 2 for its square, `SCRATCH_POWER` for scratch space, `SQUARE_POWER` for 1 or 2,
+            `UNKNOWN_POWER` for 0 or 1.
         op: Index into `ops`, the requesting op; -1 for older chunks and unknown ops.
         region_address, region_bytes: The pool's regions when the step began, shape [regions].
-        added_address, added_bytes: Regions that the pool grew by during the step, shape [added regions].
-        unrepeatable: Paths of layers that a second pass may not repeat, as `GraphFacts.unrepeatable`.
-        module_moments: Of each compiled module's chunk those moments of its schedule at which most bytes are live at
-            one batch size or another."""
+        added_address, added_bytes: Regions that the pool grew by during the step, shape [added
+            regions].
+        unrepeatable: Paths of layers that a second pass may not repeat, as
+            `GraphFacts.unrepeatable`.
+        module_moments: Of each compiled module's chunk those moments of its schedule at which most
+            bytes are live at one batch size or another."""
 
     step: Step
     phase: Phase
@@ -173,22 +183,31 @@ class StepRequests:
 
     @property
     def planned(self) -> bool:
-        """Whether a failed allocation ended the step: these are the chunks at the failure, and all requests that the
-        compiled module would have made, as the compiler planned them, at address 0."""
+        """Whether a failed allocation ended the step: these are the chunks at the failure, and all
+        requests that the compiled module would have made, as the compiler planned them, at address
+        0."""
         return bool(self.events) and not self.address[self.birth >= 0].any()
 
     def faults(self) -> Iterator[str]:
-        """What no step can be, as sentences: each event allocates or frees one chunk, and none overlap at its start."""
+        """What no step can be, as sentences: each event allocates or frees one chunk, and none
+        overlap at its start."""
         birth, death, events = self.birth, self.death, self.events
         if float(self.allocated.astype(np.float64).sum()) > MAX_TOTAL_BYTES:
             yield f"chunks of a step sum to over {MAX_TOTAL_BYTES:.0f} bytes"
         if (self.requested > self.allocated).any():
             yield "a chunk of a step has more requested than allocated bytes"
         if (death <= birth).any() or (death > events).any():
-            yield "a chunk of a step is freed before it is allocated, or after the step's last event"
+            yield (
+                "a chunk of a step is freed before it is allocated, or after the step's last event"
+            )
         of_events = np.concatenate([birth[birth >= 0], death[death < events]])
         if len(of_events) != events or len(np.unique(of_events)) != events:
-            yield f"{len(of_events)} allocations and deallocations do not match a step of {events} events"
+            yield (
+                f"{len(of_events)} allocations and deallocations do not match a "
+                "step "
+                "of "
+                f"{events} events"
+            )
         if any(moment.chunk >= len(self) for moment in self.module_moments):
             yield "a moment of a compiled module is one of a chunk that the step does not have"
         old = np.flatnonzero(birth < 0)
@@ -203,8 +222,8 @@ def owned(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> npt.N
 
 
 BandName: TypeAlias = Literal["forward", "backward", "backward_and_update", "update"]
-"""Parts of a step, in order. TensorFlow updates a weight as soon as its gradient is computed, so updates begin within
-the backward pass."""
+"""Parts of a step, in order. TensorFlow updates a weight as soon as its gradient is computed, so
+updates begin within the backward pass."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,8 +255,9 @@ _NAMES, _LINES = Table("ops", MAX_MOMENTS), Table("lines", MAX_MOMENTS)
 class Timeline:
     """The allocations inside one traced step on one device, with their lifetimes.
 
-    A moment is a state between two changes, numbered from 0, the step's start. At every moment the live allocations sum
-    to the allocator's bytes in use. At `peak` they sum by layer and category to the ledger of the step's snapshot.
+    A moment is a state between two changes, numbered from 0, the step's start. At every moment the
+    live allocations sum to the allocator's bytes in use. At `peak` they sum by layer and category
+    to the ledger of the step's snapshot.
 
     Attributes:
         step, phase, device, wall_time, mode: As in the snapshot.
@@ -245,18 +265,22 @@ class Timeline:
         peak: Moment with the most bytes in use.
         events: Number of allocator events in the step.
         duration_ns: Time between the first and the last entry of the trace.
-        time_ns: Start of each moment since the first, shape [moments]; spread evenly inside a `CompiledSpan`.
+        time_ns: Start of each moment since the first, shape [moments]; spread evenly inside a
+            `CompiledSpan`.
         event: Number of allocator events before each moment, shape [moments].
-        start, end: First moment of each row, and first moment after it, shape [rows], as are the following columns; 0
-            for older allocations, the number of moments for those that outlive the step. A row has one owner.
+        start, end: First moment of each row, and first moment after it, shape [rows], as are the
+            following columns; 0 for older allocations, the number of moments for those that outlive
+            the step. A row has one owner.
         bytes: Allocated bytes, rounding included, of one chunk or several.
         rounding_bytes: The part of `bytes` that was not requested, `MISSING` if unknown.
-        count: Number of allocations in the row: several for merged small ones, 0 for bytes without known chunks.
-        op, address, shape, line: The requesting op; the address as in memory maps; the tensor's shape, whose product
-            times the size of the dtype equals the requested bytes; the user's line that called the layer or op. -1 if
-            unknown, as the address in rows of several allocations.
-        lines: File and line, e.g. ``train.py:42``. Files are relative to the working directory of the training, or a
-            name without directory if they are outside it.
+        count: Number of allocations in the row: several for merged small ones, 0 for bytes without
+            known chunks.
+        op, address, shape, line: The requesting op; the address as in memory maps; the tensor's
+            shape, whose product times the size of the dtype equals the requested bytes; the user's
+            line that called the layer or op. -1 if unknown, as the address in rows of several
+            allocations.
+        lines: File and line, e.g. ``train.py:42``. Files are relative to the working directory of
+            the training, or a name without directory if they are outside it.
         bands: Parts of the step, in order; empty if unknown."""
 
     step: Step
@@ -292,13 +316,16 @@ class Timeline:
         return len(self.start)
 
     def faults(self) -> Iterator[str]:
-        """What no timeline can be, as sentences: its rows sum to `in_use_bytes` at the peak, and never to more."""
+        """What no timeline can be, as sentences: its rows sum to `in_use_bytes` at the peak, and
+        never to more."""
         moments = len(self.time_ns)
         if self.peak >= moments:
             yield f"the peak of a timeline is moment {self.peak}, but it has {moments} moments"
         if any((np.diff(column) < 0).any() for column in (self.time_ns, self.event)):
             yield "the moments of a timeline decrease"
-        spans = [(one.start, one.end) for one in self.bands] + [(one.start, one.end) for one in self.compiled]
+        spans = [(one.start, one.end) for one in self.bands] + [
+            (one.start, one.end) for one in self.compiled
+        ]
         if (self.end <= self.start).any() or (self.end > moments).any():
             yield "an allocation of a timeline ends before it starts, or after the last moment"
         if any(not start < end <= moments for start, end in spans):
@@ -308,12 +335,19 @@ class Timeline:
         levels = live_sums(self.start, self.end, self.bytes, moments)
         if int(levels[self.peak]) != self.in_use_bytes or int(levels.max()) > self.in_use_bytes:
             yield (
-                f"the allocations of a timeline sum to {int(levels[self.peak])} bytes at its peak and to "
+                "the allocations of a timeline sum to "
+                f"{int(levels[self.peak])} "
+                "bytes "
+                "at "
+                "its "
+                "peak "
+                "and to "
                 f"{int(levels.max())} at most, not to its {self.in_use_bytes} bytes in use"
             )
 
     def seconds_at(self, events: Integers) -> Floats:
-        """Seconds from the step's start to the moments after so many allocator events, in between linearly."""
+        """Seconds from the step's start to the moments after so many allocator events, in between
+        linearly."""
         ends = (*self.event.tolist(), max(self.events, int(self.event[-1])))
         seconds: Floats = np.interp(events, ends, (*self.time_ns.tolist(), self.duration_ns)) * 1e-9
         return seconds

@@ -1,11 +1,12 @@
-"""Array types, phases, what the type of a record's field says (kind, unit, bounds, storage), records as rows and JSON.
+"""Array types, phases, what the type of a record's field says (kind, unit, bounds, storage),
+records as rows and JSON.
 
-A record is a frozen dataclass. Everything that is derived from it (frames, checks, JSON, TypeScript, tables of docs,
-columns of tables) asks `fields_of`. What types cannot say is an invariant: a method ``faults`` of the record that
-yields sentences on what does not hold.
+A record is a frozen dataclass. Everything that is derived from it (frames, checks, JSON,
+TypeScript, tables of docs, columns of tables) asks `fields_of`. What types cannot say is an
+invariant: a method ``faults`` of the record that yields sentences on what does not hold.
 
-A column of one value takes no memory and is read-only: it is one number with a stride of zero. Capacities, phases and
-unknown figures are such columns."""
+A column of one value takes no memory and is read-only: it is one number with a stride of zero.
+Capacities, phases and unknown figures are such columns."""
 
 import dataclasses
 import functools
@@ -38,7 +39,9 @@ MAX_STEP = 2**53 - 1
 def values_of(record: object, *names: str) -> dict[str, Any]:
     """Name to value of some fields of a record; a tuple is a list, as in JSON."""
     values = {name: getattr(record, name) for name in names}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+    }
 
 
 def optional_column(values: Iterable[int | None]) -> Integers:
@@ -58,14 +61,16 @@ def last_known(column: Integers) -> int | None:
 def distinct(*columns: Integers) -> Integers:
     """The values that occur in any of the columns, sorted.
 
-    Faster than `numpy.unique`, which hashes since NumPy 2.3: twenty times for a few thousand integers."""
+    Faster than `numpy.unique`, which hashes since NumPy 2.3: twenty times for a few thousand
+    integers."""
     values = np.sort(np.concatenate(columns))
     result: Integers = values[np.diff(values, prepend=values[:1] - 1) != 0]
     return result
 
 
 def is_gpu(device: str) -> bool:
-    """Whether ``GPU:0``, ``worker/GPU:0`` in a run of several workers, or ``/device:GPU:0`` is a GPU."""
+    """Whether ``GPU:0``, ``worker/GPU:0`` in a run of several workers, or ``/device:GPU:0`` is a
+    GPU."""
     return _kind(device) == "GPU"
 
 
@@ -78,7 +83,8 @@ def _kind(device: str) -> str:
 
 
 def as_json(value: Any, without: Collection[str] = ()) -> Any:
-    """A record as an object, `without` some fields, a tuple as a list, a column as a list with None for `MISSING`."""
+    """A record as an object, `without` some fields, a tuple as a list, a column as a list with None
+    for `MISSING`."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.name not in without]
         return {name: as_json(getattr(value, name)) for name in names}
@@ -103,7 +109,8 @@ MAX_LAYERS = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Least and most of a number, or of the characters of a text; whether a column may hold `MISSING`."""
+    """Least and most of a number, or of the characters of a text; whether a column may hold
+    `MISSING`."""
 
     least: float
     most: float
@@ -157,10 +164,22 @@ MaybeSizes: TypeAlias = Annotated[Integers, Bounds(0, MAX_BYTES, missing=True)]
 Addresses: TypeAlias = Annotated[Integers, Bounds(0, MAX_ADDRESS)]
 
 Kind: TypeAlias = Literal[
-    "integer", "number", "flag", "text", "record", "rows", "texts", "sizes", "mapping", "integers", "numbers", "devices"
+    "integer",
+    "number",
+    "flag",
+    "text",
+    "record",
+    "rows",
+    "texts",
+    "sizes",
+    "mapping",
+    "integers",
+    "numbers",
+    "devices",
 ]
-"""``record``: another record. ``rows``: a tuple of records. ``texts``: a tuple of texts. ``sizes``: a tuple of
-integers. ``mapping``: text to text. ``integers`` and ``numbers``: an array. ``devices``: name to record."""
+"""``record``: another record. ``rows``: a tuple of records. ``texts``: a tuple of texts. ``sizes``:
+a tuple of integers. ``mapping``: text to text. ``integers`` and ``numbers``: an array. ``devices``:
+name to record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,13 +207,19 @@ class Field:
 @functools.cache
 def fields_of(record: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(record, include_extras=True)
-    fields = [(_field(one.name, hints[one.name]), one.default) for one in dataclasses.fields(record)]
-    return tuple(dataclasses.replace(field, optional=field.optional or default is None) for field, default in fields)
+    fields = [
+        (_field(one.name, hints[one.name]), one.default) for one in dataclasses.fields(record)
+    ]
+    return tuple(
+        dataclasses.replace(field, optional=field.optional or default is None)
+        for field, default in fields
+    )
 
 
 @functools.cache
 def meanings(record: Any) -> Mapping[str, str]:
-    """Name of a field to what it is and its unit, as a clause: its entry under ``Attributes:`` in the docstring."""
+    """Name of a field to what it is and its unit, as a clause: its entry under ``Attributes:`` in
+    the docstring."""
     found: dict[str, str] = {}
     _, _, listed = inspect.cleandoc(record.__doc__ or "").partition("Attributes:\n")
     for names, text in re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE):
@@ -206,7 +231,9 @@ def meanings(record: Any) -> Mapping[str, str]:
 
 
 def column_names(record: Any, table: str) -> tuple[str, ...]:
-    return tuple(field.name for field in fields_of(record) if field.table and field.table.name == table)
+    return tuple(
+        field.name for field in fields_of(record) if field.table and field.table.name == table
+    )
 
 
 def stored_fields(record: Any) -> Iterator[Field]:
@@ -236,12 +263,18 @@ def _field(name: str, hint: Any) -> Field:
         if dataclasses.is_dataclass(item):
             return Field(name, "rows", record=item, **known)
         if item is int:
-            return Field(name, "sizes", **{**known, "optional": optional, "bounds": marks.get(Bounds)})
+            return Field(
+                name, "sizes", **{**known, "optional": optional, "bounds": marks.get(Bounds)}
+            )
         if item is str or get_origin(item) is Literal:
             return Field(name, "texts", choices=() if item is str else get_args(item), **known)
     if get_origin(bare) is Mapping:
         item = get_args(bare)[1]
-        return Field(name, "mapping", **known) if item is str else Field(name, "devices", record=item, **known)
+        return (
+            Field(name, "mapping", **known)
+            if item is str
+            else Field(name, "devices", record=item, **known)
+        )
     raise TypeError(f"field {name} has a type that is not known: {hint}")
 
 
@@ -256,7 +289,8 @@ _KINDS: Mapping[Any, Kind] = {
 
 
 def _bare(hint: Any, marks: dict[type, Any]) -> tuple[Any, bool]:
-    """A type without its annotations, which go into `marks`, and without None; and whether it may be None."""
+    """A type without its annotations, which go into `marks`, and without None; and whether it may
+    be None."""
     optional = False
     while True:
         if get_origin(hint) is Annotated:
@@ -282,7 +316,9 @@ def take_rows(record: Record, rows: Rows) -> Record:
         if isinstance(column, tuple):
             return tuple(column[at] for at in np.arange(len(column))[rows].tolist())
         if not isinstance(rows, slice) and len(column) and column.strides == (0,):
-            return np.broadcast_to(column[0], int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows))
+            return np.broadcast_to(
+                column[0], int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows)
+            )
         return column[rows]
 
     return each_column(record, taken)
@@ -306,20 +342,26 @@ def join_rows(records: Sequence[Record], devices: Collection[str] | None = None)
 
     Of the devices, these are kept, by default all; `MISSING` where a record lacks one."""
     kind: Any = type(records[0])
-    return dataclasses.replace(records[0], **{one.name: _joined_field(records, one, devices) for one in _columns(kind)})  # type: ignore[type-var]
+    return dataclasses.replace(
+        records[0], **{one.name: _joined_field(records, one, devices) for one in _columns(kind)}
+    )  # type: ignore[type-var]
 
 
 def _joined_field(records: Sequence[Any], field: Field, devices: Collection[str] | None) -> Any:
     values = [getattr(one, field.name) for one in records]
     if field.kind != "devices":
         return joined(values)
-    names = dict.fromkeys(name for value in values for name in value) if devices is None else devices
+    names = (
+        dict.fromkeys(name for value in values for name in value) if devices is None else devices
+    )
     unknown = [np.broadcast_to(np.int64(MISSING), len(one)) for one in records]
     parts = [part.name for part in fields_of(field.record)]
 
     def column(name: str, part: str) -> Any:
         own = zip(values, unknown, strict=True)
-        return joined([getattr(value[name], part) if name in value else missing for value, missing in own])
+        return joined(
+            [getattr(value[name], part) if name in value else missing for value, missing in own]
+        )
 
     return {name: field.record(**{part: column(name, part) for part in parts}) for name in names}
 
@@ -330,15 +372,22 @@ def all_columns(record: Any) -> Iterator[Any]:
     for field in _columns(kind):
         value = getattr(record, field.name)
         if field.kind == "devices":
-            yield from (getattr(one, part.name) for one in value.values() for part in fields_of(field.record))
+            yield from (
+                getattr(one, part.name)
+                for one in value.values()
+                for part in fields_of(field.record)
+            )
         else:
             yield value
 
 
 @functools.cache
 def _columns(record: Any) -> list[Field]:
-    """The fields of a value for each row: those in the table of the first column, and devices and matrices."""
-    fields = [field for field in fields_of(record) if field.table or field.kind in ("integers", "numbers")]
+    """The fields of a value for each row: those in the table of the first column, and devices and
+    matrices."""
+    fields = [
+        field for field in fields_of(record) if field.table or field.kind in ("integers", "numbers")
+    ]
     return [field for field in fields if field.table == fields[0].table or field.matrix]
 
 
@@ -356,11 +405,14 @@ def flat(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.broadcast_to(column[0].copy(), len(column))
 
 
-def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] = ()) -> npt.NDArray[np.intp]:
+def extreme_rows(
+    columns: Sequence[Integers], limit: int, always: Iterable[int] = ()
+) -> npt.NDArray[np.intp]:
     """Indices of the rows to show, in order: all if they are at most `limit`, else about that many.
 
-    Each bucket of equal size keeps the first row with its lowest and the first with its highest value in each column;
-    `MISSING` values are ignored. The first row, the last row and those of `always` stay too."""
+    Each bucket of equal size keeps the first row with its lowest and the first with its highest
+    value in each column; `MISSING` values are ignored. The first row, the last row and those of
+    `always` stay too."""
     rows = len(columns[0])
     if rows <= limit:
         return np.arange(rows)

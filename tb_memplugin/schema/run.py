@@ -1,4 +1,5 @@
-"""A run, its sessions, the samples of its steps, the counters of its program, and the summary of one worker."""
+"""A run, its sessions, the samples of its steps, the counters of its program, and the summary of
+one worker."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -61,7 +62,8 @@ _ROWS = Table("rows", 2**31)
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """One row for each training step and each validation or prediction batch, in the order of recording.
+    """One row for each training step and each validation or prediction batch, in the order of
+    recording.
 
     Attributes:
         step: Training step; a validation batch carries the training step it came after.
@@ -70,10 +72,10 @@ class Samples:
         wall_time: Time of the step's end, in seconds since the Unix epoch.
         host_resident_bytes: Host RSS of the process.
         devices: Device name (``GPU:0``) to its figures.
-        tf_data_bytes: Elements in buffers and caches of ``tf.data`` by its own model of the pipelines, read at some
-            steps.
-        pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs (``gpu_host_bfc``),
-            read at some steps."""
+        tf_data_bytes: Elements in buffers and caches of ``tf.data`` by its own model of the
+            pipelines, read at some steps.
+        pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs
+            (``gpu_host_bfc``), read at some steps."""
 
     step: Annotated[Sizes, _ROWS]
     phase: Annotated[Integers, Bounds(0, len(PHASES) - 1), _ROWS]
@@ -87,18 +89,25 @@ class Samples:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             if getattr(self, field.name) is None:
-                object.__setattr__(self, field.name, np.broadcast_to(np.int64(MISSING), len(self.step)))
+                object.__setattr__(
+                    self, field.name, np.broadcast_to(np.int64(MISSING), len(self.step))
+                )
 
     def __len__(self) -> int:
         return len(self.step)
 
 
-SAMPLE_COLUMNS = tuple(field.name for field in dataclasses.fields(Samples) if field.name != "devices")
+SAMPLE_COLUMNS = tuple(
+    field.name for field in dataclasses.fields(Samples) if field.name != "devices"
+)
 """The columns of `Samples` that belong to no device."""
 
 
-def one_row_a_step(steps: Integers, figures: DeviceSamples, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-    """Those of some rows with a value of the device, sorted by step; for each step the row of the highest peak."""
+def one_row_a_step(
+    steps: Integers, figures: DeviceSamples, rows: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.intp]:
+    """Those of some rows with a value of the device, sorted by step; for each step the row of the
+    highest peak."""
     known = [figures.peak_bytes, figures.in_use_bytes, figures.driver_process_bytes]
     chosen = np.flatnonzero(rows & np.any([column != MISSING for column in known], axis=0))
     steps, peaks = steps[chosen], figures.peak_bytes[chosen]
@@ -116,7 +125,8 @@ NO_SAMPLES = Samples(NO_STEPS, NO_STEPS, NO_STEPS, _NO_TIMES, NO_STEPS, {})
 
 
 def measured_pools(figures: DeviceSamples) -> npt.NDArray[np.bool_]:
-    """Mask of rows with a measured pool that holds the allocated bytes and the largest free chunk at step end."""
+    """Mask of rows with a measured pool that holds the allocated bytes and the largest free chunk
+    at step end."""
     in_use, pool, largest = figures.in_use_bytes, figures.pool_bytes, figures.largest_free_bytes
     measured: npt.NDArray[np.bool_] = (in_use != MISSING) & (pool != MISSING) & (largest != MISSING)
     return measured & (in_use + largest <= pool)
@@ -166,22 +176,26 @@ CounterKind: TypeAlias = Literal[
 """Of a row:
 
 - `models_built`: Keras models built so far; no name.
-- `models_alive`: by device, models that exist, and the bytes of their variables and of their optimizers' slots.
-- `models_unreachable`: by device, models that the program can no longer reach but Python's garbage collector has not
-  freed yet, and the bytes of those of their variables and slots that it would free.
-- `models_gone`: by device, models that the program dropped while something else keeps variables or slots of them, and
-  these bytes.
-- `slots_without_model`: by device, optimizers that exist without their model, and the bytes of their slots.
-- `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one did.
-- `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was called with so far,
-  for each of which XLA compiles it; the detail says how the last one differs.
-- `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all
-  of their elements are cached; no name.
-- `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for the largest
-  holders, at few steps.
+- `models_alive`: by device, models that exist, and the bytes of their variables and of their
+  optimizers' slots.
+- `models_unreachable`: by device, models that the program can no longer reach but Python's garbage
+  collector has not freed yet, and the bytes of those of their variables and slots that it would
+  free.
+- `models_gone`: by device, models that the program dropped while something else keeps variables or
+  slots of them, and these bytes.
+- `slots_without_model`: by device, optimizers that exist without their model, and the bytes of
+  their slots.
+- `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one
+  did.
+- `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was
+  called with so far, for each of which XLA compiles it; the detail says how the last one differs.
+- `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for
+  one batch until all of their elements are cached; no name.
+- `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for
+  the largest holders, at few steps.
 - `kept_iterators`: by holder, iterators over data sets that it keeps.
-- `earlier_sessions`: by device, one row for each earlier session of the process: its number, and the bytes in use at
-  its end without the variables of its own model."""
+- `earlier_sessions`: by device, one row for each earlier session of the process: its number, and
+  the bytes in use at its end without the variables of its own model."""
 
 
 _COUNTED = Table("counters", 4096)
@@ -189,13 +203,15 @@ _COUNTED = Table("counters", 4096)
 
 @dataclasses.dataclass(frozen=True)
 class Counters:
-    """Rows in the order of recording: one for each counter at the session's start and whenever it changed.
+    """Rows in the order of recording: one for each counter at the session's start and whenever it
+    changed.
 
     Attributes:
         step: Training step at whose end the counter had the value.
         name: Device or function; None for other kinds.
         bytes: `MISSING` for kinds without bytes, or if they are unknown.
-        detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without one.
+        detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without
+            one.
         worker: Worker of the session in a merged run."""
 
     step: Annotated[Sizes, _COUNTED]
@@ -220,9 +236,10 @@ class SessionInfo:
         versions: Package name to version, for tb_memplugin, tensorflow and keras.
         notes: Sentences on what was not recorded, and why.
         ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
-        analyzing: The traced step that is being analyzed, as long as there is no breakdown; None otherwise.
-        earlier: Number of sessions in its directory that had ended when it began, whatever the clocks say; None where
-            locks do not show that."""
+        analyzing: The traced step that is being analyzed, as long as there is no breakdown; None
+            otherwise.
+        earlier: Number of sessions in its directory that had ended when it began, whatever the
+            clocks say; None where locks do not show that."""
 
     session: Annotated[str, NotStored]
     started: float
@@ -239,7 +256,8 @@ class Session:
     """The records of one session.
 
     Attributes:
-        lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
+        lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be
+            read.
         lost_activation_steps: The same for recorded activations."""
 
     info: SessionInfo
@@ -264,19 +282,22 @@ class Run:
         name: As TensorBoard shows it.
         sessions: Identifiers, in order.
         workers: Worker names; ``("",)`` for a run of one process.
-        layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the steps it repeats.
-            The layer tables are those of the first worker that has any; `with_layers_of` has those of another.
+        layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the
+            steps it repeats. The layer tables are those of the first worker that has any;
+            `with_layers_of` has those of another.
         notes: Sentences on what was not recorded.
         damage: Sentences on what could not be read, with the missing steps.
         maps: Memory maps, if requested.
         ooms: Post-mortems in order of time, without withdrawn ones.
         findings: Sentences on memory that grows over the steps, if requested.
-        session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
+        session_starts: Starts of the sessions, in seconds since the epoch; each session has a new
+            pool.
         timelines: Timelines of traced steps, if requested.
         requests: Requests of traced steps for replay, if requested.
         counters: Of each session that recorded them, in order of their start.
         ended: Whether the last session said that it ended; None if none of a recorder can say so.
-        thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of them."""
+        thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of
+            them."""
 
     name: str
     sessions: tuple[str, ...]
@@ -305,14 +326,17 @@ class Run:
 
 
 def with_layers_of(run: Run, by_worker: Mapping[str, Run], device: str | None) -> Run:
-    """The run with the layer tables of the worker of a device, called ``worker_1/GPU:0``; unchanged for other names."""
+    """The run with the layer tables of the worker of a device, called ``worker_1/GPU:0``; unchanged
+    for other names."""
     workers = [worker for worker in by_worker if worker and (device or "").startswith(f"{worker}/")]
     if not workers:
         return run
     return dataclasses.replace(run, layer_tables=by_worker[max(workers, key=len)].layer_tables)
 
 
-RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
+RunStatus: TypeAlias = Literal[
+    "failed", "growing", "fragmented", "training", "ok", "reading", "unknown"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,10 +347,11 @@ class DeviceSummary:
         peak_bytes, peak_step: The same as in the answer `fits`; see `fitting_peak`.
         last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
         ooms, snapshots: Numbers of failed allocations and of traced steps, in any phase.
-        traced: The traced steps of the phase, one of each step, ascending; of a stored summary the highest.
+        traced: The traced steps of the phase, one of each step, ascending; of a stored summary the
+            highest.
         rows: Number of its steps in the phase; None in a stored summary.
-        step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
-            Empty in a summary without steps."""
+        step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING`
+            if unknown. Empty in a summary without steps."""
 
     name: Name
     phase: Phase
@@ -340,13 +365,22 @@ class DeviceSummary:
     traced: tuple[TracedPeak, ...]
     rows: Annotated[int | None, NotStored] = None
     step: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
-    step_peak_bytes: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
-    step_in_use_bytes: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    step_peak_bytes: Annotated[Integers, NotStored] = dataclasses.field(
+        default_factory=lambda: NO_STEPS
+    )
+    step_in_use_bytes: Annotated[Integers, NotStored] = dataclasses.field(
+        default_factory=lambda: NO_STEPS
+    )
 
     @property
     def headroom_bytes(self) -> int | None:
-        """Capacity − peak; None if the capacity is unknown, or after a failed allocation, which leaves no headroom."""
-        return None if self.capacity_bytes is None or self.ooms else self.capacity_bytes - self.peak_bytes
+        """Capacity − peak; None if the capacity is unknown, or after a failed allocation, which
+        leaves no headroom."""
+        return (
+            None
+            if self.capacity_bytes is None or self.ooms
+            else self.capacity_bytes - self.peak_bytes
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -361,8 +395,8 @@ class WorkerSummary:
         first_step, last_step, last_wall_time: Of the samples of any phase, None without any.
         devices: Its devices with figures in a phase, accelerators first.
         rows: Number of samples in any phase; None in a stored summary.
-        step, wall_time: Step and time of the samples of training steps, ascending, each step once; empty in a summary
-            without steps."""
+        step, wall_time: Step and time of the samples of training steps, ascending, each step once;
+            empty in a summary without steps."""
 
     worker: Annotated[str, NotStored]
     sessions: Annotated[int, NotStored]

@@ -1,7 +1,8 @@
 """The snapshot of one traced step, the ledger and the pool at its peak; and sums of ledgers.
 
-In every row, before and after rounding is split off, `rounding_bytes` is the part of `bytes` that was not requested.
-After the split it is 0, or all bytes of a row of category ``rounding``; if it is unknown, the row has allocated bytes.
+In every row, before and after rounding is split off, `rounding_bytes` is the part of `bytes` that
+was not requested. After the split it is 0, or all bytes of a row of category ``rounding``; if it is
+unknown, the row has allocated bytes.
 """
 
 import dataclasses
@@ -29,7 +30,8 @@ from tb_memplugin.schema.fields import (
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """The memory that the allocator has taken from the device; the largest free chunk is None if unknown."""
+    """The memory that the allocator has taken from the device; the largest free chunk is None if
+    unknown."""
 
     pool_bytes: int
     in_use_bytes: int
@@ -42,16 +44,21 @@ class Pool:
     @property
     def other_free_bytes(self) -> int | None:
         """Free bytes outside the largest free chunk; None if unknown."""
-        return None if self.largest_free_bytes is None else self.free_bytes - self.largest_free_bytes
+        return (
+            None if self.largest_free_bytes is None else self.free_bytes - self.largest_free_bytes
+        )
 
     @property
     def fragmentation(self) -> float | None:
-        """Share of the free bytes outside the largest free chunk; None if that is unknown, or if nothing is free."""
+        """Share of the free bytes outside the largest free chunk; None if that is unknown, or if
+        nothing is free."""
         other = self.other_free_bytes
         return None if other is None or not self.free_bytes else other / self.free_bytes
 
 
-def pool_of(pool_bytes: int | None, in_use_bytes: int | None, largest_free_bytes: int | None) -> Pool | None:
+def pool_of(
+    pool_bytes: int | None, in_use_bytes: int | None, largest_free_bytes: int | None
+) -> Pool | None:
     """The pool with these figures, None if they are unknown or more is in use than there is.
 
     A largest free chunk of more than the free bytes counts as unknown."""
@@ -76,8 +83,8 @@ Category: TypeAlias = Literal[
     "unattributed",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
-"""Every allocated byte has exactly one category. The order is that of the stack: persistent memory at the bottom,
-transient memory above it."""
+"""Every allocated byte has exactly one category. The order is that of the stack: persistent memory
+at the bottom, transient memory above it."""
 
 PERSISTENT: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
 """Categories that outlive a step: the lower part of the stack."""
@@ -93,7 +100,8 @@ OF_PASSES: tuple[Category, ...] = (*RESULTS, "activation_gradients")
 
 
 def stack_order(category: Category, trainable: bool | None) -> tuple[int, int]:
-    """Sort key of a group: by category from the bottom of the stack, frozen before trainable before unknown."""
+    """Sort key of a group: by category from the bottom of the stack, frozen before trainable before
+    unknown."""
     return CATEGORIES.index(category), 2 if trainable is None else int(trainable)
 
 
@@ -103,10 +111,13 @@ class LedgerRow:
 
     Attributes:
         layer: Layer path; null if not tied to a layer.
-        category: Category; ``rounding`` holds allocated − requested bytes and keeps the owner's layer and trainability.
+        category: Category; ``rounding`` holds allocated − requested bytes and keeps the owner's
+            layer and trainability.
         trainable: Whether the layer's weights are trainable; null if not applicable, or unknown.
-        bytes: Requested bytes, or rounding; allocated if the request is unknown. The rows sum to the bytes in use.
-        rounding_bytes: Part of `bytes` that was not requested: 0, or all bytes of category ``rounding``."""
+        bytes: Requested bytes, or rounding; allocated if the request is unknown. The rows sum to
+            the bytes in use.
+        rounding_bytes: Part of `bytes` that was not requested: 0, or all bytes of category
+            ``rounding``."""
 
     layer: str | None
     category: Category
@@ -117,7 +128,8 @@ class LedgerRow:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRow:
-    """A layer's forward results that are saved for the backward pass, at the end of the forward pass.
+    """A layer's forward results that are saved for the backward pass, at the end of the forward
+    pass.
 
     Attributes:
         layer: Layer path; null if not tied to a layer.
@@ -129,7 +141,8 @@ class SavedRow:
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """How much of a traced step its replay reproduced, from the memory map at the start by the allocator's rules.
+    """How much of a traced step its replay reproduced, from the memory map at the start by the
+    allocator's rules.
 
     Attributes:
         addresses: Allocations that got the address that the allocator chose.
@@ -159,18 +172,21 @@ MADE_DENSE = ", made dense"
 
 @dataclasses.dataclass(frozen=True)
 class HeldTensorGroup:
-    """Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set or an optimizer.
+    """Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set
+    or an optimizer.
 
     Attributes:
         shape: Shape of each tensor.
         dtype: Dtype of each tensor.
         count: Number of tensors.
         bytes: Requested bytes of all of them.
-        held_by: What holds them, e.g. "list `history` in module __main__", "constant of function `step`", "data set",
-            "variable `buffer`" or "sparse gradient of layer net/table, made dense".
-        line: The Python line that made most of those that the step itself made, such as ``train.py:42``.
-        retaining_path: References from a module or a running function to them, with "…" for those that differ, e.g.
-            ``module __main__ › history (list) › […] (dict) › "loss"``.
+        held_by: What holds them, e.g. "list `history` in module __main__", "constant of function
+            `step`", "data set", "variable `buffer`" or "sparse gradient of layer net/table, made
+            dense".
+        line: The Python line that made most of those that the step itself made, such as
+            ``train.py:42``.
+        retaining_path: References from a module or a running function to them, with "…" for those
+            that differ, e.g. ``module __main__ › history (list) › […] (dict) › "loss"``.
         category: Their category in the ledger."""
 
     shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
@@ -189,7 +205,8 @@ MAX_TENSOR_GROUPS = 200
 
 @dataclasses.dataclass(frozen=True)
 class TensorGroup:
-    """Tensors of one owner with one shape and dtype; `bytes` are the requested bytes of all of them."""
+    """Tensors of one owner with one shape and dtype; `bytes` are the requested bytes of all of
+    them."""
 
     layer: str | None
     category: Category
@@ -201,7 +218,8 @@ class TensorGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The breakdown of one step on one device: of a traced step at its peak, or of a failed step at its failure.
+    """The breakdown of one step on one device: of a traced step at its peak, or of a failed step at
+    its failure.
 
     Attributes:
         step: Training step.
@@ -209,22 +227,29 @@ class Snapshot:
         device: Its device.
         wall_time: Seconds since the epoch.
         batch_size: Examples in the step's batch.
-        mode: How the step ran; ``xla`` if most bytes are inside compiled modules; null at a failure.
-        in_use_bytes: Allocated at the step's peak, or at the failure; the ledger sums to it exactly.
+        mode: How the step ran; ``xla`` if most bytes are inside compiled modules; null at a
+            failure.
+        in_use_bytes: Allocated at the step's peak, or at the failure; the ledger sums to it
+            exactly.
         pool_bytes: Reserved by the allocator at the peak.
         largest_free_bytes: Largest free chunk of the pool at the peak.
         capacity_bytes: The allocator's limit.
-        fragmentation: The allocator's own figure at the peak: (free − largest free) / free in the pool.
+        fragmentation: The allocator's own figure at the peak: (free − largest free) / free in the
+            pool.
         rounding_bytes: Total of category ``rounding``.
         ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
-        saved_for_backward: The activations at the end of the forward pass, or those at the failure, largest first.
+        saved_for_backward: The activations at the end of the forward pass, or those at the failure,
+            largest first.
         not_available: Sentences on what is unknown.
         replay: The check of the step by its replay; null without memory maps.
-        largest_tensors: Those of the ledger's tensors whose shapes are known, the largest group first.
-        held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other categories that something
-            outside of the step's ops keeps or makes: constants of functions, data sets, variables of no model, sparse
-            gradients made dense. Largest group first.
-        at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation."""
+        largest_tensors: Those of the ledger's tensors whose shapes are known, the largest group
+            first.
+        held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other
+            categories that something outside of the step's ops keeps or makes: constants of
+            functions, data sets, variables of no model, sparse gradients made dense. Largest group
+            first.
+        at_failure: Whether the step ran out of memory, and this is its breakdown at the failed
+            allocation."""
 
     step: Step
     phase: Phase
@@ -260,7 +285,8 @@ LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows
 
 
 def failed_snapshot(ledger: Sequence[LedgerRow], **figures: Any) -> Snapshot:
-    """The breakdown of a failed step at its failure, from its ledger and further fields of a `Snapshot`."""
+    """The breakdown of a failed step at its failure, from its ledger and further fields of a
+    `Snapshot`."""
     pool = pool_of(figures["pool_bytes"], figures["in_use_bytes"], figures["largest_free_bytes"])
     saved: Counter[str | None] = Counter()
     for row in ledger:
@@ -301,7 +327,9 @@ class TracedPeak:
     parts: tuple[GroupBytes, ...]
 
 
-def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:
+def group_sums(
+    ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT
+) -> dict[Group, int]:
     """Bytes of the groups of a ledger, in stack order, frozen before trainable.
 
     Categories of `split` have a group for each trainability, others one group."""
@@ -313,7 +341,8 @@ def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT
 
 @dataclasses.dataclass(frozen=True)
 class LedgerTotals:
-    """Sums of ledgers: the groups of any of them, in stack order, and their bytes, shape [snapshots, groups]."""
+    """Sums of ledgers: the groups of any of them, in stack order, and their bytes, shape
+    [snapshots, groups]."""
 
     groups: tuple[Group, ...]
     bytes: Integers
@@ -321,22 +350,32 @@ class LedgerTotals:
 
 def ledger_totals(snapshots: Sequence[Snapshot], layer: str | None = None) -> LedgerTotals:
     """Sum each snapshot's ledger, or the rows of one layer."""
-    sums = [group_sums((row for row in one.ledger if layer in (None, row.layer)), CATEGORIES) for one in snapshots]
-    groups = tuple(sorted({group for own in sums for group in own}, key=lambda group: stack_order(*group)))
+    sums = [
+        group_sums((row for row in one.ledger if layer in (None, row.layer)), CATEGORIES)
+        for one in snapshots
+    ]
+    groups = tuple(
+        sorted({group for own in sums for group in own}, key=lambda group: stack_order(*group))
+    )
     values = [[own.get(group, 0) for group in groups] for own in sums]
     return LedgerTotals(groups, np.asarray(values, np.int64).reshape(len(sums), len(groups)))
 
 
 def split_rounding(rows: Iterable[LedgerRow]) -> tuple[LedgerRow, ...]:
-    """The rows with all known rounding in rows of category ``rounding``, which keep their owners' layer and trainable.
+    """The rows with all known rounding in rows of category ``rounding``, which keep their owners'
+    layer and trainable.
 
-    The sum of bytes stays the same. There is one row for each (layer, category, trainable), largest first, and none
-    without bytes. Rows that are already split stay the same."""
+    The sum of bytes stays the same. There is one row for each (layer, category, trainable), largest
+    first, and none without bytes. Rows that are already split stay the same."""
     sums: Counter[_Key] = Counter()
     unknown: set[_Key] = set()
     for row in rows:
         own: _Key = (row.layer, row.category, row.trainable)
-        rounding = row.bytes if row.category == "rounding" else min(max(row.rounding_bytes or 0, 0), row.bytes)
+        rounding = (
+            row.bytes
+            if row.category == "rounding"
+            else min(max(row.rounding_bytes or 0, 0), row.bytes)
+        )
         if row.rounding_bytes is None:
             unknown.add(own)
         sums[own] += row.bytes - rounding
@@ -345,7 +384,11 @@ def split_rounding(rows: Iterable[LedgerRow]) -> tuple[LedgerRow, ...]:
     for key, size in sums.items():
         rounding_bytes = size if key[1] == "rounding" else None if key in unknown else 0
         split += [LedgerRow(*key, size, rounding_bytes)] if size else []
-    return tuple(sorted(split, key=lambda row: (-row.bytes, row.category, row.layer or "", str(row.trainable))))
+    return tuple(
+        sorted(
+            split, key=lambda row: (-row.bytes, row.category, row.layer or "", str(row.trainable))
+        )
+    )
 
 
 def rounding_total(rows: Iterable[LedgerRow]) -> int:

@@ -1,4 +1,5 @@
-"""Text for a terminal, a log or a notebook: sizes, cleaned text of a run directory, tables, lists of names, notes.
+"""Text for a terminal, a log or a notebook: sizes, cleaned text of a run directory, tables, lists
+of names, notes.
 
 ``tests/golden/bytes.json`` has test cases for the sizes here and the page's formatter."""
 
@@ -30,7 +31,8 @@ def unit_for(sizes: Iterable[int | None]) -> str:
 
 
 def format_figure(size: int | None, unit: str) -> str:
-    """The number in `unit`, for a column whose header names it; one of six digits or more, in its own unit."""
+    """The number in `unit`, for a column whose header names it; one of six digits or more, in its
+    own unit."""
     if size is None:
         return UNKNOWN
     at = UNITS.index(unit)
@@ -41,7 +43,8 @@ def format_figure(size: int | None, unit: str) -> str:
 
 
 def format_bytes(size: int | None, unit: str | None = None) -> str:
-    """A size such as ``14.2 GiB``; in `unit` if that is given and the number has at most five digits in it."""
+    """A size such as ``14.2 GiB``; in `unit` if that is given and the number has at most five
+    digits in it."""
     if size is None:
         return UNKNOWN
     if unit is not None and not _is_long(size, UNITS.index(unit)):
@@ -57,7 +60,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def parse_bytes(text: str) -> int | None:
-    """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if `text` is not a size.
+    """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if
+    `text` is not a size.
 
     A number without a unit is no size: some would take it for bytes, others for GiB."""
     match = _SIZE.fullmatch(text.strip())
@@ -75,7 +79,8 @@ def parse_share(text: str) -> Fraction | None:
 
 
 def _is_long(size: int, at: int) -> bool:
-    """Whether `size` has six digits or more in the unit at index `at`, though not in a larger one."""
+    """Whether `size` has six digits or more in the unit at index `at`, though not in a larger
+    one."""
     return at + 1 < len(UNITS) and _figure(abs(size) / 1024**at, at, forced=True)[1] >= 100_000
 
 
@@ -99,11 +104,14 @@ MAX_COMPARED = 2_000
 
 def clean(text: str) -> str:
     """`text` from a run directory with control characters replaced."""
-    return "".join("�" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") else one for one in text)
+    return "".join(
+        "�" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") else one for one in text
+    )
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Columns aligned under `head`: the first `left` ones to the left, the others (numbers) to the right."""
+    """Columns aligned under `head`: the first `left` ones to the left, the others (numbers) to the
+    right."""
     columns = [
         [cell.ljust(width) if at < left else cell.rjust(width) for cell in cells]
         for at, cells in enumerate(zip(head, *rows, strict=True))
@@ -141,11 +149,15 @@ def html_text(text: str) -> str:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table; as in `format_table` the first `left` columns are aligned to the left, the others to the right."""
+    """A table; as in `format_table` the first `left` columns are aligned to the left, the others to
+    the right."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         sides = ["left"] * left + ["right"] * (len(cells) - left)
-        styled = [(f'{tag} style="text-align: {side}"', cell) for cell, side in zip(cells, sides, strict=True)]
+        styled = [
+            (f'{tag} style="text-align: {side}"', cell)
+            for cell, side in zip(cells, sides, strict=True)
+        ]
         return f"<tr>{''.join(f'<{start}>{_escaped(cell)}</{tag}>' for start, cell in styled)}</tr>"
 
     body = "".join(line(row, "td") for row in rows)
@@ -180,8 +192,17 @@ def unrecorded_devices(notes: Iterable[str]) -> list[str]:
 
 
 def thinned_note(samples: int) -> str:
-    """The note on a run with too many samples to show all of them; `samples` are as many as one is shown of."""
-    return f"Too many samples to show all: of about {samples} in a row, the one with the highest peak is shown."
+    """The note on a run with too many samples to show all of them; `samples` are as many as one is
+    shown of."""
+    return (
+        f"Too many samples to show all: of about {samples} in a row, "
+        "the "
+        "one "
+        "with "
+        "the "
+        "highest "
+        "peak is shown."
+    )
 
 
 SEPARATOR = " › "
@@ -203,6 +224,10 @@ def common_path(paths: Sequence[str]) -> str | None:
         references, _, classes = zip(*(part.partition(" (") for part in parts), strict=True)
         reference = references[0]
         if len(set(references)) > 1:
-            reference = f"[{OMITTED}]" if all(one.startswith("[") for one in references) else OMITTED
-        common.append(f"{reference} ({classes[0]}" if classes[0] and len(set(classes)) == 1 else reference)
+            reference = (
+                f"[{OMITTED}]" if all(one.startswith("[") for one in references) else OMITTED
+            )
+        common.append(
+            f"{reference} ({classes[0]}" if classes[0] and len(set(classes)) == 1 else reference
+        )
     return SEPARATOR.join(common)

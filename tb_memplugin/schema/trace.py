@@ -1,7 +1,9 @@
-"""One traced window: the allocator's events, and the recorder's facts about the program that made them.
+"""One traced window: the allocator's events, and the recorder's facts about the program that made
+them.
 
-`importers.profile` and `recorder.observe` make this plain, immutable data; `attribution` reads it. Columns have equal
-length and strings are interned; -1 means "none" in columns of string indices and "unknown" in columns of sizes."""
+`importers.profile` and `recorder.observe` make this plain, immutable data; `attribution` reads it.
+Columns have equal length and strings are interned; -1 means "none" in columns of string indices and
+"unknown" in columns of sizes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,20 +14,24 @@ from tb_memplugin.schema.fields import Floats, Integers, Mode
 from tb_memplugin.schema.layers import TensorShape
 
 Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
-"""Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything else."""
+"""Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything
+else."""
 
 LAYER_PREFIX = "tb_memplugin/layer:"
-"""Prefix of the layer path in the names of spans that the recorder puts around eager layer calls."""
+"""Prefix of the layer path in the names of spans that the recorder puts around eager layer
+calls."""
 
 LINE_MARK = "\x1f"
-"""Stands between the name of such a span and the user's line that made the call, if that is recorded."""
+"""Stands between the name of such a span and the user's line that made the call, if that is
+recorded."""
 
 VariableRole: TypeAlias = Literal["weights", "optimizer_state", "other_state"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Spans on threads (profiler lines), ordered by thread, then start: picoseconds, and index into `strings`."""
+    """Spans on threads (profiler lines), ordered by thread, then start: picoseconds, and index into
+    `strings`."""
 
     thread: Integers
     start_ps: Integers
@@ -45,19 +51,23 @@ class AllocationTrace:
         time_ps: Picoseconds on the profile's clock.
         kind: 1 allocation, -1 deallocation.
         address, allocated, requested: Start and bytes of the chunk, and requested bytes.
-        op: Index into `strings`: the requesting op, -1 for none (deallocations, tf.data, eager constants).
+        op: Index into `strings`: the requesting op, -1 for none (deallocations, tf.data, eager
+            constants).
         region: Index into `strings`: ``output``, ``temp``, ``dynamic``, ``persist``.
         shape, dtype: Index into `strings`, e.g. ``[32,64]``; DataType number.
         in_use, available: Bytes in use after the event, and the limit minus these.
-        fragmentation: (free - largest free) / free in the pool after the event, six significant digits; NaN if unknown.
+        fragmentation: (free - largest free) / free in the pool after the event, six significant
+            digits; NaN if unknown.
         thread: Number of the profiler line, whose names are `threads`.
         ops: Executions of ops, named ``op:Type``.
-        calls: Calls of functions and eager ops from Python (``EagerLocalExecute``), named by function or op type.
+        calls: Calls of functions and eager ops from Python (``EagerLocalExecute``), named by
+            function or op type.
         layers: The recorder's spans around layer calls in eager mode, named by layer path.
         start_in_use: Bytes in use before the first event.
-        missed: Number of places where `in_use` does not follow from the previous event; 0 for a complete stream.
-        start_map, end_map: The allocator's memory maps before the first and after the last event; None if they were
-            not read, or if the events do not lead from one to the other."""
+        missed: Number of places where `in_use` does not follow from the previous event; 0 for a
+            complete stream.
+        start_map, end_map: The allocator's memory maps before the first and after the last event;
+            None if they were not read, or if the events do not lead from one to the other."""
 
     device: str
     allocator: str
@@ -97,7 +107,8 @@ class Buffer:
     """A logical buffer of a compiled module.
 
     Attributes:
-        ops: Names of TensorFlow ops: the instruction's own first, then those of fused instructions, operands or users.
+        ops: Names of TensorFlow ops: the instruction's own first, then those of fused instructions,
+            operands or users.
         readers: Names of the ops that read it.
         start, end: First and last position of the module's schedule at which it is live.
         named: Whether the first of `ops` is the instruction's own name, not a neighbor's.
@@ -118,7 +129,8 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True)
 class BufferAllocation:
-    """An allocation that a compiled module requests in one piece, with the buffers that the compiler placed in it."""
+    """An allocation that a compiled module requests in one piece, with the buffers that the
+    compiler placed in it."""
 
     bytes: int
     output: bool
@@ -129,8 +141,8 @@ class BufferAllocation:
 class Module:
     """The buffer assignment of one XLA module: allocations of its temporaries and results.
 
-    Its name is e.g. ``a_inference_one_step_on_data_1234__.9``, that of its function ``one_step_on_data``, empty if
-    unknown."""
+    Its name is e.g. ``a_inference_one_step_on_data_1234__.9``, that of its function
+    ``one_step_on_data``, empty if unknown."""
 
     name: str
     function: str
@@ -143,23 +155,25 @@ class OpFact:
 
     Attributes:
         layer: Path of the layer that made it, None without one.
-        saved_for_backward: Whether a backward op reads its result, or that of an op that reuses its buffer.
-        read_late: Number of the backward pass that reads its result, if that pass differentiates another one. Ops of
-            such passes run interleaved, so at no time all that it reads is in use.
+        saved_for_backward: Whether a backward op reads its result, or that of an op that reuses its
+            buffer.
+        read_late: Number of the backward pass that reads its result, if that pass differentiates
+            another one. Ops of such passes run interleaved, so at no time all that it reads is in
+            use.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
         made_dense: Whether it makes a dense gradient of a sparse one.
         assigns: Name of the variable that it writes to.
         passes_to: Ops that may reuse this op's buffer.
-        relayout: Whether TensorFlow added it to convert another op's input to another layout; the other facts are then
-            that op's.
+        relayout: Whether TensorFlow added it to convert another op's input to another layout; the
+            other facts are then that op's.
         forward_inputs: Indices of a backward op's inputs that are of the forward pass.
         gradient_inputs: Backward ops whose results a backward op reads.
-        gradient_free: Whether a backward op's result depends on no gradient. TensorFlow may run such ops during the
-            forward pass.
+        gradient_free: Whether a backward op's result depends on no gradient. TensorFlow may run
+            such ops during the forward pass.
         output_shapes: Shapes of its outputs, if known when the function was traced: -1 for open
             dimensions, such as the batch; None for an unknown rank.
-        batch_powers: For each output, the power of the batch size in each dimension, None where that is unknown; None
-            for an output of unknown rank. Empty if unknown.
+        batch_powers: For each output, the power of the batch size in each dimension, None where
+            that is unknown; None for an output of unknown rank. Empty if unknown.
         line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown."""
 
     layer: str | None
@@ -205,11 +219,12 @@ class GraphFacts:
 
     Attributes:
         name: Its name without TensorFlow's number, e.g. ``one_step_on_data``.
-        callees: Name of a calling op to (branch label, index into `TraceFacts.graphs`); the label is part of the names
-            of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
+        callees: Name of a calling op to (branch label, index into `TraceFacts.graphs`); the label
+            is part of the names of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
         root: Whether no other graph calls it.
         arguments: Names of its arguments as they run, without variables and other captures.
-        unrepeatable: Layers whose forward pass has an op that may return something else when it runs again.
+        unrepeatable: Layers whose forward pass has an op that may return something else when it
+            runs again.
         fixed_batch: Whether it was traced for one batch size."""
 
     name: str
@@ -229,9 +244,11 @@ class VariableFact:
     Attributes:
         name: Unique within the window.
         role: Category of its value.
-        layer: Path of the layer that owns it, or its weight if it is an optimizer slot; None without one.
+        layer: Path of the layer that owns it, or its weight if it is an optimizer slot; None
+            without one.
         trainable: Whether it, or the weight of a slot, is trainable; None if not applicable.
-        start_address, end_address: Address of its value when the window opened and closed; None if unknown.
+        start_address, end_address: Address of its value when the window opened and closed; None if
+            unknown.
         of_model: Whether it is known to belong to a model, an optimizer or a metric."""
 
     name: str
@@ -249,7 +266,8 @@ class VariableFact:
 
 @dataclasses.dataclass(frozen=True)
 class KnownChunk:
-    """A chunk observed before the window; one with these sizes at the same address is the same chunk."""
+    """A chunk observed before the window; one with these sizes at the same address is the same
+    chunk."""
 
     allocated: int
     requested: int
@@ -262,7 +280,8 @@ class Earlier:
 
     Attributes:
         input_sizes: Sizes that the input pipeline has requested so far.
-        handle_bytes: Requested bytes of a variable's resource handle; None if handles are on another device."""
+        handle_bytes: Requested bytes of a variable's resource handle; None if handles are on
+            another device."""
 
     chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
     input_sizes: frozenset[int] = frozenset()
@@ -274,10 +293,11 @@ class TensorFact:
     """An eager tensor that Python holds.
 
     Attributes:
-        category: ``inputs`` if the program was fed it, ``other_state`` if a function graph captured it, otherwise
-            ``held_tensors``.
+        category: ``inputs`` if the program was fed it, ``other_state`` if a function graph captured
+            it, otherwise ``held_tensors``.
         held_by: Its holder in words; None if unknown, and for inputs other than data sets.
-        retaining_path: The references to it from a module or a running function in words; None if unknown."""
+        retaining_path: The references to it from a module or a running function in words; None if
+            unknown."""
 
     category: Literal["inputs", "other_state", "held_tensors"]
     requested_bytes: int
@@ -294,7 +314,8 @@ TensorSpec: TypeAlias = tuple[tuple[int, ...], str]
 
 @dataclasses.dataclass(frozen=True)
 class BatchFacts:
-    """The batch that a step was given: examples for one replica, and its tensors without scalars (empty if unknown)."""
+    """The batch that a step was given: examples for one replica, and its tensors without scalars
+    (empty if unknown)."""
 
     size: int | None = None
     components: tuple[TensorSpec, ...] = ()
@@ -310,11 +331,13 @@ class TraceFacts:
         graphs: Function graphs with layers, callers and callees; the newest last.
         tensors: Tensors that Python held when the window opened.
         tensors_at_end: Tensors made in the window that Python held when it closed.
-        gradients: (address, requested bytes, layer) of the gradients that eager backward passes returned.
+        gradients: (address, requested bytes, layer) of the gradients that eager backward passes
+            returned.
         earlier: Chunks observed before the window.
         start_in_use: The device's bytes in use just before the window, None if unknown.
         interrupted: Whether the window ends within a training step because an allocation failed.
-        before_backward: Whether that allocation was of the forward pass, so that no gradient exists yet."""
+        before_backward: Whether that allocation was of the forward pass, so that no gradient exists
+            yet."""
 
     mode: Mode = "graph"
     trainable: Mapping[str, bool] = dataclasses.field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Asks slow questions before the page does.
 
-The answers lie in the handlers' cache then. One background thread of low priority asks, only while no request is being
-answered, so that the page paints first."""
+The answers lie in the handlers' cache then. One background thread of low priority asks, only while
+no request is being answered, so that the page paints first."""
 
 import logging
 import os
@@ -47,7 +47,9 @@ class Ahead:
         with self._lock:
             self._waiting = [question for question in wanted if question[0] not in self._asked]
             if self._waiting and self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="tb_memplugin ahead", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name="tb_memplugin ahead", daemon=True
+                )
                 self._thread.start()
 
     def _work(self) -> None:
@@ -69,4 +71,6 @@ class Ahead:
             try:
                 ask()
             except Exception as error:  # whoever asks again is told
-                logging.getLogger(__name__).debug("tb_memplugin: %s was not answered ahead: %r", about, error)
+                logging.getLogger(__name__).debug(
+                    "tb_memplugin: %s was not answered ahead: %r", about, error
+                )

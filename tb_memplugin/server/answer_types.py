@@ -1,7 +1,9 @@
-"""The objects in the answers of all routes: each field with its type, taken from the records where these have it.
+"""The objects in the answers of all routes: each field with its type, taken from the records where
+these have it.
 
-``frontend/src/schema.ts`` follows from it, with a check of each object and the names of the columns. Run as
-``python -m tb_memplugin.server.answer_types PATH`` to write it there; tests hold it and stored answers against this."""
+``frontend/src/schema.ts`` follows from it, with a check of each object and the names of the
+columns. Run as ``python -m tb_memplugin.server.answer_types PATH`` to write it there; tests hold it
+and stored answers against this."""
 
 import dataclasses
 import graphlib
@@ -60,7 +62,11 @@ def _row(**fields: Any) -> Fields:
 
 def _of(record: Any, *without: str) -> dict[str, Any]:
     hints = typing.get_type_hints(record, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(record) if field.name not in without}
+    return {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(record)
+        if field.name not in without
+    }
 
 
 def _only(record: Any, *names: str) -> dict[str, Any]:
@@ -72,18 +78,49 @@ _TEXTS: TypeAlias = tuple[str, ...]
 _SIZE: TypeAlias = int | None
 _DEVICE = {"run": str, "device": str, "phase": schema.Phase}
 _POOL = ("in_use_bytes", "pool_bytes", "capacity_bytes")
-_MAP = _only(schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+_MAP = _only(
+    schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available"
+)
 _TIMELINE = (
-    _only(schema.Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events")
+    _only(
+        schema.Timeline,
+        "step",
+        "phase",
+        "device",
+        "wall_time",
+        "mode",
+        "in_use_bytes",
+        "peak",
+        "events",
+    )
     | _only(schema.Timeline, "duration_ns", "not_available")
     | _row(allocations=int, moments=int)
 )
 _OBJECTS: Mapping[str, Fields] = {
     "Group": _only(schema.GroupBytes, "category", "trainable"),
     # Runs and their steps.
-    "RunInfo": _row(run=str, version=str, sessions=int, workers=_TEXTS, steps=int, first_step=_SIZE, last_step=_SIZE)
-    | _row(started=float | None, status=schema.RunStatus, ended=bool | None, recorded_until=float | None, rank=int)
-    | _row(phases=tuple[schema.Phase, ...], devices=tuple[analysis.DeviceFacts, ...], most_loaded=str | None, ooms=int)
+    "RunInfo": _row(
+        run=str,
+        version=str,
+        sessions=int,
+        workers=_TEXTS,
+        steps=int,
+        first_step=_SIZE,
+        last_step=_SIZE,
+    )
+    | _row(
+        started=float | None,
+        status=schema.RunStatus,
+        ended=bool | None,
+        recorded_until=float | None,
+        rank=int,
+    )
+    | _row(
+        phases=tuple[schema.Phase, ...],
+        devices=tuple[analysis.DeviceFacts, ...],
+        most_loaded=str | None,
+        ooms=int,
+    )
     | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS)
     | _row(largest_at_failure=analysis.LargestLayer | None),
     "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
@@ -93,7 +130,12 @@ _OBJECTS: Mapping[str, Fields] = {
     "Failure": _row(oom=int, step=int, reason=str, requested_bytes=_SIZE, in_use_bytes=_SIZE),
     "SessionStart": _row(session=str, first_step=_SIZE),
     "OverviewHead": _DEVICE
-    | _row(total_rows=int, groups=Object("Group"), snapshots=Object("SnapshotRef"), changes=Object("LayerChange"))
+    | _row(
+        total_rows=int,
+        groups=Object("Group"),
+        snapshots=Object("SnapshotRef"),
+        changes=Object("LayerChange"),
+    )
     | _row(epochs=tuple[analysis.Epoch, ...], validations=tuple[analysis.ValidationPass, ...])
     | _row(failures=Object("Failure"), sessions=Object("SessionStart")),
     "LedgerTotalsHead": _DEVICE | _row(layer=str | None, groups=Object("Group")),
@@ -115,7 +157,9 @@ _OBJECTS: Mapping[str, Fields] = {
     "Region": _row(address=int, bytes=int),
     "Bin": _row(bin_bytes=int, chunks=int, free_bytes=int),
     "BlockingChunks": _row(owner=int, chunks=int, bytes=int, joined_bytes=int),
-    "MapSummary": _row(free_bytes=int, largest_free_bytes=int, unreserved_bytes=_SIZE, rounding_bytes=int)
+    "MapSummary": _row(
+        free_bytes=int, largest_free_bytes=int, unreserved_bytes=_SIZE, rounding_bytes=int
+    )
     | _row(owned_bytes=int, owner_unknown_bytes=int, unknown_bytes=int)
     | _row(bins=Object("Bin"), blocking_chunks=Object("BlockingChunks")),
     "MapHead": _MAP
@@ -133,46 +177,105 @@ _OBJECTS: Mapping[str, Fields] = {
     "Fixes": _row(run=str, oom=int, fixes=tuple[schema.Fix, ...], note=str | None)
     | _row(unchanged=Object("SimulatedPeak", many=False, optional=True)),
     "DeviceMemory": _only(schema.Snapshot, "step", "phase", "at_failure", *_POOL)
-    | _row(run=str, device=str, total_bytes=_SIZE, segments=tuple[analysis.MemorySegment, ...], notes=_TEXTS)
+    | _row(
+        run=str,
+        device=str,
+        total_bytes=_SIZE,
+        segments=tuple[analysis.MemorySegment, ...],
+        notes=_TEXTS,
+    )
     | {f"driver_{name}_bytes": _SIZE for name in ("process", "used", "total")},
     "HostSummary": _row(sentence=str) | _of(analysis.HostSummary),
     "HostMemoryHead": _DEVICE
     | _row(worker=str, total_rows=int, summary=Object("HostSummary", many=False, optional=True)),
     # The four answers, and all devices side by side.
     "Answer": _row(question=str) | _of(analysis.Answer),
-    "AnswersAnswer": _row(run=str, device=str | None, phase=schema.Phase, answers=tuple[analysis.Answer, ...])
+    "AnswersAnswer": _row(
+        run=str, device=str | None, phase=schema.Phase, answers=tuple[analysis.Answer, ...]
+    )
     | _row(largest_layer=analysis.LargestLayer | None),
     "WorkerInfo": _only(
-        schema.WorkerSummary, "worker", "sessions", "first_step", "last_step", "last_wall_time", "status"
+        schema.WorkerSummary,
+        "worker",
+        "sessions",
+        "first_step",
+        "last_step",
+        "last_wall_time",
+        "status",
     )
-    | _row(ended=bool | None, rows=_SIZE, stopped_early=str | None, clock_offset_seconds=float | None),
-    "DeviceRow": _only(schema.DeviceSummary, "name", "peak_bytes", "peak_step", "last_in_use_bytes", "capacity_bytes")
+    | _row(
+        ended=bool | None, rows=_SIZE, stopped_early=str | None, clock_offset_seconds=float | None
+    ),
+    "DeviceRow": _only(
+        schema.DeviceSummary,
+        "name",
+        "peak_bytes",
+        "peak_step",
+        "last_in_use_bytes",
+        "capacity_bytes",
+    )
     | _only(schema.DeviceSummary, "pool_bytes", "rows", "ooms")
     | _row(device=str, worker=str, headroom_bytes=_SIZE, breakdown=schema.TracedPeak | None),
     "Imbalance": _row(largest=str, smallest=str, bytes=int, sentence=str),
-    "ComparedSteps": _row(step=tuple[int, ...], max_peak_bytes=tuple[_SIZE, ...], min_peak_bytes=tuple[_SIZE, ...])
+    "ComparedSteps": _row(
+        step=tuple[int, ...], max_peak_bytes=tuple[_SIZE, ...], min_peak_bytes=tuple[_SIZE, ...]
+    )
     | _row(sum_in_use_bytes=tuple[_SIZE, ...] | None),
     "DevicesAnswer": _row(
-        run=str, rolled_up=bool, phase=schema.Phase, workers=Object("WorkerInfo"), devices=Object("DeviceRow")
+        run=str,
+        rolled_up=bool,
+        phase=schema.Phase,
+        workers=Object("WorkerInfo"),
+        devices=Object("DeviceRow"),
     )
-    | _row(most_loaded=str | None, imbalance=Object("Imbalance", many=False, optional=True), sum_peak_bytes=int)
+    | _row(
+        most_loaded=str | None,
+        imbalance=Object("Imbalance", many=False, optional=True),
+        sum_peak_bytes=int,
+    )
     | _row(steps=Object("ComparedSteps", many=False), damage=_TEXTS),
     # Predictions.
     "FailedRequest": _of(fit.FailedRequest, "step"),
     "PlainRow": _only(schema.LedgerRow, "layer", "category", "trainable", "bytes"),
     "MeasuredStep": _row(step=int, in_use_bytes=int, ledger=Object("PlainRow")),
-    "CurvePoint": _row(batch_size=int, peak_bytes=int, low_bytes=int, high_bytes=int, fits=bool | None)
+    "CurvePoint": _row(
+        batch_size=int, peak_bytes=int, low_bytes=int, high_bytes=int, fits=bool | None
+    )
     | _row(fails_at=fit.FailedRequest | None),
     "RecordedSteps": _row(batch_sizes=tuple[int, ...], steps=tuple[int, ...], peak_bytes=_SIZE),
-    "AskedConditions": _row(batch_size=_SIZE, capacity_bytes=_SIZE, freeze=str | None, unfreeze=str | None)
+    "AskedConditions": _row(
+        batch_size=_SIZE, capacity_bytes=_SIZE, freeze=str | None, unfreeze=str | None
+    )
     | _row(optimizer=str | None, precision=str | None),
-    "WhatIf": _row(run=str, device=str, conditions=Object("AskedConditions", many=False), batch_size=_SIZE)
-    | _row(capacity_bytes=_SIZE, peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, fits=bool | None, sentence=str)
-    | _row(fails_at=fit.FailedRequest | None, enough_capacity_bytes=_SIZE, largest_batch_size=_SIZE, method=fit.Method)
-    | _row(reproduced=fit.Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False))
+    "WhatIf": _row(
+        run=str, device=str, conditions=Object("AskedConditions", many=False), batch_size=_SIZE
+    )
+    | _row(
+        capacity_bytes=_SIZE,
+        peak_bytes=_SIZE,
+        low_bytes=_SIZE,
+        high_bytes=_SIZE,
+        fits=bool | None,
+        sentence=str,
+    )
+    | _row(
+        fails_at=fit.FailedRequest | None,
+        enough_capacity_bytes=_SIZE,
+        largest_batch_size=_SIZE,
+        method=fit.Method,
+    )
+    | _row(
+        reproduced=fit.Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False)
+    )
     | _row(ledger=Object("PlainRow"), measured=Object("MeasuredStep", many=False, optional=True)),
     "Curve": _row(run=str, device=str, curve=Object("CurvePoint")),
-    "BatchLimit": _row(run=str, device=str, capacity_bytes=_SIZE, largest_batch_size=_SIZE, may_fit_batch_size=_SIZE)
+    "BatchLimit": _row(
+        run=str,
+        device=str,
+        capacity_bytes=_SIZE,
+        largest_batch_size=_SIZE,
+        may_fit_batch_size=_SIZE,
+    )
     | _row(peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, reason=str | None),
     "Demand": _row(sentences=_TEXTS) | _of(fit.Demand),
     "DemandAnswer": _row(run=str, device=str, demand=Object("Demand", many=False, optional=True)),
@@ -199,7 +302,8 @@ def _with_records(objects: Mapping[str, Fields]) -> Mapping[str, Fields]:
     return found
 
 
-OBJECTS = _with_records(_OBJECTS)  # name of an object to its fields; a route says which of them it answers with
+# name of an object to its fields; a route says which of them it answers with
+OBJECTS = _with_records(_OBJECTS)
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "OVERVIEW_COLUMNS": (
         *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),
@@ -218,7 +322,11 @@ _CHECKS = {str: "text", bool: "flag", int: "number", float: "number"}
 def texts_of(literal: Any) -> tuple[str, ...]:
     """The texts of a literal, or of a union of them."""
     parts = get_args(literal)
-    return parts if get_origin(literal) is Literal else tuple(text for one in parts for text in texts_of(one))
+    return (
+        parts
+        if get_origin(literal) is Literal
+        else tuple(text for one in parts for text in texts_of(one))
+    )
 
 
 def _check(hint: Any) -> str:
@@ -242,13 +350,27 @@ def _check(hint: Any) -> str:
         return f"list({_check(parts[0])})"
     if origin is Mapping:
         return "figures"
-    return f"oneOf({next(name for name, (_, literal) in NAMED.items() if texts_of(literal) == texts_of(hint))})"
+    texts = texts_of(hint)
+    return f"oneOf({next(name for name, (_, one) in NAMED.items() if texts_of(one) == texts)})"
 
 
 def typescript() -> str:
     """The types and checks of all objects; each comes after those that it consists of."""
-    lines = ["/** The server's answers and their checks, made by `python -m tb_memplugin.server.answer_types`. */", ""]
-    lines += ['import { figures, flag, list, maybe, number, numbers, object, oneOf, text } from "./lib/check";', ""]
+    lines = [
+        "/** The server's answers and their checks, "
+        "made "
+        "by "
+        "`python "
+        "-m "
+        "tb_memplugin.server.answer_types`. */",
+        "",
+    ]
+    lines += [
+        "import { figures, flag, list, maybe, number, numbers, object, oneOf, text } "
+        "from "
+        '"./lib/check";',
+        "",
+    ]
     for constant, names in COLUMNS.items():
         lines.append(f"export const {constant} = {json.dumps(names)} as const;")
     for constant, (name, literal) in NAMED.items():
@@ -257,11 +379,17 @@ def typescript() -> str:
         lines += [f"export type {name} = (typeof {constant})[number];"]
     lines.append(f"export const PERSISTENT: readonly Category[] = {json.dumps(schema.PERSISTENT)};")
     lines.append(f"export const HOST_PART_NAMES = {json.dumps(analysis.PART_NAMES)} as const;")
-    checks = {name: {field: _check(hint) for field, hint in fields.items()} for name, fields in OBJECTS.items()}
+    checks = {
+        name: {field: _check(hint) for field, hint in fields.items()}
+        for name, fields in OBJECTS.items()
+    }
     constants = {f"{name[0].lower()}{name[1:]}": name for name in OBJECTS}
     needed = {
         name: sorted(
-            constants[word] for check in of.values() for word in re.findall(r"\w+", check) if word in constants
+            constants[word]
+            for check in of.values()
+            for word in re.findall(r"\w+", check)
+            if word in constants
         )
         for name, of in sorted(checks.items())
     }

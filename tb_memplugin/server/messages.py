@@ -1,12 +1,13 @@
 """HTTP messages: what a request asks for, and its response.
 
-Unknown, repeated and malformed parameters are errors. A response is JSON, binary columns, an error as plain text, or a
-file of the built page.
+Unknown, repeated and malformed parameters are errors. A response is JSON, binary columns, an error
+as plain text, or a file of the built page.
 
-TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert tensors before anyone can
-refuse them; a request to an object store that fails for good ends their reading. So the log directory is read as
-`tb-memplugin inspect` reads it, and the tab shows the same. Anything else (``--logdir_spec``, other data providers,
-stores whose client is not installed) is only known to the data provider."""
+TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert
+tensors before anyone can refuse them; a request to an object store that fails for good ends their
+reading. So the log directory is read as `tb-memplugin inspect` reads it, and the tab shows the
+same. Anything else (``--logdir_spec``, other data providers, stores whose client is not installed)
+is only known to the data provider."""
 
 import contextlib
 import dataclasses
@@ -41,7 +42,9 @@ def parse(arguments: "MultiDict[str, str]", accepted: Sequence[str]) -> dict[str
     values = {}
     for name in arguments:
         if name not in accepted:
-            raise RequestError(f"unknown parameter {name!r:.80}; accepted: {', '.join(accepted) or 'none'}")
+            raise RequestError(
+                f"unknown parameter {name!r:.80}; accepted: {', '.join(accepted) or 'none'}"
+            )
         given = arguments.getlist(name)
         if len(given) != 1:
             raise RequestError(f"parameter {name!r} is given {len(given)} times; pass it once")
@@ -50,8 +53,8 @@ def parse(arguments: "MultiDict[str, str]", accepted: Sequence[str]) -> dict[str
 
 
 class Parameter(NamedTuple):
-    """An argument of a handler: the request's parameters that it is read from, and how; RequestError for values that it
-    does not accept."""
+    """An argument of a handler: the request's parameters that it is read from, and how;
+    RequestError for values that it does not accept."""
 
     names: tuple[str, ...]
     read: Callable[[Mapping[str, str]], Any]
@@ -76,7 +79,10 @@ def _integer(name: str, least: int, most: int, default: int | None = None) -> Pa
             raise RequestError(f"parameter {name!r} is missing; pass a step, an integer >= 0")
         value = values.get(name, str(default))
         # int() also accepts blanks, signs, underscores and digits of other scripts.
-        if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
+        if (
+            not (value.isascii() and value.isdigit() and len(value) <= 16)
+            or not least <= int(value) <= most
+        ):
             accepted = f"an integer from {least} to {most}"
             raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: {accepted}", name)
         return int(value)
@@ -99,7 +105,9 @@ def _phase(values: Mapping[str, str]) -> Phase:
 
 def _step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
     """`first_step` and `last_step`, in order, each None if not given."""
-    first, last = (_maybe(_integer(name, 0, MAX_STEP)).read(values) for name in ("first_step", "last_step"))
+    first, last = (
+        _maybe(_integer(name, 0, MAX_STEP)).read(values) for name in ("first_step", "last_step")
+    )
     if first is not None and last is not None and first > last:
         raise RequestError(f"first_step {first} is after last_step {last}; pass them in order")
     return first, last
@@ -107,8 +115,8 @@ def _step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """A range of steps of a device in a phase, of one session or of all. A response has at most about twice as many
-    rows as `points`, which include the extremes."""
+    """A range of steps of a device in a phase, of one session or of all. A response has at most
+    about twice as many rows as `points`, which include the extremes."""
 
     device: str
     phase: Phase
@@ -135,20 +143,27 @@ def _place(values: Mapping[str, str]) -> MapPlace:
     if "oom" not in values:
         return MapPlace(None, *(parameter.read(values) for parameter in (DEVICE, STEP, PHASE)))
     if values.keys() & {"device", "step", "phase"}:
-        raise RequestError("parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others")
+        raise RequestError(
+            "parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others"
+        )
     return MapPlace(OOM.read(values))
 
 
 def _stretch(values: Mapping[str, str]) -> Stretch:
     steps = _step_limits(values)
-    return Stretch(DEVICE.read(values), PHASE.read(values), *steps, POINTS.read(values), SESSION.read(values))
+    return Stretch(
+        DEVICE.read(values), PHASE.read(values), *steps, POINTS.read(values), SESSION.read(values)
+    )
 
 
 RUN, DEVICE, STEP = _text("run"), _text("device"), _integer("step", 0, MAX_STEP)
 ANY_DEVICE, ANY_STEP = _maybe(DEVICE), _maybe(STEP)
 LAYER, SESSION, BUDGET = (_maybe(_text(name)) for name in ("layer", "session", "budget"))
 OOM, BATCH_SIZE = _integer("oom", 0, MAX_STEP), _maybe(_integer("batch_size", 1, MAX_BATCH_SIZE))
-PHASE, POINTS = Parameter(("phase",), _phase), _integer("points", MIN_POINTS, MAX_POINTS, DEFAULT_POINTS)
+PHASE, POINTS = (
+    Parameter(("phase",), _phase),
+    _integer("points", MIN_POINTS, MAX_POINTS, DEFAULT_POINTS),
+)
 STEPS = Parameter(("first_step", "last_step"), _step_limits)
 STRETCH = Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
 PLACE = Parameter(("device", "step", "phase", "oom"), _place)
@@ -162,17 +177,23 @@ class Route(NamedTuple):
     object: str
 
 
-def route(name: str, handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Parameter) -> Route:
-    """The route to a method of the handlers, whose answer is the object of this name in `answer_types`."""
+def route(
+    name: str, handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Parameter
+) -> Route:
+    """The route to a method of the handlers, whose answer is the object of this name in
+    `answer_types`."""
 
-    def answer(handlers: Any, source: Source, values: Mapping[str, str]) -> "dict[str, Any] | Columns":
+    def answer(
+        handlers: Any, source: Source, values: Mapping[str, str]
+    ) -> "dict[str, Any] | Columns":
         return handler(handlers, source, *(parameter.read(values) for parameter in parameters))
 
     return Route(tuple(name for parameter in parameters for name in parameter.names), answer, name)
 
 
 class Sources:
-    """Chooses the source of each request, given TensorBoard's `TBContext`, whose fields may be None. Thread-safe."""
+    """Chooses the source of each request, given TensorBoard's `TBContext`, whose fields may be
+    None. Thread-safe."""
 
     def __init__(self, context: Any) -> None:
         self._provider = getattr(context, "data_provider", None)
@@ -183,7 +204,8 @@ class Sources:
     def of(self, request: Request) -> tuple[str, Source]:
         """A name of the source, equal for requests to the same data, and the source.
 
-        Raises NotFoundError without one, and SourceError if the log directory cannot be read now."""
+        Raises NotFoundError without one, and SourceError if the log directory cannot be read
+        now."""
         with self._lock:
             if self._files is None and self._logdir:
                 with contextlib.suppress(NotFoundError):  # it may be created later
@@ -199,7 +221,8 @@ class Sources:
 
 
 def _directory(context: Any) -> str:
-    """The log directory if the data provider reads it too and it can be read here, else an empty string."""
+    """The log directory if the data provider reads it too and it can be read here, else an empty
+    string."""
     logdir = getattr(context, "logdir", None)
     is_remote = getattr(getattr(context, "flags", None), "grpc_data_provider", "")
     is_read = isinstance(logdir, str) and files.is_readable(logdir) and not is_remote
@@ -231,13 +254,15 @@ class Columns:
 
 
 class LargeAnswer(dict[str, Any]):
-    """A JSON object that is kept for later requests and encoded once, because that takes longest. It never changes."""
+    """A JSON object that is kept for later requests and encoded once, because that takes longest.
+    It never changes."""
 
     body: bytes | None = None
 
 
 def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
-    """Content and content type of a payload; a number in JSON that is not finite raises ValueError."""
+    """Content and content type of a payload; a number in JSON that is not finite raises
+    ValueError."""
     if isinstance(payload, Columns):
         return pack_columns(payload.fields, payload.columns), COLUMNS_TYPE
     if not isinstance(payload, LargeAnswer):
@@ -247,8 +272,12 @@ def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
     return payload.body, "application/json"
 
 
-def error_response(request: Request, status: int, sentence: str, parameter: str | None = None) -> Response:
-    response = respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
+def error_response(
+    request: Request, status: int, sentence: str, parameter: str | None = None
+) -> Response:
+    response = respond(
+        request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status
+    )
     if parameter is not None:
         response.headers[PARAMETER_HEADER] = parameter
     return response
@@ -259,7 +288,9 @@ def respond(request: Request, content: bytes, content_type: str, status: int = 2
     encoding = None
     if len(content) >= _GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
         content, encoding = gzip.compress(content, 1, mtime=0), "gzip"
-    response: Response = http_util.Respond(request, content, content_type, code=status, content_encoding=encoding)
+    response: Response = http_util.Respond(
+        request, content, content_type, code=status, content_encoding=encoding
+    )
     return response
 
 
@@ -286,7 +317,11 @@ class StaticFiles:
 
     def __init__(self, directory: pathlib.Path = STATIC_DIRECTORY) -> None:
         entries = directory.iterdir() if directory.is_dir() else iter(())
-        self._files = {entry.name: entry for entry in entries if entry.is_file() and _ending(entry.name) in _TYPES}
+        self._files = {
+            entry.name: entry
+            for entry in entries
+            if entry.is_file() and _ending(entry.name) in _TYPES
+        }
 
     @property
     def names(self) -> frozenset[str]:

@@ -1,4 +1,5 @@
-"""All handlers, the routes to them, and errors as HTTP. Imported with the first request: TensorBoard starts faster."""
+"""All handlers, the routes to them, and errors as HTTP. Imported with the first request:
+TensorBoard starts faster."""
 
 import logging
 import threading
@@ -41,7 +42,8 @@ from tb_memplugin.storage.files import FileSource, Source, SourceError
 from tb_memplugin.version import __version__
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
-"""Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""
+"""Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of
+them."""
 _SETTLED = ("failed", "growing", "fragmented", "ok")
 """Statuses of runs that do not change with each flush of a recorder."""
 MOST_AHEAD = 4  # most runs whose slow questions are asked ahead
@@ -50,12 +52,13 @@ _Predict: TypeAlias = Callable[[Predictor, Conditions, LoadedRun], dict[str, Any
 
 
 class Handlers(Views, Devices):
-    """Handlers on top of one `Reader`, whose answers ``http_api.md`` describes; for `patience_seconds` see `RunList`,
-    for errors `Lookup`. Thread-safe.
+    """Handlers on top of one `Reader`, whose answers ``http_api.md`` describes; for
+    `patience_seconds` see `RunList`, for errors `Lookup`. Thread-safe.
 
-    The last ones simulate, which takes some seconds, and also raise RequestError for malformed conditions or budgets.
-    Their answers are computed one at a time, each only once, so that they slow down the other routes no more than one
-    does. A cached answer does not wait, and a verdict of `what_if` not for longer than a simulated step."""
+    The last ones simulate, which takes some seconds, and also raise RequestError for malformed
+    conditions or budgets. Their answers are computed one at a time, each only once, so that they
+    slow down the other routes no more than one does. A cached answer does not wait, and a verdict
+    of `what_if` not for longer than a simulated step."""
 
     _turns = Turns()
 
@@ -71,17 +74,26 @@ class Handlers(Views, Devices):
         return self._predicted("what_if", _what_if, *asked, first=True)
 
     def curve(self, *asked: Any) -> dict[str, Any]:
-        return self._predicted("curve", lambda of, conditions, _: {"curve": of.curve(conditions)}, *asked)
+        return self._predicted(
+            "curve", lambda of, conditions, _: {"curve": of.curve(conditions)}, *asked
+        )
 
     def batch_limit(self, *asked: Any) -> dict[str, Any]:
-        return self._predicted("batch_limit", lambda of, conditions, _: of.batch_limit(conditions), *asked)
+        return self._predicted(
+            "batch_limit", lambda of, conditions, _: of.batch_limit(conditions), *asked
+        )
 
-    def _predicted(self, name: str, answer: _Predict, *of_device: Any, first: bool = False) -> dict[str, Any]:
+    def _predicted(
+        self, name: str, answer: _Predict, *of_device: Any, first: bool = False
+    ) -> dict[str, Any]:
         source, run, device, values = of_device
         conditions = checked_conditions(
             of.BATCH_SIZE.read(values),
             values.get("capacity"),
-            *(values.get(name) or None for name in ("freeze", "unfreeze", "optimizer", "precision")),
+            *(
+                values.get(name) or None
+                for name in ("freeze", "unfreeze", "optimizer", "precision")
+            ),
         )
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
         chosen = device_of(loaded.run, device)
@@ -90,7 +102,10 @@ class Handlers(Views, Devices):
             predictor = self._reader.cache.computed(
                 ("predictor", run, chosen),
                 loaded.version,
-                lambda: (Predictor.of(with_layers_of(loaded.run, loaded.by_worker, chosen), chosen), loaded.nbytes),
+                lambda: (
+                    Predictor.of(with_layers_of(loaded.run, loaded.by_worker, chosen), chosen),
+                    loaded.nbytes,
+                ),
             )
             described = {"run": run, "device": chosen, **answer(predictor, conditions, loaded)}
             return described, _ROW_BYTES * (
@@ -100,22 +115,35 @@ class Handlers(Views, Devices):
         return self._once((name, run, chosen, conditions), loaded.version, compute, first)
 
     def plan(
-        self, source: Source, run: str, device: str | None, budget: str | None, batch_size: int | None = None
+        self,
+        source: Source,
+        run: str,
+        device: str | None,
+        budget: str | None,
+        batch_size: int | None = None,
     ) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
         chosen = device_of(loaded.run, device)
-        size = None if budget is None else capacity_bytes(budget, "budget", capacity_of(loaded.run, chosen))
+        size = (
+            None
+            if budget is None
+            else capacity_bytes(budget, "budget", capacity_of(loaded.run, chosen))
+        )
         key = ("plan", run, chosen, size, batch_size)
         return self._once(key, loaded.version, lambda: _plan(loaded, chosen, size, batch_size))
 
     def fixes(self, source: Source, run: str, index: int) -> dict[str, Any]:
         loaded = self._reader.run(source, run)
         if index >= len(loaded.run.ooms):
-            raise NotFoundError(f"run {run} has no failed allocation {index}; it has {len(loaded.run.ooms)} of them")
+            raise NotFoundError(
+                f"run {run} has no failed allocation {index}; it has {len(loaded.run.ooms)} of them"
+            )
 
         def compute() -> _Sized:
             tags = self._reader.tags(source, run)
-            found = advice(*self._reader.failed_session(source, tags, loaded, loaded.run.ooms[index]))
+            found = advice(
+                *self._reader.failed_session(source, tags, loaded, loaded.run.ooms[index])
+            )
             unchanged = found.unchanged and found.unchanged.as_peak()
             described = {"fixes": as_json(found.fixes), "note": found.note, "unchanged": unchanged}
             return {"run": run, "oom": index, **described}, _SHORT_ANSWER_BYTES
@@ -133,22 +161,32 @@ class Handlers(Views, Devices):
         return self._once(("demand", run, chosen), loaded.version, compute)
 
     def slow_questions(self, source: Source, runs: Sequence[Mapping[str, Any]]) -> list[Question]:
-        """What takes seconds of the runs that the page opens first, given the entries of its list."""
+        """What takes seconds of the runs that the page opens first, given the entries of its
+        list."""
         found: list[Question] = []
         settled = [run for run in runs if run["status"] in _SETTLED and run["devices"]]
         for run in sorted(settled, key=lambda run: int(run["rank"]))[:MOST_AHEAD]:
             name, device = run["run"], run["most_loaded"]
-            slow: list[tuple[Any, ...]] = [(self.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]]
-            slow += [(self.what_if, device, {}), (self.curve, device, {}), (self.plan, device, None)]
+            slow: list[tuple[Any, ...]] = [
+                (self.fixes, oom) for oom in {0, run["ooms"] - 1} if 0 <= oom < run["ooms"]
+            ]
+            slow += [
+                (self.what_if, device, {}),
+                (self.curve, device, {}),
+                (self.plan, device, None),
+            ]
             about = name, run["sessions"], run["ooms"], run["steps"]
-            found += [((*about, number), partial(ask, source, name, *of)) for number, (ask, *of) in enumerate(slow)]
+            found += [
+                ((*about, number), partial(ask, source, name, *of))
+                for number, (ask, *of) in enumerate(slow)
+            ]
         return found
 
     def _once(
         self, key: Hashable, version: Hashable, compute: Callable[[], _Sized], first: bool = False
     ) -> dict[str, Any]:
-        """An answer at a version of its run; `compute` returns it and its estimated bytes in memory. For `first` see
-        `Turns`."""
+        """An answer at a version of its run; `compute` returns it and its estimated bytes in
+        memory. For `first` see `Turns`."""
         cache = self._reader.cache
         known: dict[str, Any] | None = cache.get(key, version)
         if known is not None:
@@ -159,18 +197,27 @@ class Handlers(Views, Devices):
 
 def _what_if(predictor: Predictor, conditions: Conditions, loaded: LoadedRun) -> dict[str, Any]:
     answer = predictor.what_if(conditions)
-    seen = measured_snapshot(loaded.run, answer.device, answer.recorded_steps, answer.prediction.batch_size)
+    seen = measured_snapshot(
+        loaded.run, answer.device, answer.recorded_steps, answer.prediction.batch_size
+    )
     return {**describe_what_if(answer), "measured": describe_measured(seen)}
 
 
 def _plan(loaded: LoadedRun, device: str, budget: int | None, batch_size: int | None) -> _Sized:
-    plan = plan_for(with_layers_of(loaded.run, loaded.by_worker, device), device, budget, batch_size)
-    rows = 20 + len(plan.ledger) + sum(len(part) for option in plan.options for part in option.segments)
+    plan = plan_for(
+        with_layers_of(loaded.run, loaded.by_worker, device), device, budget, batch_size
+    )
+    rows = (
+        20
+        + len(plan.ledger)
+        + sum(len(part) for option in plan.options for part in option.segments)
+    )
     return {"run": loaded.run.name, **describe_plan(plan)}, _ROW_BYTES * rows
 
 
 MAX_EXPERIMENTS = 16  # most experiments with cached data; a local server has one
-PATIENCE_SECONDS = 1.0  # that the list of runs waits for a run that takes longer to read than the others
+# that the list of runs waits for a run that takes longer to read than the others
+PATIENCE_SECONDS = 1.0
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: Mapping[str, Route] = {
     "runs": route("RunsAnswer", Handlers.runs),
@@ -179,7 +226,13 @@ DATA_ROUTES: Mapping[str, Route] = {
     "pool": route("PoolHead", Handlers.pool, of.RUN, of.STRETCH),
     "host_memory": route("HostMemoryHead", Handlers.host_memory, of.RUN, of.STRETCH),
     "ledger_totals": route(
-        "LedgerTotalsHead", Handlers.ledger_totals, of.RUN, of.DEVICE, of.PHASE, of.LAYER, of.SESSION
+        "LedgerTotalsHead",
+        Handlers.ledger_totals,
+        of.RUN,
+        of.DEVICE,
+        of.PHASE,
+        of.LAYER,
+        of.SESSION,
     ),
     "layers": route("LayersAnswer", Handlers.layers, of.RUN, of.ANY_DEVICE, of.ANY_STEP),
     "activations": route("ActivationsHead", Handlers.activations, of.RUN, of.STEPS, of.POINTS),
@@ -197,7 +250,9 @@ DATA_ROUTES: Mapping[str, Route] = {
     "plan": route("Plan", Handlers.plan, of.RUN, of.ANY_DEVICE, of.BUDGET, of.BATCH_SIZE),
     "what_if": route("WhatIf", Handlers.what_if, of.RUN, of.ANY_DEVICE, of.CONDITIONS),
     "curve": route("Curve", Handlers.curve, of.RUN, of.ANY_DEVICE, of.ANY_BATCH_SIZE),
-    "batch_limit": route("BatchLimit", Handlers.batch_limit, of.RUN, of.ANY_DEVICE, of.ANY_BATCH_SIZE),
+    "batch_limit": route(
+        "BatchLimit", Handlers.batch_limit, of.RUN, of.ANY_DEVICE, of.ANY_BATCH_SIZE
+    ),
 }
 
 
@@ -212,9 +267,12 @@ class Server:
         self._lock = threading.Lock()
 
     def respond(self, route: str, request: Request) -> Response:
-        """Respond to a request. User errors become HTTP errors; other exceptions are bugs and propagate."""
+        """Respond to a request. User errors become HTTP errors; other exceptions are bugs and
+        propagate."""
         if request.method not in ("GET", "HEAD"):
-            return of.error_response(request, 405, f"method {request.method:.20} is not allowed; use GET")
+            return of.error_response(
+                request, 405, f"method {request.method:.20} is not allowed; use GET"
+            )
         try:
             return self._file(route, request) if route in _FILES else self._data(route, request)
         except RequestError as error:

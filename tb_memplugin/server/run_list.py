@@ -1,4 +1,5 @@
-"""The list of runs with the key figures of each, worker by worker: a run of many is never in memory as a whole.
+"""The list of runs with the key figures of each, worker by worker: a run of many is never in memory
+as a whole.
 
 One run that is large, or that a stranger made so, does not delay the others."""
 
@@ -56,10 +57,12 @@ _Described: TypeAlias = Facts | MemoryPluginError | OSError  # a run, or why it 
 
 
 class RunList:
-    """Describes runs and keeps the descriptions of those that did not change. `patience_seconds` is the time to wait
-    for further runs after one has been read; None waits for all. Thread-safe."""
+    """Describes runs and keeps the descriptions of those that did not change. `patience_seconds` is
+    the time to wait for further runs after one has been read; None waits for all. Thread-safe."""
 
-    def __init__(self, describe: Callable[[Source, RunTags], Facts], patience_seconds: float | None) -> None:
+    def __init__(
+        self, describe: Callable[[Source, RunTags], Facts], patience_seconds: float | None
+    ) -> None:
         self._describe = describe
         self._patience = patience_seconds
         self._lock = threading.Lock()
@@ -68,11 +71,16 @@ class RunList:
         self._threads: ThreadPoolExecutor | None = None
 
     def facts(self, source: Source, catalog: Mapping[str, RunTags]) -> list[Facts]:
-        """The key figures of each run, in order; of one that takes long those known before, or what its tags say."""
+        """The key figures of each run, in order; of one that takes long those known before, or what
+        its tags say."""
         with self._lock:
             self._known = {name: entry for name, entry in self._known.items() if name in catalog}
             known = dict(self._known)
-        changed = [tags for name, tags in catalog.items() if name not in known or known[name][0] != tags.version]
+        changed = [
+            tags
+            for name, tags in catalog.items()
+            if name not in known or known[name][0] != tags.version
+        ]
         if self._patience is None or len(catalog) == 1:
             described = {tags.name: self._facts_of(source, tags) for tags in changed}
         else:
@@ -81,24 +89,33 @@ class RunList:
         for name, found in described.items():
             if not isinstance(found, Exception):
                 known[name] = catalog[name].version, found
-            elif len(described) == len(catalog) and all(isinstance(one, Exception) for one in described.values()):
+            elif len(described) == len(catalog) and all(
+                isinstance(one, Exception) for one in described.values()
+            ):
                 raise found  # the source cannot be read
-            else:  # a run that vanished, or that cannot be read now, is read again for the next answer
+            # a run that vanished, or that cannot be read now, is read again for the next answer
+            else:
                 faults[name] = f"cannot be read now: {found}"
         with self._lock:
             self._known.update({name: known[name] for name in described.keys() - faults.keys()})
         read = {name: facts for name, (_, facts) in known.items()}
-        return [read.get(name) or being_read(tags, faults.get(name)) for name, tags in catalog.items()]
+        return [
+            read.get(name) or being_read(tags, faults.get(name)) for name, tags in catalog.items()
+        ]
 
     def _facts_of(self, source: Source, tags: RunTags) -> _Described:
-        """The description of a run, or why there is none: a fault in one run must not hide the others."""
+        """The description of a run, or why there is none: a fault in one run must not hide the
+        others."""
         try:
             return self._describe(source, tags)
         except (MemoryPluginError, OSError) as error:
             return error
         except Exception as error:
             _log.exception("tb_memplugin: run %s could not be described", clean(tags.name))
-            return {**being_read(tags, f"could not be read: {type(error).__name__}"), "version": tags.version}
+            return {
+                **being_read(tags, f"could not be read: {type(error).__name__}"),
+                "version": tags.version,
+            }
 
     def _described(
         self, source: Source, changed: list[RunTags], patience: float, delays_others: bool
@@ -122,8 +139,14 @@ class RunList:
         with self._lock:
             # Drop finished futures: their result was used or is outdated.
             wanted = {(futures[future].name, futures[future].version) for future in pending}
-            self._reading = {key: future for key, future in self._reading.items() if key in wanted or not future.done()}
-        return {tags.name: future.result() for future, tags in futures.items() if future not in pending}
+            self._reading = {
+                key: future
+                for key, future in self._reading.items()
+                if key in wanted or not future.done()
+            }
+        return {
+            tags.name: future.result() for future, tags in futures.items() if future not in pending
+        }
 
 
 def being_read(tags: RunTags, fault: str | None = None) -> Facts:
@@ -139,14 +162,15 @@ def being_read(tags: RunTags, fault: str | None = None) -> Facts:
     }
 
 
-MAX_STEPS = 2 * MAX_RUN_ROWS  # most different steps of a run that are counted, of all workers together
+# most different steps of a run that are counted, of all workers together
+MAX_STEPS = 2 * MAX_RUN_ROWS
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerFacts:
-    """Key figures of the workers of one directory; devices by the names of the whole run, phases by index, a status for
-    each worker, and the largest layer at the newest failure, with its wall time. Steps are distinct; thinned means that
-    there are more samples than were read."""
+    """Key figures of the workers of one directory; devices by the names of the whole run, phases by
+    index, a status for each worker, and the largest layer at the newest failure, with its wall
+    time. Steps are distinct; thinned means that there are more samples than were read."""
 
     workers: tuple[str, ...]
     sessions: int
@@ -168,7 +192,8 @@ class WorkerFacts:
 
 
 class RunFacts(Lookup):
-    """Describes runs on top of one `Reader`; the figures of workers that did not change are cached. Thread-safe."""
+    """Describes runs on top of one `Reader`; the figures of workers that did not change are cached.
+    Thread-safe."""
 
     def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         """The run's entry in ``GET runs``."""
@@ -178,11 +203,15 @@ class RunFacts(Lookup):
         read: Iterable[WorkerFacts] = (self._worker(source, own) for own in workers_with(tags))
         if len(runs.of_worker) > MANY_WORKERS:
             key = "facts of many", runs.name
-            read = self._reader.cache.computed(key, runs.version, lambda: self._of_many(source, runs))
+            read = self._reader.cache.computed(
+                key, runs.version, lambda: self._of_many(source, runs)
+            )
         for worker in read:
             same = training is every and worker.training_steps is worker.steps
             every, training = (
-                known if np.array_equal(known, own) or not len(own) else distinct(known, own)[: MAX_STEPS + 1]
+                known
+                if np.array_equal(known, own) or not len(own)
+                else distinct(known, own)[: MAX_STEPS + 1]
                 for known, own in ((every, worker.steps), (training, worker.training_steps))
             )
             training = every if same else training
@@ -196,13 +225,23 @@ class RunFacts(Lookup):
             steps = range_of(self._reader.activation_rows(source, tags).step)
         sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
         if len(every) > MAX_STEPS:
-            sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
-        damage = tuple(dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage]))
+            sentences.append(
+                f"steps after step {int(every[MAX_STEPS - 1])} "
+                "are "
+                "not "
+                "counted: "
+                "only "
+                f"{MAX_STEPS} "
+                "are"
+            )
+        damage = tuple(
+            dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage])
+        )
         return {**_entry(tags, workers, steps, layers), "damage": list(damage)}
 
     def _of_many(self, source: Source, runs: WorkerRuns) -> tuple[list[WorkerFacts], int]:
-        """The figures of many workers, from their roll-ups, which have no notes and say nothing of host memory, or of
-        up to `MAX_WORKERS` without one from their histories."""
+        """The figures of many workers, from their roll-ups, which have no notes and say nothing of
+        host memory, or of up to `MAX_WORKERS` without one from their histories."""
         found: list[WorkerFacts] = []
         histories = 0
         for worker, of in sorted(self._reader.rollups(source, runs).items()):
@@ -235,8 +274,14 @@ class RunFacts(Lookup):
         tables = [run.layer_tables[-1] for _, run in runs if run.layer_tables]
         if any(layer.recomputed is not None for table in tables for layer in table.layers):
             # Findings on recomputed layers need the requests and timelines of traced steps.
-            more = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES})
-            found += [line for worker, run in more.by_worker.items() for line in recomputation_findings(run, worker)]
+            more = self._reader.load(
+                source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES}
+            )
+            found += [
+                line
+                for worker, run in more.by_worker.items()
+                for line in recomputation_findings(run, worker)
+            ]
         ends = [float(one.wall_time.max()) for one in samples if len(one)]
         read = WorkerFacts(
             workers=loaded.run.workers,
@@ -265,11 +310,15 @@ class RunFacts(Lookup):
 
 
 def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integers) -> WorkerFacts:
-    """The figures of a worker from the summaries of its sessions, whose steps count as recorded without a gap. One with
-    the steps of another worker, `known_steps`, shares their array."""
+    """The figures of a worker from the summaries of its sessions, whose steps count as recorded
+    without a gap. One with the steps of another worker, `known_steps`, shares their array."""
     summary = of_sessions(worker, sessions)
     first, last = summary.first_step, summary.last_step
-    steps = NO_STEPS if first is None or last is None else np.arange(first, min(last, first + MAX_STEPS) + 1)
+    steps = (
+        NO_STEPS
+        if first is None or last is None
+        else np.arange(first, min(last, first + MAX_STEPS) + 1)
+    )
     steps = known_steps if np.array_equal(known_steps, steps) else steps
     grows = f"{worker}: memory grows; open one of its devices for the finding."
     devices = [device for device in summary.devices if device.phase == "train"]
@@ -282,7 +331,9 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
         training_steps=steps,
         steps=steps,
         phases=frozenset(PHASES.index(device.phase) for device in recorded),
-        devices=tuple(DeviceFacts(full_device_name(worker, one.name), *figures(one)) for one in devices),
+        devices=tuple(
+            DeviceFacts(full_device_name(worker, one.name), *figures(one)) for one in devices
+        ),
         ooms=sum(device.ooms for device in devices),
         findings=(grows,) if summary.status == "growing" else (),
         statuses=(summary.status,),
@@ -296,7 +347,9 @@ def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, laye
     every = [device for worker in workers for device in worker.devices]
     devices = sorted(every, key=lambda one: device_order(one.device))
     found = [sentence for worker in workers for sentence in worker.findings]
-    failures = [worker.largest_at_failure for worker in workers if worker.largest_at_failure is not None]
+    failures = [
+        worker.largest_at_failure for worker in workers if worker.largest_at_failure is not None
+    ]
     ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
     starts = [worker.started for worker in workers if worker.started is not None]
     return {
@@ -309,12 +362,18 @@ def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, laye
         "status": worst([status for worker in workers for status in worker.statuses]),
         "ended": all(worker.ended for worker in workers),
         "recorded_until": max(ends, default=None),
-        "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
+        "phases": [
+            PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))
+        ],
         "devices": as_json(devices),
-        "most_loaded": most_loaded({one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}),
+        "most_loaded": most_loaded(
+            {one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}
+        ),
         "activation_layers": layers,
         "ooms": sum(worker.ooms for worker in workers),
-        "largest_at_failure": as_json(max(failures, key=operator.itemgetter(0))[1]) if failures else None,
+        "largest_at_failure": as_json(max(failures, key=operator.itemgetter(0))[1])
+        if failures
+        else None,
         "findings": found + [sentence for worker in workers for sentence in worker.host_findings],
         "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
     }

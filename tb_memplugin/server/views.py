@@ -1,5 +1,6 @@
-"""Handlers of the routes on recorded data: the answers, what each view draws over steps, layers; breakdowns, memory
-maps, timelines, failed allocations and the division of device memory at single steps."""
+"""Handlers of the routes on recorded data: the answers, what each view draws over steps, layers;
+breakdowns, memory maps, timelines, failed allocations and the division of device memory at single
+steps."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -54,7 +55,8 @@ from tb_memplugin.storage.files import Source
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
 _ANSWER_BYTES, _CHANGE_BYTES, _PATH_BYTES = 16 << 10, 2000, 8
-"""Estimated bytes in memory of the four answers, of a change, and of a layer in it, whose path the table has."""
+"""Estimated bytes in memory of the four answers, of a change, and of a layer in it, whose path the
+table has."""
 _STATES = ("free", "in_use", "unknown")
 _TIMELINE_INDICES = ("op", "address", "shape", "line")  # columns in which -1 is unknown
 
@@ -66,7 +68,10 @@ class Views(Lookup):
         def compute() -> tuple[dict[str, Any], int]:
             of_device = self._run_of(source, tags, device)
             layer = None if device is None else largest_layer(of_device, device, phase)
-            described = {"answers": describe_answers(of_device, device, phase), "largest_layer": as_json(layer)}
+            described = {
+                "answers": describe_answers(of_device, device, phase),
+                "largest_layer": as_json(layer),
+            }
             return {"run": run, "device": device, "phase": phase, **described}, _ANSWER_BYTES
 
         tags = self.tags_with(source, run, device)
@@ -81,7 +86,9 @@ class Views(Lookup):
             if device is None or device in of_worker:
                 return self.with_all_ooms(source, loaded, tags.name)
             names.extend(of_worker)
-        raise NotFoundError(f"run {tags.name} has no device {device!r:.200}; available: {some(names)}")
+        raise NotFoundError(
+            f"run {tags.name} has no device {device!r:.200}; available: {some(names)}"
+        )
 
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
         found = self.find_device(source, run, stretch.device, stretch.session)
@@ -104,13 +111,18 @@ class Views(Lookup):
             "failures": [
                 {"oom": at, **values_of(oom, "step", "reason", "requested_bytes", "in_use_bytes")}
                 for at, oom in enumerate(ooms)
-                if oom.step is not None and (oom.device, oom.phase) == (stretch.device, stretch.phase)
+                if oom.step is not None
+                and (oom.device, oom.phase) == (stretch.device, stretch.phase)
             ],
             "sessions": [
-                values_of(one, "session", "first_step") for one in loaded.sessions if one.session in of_worker.sessions
+                values_of(one, "session", "first_step")
+                for one in loaded.sessions
+                if one.session in of_worker.sessions
             ],
         }
-        columns: dict[str, npt.NDArray[Any]] = dict(values_of(view.rows, "step", "epoch", "wall_time"))
+        columns: dict[str, npt.NDArray[Any]] = dict(
+            values_of(view.rows, "step", "epoch", "wall_time")
+        )
         columns |= values_of(view.figures, "in_use_bytes", "peak_bytes", "capacity_bytes")
         columns["host_resident_bytes"] = view.rows.host_resident_bytes
         for field in dataclasses.fields(DeviceSamples):
@@ -145,75 +157,139 @@ class Views(Lookup):
         return Columns(fields, columns)
 
     def ledger_totals(
-        self, source: Source, run: str, device: str, phase: Phase, layer: str | None = None, session: str | None = None
+        self,
+        source: Source,
+        run: str,
+        device: str,
+        phase: Phase,
+        layer: str | None = None,
+        session: str | None = None,
     ) -> Columns:
         found = self.find_device(source, run, device, session)
         snapshots = snapshots_of(found.run, found.own_name, phase)
         totals = ledger_totals(snapshots, layer)
         columns: dict[str, npt.NDArray[Any]] = {
             name: np.asarray([getattr(snapshot, name) for snapshot in snapshots], dtype)
-            for name, dtype in (("step", np.int64), ("wall_time", np.float64), ("in_use_bytes", np.int64))
+            for name, dtype in (
+                ("step", np.int64),
+                ("wall_time", np.float64),
+                ("in_use_bytes", np.int64),
+            )
         }
         columns.update((f"group/{at}", totals.bytes[:, at]) for at in range(len(totals.groups)))
-        fields = {"run": run, "device": device, "phase": phase, "layer": layer, "groups": _groups(totals.groups)}
+        fields = {
+            "run": run,
+            "device": device,
+            "phase": phase,
+            "layer": layer,
+            "groups": _groups(totals.groups),
+        }
         return Columns(fields, columns)
 
-    def layers(self, source: Source, run: str, device: str | None, step: int | None) -> dict[str, Any]:
+    def layers(
+        self, source: Source, run: str, device: str | None, step: int | None
+    ) -> dict[str, Any]:
         """The table of a device's worker, or of the first worker that has any."""
-        found = self._reader.run(source, run) if device is None else self.find_device(source, run, device)
+        found = (
+            self._reader.run(source, run)
+            if device is None
+            else self.find_device(source, run, device)
+        )
         table = table_at(found.run.layer_tables, step)
         if table is None:
-            raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
+            raise NotFoundError(
+                f"run {run} has no layer table: it was recorded without a "
+                "model, "
+                "or the table "
+                "was "
+                "lost"
+            )
         return {
             "run": run,
-            **values_of(table, "step", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"),
+            **values_of(
+                table, "step", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"
+            ),
             "layers": as_json(table.layers),
         }
 
-    def activations(self, source: Source, run: str, steps: tuple[int | None, int | None], points: int) -> Columns:
+    def activations(
+        self, source: Source, run: str, steps: tuple[int | None, int | None], points: int
+    ) -> Columns:
         first_step, last_step = steps
         recorded = self._reader.activation_rows(source, self._reader.tags(source, run))
         end = np.iinfo(np.int64).max if last_step is None else last_step
         inside = np.flatnonzero((recorded.step >= (first_step or 0)) & (recorded.step <= end))
         limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
-        shown = recorded.take(inside[extreme_rows([recorded.totals[inside]], limit=limit)] if len(inside) else inside)
+        shown = recorded.take(
+            inside[extreme_rows([recorded.totals[inside]], limit=limit)] if len(inside) else inside
+        )
         columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
         columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))
-        return Columns({"run": run, "total_rows": len(inside), "layers": list(shown.layers)}, columns)
+        return Columns(
+            {"run": run, "total_rows": len(inside), "layers": list(shown.layers)}, columns
+        )
 
-    def _changes_of(self, loaded: LoadedRun, run: Run, own_name: str, stretch: Stretch) -> list[dict[str, Any]]:
-        """The changes in the run of one worker. They come from every step, so each zoom into the same run has them."""
+    def _changes_of(
+        self, loaded: LoadedRun, run: Run, own_name: str, stretch: Stretch
+    ) -> list[dict[str, Any]]:
+        """The changes in the run of one worker. They come from every step, so each zoom into the
+        same run has them."""
 
         def compute() -> tuple[list[dict[str, Any]], int]:
             changes = layer_changes(run, own_name, stretch.phase)
-            described = [as_json(change, without={"totals"}) | as_json(change.totals) for change in changes]
-            paths = sum(len(change["became_trainable"]) + len(change["became_frozen"]) for change in described)
+            described = [
+                as_json(change, without={"totals"}) | as_json(change.totals) for change in changes
+            ]
+            paths = sum(
+                len(change["became_trainable"]) + len(change["became_frozen"])
+                for change in described
+            )
             return described, _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
 
         key = ("changes", loaded.run.name, stretch.device, stretch.phase, stretch.session)
         return self._reader.cache.computed(key, loaded.version, compute)
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        loaded = self._reader.run(source, run) if device is None else self.find_device(source, run, device).loaded
+        loaded = (
+            self._reader.run(source, run)
+            if device is None
+            else self.find_device(source, run, device).loaded
+        )
         chosen = [one for one in loaded.run.snapshots if device in (None, one.device)]
         return {"run": run, "snapshots": [describe_snapshot(one, ledger=False) for one in chosen]}
 
-    def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
+    def snapshot(
+        self, source: Source, run: str, device: str, step: int, phase: Phase
+    ) -> dict[str, Any]:
         """Of several snapshots of a step, that of the highest peak."""
         loaded = self.find_device(source, run, device).loaded
         missing = f"no snapshot of step {step} in phase {phase} on {device}"
         snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
-        return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
+        return {
+            "run": run,
+            **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes)),
+        }
 
     def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, MAPS})
         chosen = [one for one in loaded.run.maps if device in (None, one.device)]
-        return {"run": run, "maps": [{**_map_facts(one), "regions": one.region_bytes.tolist()} for one in chosen]}
+        return {
+            "run": run,
+            "maps": [{**_map_facts(one), "regions": one.region_bytes.tolist()} for one in chosen],
+        }
 
     def map(self, source: Source, run: str, place: MapPlace) -> Columns:
         if place.oom is None:
             maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
-            missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
+            missing = (
+                "no memory map of step "
+                f"{place.step} "
+                "in "
+                "phase "
+                f"{place.phase} "
+                "on "
+                f"{place.device!r:.200}"
+            )
             memory_map = at_step(maps, place.device, place.step, place.phase, missing)[-1]
         else:
             ooms = self._reader.run(source, run).run.ooms
@@ -229,10 +305,14 @@ class Views(Lookup):
             "states": list(_STATES),
             "sources": list(OWNER_SOURCES),
             "owners": as_json(memory_map.owners),
-            "regions": [{"address": address, "bytes": size} for address, size in zip(*regions, strict=True)],
+            "regions": [
+                {"address": address, "bytes": size} for address, size in zip(*regions, strict=True)
+            ],
             "summary": map_summary(memory_map),
         }
-        columns: dict[str, npt.NDArray[Any]] = values_of(memory_map, *column_names(MemoryMap, "chunks"))
+        columns: dict[str, npt.NDArray[Any]] = values_of(
+            memory_map, *column_names(MemoryMap, "chunks")
+        )
         columns["owner"] = np.where(memory_map.owner < 0, MISSING, memory_map.owner)
         return Columns(fields, columns)
 
@@ -245,7 +325,10 @@ class Views(Lookup):
         """Of several timelines of a step, that of the highest peak."""
         timelines = self._reader.run(source, run, {*BASIC, TIMELINES}).run.timelines
         missing = f"no timeline of step {step} in phase {phase} on {device!r:.200}"
-        timeline = max(at_step(timelines, device, step, phase, missing), key=lambda timeline: timeline.in_use_bytes)
+        timeline = max(
+            at_step(timelines, device, step, phase, missing),
+            key=lambda timeline: timeline.in_use_bytes,
+        )
         fields = {
             "run": run,
             **_timeline_facts(timeline),
@@ -258,19 +341,30 @@ class Views(Lookup):
             "time_ns": timeline.time_ns.tolist(),
             "event": timeline.event.tolist(),
         }
-        columns: dict[str, npt.NDArray[Any]] = values_of(timeline, *column_names(Timeline, "allocations"))
+        columns: dict[str, npt.NDArray[Any]] = values_of(
+            timeline, *column_names(Timeline, "allocations")
+        )
         indices = {name: getattr(timeline, name) for name in _TIMELINE_INDICES}
-        return Columns(fields, columns | {name: np.where(of < 0, MISSING, of) for name, of in indices.items()})
+        return Columns(
+            fields, columns | {name: np.where(of < 0, MISSING, of) for name, of in indices.items()}
+        )
 
     def oom(self, source: Source, run: str) -> dict[str, Any]:
-        return {"run": run, "ooms": [describe_oom(oom) for oom in self._reader.run(source, run).run.ooms]}
+        return {
+            "run": run,
+            "ooms": [describe_oom(oom) for oom in self._reader.run(source, run).run.ooms],
+        }
 
-    def device_memory(self, source: Source, run: str, device: str, step: int | None) -> dict[str, Any]:
+    def device_memory(
+        self, source: Source, run: str, device: str, step: int | None
+    ) -> dict[str, Any]:
         loaded = self._reader.run(source, run)
         division = device_memory(loaded.run, device, step)
         if division is None:
             names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
-            raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
+            raise NotFoundError(
+                f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}"
+            )
         state = "step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes"
         facts = values_of(division.snapshot, *state)
         return {"run": run, "device": device, **facts, **as_json(division, without={"snapshot"})}
@@ -285,11 +379,27 @@ def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:
 
 
 def _map_facts(memory_map: MemoryMap) -> dict[str, Any]:
-    sizes = values_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available")
-    return {**values_of(memory_map, "step", "phase", "device", "wall_time"), "chunks": len(memory_map), **sizes}
+    sizes = values_of(
+        memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available"
+    )
+    return {
+        **values_of(memory_map, "step", "phase", "device", "wall_time"),
+        "chunks": len(memory_map),
+        **sizes,
+    }
 
 
 def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
-    names = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events", "duration_ns")
+    names = (
+        "step",
+        "phase",
+        "device",
+        "wall_time",
+        "mode",
+        "in_use_bytes",
+        "peak",
+        "events",
+        "duration_ns",
+    )
     counts = {"allocations": len(timeline), "moments": len(timeline.time_ns)}
     return {**values_of(timeline, *names, "not_available"), **counts}

@@ -1,9 +1,10 @@
-"""What a recorder writes on disk and everything that reads it again, safe for directories of strangers.
+"""What a recorder writes on disk and everything that reads it again, safe for directories of
+strangers.
 
-Records of `schema` become frames under rotating tags of event files (`frames`, `write`); files or TensorBoard's data
-provider give them back (`files`), they are checked and decoded within limits, and joined to sessions and runs. A
-`Reader` caches that; the server, exports and the command line ask it, the recorder calls `write` and imports
-no reader."""
+Records of `schema` become frames under rotating tags of event files (`frames`, `write`); files or
+TensorBoard's data provider give them back (`files`), they are checked and decoded within limits,
+and joined to sessions and runs. A `Reader` caches that; the server, exports and the command line
+ask it, the recorder calls `write` and imports no reader."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

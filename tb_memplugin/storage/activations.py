@@ -1,7 +1,9 @@
-"""Recorded activation bytes in four bytes each, and rows of them: selected, joined, without those that were repeated.
+"""Recorded activation bytes in four bytes each, and rows of them: selected, joined, without those
+that were repeated.
 
-100,000 steps × 300 layers are 240 MB as integers of eight bytes, more than a run may take. So the values of each frame
-are kept in four bytes if they are below 4 GiB, and rows are widened when they are taken: a page shows a few thousand.
+100,000 steps × 300 layers are 240 MB as integers of eight bytes, more than a run may take. So the
+values of each frame are kept in four bytes if they are below 4 GiB, and rows are widened when they
+are taken: a page shows a few thousand.
 """
 
 import dataclasses
@@ -27,7 +29,8 @@ _UNKNOWN = np.iinfo(np.uint32).max
 
 @dataclasses.dataclass(frozen=True)
 class ActivationPart:
-    """The values of one frame, shape [rows, layers], in four bytes each (see `_UNKNOWN`) or in eight.
+    """The values of one frame, shape [rows, layers], in four bytes each (see `_UNKNOWN`) or in
+    eight.
 
     `totals` has the sum of each row's bytes; `MISSING` counts as 0."""
 
@@ -63,13 +66,18 @@ def part_of(table: LayerActivations, layers: tuple[str, ...] | None = None) -> A
         values = values.astype(np.uint32, order="C")
         values[missing] = _UNKNOWN
     return ActivationPart(
-        table.step, table.wall_time, table.layers if layers is None else layers, values, row_sums(table.bytes)
+        table.step,
+        table.wall_time,
+        table.layers if layers is None else layers,
+        values,
+        row_sums(table.bytes),
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ActivationHead:
-    """A frame without its values: its layers, and the most bytes that its values take; small ones take less."""
+    """A frame without its values: its layers, and the most bytes that its values take; small ones
+    take less."""
 
     layers: tuple[str, ...]
     most_bytes: int
@@ -77,18 +85,25 @@ class ActivationHead:
     @classmethod
     def of(cls, head: FrameHead) -> "ActivationHead":
         sizes = [(kind, length) for columns in head.tables.values() for _, kind, length in columns]
-        return cls(head.strings, sum(length * (4 if value_bytes(kind) <= 4 else 8) for kind, length in sizes))
+        return cls(
+            head.strings,
+            sum(length * (4 if value_bytes(kind) <= 4 else 8) for kind, length in sizes),
+        )
 
 
 class ActivationRows:
-    """The rows of several parts in display order, concatenated; parts without rows or layers are dropped.
+    """The rows of several parts in display order, concatenated; parts without rows or layers are
+    dropped.
 
     Args:
         order: Row of the parts for each row shown; None for all of them as they come.
         damage: Sentences on rows that are left out."""
 
     def __init__(
-        self, parts: Sequence[ActivationPart], order: npt.NDArray[np.intp] | None = None, damage: Sequence[str] = ()
+        self,
+        parts: Sequence[ActivationPart],
+        order: npt.NDArray[np.intp] | None = None,
+        damage: Sequence[str] = (),
     ) -> None:
         self.parts = [part for part in parts if len(part) and part.layers]
         self.damage = tuple(damage)
@@ -100,7 +115,9 @@ class ActivationRows:
         every = slice(None) if order is None else order
         none = np.empty(0, np.int64)
         self.step: Integers = np.concatenate([none, *(part.step for part in self.parts)])[every]
-        self.wall_time: Floats = np.concatenate([np.empty(0), *(part.wall_time for part in self.parts)])[every]
+        self.wall_time: Floats = np.concatenate(
+            [np.empty(0), *(part.wall_time for part in self.parts)]
+        )[every]
         self.totals: Integers = np.concatenate([none, *(part.totals for part in self.parts)])[every]
         self.nbytes = sum(part.nbytes for part in self.parts) + 24 * len(self)
 
@@ -111,10 +128,14 @@ class ActivationRows:
         return ActivationRows(self.parts, self._order, damage)
 
     def reordered(self, rows: npt.NDArray[np.intp]) -> "ActivationRows":
-        return ActivationRows(self.parts, rows if self._order is None else self._order[rows], self.damage)
+        return ActivationRows(
+            self.parts, rows if self._order is None else self._order[rows], self.damage
+        )
 
     def take(self, rows: npt.NDArray[np.intp]) -> LayerActivations:
-        return LayerActivations(self.step[rows], self.wall_time[rows], self.layers, self.bytes(rows))
+        return LayerActivations(
+            self.step[rows], self.wall_time[rows], self.layers, self.bytes(rows)
+        )
 
     def bytes(self, rows: npt.NDArray[np.intp]) -> Integers:
         """Values, shape [rows, layers]: eight bytes each."""
@@ -174,11 +195,14 @@ def take_activations(activations: LayerActivations, rows: npt.NDArray[np.intp]) 
 
 def _narrowed(part: ActivationPart, rows: Any, values: Integers) -> ActivationPart:
     """Some rows of a part, with their values."""
-    return part_of(LayerActivations(part.step[rows], part.wall_time[rows], part.layers, values), part.layers)
+    return part_of(
+        LayerActivations(part.step[rows], part.wall_time[rows], part.layers, values), part.layers
+    )
 
 
 def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivations, str | None]:
-    """Concatenate the rows of `parts`, with the layers of all parts (`MISSING` where a part lacks one).
+    """Concatenate the rows of `parts`, with the layers of all parts (`MISSING` where a part lacks
+    one).
 
     Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`."""
     pieces = [piece for part in parts for piece in activation_rows_of(part).parts]
@@ -193,14 +217,23 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
         left = max(0, left - len(piece))
         if not left:
             break
-    sentence = f"activations of {rows - room} of {rows} rows are not shown: all would exceed {MAX_TABLE_BYTES} bytes"
+    sentence = (
+        f"activations of {rows - room} of {rows} rows are not "
+        "shown: "
+        "all "
+        "would "
+        "exceed "
+        f"{MAX_TABLE_BYTES} "
+        "bytes"
+    )
     return table_of(ActivationRows(fitting)), sentence
 
 
 def without_repeated_cells(
     earlier: LayerActivations, later: LayerActivations, trained: Sequence[tuple[int, int]] = ()
 ) -> LayerActivations:
-    """`earlier` without the bytes of the layers of `later` for its steps and those of the ranges `trained`.
+    """`earlier` without the bytes of the layers of `later` for its steps and those of the ranges
+    `trained`.
 
     The session of `later` trained these, so that it has their bytes or lost them."""
     if not len(earlier) or not len(later):
@@ -218,7 +251,9 @@ def without_repeated_cells(
     return table_of(ActivationRows([part for part in parts if part is not None]))
 
 
-def _cleared(part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Collection[str]) -> ActivationPart | None:
+def _cleared(
+    part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Collection[str]
+) -> ActivationPart | None:
     columns = [at for at, path in enumerate(part.layers) if path in layers]
     if not columns or not repeated.any():
         return part
@@ -235,5 +270,7 @@ def row_sums(values: Integers) -> Integers:
     sums = np.empty(len(values))
     at_once = max(1, _SUMMED // max(1, values.shape[1]))
     for at in range(0, len(values), at_once):
-        sums[at : at + at_once] = np.maximum(values[at : at + at_once], 0).sum(axis=1, dtype=np.float64)
+        sums[at : at + at_once] = np.maximum(values[at : at + at_once], 0).sum(
+            axis=1, dtype=np.float64
+        )
     return np.minimum(sums, _MOST).astype(np.int64)

@@ -16,8 +16,9 @@ _LONG_SECONDS = 0.05
 def give_back() -> None:
     """Have the C library give back what was freed. Only glibc can.
 
-    It keeps what a thread freed for that thread, and each request has another one: without this, crafted directories
-    take up to twice the memory that ``docs/development/reading_limits.md`` states (548 MB instead of 257 MB)."""
+    It keeps what a thread freed for that thread, and each request has another one: without this,
+    crafted directories take up to twice the memory that ``docs/development/reading_limits.md``
+    states (548 MB instead of 257 MB)."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):  # another C library, or another system
@@ -36,7 +37,8 @@ def given_back() -> Iterator[None]:
 
 
 class ByteCache:
-    """Keeps the most recently used values up to `limit` bytes together; a larger one is not kept. Thread-safe."""
+    """Keeps the most recently used values up to `limit` bytes together; a larger one is not kept.
+    Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -64,8 +66,11 @@ class ByteCache:
             self._entries[key] = (mark, value, size)
             self._size += size
 
-    def computed(self, key: Hashable, mark: Hashable, compute: Callable[[], tuple[_Value, int]]) -> _Value:
-        """The value of `key` at `mark`; if it is not there, `compute` returns it and its bytes in memory."""
+    def computed(
+        self, key: Hashable, mark: Hashable, compute: Callable[[], tuple[_Value, int]]
+    ) -> _Value:
+        """The value of `key` at `mark`; if it is not there, `compute` returns it and its bytes in
+        memory."""
         known: _Value | None = self.get(key, mark)
         if known is None:
             known, size = compute()

@@ -65,7 +65,9 @@ def of_session(tags: RunTags, session: str) -> RunTags:
     entries = tuple(entry for entry in tags.tags if entry[2].session == session)
     if not entries:
         known = ", ".join(sorted({entry[2].session for entry in tags.tags})[-10:])
-        raise NotFoundError(f"run {tags.name} has no session {session!r:.200}; available: {known or 'none'}")
+        raise NotFoundError(
+            f"run {tags.name} has no session {session!r:.200}; available: {known or 'none'}"
+        )
     return dataclasses.replace(tags, tags=entries)
 
 
@@ -75,5 +77,9 @@ def of_stream(tags: RunTags, stream: str) -> tuple[Entry, ...]:
 
 def no_records(logdir: str) -> NotFoundError:
     return NotFoundError(
-        f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
+        f"no memory records under {logdir}; record a run "
+        "with "
+        "tb_memplugin.MemoryCallback "
+        "or "
+        "MemoryRecorder"
     )

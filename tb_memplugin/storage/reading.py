@@ -1,4 +1,5 @@
-"""Frames of tags to checked records, or sentences on damage; the limits of one run, and the thinning near them."""
+"""Frames of tags to checked records, or sentences on damage; the limits of one run, and the
+thinning near them."""
 
 import contextlib
 import dataclasses
@@ -11,15 +12,30 @@ import numpy as np
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.schema import MAX_STEP, NO_SAMPLES, Samples, take_rows
 from tb_memplugin.storage.activations import ActivationHead, ActivationPart
-from tb_memplugin.storage.files import MAX_RUN_BYTES, MAX_RUN_ROWS, ByteBudget, Entry, StoredFrame, TagContent
+from tb_memplugin.storage.files import (
+    MAX_RUN_BYTES,
+    MAX_RUN_ROWS,
+    ByteBudget,
+    Entry,
+    StoredFrame,
+    TagContent,
+)
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
-from tb_memplugin.storage.samples import SamplesPart, join_samples, rows_not_in, samples_bytes, tables_of, thinned
+from tb_memplugin.storage.samples import (
+    SamplesPart,
+    join_samples,
+    rows_not_in,
+    samples_bytes,
+    tables_of,
+    thinned,
+)
 from tb_memplugin.storage.streams import ACTIVATIONS, OF_TAG, PEAK, SAMPLES, Stream
 
 MAX_SAMPLE_BYTES = 64 << 20
 """Limit of what the samples of one run take in memory, within `MAX_RUN_BYTES`."""
 FULL_SHARE = 3 / 4
-"""Share of this and `MAX_RUN_ROWS` from which samples are thinned; the rest holds a recorder's tag, 32,768 rows."""
+"""Share of this and `MAX_RUN_ROWS` from which samples are thinned; the rest holds a recorder's tag,
+32,768 rows."""
 MAX_ACTIVATION_BYTES = 128 << 20
 """Limit of what the activations of one run take in memory."""
 MAX_ACTIVATION_VALUES = 32 << 20
@@ -38,7 +54,8 @@ HALVED = 0.8
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """The content of one frame, None once it has been joined to others; bytes in memory, and rows or values in it."""
+    """The content of one frame, None once it has been joined to others; bytes in memory, and rows
+    or values in it."""
 
     sequence: int
     first_step: int
@@ -50,9 +67,11 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class DecodedTag:
-    """The frames of one tag, in order of their sequence numbers; `complete` if none was left out for the limit.
+    """The frames of one tag, in order of their sequence numbers; `complete` if none was left out
+    for the limit.
 
-    `damage` are sentences on frames that could not be read, `newer` is one on the first frame of a newer format."""
+    `damage` are sentences on frames that could not be read, `newer` is one on the first frame of a
+    newer format."""
 
     pieces: tuple[Piece, ...]
     damage: tuple[str, ...]
@@ -66,8 +85,11 @@ class DecodedTag:
         return dataclasses.replace(self, pieces=tuple(pieces), size=size, rows=rows)
 
 
-def decode_tag(tag: Tag, content: TagContent, room: ByteBudget, stream: Stream | None = None) -> DecodedTag:
-    """Decode and validate the frames of one tag that fit into `room`. Never raises for damaged bytes."""
+def decode_tag(
+    tag: Tag, content: TagContent, room: ByteBudget, stream: Stream | None = None
+) -> DecodedTag:
+    """Decode and validate the frames of one tag that fit into `room`. Never raises for damaged
+    bytes."""
     stream = stream or OF_TAG[tag.stream]
     report = _Report(content)
     pieces: list[Piece] = []
@@ -82,14 +104,24 @@ def decode_tag(tag: Tag, content: TagContent, room: ByteBudget, stream: Stream |
             continue
         for stored, frame in frames:
             with report.of(stored):
-                found = _decode(tag, stream, [frame if len(frames) == 1 else OpenFrame(stored.data)], room)
+                found = _decode(
+                    tag, stream, [frame if len(frames) == 1 else OpenFrame(stored.data)], room
+                )
                 if found is None:
                     room.is_full = True
                     break
                 pieces += found
     left_out = len(content.frames) - len(pieces) - report.frames
     if left_out:
-        report.damage.append(f"{report.place}: {left_out} frames are not shown: the run exceeds the limit of its size")
+        report.damage.append(
+            f"{report.place}: {left_out} frames are not shown: "
+            "the "
+            "run "
+            "exceeds "
+            "the limit of "
+            "its "
+            "size"
+        )
     decoded = DecodedTag((), tuple(report.damage), report.newer, 0, complete=not left_out)
     return decoded.holding(sorted(pieces, key=lambda piece: piece.sequence))
 
@@ -111,7 +143,11 @@ class _Report:
         except NewerFormatError as error:
             self.newer = self.newer or f"{self.place}: {error}"
         except (FormatError, MemoryError) as error:
-            why = error if isinstance(error, FormatError) else "there is not enough memory to read it"
+            why = (
+                error
+                if isinstance(error, FormatError)
+                else ("there is not enough memory to read it")
+            )
             self.damage.append(f"{self.place}, event of step {stored.step}: {why}")
         self.frames += 1
 
@@ -119,7 +155,8 @@ class _Report:
 def _alike(
     stream: Stream, content: TagContent, report: _Report, room: ByteBudget
 ) -> Iterator[list[tuple[StoredFrame, OpenFrame]]]:
-    """The frames of a tag until there is no more room; neighboring samples with equal heads together, to save time."""
+    """The frames of a tag until there is no more room; neighboring samples with equal heads
+    together, to save time."""
     frames: list[tuple[StoredFrame, OpenFrame]] = []
     for stored in content.frames:
         opened = None
@@ -144,11 +181,16 @@ def _alike(
 
 def _check_steps(frame: FrameHead | OpenFrame) -> None:
     if not 0 <= frame.first_step <= frame.last_step <= MAX_STEP:
-        raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step}; steps are 0 to {MAX_STEP}")
+        raise FormatError(
+            f"frame of steps {frame.first_step} to {frame.last_step}; steps are 0 to {MAX_STEP}"
+        )
 
 
-def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: ByteBudget) -> list[Piece] | None:
-    """The content of frames with equal heads; None if what the head states does not fit into `room`."""
+def _decode(
+    tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: ByteBudget
+) -> list[Piece] | None:
+    """The content of frames with equal heads; None if what the head states does not fit into
+    `room`."""
     head = frames[0].head()
     if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
         raise FormatError(f"frame of stream {head.stream} does not belong under this tag")
@@ -161,10 +203,14 @@ def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: ByteBud
         value = stream.read(tag.session, codec.decode_columns(head, frames, stream.is_needed))
     size, rows = most, 0
     if isinstance(value, (ActivationHead, ActivationPart)):
-        size, rows = (value.nbytes, len(value)) if isinstance(value, ActivationPart) else (0, head.rows)
+        size, rows = (
+            (value.nbytes, len(value)) if isinstance(value, ActivationPart) else (0, head.rows)
+        )
         rows *= len(value.layers)
         size += 0 if value.layers in room.layers else 100 * len(value.layers)
-        value = dataclasses.replace(value, layers=room.layers.setdefault(value.layers, value.layers))
+        value = dataclasses.replace(
+            value, layers=room.layers.setdefault(value.layers, value.layers)
+        )
     elif stream.field == SAMPLES.field:
         size, rows = samples_bytes(value) // len(frames), len(value) // len(frames)
     pieces = []
@@ -174,9 +220,23 @@ def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: ByteBud
         if stream.has_steps and not stream.heads_only:
             # They name the missing ones when a neighboring frame is lost, so they must be right.
             steps = value.step[part.rows] if isinstance(part, SamplesPart) else value.step
-            if not len(steps) or int(steps.min()) != frame.first_step or int(steps.max()) != frame.last_step:
-                raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")
-        pieces.append(Piece(frame.sequence, frame.first_step, frame.last_step, part, size + PIECE_BYTES, rows))
+            if (
+                not len(steps)
+                or int(steps.min()) != frame.first_step
+                or int(steps.max()) != frame.last_step
+            ):
+                raise FormatError(
+                    "frame of steps "
+                    f"{frame.first_step} "
+                    "to "
+                    f"{frame.last_step} "
+                    "does "
+                    "not hold these "
+                    "steps"
+                )
+        pieces.append(
+            Piece(frame.sequence, frame.first_step, frame.last_step, part, size + PIECE_BYTES, rows)
+        )
     total = sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
     if not room.fits(*total):
         return None
@@ -207,7 +267,8 @@ def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 @dataclasses.dataclass(frozen=True)
 class ReadSession:
-    """A session as it was read: frames by stream, those of samples without their content, and the joined samples."""
+    """A session as it was read: frames by stream, those of samples without their content, and the
+    joined samples."""
 
     worker: str
     session: str
@@ -218,7 +279,8 @@ class ReadSession:
 
 @dataclasses.dataclass(frozen=True)
 class ReadStreams:
-    """Some streams of a run as they were read: sentences as in `DecodedTag`, bytes in memory, and rows of samples."""
+    """Some streams of a run as they were read: sentences as in `DecodedTag`, bytes in memory, and
+    rows of samples."""
 
     sessions: tuple[ReadSession, ...] = ()
     damage: tuple[str, ...] = ()
@@ -230,12 +292,17 @@ class ReadStreams:
     def nbytes(self, merged: Collection[Samples]) -> int:
         """Bytes in memory, with merged samples, which may be those of the sessions."""
         tables = [*(one.samples for one in self.sessions), *merged]
-        pieces = sum(piece.size for one in self.sessions for of in one.pieces.values() for piece in of)
-        return pieces + sum(map(samples_bytes, {id(table.step): table for table in tables}.values()))
+        pieces = sum(
+            piece.size for one in self.sessions for of in one.pieces.values() for piece in of
+        )
+        return pieces + sum(
+            map(samples_bytes, {id(table.step): table for table in tables}.values())
+        )
 
 
 class Reading(ExitStack):
-    """What reading one run has taken so far. Activations have limits of their own, so that they displace nothing else.
+    """What reading one run has taken so far. Activations have limits of their own, so that they
+    displace nothing else.
 
     Attributes:
         contents: The decoded tags of the current group.
@@ -253,7 +320,8 @@ class Reading(ExitStack):
         self._activations = ByteBudget(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
         self._sessions = {(one.worker, one.session): one for one in known.sessions}
         self.damage, self._newer, self._thinning = [*known.damage], [*known.newer], known.thinning
-        self._recorded = self._halvings = 0  # rows that were decoded, also those that were left out again
+        # rows that were decoded, also those that were left out again
+        self._recorded = self._halvings = 0
         self._sample_bytes = 0
         self._can_halve = True
         self._whole: set[Key] = set()  # samples that were not thinned yet
@@ -264,9 +332,13 @@ class Reading(ExitStack):
 
     def result(self) -> ReadStreams:
         shown = sum(len(one.samples) for one in self._sessions.values())
-        thinning = max(2, round(self._recorded / max(1, shown))) if self._halvings else self._thinning
+        thinning = (
+            max(2, round(self._recorded / max(1, shown))) if self._halvings else self._thinning
+        )
         damage = (*self.damage, *self.over_limit())
-        return ReadStreams(tuple(self._sessions.values()), damage, tuple(self._newer), *self._taken(), thinning)
+        return ReadStreams(
+            tuple(self._sessions.values()), damage, tuple(self._newer), *self._taken(), thinning
+        )
 
     def room_of(self, tag: Tag) -> ByteBudget:
         return self._activations if tag.stream == ACTIVATIONS.tag else self.others
@@ -278,7 +350,8 @@ class Reading(ExitStack):
         return MAX_ACTIVATION_BYTES - self._activations.bytes + self._taken()[0] > LARGE_BYTES
 
     def add(self, run: str, tag: Tag, decoded: DecodedTag) -> None:
-        """Add a decoded tag. If there are too many samples now, thin them all, also the joined ones."""
+        """Add a decoded tag. If there are too many samples now, thin them all, also the joined
+        ones."""
         self.contents[run, tag] = decoded
         self.damage += decoded.damage
         self._newer += [decoded.newer] if decoded.newer else []
@@ -312,14 +385,18 @@ class Reading(ExitStack):
         self._whole.clear()
 
     def join(self, key: tuple[str, str], pieces: Pieces) -> None:
-        """Add more frames of a session, (worker, session). Frames of samples are dropped once they are joined."""
+        """Add more frames of a session, (worker, session). Frames of samples are dropped once they
+        are joined."""
         known, frames = self._sessions.get(key, ReadSession(*key)), dict(pieces)
         joined = pieces.keys() & {SAMPLES, PEAK}
         if joined:
             samples, sentences = join_with_peaks(pieces)
             known = dataclasses.replace(known, samples=samples, sentences=sentences)
             for stream in joined:
-                frames[stream] = [dataclasses.replace(piece, value=None, size=PIECE_BYTES) for piece in pieces[stream]]
+                frames[stream] = [
+                    dataclasses.replace(piece, value=None, size=PIECE_BYTES)
+                    for piece in pieces[stream]
+                ]
             let_go = sum(piece.size - PIECE_BYTES for stream in joined for piece in pieces[stream])
             freed = let_go - min(let_go, samples_bytes(samples))
             self.others.bytes += 0 if self.others.is_full else freed
@@ -327,11 +404,17 @@ class Reading(ExitStack):
         self._sessions[key] = dataclasses.replace(known, pieces={**known.pieces, **frames})
 
     def _samples_are_full(self) -> bool:
-        near = self._sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES or self._taken()[1] > FULL_SHARE * MAX_RUN_ROWS
+        near = (
+            self._sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES
+            or self._taken()[1] > FULL_SHARE * MAX_RUN_ROWS
+        )
         return self._can_halve and near
 
     def _samples_taken(self) -> tuple[int, int]:
-        (size, rows), joined = _taken(self.contents), [one.samples for one in self._sessions.values()]
+        (size, rows), joined = (
+            _taken(self.contents),
+            [one.samples for one in self._sessions.values()],
+        )
         return size + sum(map(samples_bytes, joined)), rows + sum(map(len, joined))
 
     def _give(self, before: tuple[int, int], after: tuple[int, int]) -> None:
@@ -356,23 +439,39 @@ def _thin(contents: dict[Key, DecodedTag], halvings: int = 1) -> None:
         if _has_samples(tag):
             by_session.setdefault((run, tag.session, tag.stream), []).append((run, tag))
     for keys in by_session.values():
-        pieces = sorted((piece for key in keys for piece in contents[key].pieces), key=lambda piece: piece.sequence)
+        pieces = sorted(
+            (piece for key in keys for piece in contents[key].pieces),
+            key=lambda piece: piece.sequence,
+        )
         table, _ = join_samples(tables_of([piece.value for piece in pieces]))
         table = thinned(table, halvings) if len(table) else table
         size = samples_bytes(table) if len(table) else 0
-        empty: dict[str, Any] = {"value": SamplesPart(NO_SAMPLES, 0, 1), "size": PIECE_BYTES, "rows": 0}
-        full: dict[str, Any] = {"value": SamplesPart(table, 0, 1), "size": PIECE_BYTES + size, "rows": len(table)}
+        empty: dict[str, Any] = {
+            "value": SamplesPart(NO_SAMPLES, 0, 1),
+            "size": PIECE_BYTES,
+            "rows": 0,
+        }
+        full: dict[str, Any] = {
+            "value": SamplesPart(table, 0, 1),
+            "size": PIECE_BYTES + size,
+            "rows": len(table),
+        }
         for key in keys:
             own = contents[key].pieces
             contents[key] = contents[key].holding(
-                [dataclasses.replace(piece, **(full if piece is pieces[0] else empty)) for piece in own]
+                [
+                    dataclasses.replace(piece, **(full if piece is pieces[0] else empty))
+                    for piece in own
+                ]
             )
 
 
 def join_with_peaks(streams: Pieces) -> tuple[Samples, tuple[str, ...]]:
-    """The joined samples, and sentences on those left out. A peak replaces its sample if that was lost."""
+    """The joined samples, and sentences on those left out. A peak replaces its sample if that was
+    lost."""
     (joined, sentence), (highest, _) = (
-        join_samples(tables_of([piece.value for piece in streams.get(stream, ())])) for stream in (SAMPLES, PEAK)
+        join_samples(tables_of([piece.value for piece in streams.get(stream, ())]))
+        for stream in (SAMPLES, PEAK)
     )
     sentences = [sentence]
     only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)

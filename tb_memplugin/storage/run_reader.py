@@ -12,11 +12,40 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
 from tb_memplugin.storage.activations import ActivationRows, activation_rows_of
 from tb_memplugin.storage.cache import ByteCache
-from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream, of_worker, version_of
-from tb_memplugin.storage.files import DAMAGED_ROLLUP, ByteBudget, Entry, Listing, NewestFrames, Source, within_limits
+from tb_memplugin.storage.catalog import (
+    RunTags,
+    catalog_of,
+    of_session,
+    of_stream,
+    of_worker,
+    version_of,
+)
+from tb_memplugin.storage.files import (
+    DAMAGED_ROLLUP,
+    ByteBudget,
+    Entry,
+    Listing,
+    NewestFrames,
+    Source,
+    within_limits,
+)
 from tb_memplugin.storage.frames import Tag, parse_tag, run_name
-from tb_memplugin.storage.reading import MAX_ACTIVATION_BYTES, DecodedTag, Reading, ReadStreams, decode_tag, groups
-from tb_memplugin.storage.sessions import MergedRun, by_session, gaps, limited, merge, session_from_pieces
+from tb_memplugin.storage.reading import (
+    MAX_ACTIVATION_BYTES,
+    DecodedTag,
+    Reading,
+    ReadStreams,
+    decode_tag,
+    groups,
+)
+from tb_memplugin.storage.sessions import (
+    MergedRun,
+    by_session,
+    gaps,
+    limited,
+    merge,
+    session_from_pieces,
+)
 from tb_memplugin.storage.streams import (
     ACTIVATION_HEADS,
     ACTIVATIONS,
@@ -33,11 +62,13 @@ from tb_memplugin.storage.streams import (
 _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 160 << 20
-"""Limit of all that a reader and the handlers on top of it keep: decoded frames, merged runs, activations, answers."""
+"""Limit of all that a reader and the handlers on top of it keep: decoded frames, merged runs,
+activations, answers."""
 MAX_ROLLUP_BYTES = 4 << 20
 """Most bytes in memory of a stored summary; that of eight devices takes some 10 KiB."""
 MAX_KEPT_FIGURES_BYTES = 1 << 20
-"""Larger figures of a worker are not cached, only what follows from them: they would displace all else."""
+"""Larger figures of a worker are not cached, only what follows from them: they would displace all
+else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +87,8 @@ class LoadedRun(MergedRun):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerRollups:
-    """The summaries of each session that recorded something, in order of their start; or why the worker's history must
-    be read instead, as the end of a sentence."""
+    """The summaries of each session that recorded something, in order of their start; or why the
+    worker's history must be read instead, as the end of a sentence."""
 
     sessions: tuple[WorkerSummary, ...]
     missing: str | None
@@ -78,11 +109,14 @@ class WorkerRuns:
 class Reader:
     """Reads the runs of one source and caches decoded data. Thread-safe.
 
-    Methods raise NotFoundError for an unknown run or session, and SourceError if the source cannot be read now.
+    Methods raise NotFoundError for an unknown run or session, and SourceError if the source cannot
+    be read now.
 
     Attributes:
-        lock: Held while the source is used, but not while a run is decoded: runs do not wait for each other.
-        cache: What is kept. Handlers keep their answers in it as well, under keys that begin with their names."""
+        lock: Held while the source is used, but not while a run is decoded: runs do not wait for
+            each other.
+        cache: What is kept. Handlers keep their answers in it as well, under keys that begin with
+            their names."""
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self.lock = threading.Lock()
@@ -133,7 +167,8 @@ class Reader:
         all_attempts: bool = False,
         session: str | None = None,
     ) -> LoadedRun:
-        """The run with these tags, or only one `session` of it. Both that and `all_attempts` keep repeated steps."""
+        """The run with these tags, or only one `session` of it. Both that and `all_attempts` keep
+        repeated steps."""
         if session is not None:
             tags = of_session(tags, session)
         streams = frozenset(streams)
@@ -148,14 +183,23 @@ class Reader:
             return loaded
 
     def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
-        """The failed allocations of the run with these tags, in the order that the run has them in."""
+        """The failed allocations of the run with these tags, in the order that the run has them
+        in."""
         return self.load(source, tags, {OOM}).run.ooms if of_stream(tags, OOM.tag) else ()
 
-    def failed_session(self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom) -> tuple[Run, Oom]:
-        """The session of a failure of a run, with its requests and timelines, and the failure as the session names it.
+    def failed_session(
+        self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom
+    ) -> tuple[Run, Oom]:
+        """The session of a failure of a run, with its requests and timelines, and the failure as
+        the session names it.
 
-        It has its own steps only, also those that a later session repeats: these replace them in the run."""
-        workers = [worker for worker, run in loaded.by_worker.items() if any(_same(oom, own) for own in run.ooms)]
+        It has its own steps only, also those that a later session repeats: these replace them in
+        the run."""
+        workers = [
+            worker
+            for worker, run in loaded.by_worker.items()
+            if any(_same(oom, own) for own in run.ooms)
+        ]
         spans = [span for span in reversed(loaded.sessions) if span.worker in workers]
         # The last one that had started; an imported dump may be older than its session.
         for span in sorted(spans, key=lambda span: span.started > oom.wall_time):
@@ -164,7 +208,9 @@ class Reader:
             for own in run.ooms:
                 if _same(oom, own):
                     return run, own
-        raise NotFoundError(f"run {tags.name} has no session of the failed allocation in step {oom.step} any more")
+        raise NotFoundError(
+            f"run {tags.name} has no session of the failed allocation in step {oom.step} any more"
+        )
 
     def activation_rows(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, ACTIVATIONS.tag)
@@ -174,7 +220,9 @@ class Reader:
             if rows is not None:
                 return rows
             with Reading() as reading:
-                decoded = self._decode(source, within_limits(wanted)[0], reading, frozenset({ACTIVATIONS}))
+                decoded = self._decode(
+                    source, within_limits(wanted)[0], reading, frozenset({ACTIVATIONS})
+                )
                 damage = [*reading.damage, *reading.over_limit()]
                 sessions = list(by_session(wanted, decoded).values())
                 pieces = sessions[0][ACTIVATIONS] if len(sessions) == 1 else []
@@ -200,7 +248,11 @@ class Reader:
         damage += reading.over_limit()
         if sum(head.most_bytes for head in heads) > MAX_ACTIVATION_BYTES:
             # Only the values tell how many bytes they take.
-            damage += [sentence for sentence in self.activation_rows(source, tags).damage if sentence not in damage]
+            damage += [
+                sentence
+                for sentence in self.activation_rows(source, tags).damage
+                if sentence not in damage
+            ]
         for (_, identifier), pieces in by_session(wanted, decoded).items():
             damage += gaps(identifier, ACTIVATIONS, pieces[ACTIVATIONS])
         layers = {head.layers for head in heads}
@@ -217,10 +269,13 @@ class Reader:
         return WorkerRuns(name, of_worker)
 
     def rollups(self, source: Source, workers: WorkerRuns) -> dict[str, WorkerRollups]:
-        """The stored summaries of all workers; only those of workers that recorded since are read again."""
+        """The stored summaries of all workers; only those of workers that recorded since are read
+        again."""
         marks = {run: mark for runs in workers.of_worker.values() for run, mark in runs.items()}
         known: dict[str, WorkerRollups] = {
-            run: cached for run, mark in marks.items() if (cached := self.cache.get(("rollups", run), mark)) is not None
+            run: cached
+            for run, mark in marks.items()
+            if (cached := self.cache.get(("rollups", run), mark)) is not None
         }
         unknown = [run for run in marks if run not in known]
         with self.lock:
@@ -232,7 +287,9 @@ class Reader:
         together = {}
         for worker, runs in workers.of_worker.items():
             parts = [known[run] for run in sorted(runs) if run in known]
-            sessions = sorted((one for part in parts for one in part.sessions), key=lambda one: one.started or 0.0)
+            sessions = sorted(
+                (one for part in parts for one in part.sessions), key=lambda one: one.started or 0.0
+            )
             missing = next((part.missing for part in parts if part.missing), None)
             together[worker] = WorkerRollups(tuple(sessions), missing)
         return together
@@ -242,14 +299,23 @@ class Reader:
         with self.lock:
             listing = source.listing_of(workers.of_worker[worker])
         runs = catalog_of(listing, {})
-        return of_worker(runs[workers.name], worker) if runs else RunTags(workers.name, "", (), (), worker)
+        return (
+            of_worker(runs[workers.name], worker)
+            if runs
+            else RunTags(workers.name, "", (), (), worker)
+        )
 
     def _lock_of(self, name: str) -> threading.RLock:
         with self.lock:
             return self._run_locks.setdefault(name, threading.RLock())
 
     def _load(
-        self, source: Source, tags: RunTags, streams: frozenset[Stream], all_attempts: bool, known: ReadStreams | None
+        self,
+        source: Source,
+        tags: RunTags,
+        streams: frozenset[Stream],
+        all_attempts: bool,
+        known: ReadStreams | None,
     ) -> LoadedRun:
         """The streams of a run; those of `BASIC` may be known."""
         wanted, sentences = within_limits(
@@ -286,7 +352,8 @@ class Reader:
     def _decode(
         self, source: Source, wanted: Iterable[Entry], reading: Reading, streams: frozenset[Stream]
     ) -> Mapping[tuple[str, Tag], DecodedTag]:
-        """The content of the wanted tags, from the cache or the source, within the limits of a run's size."""
+        """The content of the wanted tags, from the cache or the source, within the limits of a
+        run's size."""
         by_tag = {stream.tag: stream for stream in streams}
         reading.contents = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
@@ -297,7 +364,9 @@ class Reader:
                 reading.add(run, tag, cached)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
-        contents = source.read({run: list(tags) for run, tags in missing.items()}) if missing else iter(())
+        contents = (
+            source.read({run: list(tags) for run, tags in missing.items()}) if missing else iter(())
+        )
         while True:
             with self.lock:
                 content = next(contents, None)
@@ -314,22 +383,32 @@ class Reader:
                 self.cache.clear()
             decoded = decode_tag(tag, content, room, by_tag[tag.stream])
             if decoded.complete and not reading.is_large() and SAMPLE_FIGURES not in streams:
-                self.cache.put(("tag", content.event_run, tag, by_tag[tag.stream]), mark, decoded, decoded.size)
+                self.cache.put(
+                    ("tag", content.event_run, tag, by_tag[tag.stream]), mark, decoded, decoded.size
+                )
             reading.add(content.event_run, tag, decoded)
         reading.thin_whole()
         return reading.contents
 
 
 def _same(oom: Oom, own: Oom) -> bool:
-    """Whether two records of a run and of a worker are of one failure: identifiers are those of a session."""
-    return (own.identifier, own.wall_time) == (oom.identifier, oom.wall_time) and oom.device.endswith(own.device)
+    """Whether two records of a run and of a worker are of one failure: identifiers are those of a
+    session."""
+    return (own.identifier, own.wall_time) == (
+        oom.identifier,
+        oom.wall_time,
+    ) and oom.device.endswith(own.device)
 
 
 def _rollups_of(newest: NewestFrames) -> WorkerRollups:
     sessions, missing = [], newest.missing
     for content in newest.contents:
         tag = parse_tag(content.tag)
-        decoded = None if tag is None else decode_tag(tag, content, ByteBudget(MAX_ROLLUP_BYTES, 0), ROLLUPS)
+        decoded = (
+            None
+            if tag is None
+            else decode_tag(tag, content, ByteBudget(MAX_ROLLUP_BYTES, 0), ROLLUPS)
+        )
         if decoded is None or not decoded.pieces:
             missing = missing or DAMAGED_ROLLUP
         else:

@@ -27,22 +27,28 @@ MAX_SESSION_DEVICES = 256
 MAX_RUN_DEVICES = 1024
 """Most devices shown per run, of all workers together."""
 MAX_TABLE_BYTES = 512 << 20
-"""Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are left out."""
+"""Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are
+left out."""
 MAX_COLUMN_BYTES = 2 << 30
-"""Limit of the columns of all devices of several workers, which bounds the time of reading each once."""
+"""Limit of the columns of all devices of several workers, which bounds the time of reading each
+once."""
 
 
 def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
-    """Concatenate the rows of `parts`, with the devices of all parts (`MISSING` where a part lacks one).
+    """Concatenate the rows of `parts`, with the devices of all parts (`MISSING` where a part lacks
+    one).
 
-    Also returns a sentence if devices were left out to stay within `MAX_SESSION_DEVICES` and `MAX_TABLE_BYTES`."""
+    Also returns a sentence if devices were left out to stay within `MAX_SESSION_DEVICES` and
+    `MAX_TABLE_BYTES`."""
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
         return parts[0] if parts else NO_SAMPLES, None
     counts: Counter[str] = Counter()
     for part in parts:
         counts.update(dict.fromkeys(part.devices, len(part)))
-    names, sentence = _shown_devices(counts, sum(map(len, parts)), MAX_SESSION_DEVICES, MAX_TABLE_BYTES)
+    names, sentence = _shown_devices(
+        counts, sum(map(len, parts)), MAX_SESSION_DEVICES, MAX_TABLE_BYTES
+    )
     return join_rows(parts, names), sentence
 
 
@@ -60,7 +66,8 @@ class SamplesPart(NamedTuple):
 
 
 def tables_of(parts: Sequence[SamplesPart]) -> list[Samples]:
-    """The rows of all parts, in order; those of frames that were decoded together stay together if all are there."""
+    """The rows of all parts, in order; those of frames that were decoded together stay together if
+    all are there."""
     tables, at = [], 0
     while at < len(parts):
         part = parts[at]
@@ -72,19 +79,29 @@ def tables_of(parts: Sequence[SamplesPart]) -> list[Samples]:
 
 
 def samples_bytes(samples: Samples) -> int:
-    return 500 + sum(100 + (column.nbytes if column.strides != (0,) else 0) for column in all_columns(samples))
+    return 500 + sum(
+        100 + (column.nbytes if column.strides != (0,) else 0) for column in all_columns(samples)
+    )
 
 
-def _shown_devices(counts: Mapping[str, int], rows: int, most: int, most_bytes: int) -> tuple[list[str], str | None]:
-    """The devices with the most rows, at most `most` and as many as fit into `most_bytes` with `rows` rows each.
+def _shown_devices(
+    counts: Mapping[str, int], rows: int, most: int, most_bytes: int
+) -> tuple[list[str], str | None]:
+    """The devices with the most rows, at most `most` and as many as fit into `most_bytes` with
+    `rows` rows each.
 
-    Also returns a sentence if there are others. `counts` has the devices with their rows, in display order."""
+    Also returns a sentence if there are others. `counts` has the devices with their rows, in
+    display order."""
     fitting = max(1, most_bytes // (max(1, rows) * 8 * len(_DEVICE_FIELDS)))
     names, room = list(counts), min(fitting, most)
     if len(names) <= room:
         return names, None
     kept = set(sorted(names, key=lambda name: -counts[name])[:room])
-    reason = f"at most {most} are" if most <= fitting else f"{rows} rows of all devices would exceed {most_bytes} bytes"
+    reason = (
+        f"at most {most} are"
+        if most <= fitting
+        else (f"{rows} rows of all devices would exceed {most_bytes} bytes")
+    )
     shown = [name for name in names if name in kept]
     return shown, f"{len(names) - room} of {len(names)} devices are not shown: {reason}"
 
@@ -102,11 +119,14 @@ def _row_keys(samples: Samples) -> npt.NDArray[np.uint64]:
 
 
 def thinned(samples: Samples, halvings: int = 1) -> Samples:
-    """At most about one row of 2^`halvings`: of neighbors in a phase, those with the highest peak of each device.
+    """At most about one row of 2^`halvings`: of neighbors in a phase, those with the highest peak
+    of each device.
 
     The first and the last row of each phase stay."""
     keep = np.zeros(len(samples), np.bool_)
-    heights = [_height(figures) for figures in samples.devices.values()] or [samples.host_resident_bytes]
+    heights = [_height(figures) for figures in samples.devices.values()] or [
+        samples.host_resident_bytes
+    ]
     for phase in np.unique(samples.phase):
         rows = np.flatnonzero(samples.phase == phase)
         keep[rows[[0, -1]]] = True
@@ -120,7 +140,8 @@ def _height(figures: DeviceSamples) -> Integers:
 
 
 def _highest(column: Integers, group: int) -> Integers:
-    """The row of the first highest value in each group of neighbors, without groups that have no value."""
+    """The row of the first highest value in each group of neighbors, without groups that have no
+    value."""
     groups = np.pad(column, (0, -len(column) % group), constant_values=MISSING).reshape(-1, group)
     best = groups.argmax(axis=1)
     known = np.flatnonzero(groups[np.arange(len(groups)), best] != MISSING)
@@ -131,9 +152,9 @@ def _highest(column: Integers, group: int) -> Integers:
 def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str | None]:
     """The rows of all workers by step, with the devices as `full_device_name` names them.
 
-    Each worker has rows of its own, so a column of one device has no value in most rows. Columns are built when they
-    are read: those of all devices of many workers would need gigabytes. Also returns a sentence if devices were left
-    out for their number or size."""
+    Each worker has rows of its own, so a column of one device has no value in most rows. Columns
+    are built when they are read: those of all devices of many workers would need gigabytes. Also
+    returns a sentence if devices were left out for their number or size."""
     parts = {worker: samples for worker, samples in by_worker.items() if len(samples)}
     if not parts:
         return NO_SAMPLES, None
@@ -145,7 +166,10 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     begin = 0
     for worker, part in parts.items():
         rows = place[begin : begin + len(part)]
-        sources.update((full_device_name(worker, device), (figures, rows)) for device, figures in part.devices.items())
+        sources.update(
+            (full_device_name(worker, device), (figures, rows))
+            for device, figures in part.devices.items()
+        )
         begin += len(part)
     counts = {name: len(rows) for name, (_, rows) in sources.items()}
     names, sentence = _shown_devices(counts, len(order), MAX_RUN_DEVICES, MAX_COLUMN_BYTES)
@@ -154,9 +178,12 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
 
 
 class _WorkerDevices(Mapping[str, DeviceSamples]):
-    """Device to its figures in a table of `length` rows, from its own figures and the rows that these have there."""
+    """Device to its figures in a table of `length` rows, from its own figures and the rows that
+    these have there."""
 
-    def __init__(self, sources: Mapping[str, tuple[DeviceSamples, npt.NDArray[np.intp]]], length: int) -> None:
+    def __init__(
+        self, sources: Mapping[str, tuple[DeviceSamples, npt.NDArray[np.intp]]], length: int
+    ) -> None:
         self._sources = sources
         self._length = length
 
@@ -179,4 +206,6 @@ class _WorkerDevices(Mapping[str, DeviceSamples]):
             values[rows] = column
             return values
 
-        return DeviceSamples(**{field: widened(getattr(figures, field)) for field in _DEVICE_FIELDS})
+        return DeviceSamples(
+            **{field: widened(getattr(figures, field)) for field in _DEVICE_FIELDS}
+        )

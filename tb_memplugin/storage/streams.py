@@ -1,7 +1,7 @@
 """The streams of a session: how frames are read, joined to a session, and merged to a run.
 
-A later session of a resumed training replaces the steps that it repeats; devices of workers other than ``""`` are named
-``<worker>/<device>``."""
+A later session of a resumed training replaces the steps that it repeats; devices of workers other
+than ``""`` are named ``<worker>/<device>``."""
 
 import bisect
 import dataclasses
@@ -51,7 +51,8 @@ Joined: TypeAlias = tuple[Content, str | None]
 
 
 class LaterSessions:
-    """What the sessions after one recorded, which replaces its own records. Lost steps were repeated, too."""
+    """What the sessions after one recorded, which replaces its own records. Lost steps were
+    repeated, too."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -67,12 +68,17 @@ class LaterSessions:
             repeated.append((int(trained.min()), int(trained.max())))
         for first, last in repeated:
             self._add_steps(first, last)
-        self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
+        self._snapshots.update(
+            (snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots
+        )
         if len(session.activations):
-            self.activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
+            self.activations.append(
+                (session.activations, [*repeated, *session.lost_activation_steps])
+            )
 
     def replacing(self, session: Session) -> "LaterSessions":
-        """What replaces records of a session: one that trained no step was no attempt that a later one repeats.
+        """What replaces records of a session: one that trained no step was no attempt that a later
+        one repeats.
 
         Its traced steps are replaced by those of the same phase only."""
         if (session.samples.phase == _TRAIN).any() or not len(session.samples):
@@ -87,7 +93,10 @@ class LaterSessions:
 
     def replaces(self, record: Snapshot | Timeline | StepRequests) -> bool:
         """Whether a later session trained or traced the record's step again."""
-        return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
+        return (
+            self.repeats(record.step)
+            or (record.step, record.phase, record.device) in self._snapshots
+        )
 
     def without_repeated_samples(self, samples: Content) -> Content:
         if not self._firsts or not len(samples):
@@ -107,12 +116,14 @@ class LaterSessions:
 
 
 class Stream:
-    """A stream of records, one a frame, each of one device; other streams override its methods. Each is itself alone.
+    """A stream of records, one a frame, each of one device; other streams override its methods.
+    Each is itself alone.
 
     Args:
         words: What sentences on lost frames call its records.
         field: The field of `Session` and of `Run` that holds its content; by default its tag.
-        order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of each together."""
+        order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of
+            each together."""
 
     has_steps = False  # whether a frame holds a row for each of the steps that its header states
     heads_only = False  # whether frames are read without their columns
@@ -133,7 +144,11 @@ class Stream:
     def head_bytes(self, head: FrameHead) -> int:
         """Most bytes that a frame takes in memory once it is read, as its head states them."""
         rows = {table: columns[0][2] for table, columns in head.tables.items() if columns}
-        return ROW_BYTES + head.nbytes + sum(size * rows.get(table, 0) for table, size in self._objects.items())
+        return (
+            ROW_BYTES
+            + head.nbytes
+            + sum(size * rows.get(table, 0) for table, size in self._objects.items())
+        )
 
     def is_needed(self, column: str) -> bool:
         """Whether `read` needs a column, by its name."""
@@ -250,7 +265,8 @@ class _Ooms(Stream):
         return settled_ooms(contents), None
 
     def without_repeats(self, content: Content, later: LaterSessions) -> Content:
-        return content  # failures stay even if a later session repeats their step: they are why it was started
+        # failures stay even if a later session repeats their step: they are why it was started
+        return content
 
 
 class _Counters(Stream):
@@ -284,11 +300,17 @@ PEAK = _Samples("peak", "")
 ACTIVATIONS, ACTIVATION_HEADS = _Activations(), _Activations(heads_only=True)
 SNAPSHOTS = Stream("snapshots", "snapshots", Snapshot)
 META = _Meta("meta", "layer tables", LayerTable, "layer_tables", order=lambda table: table.step)
-MAPS = _Maps("maps", "memory maps", MemoryMap, order=lambda one: one.step or 0, worker_by_worker=True)
+MAPS = _Maps(
+    "maps", "memory maps", MemoryMap, order=lambda one: one.step or 0, worker_by_worker=True
+)
 OOM = _Ooms("oom", "failed allocations", Oom, "ooms", order=lambda oom: oom.wall_time)
 TIMELINES = Stream("timelines", "timelines", Timeline, worker_by_worker=True)
 REQUESTS = Stream(
-    "requests", "requests of steps", StepRequests, order=lambda one: (one.step, one.wall_time), worker_by_worker=True
+    "requests",
+    "requests of steps",
+    StepRequests,
+    order=lambda one: (one.step, one.wall_time),
+    worker_by_worker=True,
 )
 COUNTERS = _Counters("counters", "counters", Counters)
 ROLLUPS = _Rollups("rollups", "", WorkerSummary, "")
@@ -307,5 +329,6 @@ MERGED = tuple(stream for stream in ALL if stream is not PEAK)
 
 
 def basic_streams(worker: str | None) -> frozenset[Stream]:
-    """The streams for an answer about all workers. A run of one process is soon read by other routes, so as a whole."""
+    """The streams for an answer about all workers. A run of one process is soon read by other
+    routes, so as a whole."""
     return BASIC if worker is None else BASIC_FIGURES

@@ -1,4 +1,5 @@
-"""Asks XLA's compiler what a compiled model's training step needs, for batch sizes that were never trained."""
+"""Asks XLA's compiler what a compiled model's training step needs, for batch sizes that were never
+trained."""
 
 import math
 import time
@@ -23,14 +24,16 @@ _MOST_CHARACTERS = 200  # of an error's text
 class CompiledSteps:
     """Asks about the training step of a model as it was compiled when this was made.
 
-    A question traces and compiles the step and runs nothing; afterwards the model is restored bit for bit. Interrupts
-    are raised when the compiler returns. Does not keep the model alive; a model that was changed is not asked.
+    A question traces and compiles the step and runs nothing; afterwards the model is restored bit
+    for bit. Interrupts are raised when the compiler returns. Does not keep the model alive; a model
+    that was changed is not asked.
 
     Args:
         model: The compiled Keras model.
         example: A batch of one example, as arrays.
         device: Name of the device that it is trained on, such as ``GPU:0``.
-        until: When questions must end, by `time.perf_counter`, if each took as long as the longest one so far."""
+        until: When questions must end, by `time.perf_counter`, if each took as long as the longest
+            one so far."""
 
     def __init__(self, model: Any, example: Any, device: str, until: float = math.inf) -> None:
         self._model, self._program = weakref.ref(model), _program(model)
@@ -38,9 +41,11 @@ class CompiledSteps:
         self._answers: dict[Any, Asked] = {}
         self.refusal: str | None = None  # why nothing is asked, as a sentence
 
-    def __call__(self, batch_size: int, segments: Segments = (), accumulates: bool = False) -> Asked:
-        """Ask about a batch size, with segments recomputed: tuples of paths of layers, the model's name first; or with
-        gradients accumulated over some batches."""
+    def __call__(
+        self, batch_size: int, segments: Segments = (), accumulates: bool = False
+    ) -> Asked:
+        """Ask about a batch size, with segments recomputed: tuples of paths of layers, the model's
+        name first; or with gradients accumulated over some batches."""
         model = self._model()
         if self.refusal is not None:
             return Asked(None, self.refusal)
@@ -55,20 +60,30 @@ class CompiledSteps:
         return self._answers[key]
 
     def _answer(self, model: Any, batch_size: int, segments: Segments, accumulates: bool) -> Asked:
-        which = f"batch size {batch_size:,}" + (f" with {len(segments)} segments recomputed" if segments else "")
+        which = f"batch size {batch_size:,}" + (
+            f" with {len(segments)} segments recomputed" if segments else ""
+        )
         which += ", accumulating gradients" * accumulates
         start = time.perf_counter()
         try:
             # The compiler lets no other thread of Python run, so the line appears before it begins.
             with Progress("tb_memplugin", delay=0.0) as progress, restored(model, trains=False):
                 progress.part(f"asking XLA at {which}")
-                inside = tuple(tuple(path.removeprefix(f"{model.name}/") for path in one) for one in segments)
-                found = self._temporary_bytes(changed_model(model, inside, True, 1 + accumulates), batch_size)
+                inside = tuple(
+                    tuple(path.removeprefix(f"{model.name}/") for path in one) for one in segments
+                )
+                found = self._temporary_bytes(
+                    changed_model(model, inside, True, 1 + accumulates), batch_size
+                )
         except Exception as error:  # whatever a user's step, or the compiler, raises
             text = " ".join(str(error).split())[:_MOST_CHARACTERS]
-            return Asked(None, f"XLA was asked for {which} and failed with {type(error).__name__}: {text}")
+            return Asked(
+                None, f"XLA was asked for {which} and failed with {type(error).__name__}: {text}"
+            )
         seconds = time.perf_counter() - start
-        return Asked(found, f"XLA planned the step for {which} in {seconds:.1f} s, without running it.")
+        return Asked(
+            found, f"XLA planned the step for {which} in {seconds:.1f} s, without running it."
+        )
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a run that is pickled has no model to ask
@@ -85,10 +100,16 @@ class CompiledSteps:
             return model.train_step(tf.nest.pack_sequence_as(self._example, flat))
 
         def specs(size: int | None) -> list[Any]:
-            return [tf.TensorSpec((size, *one.shape[1:]), one.dtype) for one in tf.nest.flatten(self._example)]
+            return [
+                tf.TensorSpec((size, *one.shape[1:]), one.dtype)
+                for one in tf.nest.flatten(self._example)
+            ]
 
-        # A dataset leaves the batch dimension open: with a known one, gradients are other operations.
-        step = tf.function(one_step_on_data, jit_compile=True, autograph=False).get_concrete_function(*specs(None))
+        # A dataset leaves the batch dimension open: with a known one, gradients are other
+        # operations.
+        step = tf.function(
+            one_step_on_data, jit_compile=True, autograph=False
+        ).get_concrete_function(*specs(None))
         ask = from_concrete_function(step, specs(batch_size))
         with tf.device(self._device):
             module = read_module(ask(stage=_STAGE))
@@ -98,9 +119,14 @@ class CompiledSteps:
 
 
 def changed_model(model: Any, segments: Segments, compiled: bool, accumulation: int = 1) -> Any:
-    """The model, or one that shares everything with it and recomputes segments of layers by their names inside it, with
-    its settings but for these. Changes the given one, which `restored` undoes."""
-    settings = {**model._compile_config.config, "optimizer": model.optimizer, "jit_compile": compiled}
+    """The model, or one that shares everything with it and recomputes segments of layers by their
+    names inside it, with its settings but for these. Changes the given one, which `restored`
+    undoes."""
+    settings = {
+        **model._compile_config.config,
+        "optimizer": model.optimizer,
+        "jit_compile": compiled,
+    }
     if accumulation > 1:
         optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
         parts = {"gradient_accumulation_steps": accumulation}

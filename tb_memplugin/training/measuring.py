@@ -1,4 +1,5 @@
-"""Trains a few steps with a change that a plan proposes, measures their peak and time, and restores the model."""
+"""Trains a few steps with a change that a plan proposes, measures their peak and time, and restores
+the model."""
 
 import contextlib
 import statistics
@@ -41,14 +42,22 @@ class MeasuredSteps:
                 model = changed_model(self._model, option.segments, is_compiled, parts)
                 if bool(model.jit_compile) is not is_compiled:
                     return Measured(None, None, "XLA does not support the model")
-                with graph_optimizer_off() if option.kind == "graph_optimizer" else contextlib.nullcontext():
-                    train(model, self._examples, option.batch_size or 1, (1 + UPDATES) * parts, watch)
+                with (
+                    graph_optimizer_off()
+                    if option.kind == "graph_optimizer"
+                    else contextlib.nullcontext()
+                ):
+                    train(
+                        model, self._examples, option.batch_size or 1, (1 + UPDATES) * parts, watch
+                    )
             peak = Interval(min(watch.peaks), statistics.median_low(watch.peaks), max(watch.peaks))
             return Measured(peak, statistics.median(watch.seconds))
         except Exception as error:  # whatever a user's step, or the compiler, raises
             if isinstance(error, OutOfMemoryError):
                 return Measured(None, None, "memory ran out", ran_out=True)
-            return Measured(None, None, f"{type(error).__name__}: {' '.join(str(error).split()):.200}")
+            return Measured(
+                None, None, f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
+            )
         finally:
             seconds = time.perf_counter() - start
             self._spent, self._longest = self._spent + seconds, max(self._longest, seconds)

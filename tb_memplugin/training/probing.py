@@ -1,5 +1,5 @@
-"""`probe` records a few training steps with small batches on a model that is restored afterwards; `largest_batch_size`
-predicts from them and trains with the largest batch to verify that."""
+"""`probe` records a few training steps with small batches on a model that is restored afterwards;
+`largest_batch_size` predicts from them and trains with the largest batch to verify that."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,15 @@ import tensorflow as tf
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs
-from tb_memplugin.fit import MOST_ASKED, Asked, Conditions, Predictor, WhatIf, checked_conditions, temporary_bytes
+from tb_memplugin.fit import (
+    MOST_ASKED,
+    Asked,
+    Conditions,
+    Predictor,
+    WhatIf,
+    checked_conditions,
+    temporary_bytes,
+)
 from tb_memplugin.importers import read_dump
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base import PrivateDirectory, remove_abandoned
@@ -32,14 +40,21 @@ from tb_memplugin.training.saved_state import restored, saved_variables
 
 _MOST = sys.maxsize  # examples
 _KINDS = (
-    "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, sample_weight) of arrays, or a batch of inputs"
+    "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, "
+    "sample_weight) "
+    "of "
+    "arrays, or a "
+    "batch "
+    "of "
+    "inputs"
 )
 
 
 class Examples:
-    """The user's data, in host memory outside of TensorFlow's allocators: whole arrays, as `fit` puts all of them into
-    the device's memory, and at most `count` examples of a dataset. Reads no more batches of it than these need, and
-    does not change what later iterations yield. `RecordingError` if it is empty or of another kind."""
+    """The user's data, in host memory outside of TensorFlow's allocators: whole arrays, as `fit`
+    puts all of them into the device's memory, and at most `count` examples of a dataset. Reads no
+    more batches of it than these need, and does not change what later iterations yield.
+    `RecordingError` if it is empty or of another kind."""
 
     def __init__(self, data: Any, count: int) -> None:
         if isinstance(data, tf.data.Dataset):
@@ -47,7 +62,15 @@ class Examples:
                 with tf.device("/CPU:0"):
                     batches: Iterator[Any] = iter(copied(data))
             except (tf.errors.OpError, ValueError, RuntimeError) as error:
-                why = f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200})"
+                why = (
+                    "data cannot be copied, and iterating over it "
+                    "would "
+                    "change "
+                    "what "
+                    "it "
+                    "yields "
+                    f"later ({error!s:.200})"
+                )
                 raise RecordingError(f"{why}. Pass a batch of arrays instead.") from error
         else:
             batches, count = iter([_single(data)]), _MOST
@@ -64,15 +87,22 @@ class Examples:
                 break
         if not parts:
             raise RecordingError("data is empty. Pass at least one batch with one example.")
-        self._leaves = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        self._leaves = (
+            parts[0]
+            if len(parts) == 1
+            else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        )
 
     def batch(self, size: int) -> Any:
-        return tf.nest.pack_sequence_as(self._structure, [leaf[:size].copy() for leaf in self._leaves])
+        return tf.nest.pack_sequence_as(
+            self._structure, [leaf[:size].copy() for leaf in self._leaves]
+        )
 
     def batches(self, size: int) -> Any:
-        """An endless dataset of batches of a size; examples repeat if there are too few. One op makes a batch. To join
-        single examples, tf.data allocates each of them, which hides what a batch needs. As in a training, the next
-        batch is made during a step, and no other: a parallel map would make one more."""
+        """An endless dataset of batches of a size; examples repeat if there are too few. One op
+        makes a batch. To join single examples, tf.data allocates each of them, which hides what a
+        batch needs. As in a training, the next batch is made during a step, and no other: a
+        parallel map would make one more."""
         options = tf.data.Options()
         options.experimental_optimization.map_parallelization = False
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
@@ -87,11 +117,22 @@ class Examples:
             rows = tf.range(tf.compat.v1.placeholder_with_default(size, [])) % count
             return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), all_examples)
 
-        return tf.data.Dataset.from_tensors((examples,)).repeat().map(taken).prefetch(1).with_options(options)
+        return (
+            tf.data.Dataset.from_tensors((examples,))
+            .repeat()
+            .map(taken)
+            .prefetch(1)
+            .with_options(options)
+        )
 
 
 def _single(data: Any) -> Any:
-    if data is None or isinstance(data, (str, bytes)) or callable(data) or hasattr(data, "__next__"):
+    if (
+        data is None
+        or isinstance(data, (str, bytes))
+        or callable(data)
+        or hasattr(data, "__next__")
+    ):
         raise RecordingError(f"{_KINDS}. Received: {type(data).__name__}")
     if isinstance(data, tuple):
         if not 1 <= len(data) <= 3:
@@ -105,11 +146,19 @@ def _single(data: Any) -> Any:
 def _as_array(leaf: Any) -> Any:
     """A dense tensor in host memory, of shape [examples, ...]; a copy, but of an array itself."""
     try:
-        array = leaf if type(leaf) is np.ndarray else np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
+        array = (
+            leaf
+            if type(leaf) is np.ndarray
+            else np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
+        )
     except (AttributeError, TypeError, ValueError):  # sparse, ragged, or no tensor at all
         array = np.array(None)
-    if array.ndim == 0 or (array.dtype == object and not all(isinstance(one, (bytes, str)) for one in array.flat)):
-        raise RecordingError(f"{_KINDS}, each with the examples as its first dimension. Received: {leaf!r:.120}")
+    if array.ndim == 0 or (
+        array.dtype == object and not all(isinstance(one, (bytes, str)) for one in array.flat)
+    ):
+        raise RecordingError(
+            f"{_KINDS}, each with the examples as its first dimension. Received: {leaf!r:.120}"
+        )
     return array
 
 
@@ -118,7 +167,9 @@ def _size(leaves: list[Any]) -> int:
     if not sizes:
         raise RecordingError(f"{_KINDS}. Received: no array")
     if len(sizes) > 1:
-        raise RecordingError(f"all arrays of data must have the same number of examples. Received: {sorted(sizes)}")
+        raise RecordingError(
+            f"all arrays of data must have the same number of examples. Received: {sorted(sizes)}"
+        )
     return sizes.pop()
 
 
@@ -130,22 +181,32 @@ _OWN_RESOURCES = {
 }
 """Op of a dataset to the op that stands for a resource of its own in place of a shared one."""
 _IGNORE_STATE = 1
-"""TensorFlow's `ExternalStatePolicy.POLICY_IGNORE`: lookup tables and Python functions are shared with the original."""
+"""TensorFlow's `ExternalStatePolicy.POLICY_IGNORE`: lookup tables and Python functions are shared
+with the original."""
 
 
 def copied(dataset: Any) -> Any:
-    """A copy of a dataset; TensorFlow raises if it cannot be copied, for example because it holds more than 2 GiB."""
+    """A copy of a dataset; TensorFlow raises if it cannot be copied, for example because it holds
+    more than 2 GiB."""
     with tf.device("/CPU:0"):
         serialized = tf.raw_ops.DatasetToGraphV2(
-            input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            external_state_policy=_IGNORE_STATE,
         )
         graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
             named = {node.name: node for node in nodes}
             for node in list(named.values()):
-                sources = [named.get(name.partition(":")[0]) for name in node.input if node.op in _OWN_RESOURCES]
+                sources = [
+                    named.get(name.partition(":")[0])
+                    for name in node.input
+                    if node.op in _OWN_RESOURCES
+                ]
                 for source in filter(None, sources):
-                    if source.op == "Const" and source.attr["dtype"].type == tf.resource.as_datatype_enum:
+                    if (
+                        source.op == "Const"
+                        and source.attr["dtype"].type == tf.resource.as_datatype_enum
+                    ):
                         source.op = _OWN_RESOURCES[node.op]
                         source.attr.clear()
                         source.ClearField("input")
@@ -154,8 +215,9 @@ def copied(dataset: Any) -> Any:
 
 
 class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Refers to the values of all variables during the first step, which therefore needs room for a second copy: later
-    steps need no more, so they do not fail. From `batch`, metrics and the optimizer make their variables before it."""
+    """Refers to the values of all variables during the first step, which therefore needs room for a
+    second copy: later steps need no more, so they do not fail. From `batch`, metrics and the
+    optimizer make their variables before it."""
 
     def __init__(self, batch: Any) -> None:
         super().__init__()
@@ -165,23 +227,29 @@ class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         first, self._batch = self._batch, None
         if first is not None and self.model.jit_compile:
-            self.model._symbolic_build(data_batch=first)  # Keras does so itself under other backends than TensorFlow's
+            # Keras does so itself under other backends than TensorFlow's
+            self.model._symbolic_build(data_batch=first)
             self._values = [variable.read_value() for variable in saved_variables(self.model)]
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._values = []  # before the next traced step begins
 
 
-MOST_DIFFERENT = 0.02  # share by which the compiler may plan another step's temporaries than were recorded
+# share by which the compiler may plan another step's temporaries than were recorded
+MOST_DIFFERENT = 0.02
 MOST_COPIES = 4  # of the weights that a step makes: two slots, gradients and their sums
-TRACED_STEPS = 3  # traced steps of each batch size, after one that compiles: ops run in another order in each
+# traced steps of each batch size, after one that compiles: ops run in another order in each
+TRACED_STEPS = 3
 
 
 class OutOfMemoryError(Exception): ...
 
 
 def probe(
-    model: Any, data: Any, batch_sizes: Sequence[int] = (4, 8), log_dir: str | os.PathLike[str] | None = None
+    model: Any,
+    data: Any,
+    batch_sizes: Sequence[int] = (4, 8),
+    log_dir: str | os.PathLike[str] | None = None,
 ) -> RecordedRun:
     """Record a few training steps with small batches, to predict what others need.
 
@@ -190,24 +258,27 @@ def probe(
     print(tb_memplugin.what_if(run, batch_size=256))
     ```
 
-    Each batch size takes four steps of `model.fit`: one that compiles and three traced ones. The model, its optimizer
-    and metrics, and the random generators of Python, NumPy, TensorFlow and Keras are restored bit for bit: a following
-    training has the same losses as without the probe.
+    Each batch size takes four steps of `model.fit`: one that compiles and three traced ones. The
+    model, its optimizer and metrics, and the random generators of Python, NumPy, TensorFlow and
+    Keras are restored bit for bit: a following training has the same losses as without the probe.
 
     Args:
         model: Compiled Keras model with weights.
-        data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or tensors, or a batch
-            of inputs. Arrays are in the device's memory as a whole, as in `fit`. Too few examples repeat.
-        batch_sizes: Distinct batch sizes. One is enough; two make predictions of compiled steps more certain.
+        data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or
+            tensors, or a batch of inputs. Arrays are in the device's memory as a whole, as in
+            `fit`. Too few examples repeat.
+        batch_sizes: Distinct batch sizes. One is enough; two make predictions of compiled steps
+            more certain.
         log_dir: Directory that keeps the run; by default a temporary one, which is removed.
 
     Returns:
-        The recorded run, for `tb_memplugin.what_if`. If XLA compiles the model, that asks XLA's compiler about each
-        batch size, as long as the model exists and is not changed.
+        The recorded run, for `tb_memplugin.what_if`. If XLA compiles the model, that asks XLA's
+        compiler about each batch size, as long as the model exists and is not changed.
 
     Raises:
-        RecordingError: An argument is invalid, the model is not compiled or has no weights, the allocator cannot be
-            read, nothing could be recorded, or memory ran out. Everything is restored then as well."""
+        RecordingError: An argument is invalid, the model is not compiled or has no weights, the
+            allocator cannot be read, nothing could be recorded, or memory ran out. Everything is
+            restored then as well."""
     sizes = checked_sizes(batch_sizes)
     directory = None if log_dir is None else absolute(os.fspath(log_dir))
     (device, *_) = checked_devices(model)
@@ -221,7 +292,9 @@ def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
         given = list(batch_sizes)
     except TypeError:
         given = []
-    valid = all(hasattr(one, "__index__") and not isinstance(one, bool) and int(one) > 0 for one in given)
+    valid = all(
+        hasattr(one, "__index__") and not isinstance(one, bool) and int(one) > 0 for one in given
+    )
     if not given or not valid or len({int(one) for one in given}) < len(given):
         wanted = "batch_sizes must be distinct positive integers, such as (4, 8)"
         raise RecordingError(f"{wanted}. Received: {batch_sizes!r:.80}")
@@ -229,13 +302,18 @@ def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
 
 
 def checked_devices(model: Any, trains: bool = True) -> list[Device]:
-    """The devices to record, if the model can be probed on them; with `trains` false, if XLA can be asked about it."""
+    """The devices to record, if the model can be probed on them; with `trains` false, if XLA can be
+    asked about it."""
     if not isinstance(model, keras.Model):
         raise RecordingError(f"model must be a Keras model. Received: {type(model).__name__}")
     if not model.compiled or model.optimizer is None:
-        raise RecordingError(f"model {model.name!r} is not compiled. Call model.compile with an optimizer first.")
+        raise RecordingError(
+            f"model {model.name!r} is not compiled. Call model.compile with an optimizer first."
+        )
     if not model.built:
-        raise RecordingError(f"model {model.name!r} has no weights yet. Call it once, or model.build, first.")
+        raise RecordingError(
+            f"model {model.name!r} has no weights yet. Call it once, or model.build, first."
+        )
     devices, sentences = choose_devices(None)
     if devices:
         maps = MemoryMaps([device.name for device in devices], sentences.append)
@@ -247,23 +325,44 @@ def checked_devices(model: Any, trains: bool = True) -> list[Device]:
 
 
 def _refuse_freed(model: Any, dumps: Iterable[bytes | None]) -> None:
-    """`RecordingError` for variables in free memory: a compiled step that failed has freed what it was to replace."""
-    addresses = np.array([one for one in map(variable_address, saved_variables(model)) if one], np.int64)
+    """`RecordingError` for variables in free memory: a compiled step that failed has freed what it
+    was to replace."""
+    addresses = np.array(
+        [one for one in map(variable_address, saved_variables(model)) if one], np.int64
+    )
     for chunks in (read_dump(one, 0.0) for one in dumps if one):
         place = np.searchsorted(chunks.address, addresses, side="right") - 1
         offset = addresses - chunks.address[place]
         if np.any((offset >= 0) & (offset < chunks.bytes[place]) & (chunks.state[place] == FREE)):
-            lost = f"Model {model.name!r} is lost: a compiled step of it ran out of memory and freed variables"
-            raise RecordingError(f"{lost}. Start the program again, with a smaller batch size and saved weights.")
+            lost = (
+                f"Model {model.name!r} is lost: a compiled step of it "
+                "ran "
+                "out "
+                "of "
+                "memory "
+                "and "
+                "freed variables"
+            )
+            raise RecordingError(
+                f"{lost}. Start the program again, with a smaller batch size and saved weights."
+            )
 
 
 def record(
-    model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str | None, progress: Progress
+    model: Any,
+    examples: Examples,
+    sizes: Sequence[int],
+    device: Device,
+    directory: str | None,
+    progress: Progress,
 ) -> RecordedRun:
-    """Record steps of each batch size into a directory, by default a temporary one. Changes the model."""
+    """Record steps of each batch size into a directory, by default a temporary one. Changes the
+    model."""
     each = 1 + TRACED_STEPS
     start = int(model.optimizer.iterations)
-    traced = [start + number * each + step for number in range(len(sizes)) for step in range(1, each)]
+    traced = [
+        start + number * each + step for number in range(len(sizes)) for step in range(1, each)
+    ]
     with contextlib.ExitStack() as stack:
         if directory is None:
             remove_abandoned()
@@ -282,45 +381,78 @@ def record(
                 progress.part(f"steps with batch size {size:,}")
                 train(model, examples, size, each, callback, guarded)
         except OutOfMemoryError as error:
-            advice = f"Pass smaller batch_sizes than {tuple(sizes)}, or free memory first. The model is as before."
-            raise RecordingError(f"Memory ran out in the probe's steps with batch size {size}. {advice}") from error
+            advice = (
+                f"Pass smaller batch_sizes than {tuple(sizes)}, or "
+                "free "
+                "memory "
+                "first. "
+                "The "
+                "model is as "
+                "before."
+            )
+            raise RecordingError(
+                f"Memory ran out in the probe's steps with batch size {size}. {advice}"
+            ) from error
         finally:
             callback.close()
         run = Runs(directory)["."]
         if all(one.first for one in run.requests):
             raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
         if ask is not None:
-            recorded = [temporary_bytes(one) for one in run.requests if one.batch_size == max(sizes)]
+            recorded = [
+                temporary_bytes(one) for one in run.requests if one.batch_size == max(sizes)
+            ]
             ask.refusal = refusal(planned, max(recorded, default=0), max(sizes))
         return dataclasses.replace(run, ask=ask)
 
 
 def refusal(planned: Asked, recorded_bytes: int, size: int) -> str | None:
-    """Why the compiler's answers are not those of the real step, as a sentence; None if they are."""
+    """Why the compiler's answers are not those of the real step, as a sentence; None if they
+    are."""
     if planned.temporary_bytes is None:
         return planned.sentence
     if abs(planned.temporary_bytes - recorded_bytes) <= MOST_DIFFERENT * recorded_bytes:
         return None
-    both = f"{format_bytes(planned.temporary_bytes)} at batch size {size:,}, of {format_bytes(recorded_bytes)} recorded"
+    both = (
+        f"{format_bytes(planned.temporary_bytes)} at "
+        "batch "
+        "size "
+        f"{size:,}, "
+        "of "
+        f"{format_bytes(recorded_bytes)} "
+        "recorded"
+    )
     return f"XLA is not asked: it plans {both}, so the trained step is another one."
 
 
 def is_roomy(model: Any, device: Device, temporary_bytes: int | None) -> bool:
-    """Whether a device has twice the room that a step with so many temporaries can need beside the model's weights."""
+    """Whether a device has twice the room that a step with so many temporaries can need beside the
+    model's weights."""
     if temporary_bytes is None or device.capacity_bytes is None:
         return False
-    weights = sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.variables)
+    weights = sum(
+        variable.value.dtype.size * math.prod(variable.shape) for variable in model.variables
+    )
     free = device.capacity_bytes - allocator.memory_info(device.name)[0]
     return bool(2 * (temporary_bytes + MOST_COPIES * weights) <= free)
 
 
-def train(model: Any, examples: Examples, size: int, steps: int, callback: Any, guarded: bool = True) -> None:
-    """Train steps with batches of a size; `guarded` keeps variables whole if memory runs out. Raises
-    `OutOfMemoryError`."""
+def train(
+    model: Any, examples: Examples, size: int, steps: int, callback: Any, guarded: bool = True
+) -> None:
+    """Train steps with batches of a size; `guarded` keeps variables whole if memory runs out.
+    Raises `OutOfMemoryError`."""
     batches, executions = examples.batches(size), steps * model.steps_per_execution
     callbacks = [callback, SharedValues(examples.batch(1))] if guarded else [callback]
     try:
-        model.fit(batches, steps_per_epoch=executions, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
+        model.fit(
+            batches,
+            steps_per_epoch=executions,
+            epochs=1,
+            verbose=0,
+            shuffle=False,
+            callbacks=callbacks,
+        )
         return
     except tf.errors.OpError as error:
         if memory_request(error) is None:
@@ -338,22 +470,27 @@ DEFAULT_SIZE = 32  # what `fit` takes for arrays
 
 
 def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[RecordedRun, int]:
-    """A probing run of a model, and the batch size of its training: by default the dataset's, or Keras's."""
+    """A probing run of a model, and the batch size of its training: by default the dataset's, or
+    Keras's."""
     if batch_size is not None:
         (size,) = checked_sizes([batch_size])
     elif isinstance(data, tf.data.Dataset):
         size = len(tf.nest.flatten(Examples(data.take(1), _MOST).batch(_MOST))[0])
     else:
         size = DEFAULT_SIZE
-    sizes = [one for one in (max(least, least * size // LARGE) for least in SIZES) if one <= size] or [size]
+    sizes = [
+        one for one in (max(least, least * size // LARGE) for least in SIZES) if one <= size
+    ] or [size]
     with contextlib.suppress(RecordingError):  # if memory runs out
         return probe(model, data, sizes), size
     return probe(model, data, [max(1, sizes[0] // 8)]), size
 
 
 MOST_TRIES = 3  # most batch sizes that are verified
-STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
-MUCH_LARGER = 1.25  # share by which a size is larger that is tried because a verified one leaves memory
+# share of the last capacity that the next prediction may use if the last one did not hold
+STEP_DOWN = 0.95
+# share by which a size is larger that is tried because a verified one leaves memory
+MUCH_LARGER = 1.25
 VERIFIED_STEPS = 2  # the first one makes the optimizer's slots, the second one is a typical one
 
 
@@ -362,11 +499,13 @@ class BatchSizeAnswer:
     """The largest batch size of a model on a device; `print` shows it with its sentences.
 
     Attributes:
-        batch_size: The largest batch size that is predicted to fit and was not refuted; None if there is none, or it
-            is unknown.
+        batch_size: The largest batch size that is predicted to fit and was not refuted; None if
+            there is none, or it is unknown.
         predicted: The prediction for it, or the last one that was made.
-        verified: Whether training steps with it ran within the capacity; None if they could not be tried.
-        peak_bytes: Measured peak of bytes in use in these steps; None without a verification that passed.
+        verified: Whether training steps with it ran within the capacity; None if they could not be
+            tried.
+        peak_bytes: Measured peak of bytes in use in these steps; None without a verification that
+            passed.
         sentences: What was found, as sentences."""
 
     batch_size: int | None
@@ -377,11 +516,22 @@ class BatchSizeAnswer:
 
     def __str__(self) -> str:
         size = "unknown or none" if self.batch_size is None else f"{self.batch_size:,}"
-        return "\n".join([f"largest batch size: {size}", *(f"  {clean(sentence)}" for sentence in self.sentences)])
+        return "\n".join(
+            [
+                f"largest batch size: {size}",
+                *(f"  {clean(sentence)}" for sentence in self.sentences),
+            ]
+        )
 
     def __repr__(self) -> str:
         peak = format_bytes(self.peak_bytes)
-        return f"<{type(self).__name__} batch_size={self.batch_size}, verified={self.verified}, measured peak {peak}>"
+        return (
+            f"<{type(self).__name__} "
+            f"batch_size={self.batch_size}, "
+            f"verified={self.verified}, "
+            "measured peak "
+            f"{peak}>"
+        )
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
@@ -396,14 +546,15 @@ def largest_batch_size(
     print(tb_memplugin.largest_batch_size(model, dataset))
     ```
 
-    Everything is restored as `probe` does. If memory runs out in the verification, or the measured peak exceeds the
-    capacity, the next lower prediction is tried, three at most.
+    Everything is restored as `probe` does. If memory runs out in the verification, or the measured
+    peak exceeds the capacity, the next lower prediction is tried, three at most.
 
     Args:
         model, data, batch_sizes: As for `probe`.
-        capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``; by default the device's own. With
-            a smaller one the steps run on this device, and their peak is compared with it. A batch that this device
-            may not hold is not verified for a larger one.
+        capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``; by default the
+            device's own. With a smaller one the steps run on this device, and their peak is
+            compared with it. A batch that this device may not hold is not verified for a larger
+            one.
 
     Returns:
         The answer.
@@ -417,7 +568,9 @@ def largest_batch_size(
     examples = Examples(data, max(sizes))
     limit = wanted or device.capacity_bytes
     if limit is None:
-        raise RecordingError(f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'.")
+        raise RecordingError(
+            f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'."
+        )
     with Progress("largest_batch_size") as progress, restored(model):
         run = record(model, examples, sizes, device, None, progress)
     return largest_of(run, model, examples, device, limit, sys.maxsize, "")
@@ -433,8 +586,9 @@ def largest_of(
     why: str,
     told: Callable[[BatchSizeAnswer], None] = lambda answer: None,
 ) -> BatchSizeAnswer:
-    """The answer from a run of the model, below a refuted size; `why` says why it cannot be verified, if so. `told` is
-    given the answer so far before each trial, and may raise to end the search."""
+    """The answer from a run of the model, below a refuted size; `why` says why it cannot be
+    verified, if so. `told` is given the answer so far before each trial, and may raise to end the
+    search."""
     own, usable, predictor = device.capacity_bytes, limit, Predictor.of(run, device.name, run.ask)
     sentences: list[str] = []
 
@@ -443,12 +597,20 @@ def largest_of(
         if peak is None:
             sentences.append(f"Memory ran out in the steps with batch size {size:,}.")
         elif peak > limit:
-            sentences.append(f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}.")
+            sentences.append(
+                f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+            )
         return peak if peak is None or peak <= limit else None
 
     for tries in range(MOST_TRIES, 0, -1):  # noqa: B007  # used below
         for _ in range(MOST_ASKED):
-            size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
+            size = (
+                min(
+                    predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0,
+                    refuted - 1,
+                )
+                or None
+            )
             if not predictor.ask(Conditions(size)):
                 break
         predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
@@ -475,15 +637,25 @@ def largest_of(
     sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
     held, room = allocator.memory_info(device.name)[0], min(limit, own or limit) * STEP_DOWN
     for _ in range(tries - 1 if is_gpu(device.name) else 0):
-        # A pool of one region. Predictions must take for needed what convolutions only use because it was there.
+        # A pool of one region. Predictions must take for needed what convolutions only use because
+        # it was there.
         larger = min(int(size * (room - held) / max(1, peak - held)), refuted - 1)
         if larger < size * MUCH_LARGER:
             break
         told(BatchSizeAnswer(size, predicted, True, peak, tuple(sentences)))
         if (needed_by_larger := verified(larger)) is None:
             break
-        size, peak, predicted = larger, needed_by_larger, predictor.what_if(Conditions(larger, limit))
-        sentences.append(f"Batch size {size:,} is larger in proportion, and verified: a peak of {format_bytes(peak)}.")
+        size, peak, predicted = (
+            larger,
+            needed_by_larger,
+            predictor.what_if(Conditions(larger, limit)),
+        )
+        sentences.append(
+            f"Batch size {size:,} is larger in proportion, and verified: a "
+            "peak "
+            "of "
+            f"{format_bytes(peak)}."
+        )
     return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
 
 
@@ -494,7 +666,11 @@ def _peak_of(model: Any, examples: Examples, size: int, device: str) -> int | No
         on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device),
         on_train_end=lambda logs: peaks.append(allocator.memory_info(device)[1]),
     )
-    with contextlib.suppress(OutOfMemoryError), Progress("verification") as progress, restored(model):
+    with (
+        contextlib.suppress(OutOfMemoryError),
+        Progress("verification") as progress,
+        restored(model),
+    ):
         progress.part(f"steps with batch size {size:,}")
         train(model, examples, size, VERIFIED_STEPS, measuring)
     return peaks[-1] if peaks else None

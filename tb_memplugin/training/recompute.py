@@ -1,7 +1,9 @@
-"""Runs a segment of layers so that its results are computed again in the backward pass instead of being saved.
+"""Runs a segment of layers so that its results are computed again in the backward pass instead of
+being saved.
 
-In a pass, Keras's variables are given tensors, so that a second pass repeats the first. The segment is traced once
-before: which variables it reads, and whether a second pass would repeat the first."""
+In a pass, Keras's variables are given tensors, so that a second pass repeats the first. The segment
+is traced once before: which variables it reads, and whether a second pass would repeat the
+first."""
 
 import contextlib
 import functools
@@ -18,15 +20,19 @@ from tb_memplugin.recorder.watch import repeats
 
 ONLY_DENSE = "Only dense tensors can be."
 Run = Callable[[list[Any], Callable[[str], None]], list[Any]]
-"""Runs a segment's layers on flat tensors and returns flat tensors; calls back with the name of each layer that ran."""
+"""Runs a segment's layers on flat tensors and returns flat tensors; calls back with the name of
+each layer that ran."""
 
 
 def refuse(layer: str, why: str, instead: str = "") -> RecomputationError:
-    return RecomputationError(f"Layer {layer} cannot be recomputed exactly: {why}. {instead}".rstrip())
+    return RecomputationError(
+        f"Layer {layer} cannot be recomputed exactly: {why}. {instead}".rstrip()
+    )
 
 
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc]
-    """A stateless scope that remembers which variables were read without a given value, and which were updated."""
+    """A stateless scope that remembers which variables were read without a given value, and which
+    were updated."""
 
     def __init__(self, values: Iterable[tuple[Any, Any]] = ()) -> None:
         super().__init__(state_mapping=list(values), collect_losses=True)
@@ -53,11 +59,16 @@ class Passed(NamedTuple):
     unknown: list[Any]  # variables that were read and given no value
 
     def differentiable(self) -> list[Any]:
-        return [tensor for tensor in (*self.outputs, *(loss for _, loss in self.losses)) if is_floating(tensor)]
+        return [
+            tensor
+            for tensor in (*self.outputs, *(loss for _, loss in self.losses))
+            if is_floating(tensor)
+        ]
 
 
 class _Context(keras.layers.Layer):  # type: ignore[misc]
-    """Calls a function as Keras calls a layer: layers inside inherit `training`, and no dtype is cast."""
+    """Calls a function as Keras calls a layer: layers inside inherit `training`, and no dtype is
+    cast."""
 
     def __init__(self) -> None:
         super().__init__(name="recomputed", autocast=False, dtype="float32")
@@ -69,7 +80,9 @@ class _Context(keras.layers.Layer):  # type: ignore[misc]
         """Nothing: the layers inside have put their masks on their outputs."""
 
 
-def call_in_context(function: Callable[[list[Any], Any], Any], tensors: Sequence[Any], training: Any = None) -> Any:
+def call_in_context(
+    function: Callable[[list[Any], Any], Any], tensors: Sequence[Any], training: Any = None
+) -> Any:
     """`training` is the caller's unless it is given."""
     context = _Context()
     object.__setattr__(context, "function", function)
@@ -84,7 +97,8 @@ def exact_pass(
     values: Iterable[tuple[Any, Any]],
     after: Callable[[str], None] = lambda name: None,
 ) -> Passed:
-    """Run a segment on tensors with these masks and with these values of variables. No variable changes."""
+    """Run a segment on tensors with these masks and with these values of variables. No variable
+    changes."""
     for tensor, mask in zip(tensors, masks, strict=True):
         if mask is not None:
             tensor._keras_mask = mask
@@ -106,11 +120,15 @@ def is_floating(tensor: Any) -> bool:
     return bool(getattr(dtype, "is_floating", False) or getattr(dtype, "is_complex", False))
 
 
-def _read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
+def _read_variables(
+    run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any]
+) -> list[Any]:
     for layer in layers:
         for sub in layer._flatten_layers():
             if getattr(sub, "_remat_mode", None) is not None:
-                raise refuse(sub.name, "it was created in a keras.RematScope", "Create it without the scope.")
+                raise refuse(
+                    sub.name, "it was created in a keras.RematScope", "Create it without the scope."
+                )
     variables = {id(variable): variable for layer in layers for variable in layer.variables}
     for _ in range(3):
         with _unbuilt(layers):
@@ -123,7 +141,8 @@ def _read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], mas
 
 @contextlib.contextmanager
 def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
-    """Refuse a layer that the trace would build: its variables would belong to a graph that is thrown away."""
+    """Refuse a layer that the trace would build: its variables would belong to a graph that is
+    thrown away."""
     called: list[str] = []
 
     def build(name: str, *arguments: Any, **keywords: Any) -> None:
@@ -132,7 +151,9 @@ def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
 
     # Keras gives each layer a `build` of its own; the default one makes no variables.
     every = [sub for layer in layers for sub in layer._flatten_layers()]
-    unbuilt = [sub for sub in every if not sub.built and not getattr(sub.build, "_is_default", False)]
+    unbuilt = [
+        sub for sub in every if not sub.built and not getattr(sub.build, "_is_default", False)
+    ]
     own = [vars(sub)["build"] for sub in unbuilt]
     for sub in unbuilt:
         vars(sub)["build"] = functools.partial(build, sub.name)
@@ -140,7 +161,9 @@ def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
         yield
     except Exception as error:
         if called:
-            raise refuse(called[0], "it is not built", "Call the model on a batch first.") from error
+            raise refuse(
+                called[0], "it is not built", "Call the model on a batch first."
+            ) from error
         raise
     finally:
         for sub, before in zip(unbuilt, own, strict=True):
@@ -148,7 +171,11 @@ def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
 
 
 def _trace(
-    run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any], variables: list[Any]
+    run: Run,
+    layers: Sequence[Any],
+    tensors: Sequence[Any],
+    masks: Sequence[Any],
+    variables: list[Any],
 ) -> list[Any]:
     """Check one trace; return variables that it read and that are not among `variables`."""
     passes: list[Passed] = []
@@ -177,7 +204,8 @@ def _trace(
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (*tensors, *present)]
     specs += [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
-    # Hide the call of the model that is under way: a layer's call would change its `training` argument.
+    # Hide the call of the model that is under way: a layer's call would change its `training`
+    # argument.
     under_way = global_state.get_global_attribute("current_call_ctx")
     global_state.set_global_attribute("current_call_ctx", None)
     try:
@@ -192,8 +220,13 @@ def _trace(
         raise refuse(name, f"a second run of its {kind} op may return something else")
     for variable, _ in passed.updates:
         if variable.trainable:
-            owner = next((one for one in layers if any(each is variable for each in one.variables)), layers[0])
-            raise refuse(owner.name, f"it changes its trainable weight {variable.name} in the forward pass")
+            owner = next(
+                (one for one in layers if any(each is variable for each in one.variables)),
+                layers[0],
+            )
+            raise refuse(
+                owner.name, f"it changes its trainable weight {variable.name} in the forward pass"
+            )
     return []
 
 
@@ -204,15 +237,20 @@ class Segment:
         self.layers = layers
         self._variables: list[Any] | None = None  # known after the first call
 
-    def check(self, run: Run, tensors: Sequence[Any], masks: Sequence[Any] | None = None) -> list[Any]:
-        """The Keras variables that the segment reads; `RecomputationError` if it cannot be recomputed exactly. Traces
-        it with `training=True` into a graph that is thrown away."""
+    def check(
+        self, run: Run, tensors: Sequence[Any], masks: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """The Keras variables that the segment reads; `RecomputationError` if it cannot be
+        recomputed exactly. Traces it with `training=True` into a graph that is thrown away."""
         if self._variables is None:
-            self._variables = _read_variables(run, self.layers, tensors, masks or [None] * len(tensors))
+            self._variables = _read_variables(
+                run, self.layers, tensors, masks or [None] * len(tensors)
+            )
         return self._variables
 
     def recompute(self, run: Run, tensors: Sequence[Any]) -> list[Any]:
-        """The outputs of the segment. Variables change, and losses are added, as in an ordinary call."""
+        """The outputs of the segment. Variables change, and losses are added, as in an ordinary
+        call."""
         for tensor in tensors:
             if not isinstance(tensor, tf.Tensor):
                 raise refuse(self.layers[0].name, f"it takes a {type(tensor).__name__}", ONLY_DENSE)
@@ -222,7 +260,9 @@ class Segment:
         def function(inputs: list[Any], training: Any) -> list[Any]:
             passed, connected = _connect(self.layers, run, inputs, masks, variables, training)
             results = iter(connected)
-            outputs = [next(results) if is_floating(output) else output for output in passed.outputs]
+            outputs = [
+                next(results) if is_floating(output) else output for output in passed.outputs
+            ]
             for (layer, _), result in zip(passed.losses, results, strict=True):
                 layer.add_loss(result)
             for variable, value in passed.updates:
@@ -237,20 +277,28 @@ class Segment:
 
 
 def _dependent(tensors: Sequence[Any], upstream: Sequence[Any]) -> list[Any]:
-    """The same tensors, which XLA cannot compute before the gradients from behind: it ignores control dependencies, and
-    would merge a second pass over the same values with the first one. It cannot simplify the comparison, as
-    `tf.recompute_grad` relies on, too."""
+    """The same tensors, which XLA cannot compute before the gradients from behind: it ignores
+    control dependencies, and would merge a second pass over the same values with the first one. It
+    cannot simplify the comparison, as `tf.recompute_grad` relies on, too."""
     gradient = upstream[0].values if isinstance(upstream[0], tf.IndexedSlices) else upstream[0]
     flag = tf.cast(tf.reduce_max(tf.reshape(gradient, [-1])[:1]), tf.bool)
-    return [tf.where(tf.equal(flag, flag), tensor, tf.zeros((), tensor.dtype)) for tensor in tensors]
+    return [
+        tf.where(tf.equal(flag, flag), tensor, tf.zeros((), tensor.dtype)) for tensor in tensors
+    ]
 
 
 def _connect(
-    layers: Sequence[Any], run: Run, tensors: list[Any], masks: list[Any], variables: list[Any], training: Any
+    layers: Sequence[Any],
+    run: Run,
+    tensors: list[Any],
+    masks: list[Any],
+    variables: list[Any],
+    training: Any,
 ) -> tuple[Passed, list[Any]]:
-    """The first pass, and its differentiable results with a gradient that makes a second pass. The values of variables
-    are read here, before the first pass, and are arguments of the gradient like the inputs: the second pass starts from
-    the same random seeds and sees the same weights, whatever has changed them meanwhile."""
+    """The first pass, and its differentiable results with a gradient that makes a second pass. The
+    values of variables are read here, before the first pass, and are arguments of the gradient like
+    the inputs: the second pass starts from the same random seeds and sees the same weights,
+    whatever has changed them meanwhile."""
     values = [tf.convert_to_tensor(variable.value) for variable in variables]
     first: list[Passed] = []
     needs = [is_floating(tensor) for tensor in tensors]
@@ -266,8 +314,11 @@ def _connect(
         first.append(passed)
 
         def gradient(*upstream: Any) -> list[Any]:
-            # Without the control dependencies, TensorFlow would run the second pass right after the first.
-            with tf.control_dependencies([tensor for tensor in upstream if isinstance(tensor, tf.Tensor)]):
+            # Without the control dependencies, TensorFlow would run the second pass right after the
+            # first.
+            with tf.control_dependencies(
+                [tensor for tensor in upstream if isinstance(tensor, tf.Tensor)]
+            ):
                 copies = [tf.identity(tensor) for tensor in inputs]
             if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
                 copies = _dependent(copies, upstream)
@@ -275,7 +326,9 @@ def _connect(
             watched = [source for source, need in zip(sources, needs, strict=True) if need]
 
             def again(repeated: list[Any], training: Any) -> list[Any]:
-                return exact_pass(run, layers, repeated, masks, zip(variables, states, strict=True)).differentiable()
+                return exact_pass(
+                    run, layers, repeated, masks, zip(variables, states, strict=True)
+                ).differentiable()
 
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(watched)

@@ -1,5 +1,5 @@
-"""Saves what training steps change, and restores it bit for bit: a model's and its optimizer's state, and random
-generators that belong to the process."""
+"""Saves what training steps change, and restores it bit for bit: a model's and its optimizer's
+state, and random generators that belong to the process."""
 
 import contextlib
 import gc
@@ -23,7 +23,8 @@ _OF_PROXIES = (  # what TensorFlow knows of a tracked dictionary
 
 
 def _keras_state() -> dict[str, Any]:
-    from keras.src.backend.common import global_state  # there is no public way that does not make a generator
+    # there is no public way that does not make a generator
+    from keras.src.backend.common import global_state
 
     attributes: dict[str, Any] = vars(global_state.GLOBAL_STATE_TRACKER)
     return attributes
@@ -37,9 +38,11 @@ def global_generators() -> list[Any]:
 
 
 def saved_random_state() -> Callable[[], None]:
-    """Save the generators of Python, NumPy, TensorFlow and Keras, and the numbers in the names of Keras's new objects;
-    returns what restores them. Variables of global generators are among `global_generators`."""
-    from tensorflow.python.eager import context  # the seeds of ops that `tf.random.set_seed` determines
+    """Save the generators of Python, NumPy, TensorFlow and Keras, and the numbers in the names of
+    Keras's new objects; returns what restores them. Variables of global generators are among
+    `global_generators`."""
+    # the seeds of ops that `tf.random.set_seed` determines
+    from tensorflow.python.eager import context
     from tensorflow.python.ops import stateful_random_ops
 
     of_python, of_numpy = random.getstate(), np.random.get_state()
@@ -71,9 +74,10 @@ def saved_random_state() -> Callable[[], None]:
 
 @contextlib.contextmanager
 def restored(model: Any, trains: bool = True) -> Iterator[None]:
-    """Restore a compiled model, its optimizer and the process's random generators at the end of the block, also what
-    training made: the slots of an optimizer that was not built, metrics, step functions and the history. With `trains`
-    false, for a block that changes no variable, those that were there stay where they are in memory."""
+    """Restore a compiled model, its optimizer and the process's random generators at the end of the
+    block, also what training made: the slots of an optimizer that was not built, metrics, step
+    functions and the history. With `trains` false, for a block that changes no variable, those that
+    were there stay where they are in memory."""
     restore_random_state = saved_random_state()
     before = saved_variables(model)
     values = [(variable, np.array(variable.numpy())) for variable in before] if trains else []
@@ -88,16 +92,20 @@ def restored(model: Any, trains: bool = True) -> Iterator[None]:
         known = {id(variable) for variable in before}
         for variable in saved_variables(model):
             if id(variable) not in known:
-                # Nothing uses it any more, but TensorFlow keeps graphs with custom gradients, and with them their
-                # variables, until the process ends: free its memory.
+                # Nothing uses it any more, but TensorFlow keeps graphs with custom gradients, and
+                # with them their variables, until the process ends: free its memory.
                 with tf.device(variable.device):
                     nothing = tf.zeros([0], variable.dtype)
-                    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=nothing, validate_shape=False)
+                    tf.raw_ops.AssignVariableOp(
+                        resource=variable.handle, value=nothing, validate_shape=False
+                    )
         for variable, value in values:
             with tf.device(variable.device):
                 constant = tf.constant(value, variable.dtype)
                 # On a CPU the variable would use NumPy's memory, not the allocator's.
-                variable.assign(tf.raw_ops.DeepCopy(x=constant) if is_cpu(variable.device) else constant)
+                variable.assign(
+                    tf.raw_ops.DeepCopy(x=constant) if is_cpu(variable.device) else constant
+                )
         for attributes in saved:
             attributes.restore()
         restore_random_state()
@@ -105,7 +113,8 @@ def restored(model: Any, trains: bool = True) -> Iterator[None]:
 
 
 class _Attributes:
-    """The attributes of an object, with the contents of its lists, dictionaries and sets at any depth."""
+    """The attributes of an object, with the contents of its lists, dictionaries and sets at any
+    depth."""
 
     def __init__(self, owner: Any) -> None:
         self._contents: dict[int, tuple[Any, Any, Any]] = {}
@@ -114,7 +123,8 @@ class _Attributes:
 
     def _save(self, value: Any) -> None:
         wrapped = getattr(value, "__wrapped__", None)
-        if isinstance(wrapped, dict):  # in a proxy of TensorFlow's, whose attributes are not in its `__dict__`
+        # in a proxy of TensorFlow's, whose attributes are not in its `__dict__`
+        if isinstance(wrapped, dict):
             values = {name: getattr(value, name) for name in _OF_PROXIES if hasattr(value, name)}
             self._proxies.append((value, values))
             for inner in values.values():
@@ -149,17 +159,31 @@ def _optimizers(model: Any) -> Iterator[Any]:
 
 
 def saved_variables(model: Any) -> list[Any]:
-    """TensorFlow's variables of a model, its metrics, its optimizer and the random generators, each once."""
+    """TensorFlow's variables of a model, its metrics, its optimizer and the random generators, each
+    once."""
     known = [*model.variables, *model.metrics_variables]
-    # Metrics that the model was compiled with; Keras lists them as the model's only once it has built them.
+    # Metrics that the model was compiled with; Keras lists them as the model's only once it has
+    # built them.
     compiled = getattr(model, "_compile_metrics", None)
-    given = tf.nest.flatten([getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")])
-    for one in (*_optimizers(model), *(one for one in given if isinstance(one, keras.metrics.Metric))):
+    given = tf.nest.flatten(
+        [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    )
+    for one in (
+        *_optimizers(model),
+        *(one for one in given if isinstance(one, keras.metrics.Metric)),
+    ):
         known += one.variables
     # Variables that are no weights, such as those of a tf.Module in a layer.
-    known += [one for one in tf.train.TrackableView(model).descendants() if isinstance(one, tf.Variable)]
+    known += [
+        one for one in tf.train.TrackableView(model).descendants() if isinstance(one, tf.Variable)
+    ]
     known += global_generators()
-    plain = [variable.value if isinstance(variable, keras.Variable) else variable for variable in known]
+    plain = [
+        variable.value if isinstance(variable, keras.Variable) else variable for variable in known
+    ]
     replicas = [getattr(variable, "values", None) for variable in plain]
-    parts = [of if isinstance(of, tuple) else (variable,) for variable, of in zip(plain, replicas, strict=True)]
+    parts = [
+        of if isinstance(of, tuple) else (variable,)
+        for variable, of in zip(plain, replicas, strict=True)
+    ]
     return list({id(part): part for of in parts for part in of}.values())

@@ -1,4 +1,5 @@
-"""`print_what_fits`: measures what fits after a failed allocation, with model and data from the exception's frames."""
+"""`print_what_fits`: measures what fits after a failed allocation, with model and data from the
+exception's frames."""
 
 import dataclasses
 import gc
@@ -37,18 +38,24 @@ class TimeIsUpError(Exception):
 def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) -> None:
     """Measure and print, on standard error, what fits after a training step ran out of memory.
 
-    Prints the largest batch size that fits, a plan for the failed batch size, and their code. Steps with small batches
-    run on the model, which is restored. After a step that XLA compiled, its compiler is asked instead. ``Ctrl+C`` ends
-    it.
+    Prints the largest batch size that fits, a plan for the failed batch size, and their code. Steps
+    with small batches run on the model, which is restored. After a step that XLA compiled, its
+    compiler is asked instead. ``Ctrl+C`` ends it.
 
     Args:
-        error, log_dir: The exception of `fit` or `train_on_batch`, and the directory of the run that recorded it.
-        seconds: The longest time, after which no further trial begins; the running one ends first."""
+        error, log_dir: The exception of `fit` or `train_on_batch`, and the directory of the run
+            that recorded it.
+        seconds: The longest time, after which no further trial begins; the running one ends
+            first."""
     try:
         run = Runs(log_dir)["."]
         oom = next((one for one in reversed(run.ooms) if one.failed), None)
         if oom is not None and (oom.phase, oom.during) == ("train", "step"):
-            print(f"\nLooking for what fits: up to {seconds:.0f} s, Ctrl+C ends it.", file=sys.stderr, flush=True)
+            print(
+                f"\nLooking for what fits: up to {seconds:.0f} s, Ctrl+C ends it.",
+                file=sys.stderr,
+                flush=True,
+            )
             with raised_errors.ignored():
                 _measure(error, run, oom, time.perf_counter() + seconds)
     except TimeIsUpError:
@@ -64,21 +71,53 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     call, failed, why = _call_in(error), oom.batch_size, ""
     gc.collect()
     if call is None:
-        step = "the failed step is none of `fit` or `train_on_batch`, so its model and data are unknown"
-        raise RecordingError(f"{step}. Compile the model and call tb_memplugin.largest_batch_size(model, data).")
+        step = (
+            "the failed step is none of `fit` or `train_on_batch`, so "
+            "its "
+            "model "
+            "and "
+            "data "
+            "are "
+            "unknown"
+        )
+        raise RecordingError(
+            f"{step}. Compile the model and call tb_memplugin.largest_batch_size(model, data)."
+        )
     model, examples = call["self"], Examples(_data_of(call), max(SIZES))
-    device = next((one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device), None)
-    if device is None or not (device.capacity_bytes and failed) or model.distribute_strategy.num_replicas_in_sync > 1:
-        raise RecordingError("it takes a model on one device, with a known capacity and failed batch size.")
+    device = next(
+        (one for one in checked_devices(model, not model.jit_compile) if one.name == oom.device),
+        None,
+    )
+    if (
+        device is None
+        or not (device.capacity_bytes and failed)
+        or model.distribute_strategy.num_replicas_in_sync > 1
+    ):
+        raise RecordingError(
+            "it takes a model on one device, with a known capacity and failed batch size."
+        )
     if model.jit_compile and not run.requests and not (oom.requests and oom.requests.planned):
-        step = "the compiled step's requests are unknown: most often, memory ran out as its batch was made"
-        raise RecordingError(f"{step}. Call tb_memplugin.largest_batch_size(model, data) in a new process.")
+        step = (
+            "the compiled step's requests are unknown: most often, memory "
+            "ran "
+            "out "
+            "as "
+            "its "
+            "batch "
+            "was made"
+        )
+        raise RecordingError(
+            f"{step}. Call tb_memplugin.largest_batch_size(model, data) in a new process."
+        )
     if model.jit_compile:
-        run = dataclasses.replace(run, ask=CompiledSteps(model, examples.batch(1), device.name, until))
+        run = dataclasses.replace(
+            run, ask=CompiledSteps(model, examples.batch(1), device.name, until)
+        )
         why = "a compiled step that failed may have freed the variables that it was changing"
     else:
         run, _ = recorded_steps(model, small := examples.batch(max(SIZES)), failed)
-        if Predictor.of(run, device.name).reason_against(Conditions()):  # most often, operations in very unlike orders
+        # most often, operations in very unlike orders
+        if Predictor.of(run, device.name).reason_against(Conditions()):
             run, _ = recorded_steps(model, small, failed)
     unverified: list[BatchSizeAnswer] = []
 
@@ -95,26 +134,51 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     _print([answer])
     plan = plan_of_run(run, device.capacity_bytes, device.name, failed)
     best = next((one for one in plan.options if one.fits), None)
-    text, code = " ".join(plan.sentences) if plan.fits is None else "none of the simulated changes fits.", ""
-    if best is not None and "batch_size" not in best.kind:  # else it is no more than the largest size
-        text, code = f"{best.sentence}, {best.peak_source} peak {format_bytes(best.peak_bytes)}.", plan.code
-    print(f"\nPlan for batch size {failed:,}: {text}", *code.splitlines(), sep="\n    ", file=sys.stderr, flush=True)
+    text, code = (
+        " ".join(plan.sentences) if plan.fits is None else ("none of the simulated changes fits."),
+        "",
+    )
+    # else it is no more than the largest size
+    if best is not None and "batch_size" not in best.kind:
+        text, code = (
+            (f"{best.sentence}, {best.peak_source} peak {format_bytes(best.peak_bytes)}."),
+            plan.code,
+        )
+    print(
+        f"\nPlan for batch size {failed:,}: {text}",
+        *code.splitlines(),
+        sep="\n    ",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _print(answers: Iterable[BatchSizeAnswer]) -> None:
     for one in answers:
-        code = code_of(Applied("batch_size", batch_size=one.batch_size), "", ()) if one.batch_size else ""
-        print("\n\n".join(filter(None, [str(one), code and f"    {code}"])), file=sys.stderr, flush=True)
+        code = (
+            code_of(Applied("batch_size", batch_size=one.batch_size), "", ())
+            if one.batch_size
+            else ""
+        )
+        print(
+            "\n\n".join(filter(None, [str(one), code and f"    {code}"])),
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _call_in(error: BaseException) -> dict[str, Any] | None:
-    """The arguments of the innermost training call in the frames of an exception. Keras removes its own frames, but for
-    that of the function that removes them."""
+    """The arguments of the innermost training call in the frames of an exception. Keras removes its
+    own frames, but for that of the function that removes them."""
     found = None
     for one in causes(error):
         for frame, _ in traceback.walk_tb(one.__traceback__):
             name, local = frame.f_code.co_name, frame.f_locals
-            if name == "error_handler" and getattr(local.get("fn"), "__name__", "") in _TRAINS and "args" in local:
+            if (
+                name == "error_handler"
+                and getattr(local.get("fn"), "__name__", "") in _TRAINS
+                and "args" in local
+            ):
                 name, bound = local["fn"].__name__, inspect.signature(local["fn"]).bind
                 local = bound(*local["args"], **local["kwargs"]).arguments
             if name in _TRAINS and isinstance(local.get("self"), keras.Model):
@@ -127,5 +191,11 @@ def _data_of(call: Mapping[str, Any]) -> Any:
     x = call.get("x")
     if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
         return x
-    given = x[0] if isinstance(x, keras.utils.PyDataset) else (x, call.get("y"), call.get("sample_weight"))
-    return tf.nest.map_structure(lambda leaf: leaf[: max(SIZES)], tuple(one for one in given if one is not None))
+    given = (
+        x[0]
+        if isinstance(x, keras.utils.PyDataset)
+        else (x, call.get("y"), call.get("sample_weight"))
+    )
+    return tf.nest.map_structure(
+        lambda leaf: leaf[: max(SIZES)], tuple(one for one in given if one is not None)
+    )

@@ -1,4 +1,5 @@
-"""Follows the advice after real out-of-memory failures: every simulated fix is applied in a real training."""
+"""Follows the advice after real out-of-memory failures: every simulated fix is applied in a real
+training."""
 
 import dataclasses
 import re
@@ -17,7 +18,9 @@ def applied(training: Training, fix: Fix) -> Training | None:
     if fix.kind == "batch" and fix.batch_size:
         return dataclasses.replace(changed, batches=(fix.batch_size,))
     if fix.kind == "accumulation" and fix.batch_size:
-        return dataclasses.replace(changed, batches=(fix.batch_size,), accumulate=training.batches[1] // fix.batch_size)
+        return dataclasses.replace(
+            changed, batches=(fix.batch_size,), accumulate=training.batches[1] // fix.batch_size
+        )
     if fix.kind == "limit" and fix.capacity_bytes:
         return dataclasses.replace(changed, capacity_mib=fix.capacity_bytes >> 20)
     if fix.kind == "freezing":

@@ -26,12 +26,18 @@ def fed(model: Any, kind: str, steps: int, examples: int, batch: int) -> dict[st
     x, y = _arrays(model, examples)
     if kind == "arrays":
         return {"x": x, "y": y, "batch_size": batch, "steps_per_epoch": steps, "shuffle": True}
-    slices = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(examples).batch(batch).prefetch(tf.data.AUTOTUNE)
+    slices = (
+        tf.data.Dataset.from_tensor_slices((x, y))
+        .shuffle(examples)
+        .batch(batch)
+        .prefetch(tf.data.AUTOTUNE)
+    )
     return {"x": slices.repeat(), "steps_per_epoch": steps}
 
 
 def _arrays(model: Any, examples: int) -> tuple[Any, Any]:
-    """Examples, also for models whose inputs are a dictionary, and a label for each of their outputs."""
+    """Examples, also for models whose inputs are a dictionary, and a label for each of their
+    outputs."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -43,11 +49,17 @@ def _arrays(model: Any, examples: int) -> tuple[Any, Any]:
         if "segment" in name:
             return np.zeros(shape, "int32")
         return (
-            random.random(shape, np.float32) if tensor.dtype == "float32" else random.integers(0, 1000, shape, "int32")
+            random.random(shape, np.float32)
+            if tensor.dtype == "float32"
+            else random.integers(0, 1000, shape, "int32")
         )
 
     inputs = model.input
-    x = {name: values(name, one) for name, one in inputs.items()} if isinstance(inputs, dict) else values("", inputs)
+    x = (
+        {name: values(name, one) for name, one in inputs.items()}
+        if isinstance(inputs, dict)
+        else values("", inputs)
+    )
     labels = (examples, *(size or LENGTH for size in model.output_shape[1:-1]))
     return x, random.integers(0, model.output_shape[-1], labels)
 
@@ -62,7 +74,11 @@ def batches_without_end(model: Any, batch: int) -> Any:
 
     def batches() -> Iterator[Any]:
         while True:
-            x = random.integers(0, 1000, (batch, *shape)) if words else random.random((batch, *shape))
+            x = (
+                random.integers(0, 1000, (batch, *shape))
+                if words
+                else random.random((batch, *shape))
+            )
             yield x.astype("int32" if words else "float32"), random.integers(0, 10, (batch,))
 
     kind = tf.int32 if words else tf.float32

@@ -1,14 +1,15 @@
 """Compares predictions with real trainings on the CPU's BFC allocator, and writes docs/accuracy.md.
 
-Each model trains at several batch sizes. Every recorded training predicts the peaks of the others, which are measured
-with the allocator's own statistics. The same for another optimizer, for freezing and for unfreezing, at the recorded
-batch size. Each plan is followed by five trainings. --sets measures some of the sets only, and replaces their tables
-in the page.
+Each model trains at several batch sizes. Every recorded training predicts the peaks of the others,
+which are measured with the allocator's own statistics. The same for another optimizer, for freezing
+and for unfreezing, at the recorded batch size. Each plan is followed by five trainings. --sets
+measures some of the sets only, and replaces their tables in the page.
 
-With --small two models train at two batch sizes, and a prediction that is withheld or whose range misses the measured
-peak is an error.
+With --small two models train at two batch sizes, and a prediction that is withheld or whose range
+misses the measured peak is an error.
 
-usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md] [--small] [--sets NAME …]
+usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md] [--small] [--sets
+NAME …]
        python tests/accuracy/measure.py [--cache DIR] --plans-of MODEL …
 """
 
@@ -47,8 +48,8 @@ SMALL_MODELS, SMALL_SIZES = ("MobileNetV2", "Transformer"), (4, 16)
 class Cell:
     """One prediction and its truth.
 
-    `spread` is half of the range of the real steps, as a share of `measured`. `rounding` are the bytes of rounding at
-    the predicted peak and at that of the real traced steps, their median.
+    `spread` is half of the range of the real steps, as a share of `measured`. `rounding` are the
+    bytes of rounding at the predicted peak and at that of the real traced steps, their median.
     """
 
     model: str
@@ -74,7 +75,8 @@ class Changed:
 
     Attributes:
         kind: Its name.
-        recorded, predicted: What the trainings before and after the change differ in from the default.
+        recorded, predicted: What the trainings before and after the change differ in from the
+            default.
         conditions: The conditions of the prediction, from the runs before and after the change.
     """
 
@@ -90,8 +92,11 @@ class Trainings:
     def __init__(self, cache: pathlib.Path) -> None:
         self._cache = cache
 
-    def run(self, training: Training, records: bool, repetition: int = 0) -> tuple[dict[str, Any], pathlib.Path]:
-        """The answer of a training, and the directory of its run; another one for each `repetition`."""
+    def run(
+        self, training: Training, records: bool, repetition: int = 0
+    ) -> tuple[dict[str, Any], pathlib.Path]:
+        """The answer of a training, and the directory of its run; another one for each
+        `repetition`."""
         asked_for = [dataclasses.asdict(training), records, *([repetition] if repetition else [])]
         key = hashlib.sha256(json.dumps(asked_for).encode()).hexdigest()[:16]
         directory = self._cache / f"{training.model}-{'-'.join(map(str, training.batches))}-{key}"
@@ -111,7 +116,8 @@ class Trainings:
                 check=False,
             )
             lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-            # Without memory, TensorFlow's convolutions on the CPU can crash instead of raising an error.
+            # Without memory, TensorFlow's convolutions on the CPU can crash instead of raising an
+            # error.
             crashed = done.returncode < 0 and not lines
             if not lines and not crashed:
                 raise SystemExit(f"{training} failed:\n{done.stderr[-3000:]}")
@@ -122,7 +128,11 @@ class Trainings:
 
 
 def predictions(
-    trainings: Trainings, kind: str, models: Iterable[str], common: dict[str, Any], sizes: Sequence[int] = SIZES
+    trainings: Trainings,
+    kind: str,
+    models: Iterable[str],
+    common: dict[str, Any],
+    sizes: Sequence[int] = SIZES,
 ) -> list[Cell]:
     """Every batch size predicts every other one; compiled steps need two recorded batch sizes.
 
@@ -131,12 +141,20 @@ def predictions(
     cells = []
     for model in models:
         truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in sizes}
-        sources = [tuple(sizes[:2]), tuple(sizes[2:])] if common.get("compiled") else [(size,) for size in sizes]
+        sources = (
+            [tuple(sizes[:2]), tuple(sizes[2:])]
+            if common.get("compiled")
+            else [(size,) for size in sizes]
+        )
         for source in sources:
             run = _run(trainings, Training(model, source, **common))
             predictor = Predictor.of(run, common.get("device", "CPU:0"))
             for size in source:
-                assert predictor.predict(Conditions(batch_size=size)).method == "recorded", (model, kind, size)
+                assert predictor.predict(Conditions(batch_size=size)).method == "recorded", (
+                    model,
+                    kind,
+                    size,
+                )
             for size in sorted({*sizes} - {*source}):
                 answer = predictor.predict(Conditions(batch_size=size))
                 figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
@@ -144,37 +162,57 @@ def predictions(
     return cells
 
 
-def changed_predictions(trainings: Trainings, models: Iterable[str], changes: Iterable[Changed]) -> list[Cell]:
+def changed_predictions(
+    trainings: Trainings, models: Iterable[str], changes: Iterable[Changed]
+) -> list[Cell]:
     """Every recorded training predicts the one with other conditions and the same batch size."""
     cells = []
-    for model, change, size in ((model, change, size) for model in models for change in changes for size in SIZES):
-        before, after = (Training(model, (size,), **options) for options in (change.recorded, change.predicted))
+    for model, change, size in (
+        (model, change, size) for model in models for change in changes for size in SIZES
+    ):
+        before, after = (
+            Training(model, (size,), **options) for options in (change.recorded, change.predicted)
+        )
         runs = [_run(trainings, training) for training in (before, after)]
         answer = Predictor.of(runs[0], "CPU:0").predict(change.conditions(*runs))
         figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
         predicted = sum(row.bytes for row in answer.ledger if row.category == "rounding")
-        real = statistics.median(one.rounding_bytes for one in runs[1].snapshots if one.phase == "train")
+        real = statistics.median(
+            one.rounding_bytes for one in runs[1].snapshots if one.phase == "train"
+        )
         measured = _measured(trainings, after)
-        cells.append(Cell(model, change.kind, (size,), size, *figures, *measured, (predicted, int(real))))
+        cells.append(
+            Cell(model, change.kind, (size,), size, *figures, *measured, (predicted, int(real)))
+        )
     return cells
 
 
 def newly_frozen(before: Run, after: Run) -> tuple[str, ...]:
     """Paths of the layers that are trained in one run only, the first one."""
     trained = [
-        {one.path for one in run.layer_tables[-1].layers if one.trainable_weight_bytes} for run in (before, after)
+        {one.path for one in run.layer_tables[-1].layers if one.trainable_weight_bytes}
+        for run in (before, after)
     ]
     assert trained[0] > trained[1], "the trainings do not differ in what is frozen"
     return tuple(sorted(trained[0] - trained[1]))
 
 
 CHANGES = (
-    Changed("Adam to SGD", {}, {"optimizer": "sgd"}, lambda before, after: Conditions(optimizer="sgd")),
-    Changed("SGD to Adam", {"optimizer": "sgd"}, {}, lambda before, after: Conditions(optimizer="adam")),
     Changed(
-        "first half frozen", {}, {"frozen": 0.5}, lambda before, after: Conditions(frozen=newly_frozen(before, after))
+        "Adam to SGD", {}, {"optimizer": "sgd"}, lambda before, after: Conditions(optimizer="sgd")
     ),
-    Changed("first half unfrozen", {"frozen": 0.5}, {}, lambda before, after: Conditions(unfreeze="*")),
+    Changed(
+        "SGD to Adam", {"optimizer": "sgd"}, {}, lambda before, after: Conditions(optimizer="adam")
+    ),
+    Changed(
+        "first half frozen",
+        {},
+        {"frozen": 0.5},
+        lambda before, after: Conditions(frozen=newly_frozen(before, after)),
+    ),
+    Changed(
+        "first half unfrozen", {"frozen": 0.5}, {}, lambda before, after: Conditions(unfreeze="*")
+    ),
 )
 
 
@@ -193,11 +231,14 @@ def _measured(trainings: Trainings, training: Training) -> tuple[int, float]:
 
 
 def small(trainings: Trainings) -> None:
-    """The table of two models at two batch sizes; ends the process with an error if a prediction misses."""
+    """The table of two models at two batch sizes; ends the process with an error if a prediction
+    misses."""
     cells = predictions(trainings, "graph, Adam", SMALL_MODELS, {}, SMALL_SIZES)
     print(of_sizes(cells))
     missed = [
-        cell for cell in cells if cell.low is None or cell.high is None or not cell.low <= cell.measured <= cell.high
+        cell
+        for cell in cells
+        if cell.low is None or cell.high is None or not cell.low <= cell.measured <= cell.high
     ]
     if missed:
         raise SystemExit("\n".join(f"not in range: {cell}" for cell in missed))
@@ -248,18 +289,26 @@ SETS: dict[str, Callable[[Trainings], str]] = {
     "drawn": lambda trainings: of_sizes(predictions(trainings, "graph, drawn", DRAWN, {})),
     "kerashub": kerashub,
     "changed": lambda trainings: of_changes(changed_predictions(trainings, ("MLP", *FEW), CHANGES)),
-    "plans": lambda trainings: of_plans(planned_of(trainings, (*PLANNED, *OTHER_MODELS, *HUB_MODELS))),
+    "plans": lambda trainings: of_plans(
+        planned_of(trainings, (*PLANNED, *OTHER_MODELS, *HUB_MODELS))
+    ),
 }
 """Name of a part of the page to what measures its table."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy"
+    )
     parser.add_argument("--write", type=pathlib.Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--plans-of", nargs="+", metavar="MODEL", help="print the plans of some models only")
+    parser.add_argument(
+        "--plans-of", nargs="+", metavar="MODEL", help="print the plans of some models only"
+    )
     options = parser.parse_args()
     trainings = Trainings(options.cache)
     if options.plans_of:

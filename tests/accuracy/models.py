@@ -97,7 +97,8 @@ def gpt2() -> Any:
 
 
 def blocks() -> Any:
-    """A subclassed model with Transformer blocks in a list, whose order of calls Keras does not know."""
+    """A subclassed model with Transformer blocks in a list, whose order of calls Keras does not
+    know."""
     from remat_child import Block
 
     class Blocks(keras.Model):

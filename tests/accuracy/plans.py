@@ -1,4 +1,5 @@
-"""Plans under a budget against trainings that follow them: peak, time of a step, and whether they train the same."""
+"""Plans under a budget against trainings that follow them: peak, time of a step, and whether they
+train the same."""
 
 import dataclasses
 import statistics
@@ -13,14 +14,16 @@ from tb_memplugin.fit import PlanOption
 from tb_memplugin.schema import format_bytes
 
 SETTLED = 3
-"""Steps before peaks and times are alike: the first ones create variables, choose kernels and plan buffers."""
+"""Steps before peaks and times are alike: the first ones create variables, choose kernels and plan
+buffers."""
 CYCLES = 4
 """Updates of a training that accumulates gradients; the first one makes the optimizer's slots."""
 SHARES = (0.85, 0.7)
 """Budgets, as shares of the recorded peak."""
 STEPS = 20
 REPETITIONS = 5
-"""Trainings that follow each plan: which chunks the allocator splits differs between them, and so does the peak."""
+"""Trainings that follow each plan: which chunks the allocator splits differs between them, and so
+does the peak."""
 FOLLOWED = ("recompute", "accumulate", "recompute_and_accumulate")
 
 
@@ -31,12 +34,12 @@ class Planned:
     Attributes:
         budget_bytes: The plan's budget.
         option: The change.
-        peaks: Peaks of the steps of each training; of one that accumulates gradients, the highest of each update's
-            steps.
-        time: The predicted and the measured additional time of a step, as shares of the plain step; None if the plan
-            predicts none.
-        same: Whether losses and variables were bit-identical to plain training with deterministic ops; None for a
-            change that does not train the same.
+        peaks: Peaks of the steps of each training; of one that accumulates gradients, the highest
+            of each update's steps.
+        time: The predicted and the measured additional time of a step, as shares of the plain step;
+            None if the plan predicts none.
+        same: Whether losses and variables were bit-identical to plain training with deterministic
+            ops; None for a change that does not train the same.
         apart: The largest relative difference of a loss.
     """
 
@@ -62,10 +65,13 @@ class Planned:
         return self.option.peak_bytes / self.measured - 1
 
 
-def planned(trainings: Any, names: Iterable[str], batch: int = 32, **common: Any) -> Iterator[Planned]:
+def planned(
+    trainings: Any, names: Iterable[str], batch: int = 32, **common: Any
+) -> Iterator[Planned]:
     """Records each model, plans it for each share of its peak, and follows what the plans propose.
 
-    That is the recomputation, whether it is enough or not, and the accumulation where that is what fits.
+    That is the recomputation, whether it is enough or not, and the accumulation where that is what
+    fits.
 
     Args:
         trainings: Runs trainings.
@@ -76,7 +82,10 @@ def planned(trainings: Any, names: Iterable[str], batch: int = 32, **common: Any
     for training in (Training(name, (batch,), **common) for name in names):
         for applied, option, budget in _proposed(trainings, training):
             before, after = (
-                [trainings.run(one, records=False, repetition=turn)[0] for turn in range(REPETITIONS)]
+                [
+                    trainings.run(one, records=False, repetition=turn)[0]
+                    for turn in range(REPETITIONS)
+                ]
                 for one in (training, applied)
             )
             peaks = tuple(settled_peaks(one["peaks"], option.accumulation) for one in after)
@@ -89,13 +98,16 @@ def planned(trainings: Any, names: Iterable[str], batch: int = 32, **common: Any
             )
             exact = _exact(trainings, training, applied)
             same = all(exact[0][key] == exact[1][key] for key in ("losses", "variables"))
-            apart = max(abs(a / b - 1) for a, b in zip(*(one["losses"] for one in exact), strict=True))
+            apart = max(
+                abs(a / b - 1) for a, b in zip(*(one["losses"] for one in exact), strict=True)
+            )
             time = option.extra_time, changed / plain - 1
             yield Planned(training.model, budget, option, peaks, time, same, apart)
 
 
 def prepare(trainings: Any, name: str, batch: int = 32, **common: Any) -> None:
-    """Runs what `planned` needs except the timed trainings, so that only those have to be alone on the machine."""
+    """Runs what `planned` needs except the timed trainings, so that only those have to be alone on
+    the machine."""
     training = Training(name, (batch,), **common)
     for applied, option, _ in _proposed(trainings, training):
         if option.accumulation == 1:
@@ -137,40 +149,86 @@ def settled_peaks(peaks: Sequence[int], parts: int) -> tuple[int, ...]:
 
 
 def _exact(trainings: Any, *both: Training) -> list[dict[str, Any]]:
-    return [trainings.run(dataclasses.replace(one, deterministic=True, steps=STEPS), records=False)[0] for one in both]
+    return [
+        trainings.run(dataclasses.replace(one, deterministic=True, steps=STEPS), records=False)[0]
+        for one in both
+    ]
 
 
 def of_plans(cells: Sequence[Planned]) -> str:
     """The summary of plans; the table of all of them is printed."""
     lines = [
-        "| model | budget | change | predicted peak | fits | measured | error | step predicted | measured | 20 steps |",
+        "| model | budget | change | predicted peak | fits | measured | error | step predicted | "
+        "measured | 20 steps |",
         "|---|---:|---|---:|---|---:|---:|---:|---:|---|",
     ]
     print("\n".join([*lines, *map(_row, cells)]))
     errors = [100 * abs(cell.error) for cell in cells]
     every = [(cell.option, peak) for cell in cells for peak in cell.each]
     inside = sum(option.low_bytes <= peak <= option.high_bytes for option, peak in every)
-    fitting = [(cell.budget_bytes, max(peaks)) for cell in cells if cell.option.fits for peaks in cell.peaks]
+    fitting = [
+        (cell.budget_bytes, max(peaks))
+        for cell in cells
+        if cell.option.fits
+        for peaks in cell.peaks
+    ]
     above = sum(highest > budget for budget, highest in fitting)
-    apart = [100 * abs((1 + cell.time[0]) / (1 + cell.time[1]) - 1) for cell in cells if cell.time is not None]
+    apart = [
+        100 * abs((1 + cell.time[0]) / (1 + cell.time[1]) - 1)
+        for cell in cells
+        if cell.time is not None
+    ]
     summary = (
-        f"Peaks: median error {statistics.median(errors):.1f} %, worst {max(errors):.1f} %; {inside} of {len(every)} "
-        f"trainings in the predicted range; of {len(fitting)} trainings said to fit, {above} had a step above the "
+        f"Peaks: median error {statistics.median(errors):.1f} "
+        "%, "
+        "worst "
+        f"{max(errors):.1f} "
+        "%; "
+        f"{inside} of "
+        f"{len(every)} "
+        f"trainings in the predicted range; of {len(fitting)} trainings said "
+        "to "
+        "fit, "
+        f"{above} "
+        "had "
+        "a step above "
+        "the "
         "budget."
     )
     if apart:
-        summary += f" Times of a step: median error {statistics.median(apart):.0f} %, worst {max(apart):.0f} %."
+        summary += (
+            " Times of a step: median error "
+            f"{statistics.median(apart):.0f} "
+            "%, "
+            "worst "
+            f"{max(apart):.0f} %."
+        )
     return "\n".join(textwrap.wrap(summary, 120)) + "\n"
 
 
 def _row(cell: Planned) -> str:
     option = cell.option
-    low, peak, high = (format_bytes(size) for size in (option.low_bytes, option.peak_bytes, option.high_bytes))
-    times = ("–", "–") if cell.time is None else tuple(f"{100 * share:+.0f} %" for share in cell.time)
-    differs = f"losses differ by {cell.apart:.1e}" if cell.apart else "losses bit-identical, some variables are not"
+    low, peak, high = (
+        format_bytes(size) for size in (option.low_bytes, option.peak_bytes, option.high_bytes)
+    )
+    times = (
+        ("–", "–") if cell.time is None else tuple(f"{100 * share:+.0f} %" for share in cell.time)
+    )
+    differs = (
+        f"losses differ by {cell.apart:.1e}"
+        if cell.apart
+        else ("losses bit-identical, some variables are not")
+    )
     trains = {None: "–", True: "bit-identical", False: differs}[cell.same]
     return (
-        f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | {peak} ({low} to {high}) | "
-        f"{'yes' if option.fits else 'no'} | {format_bytes(cell.measured)} ({format_bytes(cell.each[0])} to "
-        f"{format_bytes(cell.each[-1])}) | {100 * cell.error:+.1f} % | {times[0]} | {times[1]} | {trains} |"
+        f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | "
+        f"{peak} "
+        f"({low} "
+        f"to {high}) | "
+        f"{'yes' if option.fits else 'no'} | "
+        f"{format_bytes(cell.measured)} "
+        f"({format_bytes(cell.each[0])} "
+        "to "
+        f"{format_bytes(cell.each[-1])}) | {100 * cell.error:+.1f} % | {times[0]} | {times[1]} | "
+        f"{trains} |"
     )

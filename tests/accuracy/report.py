@@ -11,10 +11,11 @@ from tb_memplugin.schema import format_bytes
 WIDTH = 120
 """Characters in a line of the document's text."""
 ALIKE = 0.05
-"""Steps of a training are alike if their highest and lowest peak differ by less than this share of the median."""
+"""Steps of a training are alike if their highest and lowest peak differ by less than this share of
+the median."""
 OUTSIDE = """
-These measured peaks are outside the range. Rounding, mostly unsplit remainders of chunks, depends on the chunks that
-earlier steps left behind, and these differ under other conditions.
+These measured peaks are outside the range. Rounding, mostly unsplit remainders of chunks, depends
+on the chunks that earlier steps left behind, and these differ under other conditions.
 
 """
 
@@ -45,33 +46,53 @@ def of_sizes(cells: Sequence[Any]) -> str:
 
 
 def _steady(cells: Sequence[Any]) -> str:
-    """How many predictions of trainings whose steps are alike are as close as these; nothing without such trainings."""
+    """How many predictions of trainings whose steps are alike are as close as these; nothing
+    without such trainings."""
     steady = [cell for cell in cells if cell.error is not None and 2 * cell.spread < ALIKE]
     if not steady:
         return ""
     close = np.mean([abs(cell.error) < ALIKE for cell in steady]) * 100
     sentence = (
-        f"Of the {len(steady)} predictions for trainings whose steps differ by less than {100 * ALIKE:.0f} %, "
+        f"Of the {len(steady)} predictions for trainings whose steps "
+        "differ "
+        "by "
+        "less "
+        "than "
+        f"{100 * ALIKE:.0f} "
+        "%, "
         f"{close:.0f} % are within {100 * ALIKE:.0f} %."
     )
     return "\n".join(["", *textwrap.wrap(sentence, WIDTH), ""])
 
 
 def _outside(cells: Sequence[Any]) -> str:
-    """A list of the predictions whose range does not contain the measured peak; nothing without any."""
+    """A list of the predictions whose range does not contain the measured peak; nothing without
+    any."""
     sentences = [
-        f"- {cell.model}, {cell.kind}, batch size {cell.batch}: {format_bytes(cell.low)} to {format_bytes(cell.high)} "
-        f"predicted, {format_bytes(cell.measured)} measured (steps ± {100 * cell.spread:.1f} %); rounding: "
+        f"- {cell.model}, {cell.kind}, batch size "
+        f"{cell.batch}: "
+        f"{format_bytes(cell.low)} "
+        "to "
+        f"{format_bytes(cell.high)} "
+        f"predicted, {format_bytes(cell.measured)} measured (steps ± "
+        f"{100 * cell.spread:.1f} "
+        "%); "
+        "rounding: "
         f"{format_bytes(cell.rounding[0])} predicted, {format_bytes(cell.rounding[1])} measured"
         for cell in cells
         if cell.error is not None and not cell.low <= cell.measured <= cell.high
     ]
-    lines = [line for sentence in sentences for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")]
+    lines = [
+        line
+        for sentence in sentences
+        for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")
+    ]
     return OUTSIDE + "\n".join([*lines, ""]) if lines else ""
 
 
 def _table(name: str, cells: Sequence[Any], totals: Mapping[str, Sequence[Any]]) -> str:
-    """A row for each of the totals; the rows of single models are printed, so that two measurements can be compared."""
+    """A row for each of the totals; the rows of single models are printed, so that two measurements
+    can be compared."""
     head = "predictions | median error | 90th percentile | worst | in range | unknown | steps ± |"
     groups: dict[tuple[str, str], list[Any]] = {}
     for cell in cells:
@@ -94,6 +115,7 @@ def _figures(cells: Sequence[Any]) -> str:
     inside = np.mean([cell.low <= cell.measured <= cell.high for cell in known]) * 100
     worst = max(known, key=lambda cell: abs(cell.error)).error * 100
     return (
-        f"{len(cells)} | {np.median(errors):.1f} % | {np.percentile(errors, 90):.1f} % | {worst:+.1f} % | "
+        f"{len(cells)} | {np.median(errors):.1f} % | {np.percentile(errors, 90):.1f} % | "
+        f"{worst:+.1f} % | "
         f"{inside:.0f} % | {len(cells) - len(known)} | {spread}"
     )

@@ -25,8 +25,8 @@ class Training:
     """One training.
 
     Attributes:
-        model: Name of a model below; ``drawn:3`` is drawn with seed 3, with its optimizer, precision,
-            frozen layers and feed.
+        model: Name of a model below; ``drawn:3`` is drawn with seed 3, with its optimizer,
+            precision, frozen layers and feed.
         batches: Batch sizes, one ``fit`` for each, in order.
         capacity_mib: Capacity of the allocator.
         optimizer: ``adam``, ``sgd`` or ``momentum``.
@@ -37,9 +37,10 @@ class Training:
         steps: Steps of each ``fit``.
         run: Directory to record into; empty to record nothing.
         device: ``CPU:0`` or ``GPU:0``.
-        feed: What ``fit`` gets: ``generator``, ``arrays``, or ``slices`` of arrays. Arrays have the same number of
-            examples at each batch size.
-        grows: Whether a GPU's pool grows up to the whole card, instead of having the capacity from the start.
+        feed: What ``fit`` gets: ``generator``, ``arrays``, or ``slices`` of arrays. Arrays have the
+            same number of examples at each batch size.
+        grows: Whether a GPU's pool grows up to the whole card, instead of having the capacity from
+            the start.
         segments: Layers of each segment that is recomputed.
         deterministic: Whether TensorFlow runs deterministic ops.
     """
@@ -82,7 +83,11 @@ def main() -> None:
     keras.utils.set_random_seed(0)
     drawn = _drawn(training)
     model = drawn.model if drawn else build(training)
-    feed = drawn.fit_arguments if drawn else functools.partial(fed, model, training.feed, training.steps)
+    feed = (
+        drawn.fit_arguments
+        if drawn
+        else functools.partial(fed, model, training.feed, training.steps)
+    )
     variables = model.variables
     if training.segments:
         import tb_memplugin
@@ -111,7 +116,9 @@ def main() -> None:
     answer = {
         "passed": passed,
         **{name: getattr(watch, name) if watch else [] for name in ("peaks", "seconds", "losses")},
-        "variables": [hashlib.sha256(np.asarray(one).tobytes()).hexdigest()[:16] for one in variables],
+        "variables": [
+            hashlib.sha256(np.asarray(one).tobytes()).hexdigest()[:16] for one in variables
+        ],
     }
     print("ANSWER " + json.dumps(answer), flush=True)
 
@@ -173,7 +180,9 @@ def compiled(model: Any, training: Training) -> Any:
     """The model, compiled with the training's optimizer."""
     import keras
 
-    more: dict[str, Any] = {"gradient_accumulation_steps": training.accumulate} if training.accumulate > 1 else {}
+    more: dict[str, Any] = (
+        {"gradient_accumulation_steps": training.accumulate} if training.accumulate > 1 else {}
+    )
     optimizers: dict[str, Callable[[], Any]] = {
         "adam": lambda: keras.optimizers.Adam(**more),
         "sgd": lambda: keras.optimizers.SGD(**more),
@@ -190,7 +199,10 @@ OTHER_MODELS = {"Subclassed": "blocks"}
 """Models that only plans are measured with."""
 MODELS = {
     **dict.fromkeys(("MobileNetV2", "ResNet50", "VGG16"), "application"),
-    **{name: name.lower().replace("-", "") for name in ("U-Net", "LSTM", "Transformer", "Decoder", "MLP", "Mixer")},
+    **{
+        name: name.lower().replace("-", "")
+        for name in ("U-Net", "LSTM", "Transformer", "Decoder", "MLP", "Mixer")
+    },
 }
 """Name of each model to what makes it in `models`."""
 

@@ -1,4 +1,5 @@
-"""From file to ledger: one traced ResNet50 step, against XProf's memory_profile converter on the same file.
+"""From file to ledger: one traced ResNet50 step, against XProf's memory_profile converter on the
+same file.
 
 Needs TensorFlow, Keras and xprof. Prints milliseconds, their ratio and its limit.
 
@@ -20,7 +21,8 @@ MOST_OF_XPROF = 0.5
 
 
 def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
-    """Trains ResNet50, or one layer, on the CPU's BFC allocator, and keeps the profile of one step in `directory`.
+    """Trains ResNet50, or one layer, on the CPU's BFC allocator, and keeps the profile of one step
+    in `directory`.
 
     Returns:
         What the observer knew.
@@ -32,7 +34,11 @@ def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
     from tb_memplugin.recorder.helper import Helper
 
     if smallest:
-        layers = [keras.Input((64, 64, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+        layers = [
+            keras.Input((64, 64, 3)),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(10),
+        ]
         model = keras.Sequential(layers)
     else:
         model = keras.applications.ResNet50(
@@ -48,13 +54,18 @@ def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     callback = tb_memplugin.MemoryCallback(str(directory), trace_steps=[3], keep_profile=True)
     with mock.patch.object(Helper, "records", noted):
-        model.fit(child.repeated(child.noise(4, 64, 64, 3), child.classes(4), 6), verbose=0, callbacks=[callback])
+        model.fit(
+            child.repeated(child.noise(4, 64, 64, 3), child.classes(4), 6),
+            verbose=0,
+            callbacks=[callback],
+        )
         callback.close()
     return seen[-1]
 
 
 def milliseconds(rounds: int, *actions: Callable[[], Any]) -> list[float]:
-    """The least of some rounds for each action, in turns, so that what else the machine does falls on all alike."""
+    """The least of some rounds for each action, in turns, so that what else the machine does falls
+    on all alike."""
     best = [float("inf")] * len(actions)
     for _ in range(rounds):
         for number, action in enumerate(actions):

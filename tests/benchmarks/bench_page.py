@@ -1,12 +1,14 @@
 """What the page costs in the browser, beside TensorBoard's own Time Series tab with as many points.
 
-Writes a run of many layers and steps and, for Time Series, one scalar for each line and band of the overview, at the
-same steps. Opens both tabs in Chromium in turn, several times, and prints medians: milliseconds from the arrival of
-the data to painted charts, main-thread milliseconds for each move of the pointer over the chart, bytes of the
-answers as they came; milliseconds from a click on a tab to the end of the first frame that it changed; once, the
-script's size gzipped. `bench_timeline.py` measures the Step view at several sizes.
+Writes a run of many layers and steps and, for Time Series, one scalar for each line and band of the
+overview, at the same steps. Opens both tabs in Chromium in turn, several times, and prints medians:
+milliseconds from the arrival of the data to painted charts, main-thread milliseconds for each move
+of the pointer over the chart, bytes of the answers as they came; milliseconds from a click on a tab
+to the end of the first frame that it changed; once, the script's size gzipped. `bench_timeline.py`
+measures the Step view at several sizes.
 
-usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5] [--smallest]
+usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5]
+[--smallest]
 """
 
 import dataclasses
@@ -45,7 +47,14 @@ from tb_memplugin.storage.write import RunWriter
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = sample_runs.MIB
 DEVICE = "GPU:0"
-CATEGORIES = ("weights", "optimizer_state", "activations", "activation_gradients", "weight_gradients", "workspace")
+CATEGORIES = (
+    "weights",
+    "optimizer_state",
+    "activations",
+    "activation_gradients",
+    "weight_gradients",
+    "workspace",
+)
 LINES = 12
 """What the overview draws: ten bands, the peak, the capacity."""
 SNAPSHOTS = 100
@@ -69,7 +78,8 @@ FIRST_PAINT = """data => {
     const bytes = own.reduce((sum, entry) => sum + entry.encodedBodySize, 0);
     return { paint: frames[calm - 2] - arrived, bytes };
 }"""
-"""First frame after the last answer from which on frames follow each other at once: by then the charts are painted."""
+"""First frame after the last answer from which on frames follow each other at once: by then the
+charts are painted."""
 
 
 CHANGE = """async title => {
@@ -82,7 +92,8 @@ CHANGE = """async title => {
     await frame();
     return performance.now() - began;
 }"""
-"""Milliseconds from a click on a tab to the start of the frame after the one that shows its view."""
+"""Milliseconds from a click on a tab to the start of the frame after the one that shows its
+view."""
 
 
 def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int) -> None:
@@ -110,7 +121,9 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int)
     missing = np.full(steps, MISSING, np.int64)
     device = DeviceSamples(peak // 2, peak, np.full(steps, 2 * total, np.int64), *[missing] * 5)
     wall_time = sample_runs.STARTED + step * 0.1
-    writer.samples(Samples(step, np.zeros(steps, np.int64), step // 500, wall_time, missing, {DEVICE: device}))
+    writer.samples(
+        Samples(step, np.zeros(steps, np.int64), step // 500, wall_time, missing, {DEVICE: device})
+    )
     pool = (2 * total, total // 2, 2 * total, 0.5)
     for at in traced.tolist():
         when = sample_runs.STARTED + at * 0.1
@@ -120,18 +133,22 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int)
 
 
 def tensors_of_step(tensors: int, layers: int) -> Timeline:
-    """A step of a training: weights that stay, activations freed in the opposite order, temporaries of one moment."""
+    """A step of a training: weights that stay, activations freed in the opposite order, temporaries
+    of one moment."""
     random = np.random.default_rng(2)
     stay = tensors // 10
     moving = tensors - stay
     half = moving // 2
     moments = 2 * half + 2
     kept = np.arange(half)
-    # Every third one is a temporary of its op, the others live until the backward pass reaches their layer.
+    # Every third one is a temporary of its op, the others live until the backward pass reaches
+    # their layer.
     freed = np.where(kept % 3 == 2, kept + 2, moments - 1 - kept)
     later = np.arange(moving - half)
     start = np.concatenate([np.zeros(stay, np.int64), kept + 1, half + later])
-    end = np.concatenate([np.full(stay, moments), np.maximum(freed, kept + 2), half + later + 1 + later % 7])
+    end = np.concatenate(
+        [np.full(stay, moments), np.maximum(freed, kept + 2), half + later + 1 + later % 7]
+    )
     owners = [
         ChunkOwner(f"model/block_{at // 10:02d}/layer_{at:03d}", category, True)
         for category in CATEGORIES
@@ -141,7 +158,8 @@ def tensors_of_step(tensors: int, layers: int) -> Timeline:
     of = np.concatenate(
         [
             place["weights"] + np.arange(stay) % layers,
-            np.where(kept % 3 == 2, place["workspace"], place["activations"]) + kept * layers // half,
+            np.where(kept % 3 == 2, place["workspace"], place["activations"])
+            + kept * layers // half,
             place["activation_gradients"] + layers - 1 - later * layers // len(later),
         ]
     )
@@ -183,17 +201,25 @@ def write_scalars(directory: pathlib.Path, steps: int) -> None:
         for step, value in enumerate(random.normal(100, 1, steps).tolist()):
             point = summary_pb2.Summary.Value(tag=f"memory/{line:02d}", simple_value=value)
             summary = summary_pb2.Summary(value=[point])
-            writer.add_event(event_pb2.Event(step=step, wall_time=sample_runs.STARTED + step * 0.1, summary=summary))
+            writer.add_event(
+                event_pb2.Event(
+                    step=step, wall_time=sample_runs.STARTED + step * 0.1, summary=summary
+                )
+            )
     writer.close()
 
 
 def busy_clock(page: Page, domain: str = "timeTicks") -> Callable[[], float]:
-    """Gives the seconds of the main thread's tasks: by the clock, or with `threadTicks` its processor time only."""
+    """Gives the seconds of the main thread's tasks: by the clock, or with `threadTicks` its
+    processor time only."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": domain})
 
     def busy() -> float:
-        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+        metrics = {
+            each["name"]: each["value"]
+            for each in session.send("Performance.getMetrics")["metrics"]
+        }
         return float(metrics["TaskDuration"])
 
     return busy
@@ -215,13 +241,20 @@ def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> 
     busy = busy_clock(page)
     before = busy()
     for move in range(MOVES):
-        page.mouse.move(box["x"] + box["width"] * (0.1 + 0.8 * move / MOVES), box["y"] + box["height"] / 2)
+        page.mouse.move(
+            box["x"] + box["width"] * (0.1 + 0.8 * move / MOVES), box["y"] + box["height"] / 2
+        )
         page.wait_for_timeout(20)
-    return {"paint": found["paint"], "hover": 1000 * (busy() - before) / MOVES, "bytes": found["bytes"]}
+    return {
+        "paint": found["paint"],
+        "hover": 1000 * (busy() - before) / MOVES,
+        "bytes": found["bytes"],
+    }
 
 
 def view_changes(browser: Browser, url: str, count: int) -> dict[str, float]:
-    """Of each tab, the median time of a change to it from the view before; the answers of all views are loaded."""
+    """Of each tab, the median time of a change to it from the view before; the answers of all views
+    are loaded."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     page = context.new_page()
     page.goto(url)
@@ -231,17 +264,26 @@ def view_changes(browser: Browser, url: str, count: int) -> dict[str, float]:
     taken: dict[str, list[float]] = {title: [] for title in titles}
     for _ in range(count + 1):
         for title in [*titles[1:], titles[0]]:
-            taken[title].append(frame.locator("body").evaluate(f"(_, title) => ({CHANGE})(title)", title))
+            taken[title].append(
+                frame.locator("body").evaluate(f"(_, title) => ({CHANGE})(title)", title)
+            )
             harness.idle(frame)
     context.close()
     return {title: statistics.median(times[1:]) for title, times in taken.items()}
 
 
-VIEWS = {"overview": "/overview?", "frozen": "/ledger_totals?", "layer": "/ledger_totals?", "step": "/timeline?"}
+VIEWS = {
+    "overview": "/overview?",
+    "frozen": "/ledger_totals?",
+    "layer": "/ledger_totals?",
+    "step": "/timeline?",
+}
 """The measured views, and the answer that each one waits for."""
 
 
-def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside: str | None) -> dict[str, float]:
+def rounds(
+    browser: Browser, url: str, count: int, data: str, chart: str, inside: str | None
+) -> dict[str, float]:
     taken = []
     for _ in range(count):
         context = browser.new_context(viewport={"width": 1440, "height": 900})
@@ -251,22 +293,37 @@ def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside
 
 
 def main() -> None:
-    arguments = parser_of(__doc__, steps=(10_000, 200), layers=(300, 10), rounds=(5, 1), tensors=TENSORS).parse_args()
+    arguments = parser_of(
+        __doc__, steps=(10_000, 200), layers=(300, 10), rounds=(5, 1), tensors=TENSORS
+    ).parse_args()
     script = (REPOSITORY / "tb_memplugin" / "static" / "index.js").read_bytes()
     print(f"script: {len(script):,} B")
     print_limit("script, gzipped", len(gzip.compress(script, 9)), 150 * 1024, "B", any_size=True)
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
-        write_memory(pathlib.Path(directory) / "large", arguments.steps, arguments.layers, arguments.tensors)
+        write_memory(
+            pathlib.Path(directory) / "large", arguments.steps, arguments.layers, arguments.tensors
+        )
         write_scalars(pathlib.Path(directory) / "scalars", arguments.steps)
         samples = ["--samples_per_plugin", f"scalars={arguments.steps}"]
         with harness.tensorboard(directory, samples) as address:
             browser = harness.launch(playwright)
-            print(f"{arguments.layers} layers x {arguments.steps} steps, {LINES} lines; medians of {arguments.rounds}")
+            print(
+                f"{arguments.layers} layers x "
+                f"{arguments.steps} "
+                "steps, "
+                f"{LINES} "
+                "lines; "
+                "medians "
+                f"of {arguments.rounds}"
+            )
             print(f"{'':24}{'first paint':>14}{'a move':>12}{'payload':>14}")
             for view, data in list(VIEWS.items())[:: 3 if arguments.smallest else 1]:
                 place = {"view": view, "run": "large", "layer": "model/block_00/layer_000"}
                 url = harness.tab_url(address, urlencode(place))
-                show(f"Memory, {view}", rounds(browser, url, arguments.rounds, data, ".u-over", "tb_memplugin"))
+                show(
+                    f"Memory, {view}",
+                    rounds(browser, url, arguments.rounds, data, ".u-over", "tb_memplugin"),
+                )
             url = harness.tab_url(address, urlencode({"run": "large"}))
             for title, taken in view_changes(browser, url, arguments.rounds).items():
                 print_limit(f"change to {title}: first frame", taken, CHANGE_MILLISECONDS, "ms")

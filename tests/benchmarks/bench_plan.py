@@ -23,7 +23,8 @@ OUTPUT_BYTES = 400_000
 
 
 class Deep(Program):
-    """A training that frees each layer's result after its backward pass, and its gradients after the update."""
+    """A training that frees each layer's result after its backward pass, and its gradients after
+    the update."""
 
     def step(self, step: int, *, first: bool = False, explored: int = 0) -> Traced:
         started = self._simulator.map(empty_pool(self._capacity))
@@ -33,7 +34,9 @@ class Deep(Program):
         chunks = list(self._alive)
 
         def add(size: int, path: str, category: Category, op: str, power: int = 1) -> Any:
-            trainable = None if category in ("activations", "activation_gradients", "workspace") else True
+            trainable = (
+                None if category in ("activations", "activation_gradients", "workspace") else True
+            )
             chunks.append(self._request(size, ChunkOwner(path, category, trainable), power, op))
             return chunks[-1]
 
@@ -44,10 +47,17 @@ class Deep(Program):
         saved = []
         for path, _, _, output in self._layers:
             self._free(add(output * self._batch, path, "workspace", f"{path}/forward"))
-            saved.append([add(output * self._batch, path, "activations", f"{path}/{name}") for name in ("mean", "out")])
+            saved.append(
+                [
+                    add(output * self._batch, path, "activations", f"{path}/{name}")
+                    for name in ("mean", "out")
+                ]
+            )
         at_peak = list(self._alive)
         peak, before = self._simulator.in_use_bytes, None
-        for (path, _, parameters, output), results in zip(self._layers[::-1], saved[::-1], strict=True):
+        for (path, _, parameters, output), results in zip(
+            self._layers[::-1], saved[::-1], strict=True
+        ):
             op = f"gradient_tape/{path}"
             gradient = add(output * self._batch, path, "activation_gradients", f"{op}/inputs")
             weights = add(4 * parameters, path, "weight_gradients", f"{op}/weights", 0)
@@ -64,9 +74,18 @@ class Deep(Program):
 def main() -> None:
     count = parser_of(__doc__, layers=(400, 40)).parse_args().layers
     # Sizes differ, so that no two choices of segments are the same.
-    layers = [(f"net/layer{at}", True, 2_000 + 16 * at, OUTPUT_BYTES + 512 * (at % 7)) for at in range(count)]
+    layers = [
+        (f"net/layer{at}", True, 2_000 + 16 * at, OUTPUT_BYTES + 512 * (at % 7))
+        for at in range(count)
+    ]
     with tempfile.TemporaryDirectory() as directory:
-        write_run(pathlib.Path(directory) / "deep", capacity=16 << 30, layers=layers, units=True, kind=Deep)
+        write_run(
+            pathlib.Path(directory) / "deep",
+            capacity=16 << 30,
+            layers=layers,
+            units=True,
+            kind=Deep,
+        )
         run = tb_memplugin.load(directory)["deep"]
         (device,) = run.samples.devices
         recorded = plan_for(run, device, 1 << 40)

@@ -1,14 +1,18 @@
-"""What recording costs a training: pairs of equal trainings with and without the callback, in turn, in one process.
+"""What recording costs a training: pairs of equal trainings with and without the callback, in turn,
+in one process.
 
-The two halves of a pair run right after each other and their order alternates, so that drift of the machine's speed
-cancels; printed are the ratio of each pair's total time, their median and range. The first pair warms up and does not
-count. Give more `--pairs` on a noisy machine: with few, the range says how little a median means.
+The two halves of a pair run right after each other and their order alternates, so that drift of the
+machine's speed cancels; printed are the ratio of each pair's total time, their median and range.
+The first pair warms up and does not count. Give more `--pairs` on a noisy machine: with few, the
+range says how little a median means.
 
-The same is measured for many short calls of `fit`, of about a second each, with one callback for all of them. There the
-share of the training's thread that the callback's own hooks take is printed as well, and what one step takes of it, in
-`fit`, where the processor's caches are cold: both hardly depend on what else the machine does.
+The same is measured for many short calls of `fit`, of about a second each, with one callback for
+all of them. There the share of the training's thread that the callback's own hooks take is printed
+as well, and what one step takes of it, in `fit`, where the processor's caches are cold: both hardly
+depend on what else the machine does.
 
-usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 100] [--fits 20] [--overhead 0.005 0]
+usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 100] [--fits 20] [--overhead
+0.005 0]
                                                   [--smallest]
 """
 
@@ -41,13 +45,17 @@ def make_data(steps: int, batch: int, size: int) -> tf.data.Dataset:
 def make_model(size: int) -> keras.Model:
     """A VGG16, whose step takes some 100 ms on two cores at 32 × 32 and on a GPU at 224 × 224."""
     keras.utils.set_random_seed(1)
-    backbone = keras.applications.VGG16(weights=None, include_top=False, input_shape=(size, size, 3), pooling="avg")
+    backbone = keras.applications.VGG16(
+        weights=None, include_top=False, input_shape=(size, size, 3), pooling="avg"
+    )
     model = keras.Sequential([backbone, keras.layers.Dense(10)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
-def train(model: keras.Model, data: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]) -> float:
+def train(
+    model: keras.Model, data: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]
+) -> float:
     """Seconds of one epoch."""
     began = time.perf_counter()
     model.fit(data, epochs=1, verbose=0, callbacks=callbacks)
@@ -55,7 +63,8 @@ def train(model: keras.Model, data: tf.data.Dataset, callbacks: list[keras.callb
 
 
 def measure_hooks(steps: int) -> None:
-    """Prints what beginning and ending a step takes of the training's thread, without any training in between."""
+    """Prints what beginning and ending a step takes of the training's thread, without any training
+    in between."""
     with (
         tempfile.TemporaryDirectory() as directory,
         tb_memplugin.MemoryRecorder(pathlib.Path(directory) / "run", overhead=0.0) as recorder,
@@ -66,13 +75,17 @@ def measure_hooks(steps: int) -> None:
             recorder.end_step()
         seconds = time.perf_counter() - began
     each, share = 1e6 * seconds / steps, seconds / steps / 0.05
-    print(f"beginning and ending a step: {each:.1f} µs, {100 * share:.3f} % of a step of 50 ms", flush=True)
+    print(
+        f"beginning and ending a step: {each:.1f} µs, {100 * share:.3f} % of a step of 50 ms",
+        flush=True,
+    )
 
 
 def compared(
     model: keras.Model, data: tf.data.Dataset, callback: keras.callbacks.Callback, pairs: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of some epochs with and of as many without the callback, in pairs whose order alternates."""
+    """Seconds of some epochs with and of as many without the callback, in pairs whose order
+    alternates."""
     taken: dict[bool, list[float]] = {True: [], False: []}
     for pair in range(pairs):
         for callbacks in ([], [callback]) if pair % 2 else ([callback], []):
@@ -81,10 +94,16 @@ def compared(
 
 
 def show_ratios(what: str, overhead: float, recorded: list[float], plain: list[float]) -> str:
-    """Prints what recording adds with its limit; returns the median and range of the ratios of the pairs."""
+    """Prints what recording adds with its limit; returns the median and range of the ratios of the
+    pairs."""
     ratios = [one / other for one, other in zip(recorded, plain, strict=True)]
     median = statistics.median(ratios)
-    print_limit(f"{what} with overhead={overhead}", 100 * (median - 1), 100 * overhead if overhead else 0.1, "%")
+    print_limit(
+        f"{what} with overhead={overhead}",
+        100 * (median - 1),
+        100 * overhead if overhead else 0.1,
+        "%",
+    )
     return f"median {median:.4f} (from {min(ratios):.4f} to {max(ratios):.4f})"
 
 
@@ -92,17 +111,33 @@ def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> N
     """Prints the ratios for one setting of `overhead`."""
     model, data = make_model(size), make_data(steps, batch, size)
     with tempfile.TemporaryDirectory() as directory:
-        # One callback for the whole measurement, as in a long training: its first trace is paid for over all of it.
+        # One callback for the whole measurement, as in a long training: its first trace is paid for
+        # over all of it.
         callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run", overhead=overhead)
         recorded, plain = (seconds[1:] for seconds in compared(model, data, callback, pairs + 1))
         callback.close()
         snapshots = len(tb_memplugin.load(directory)["run"].snapshots)
     step_ms = 1000 * statistics.median(plain) / steps
     ratios = show_ratios("time added", overhead, recorded, plain)
-    print(f"  with / without, {pairs} pairs of {steps} steps of {step_ms:.1f} ms, {snapshots} snapshots: {ratios}")
+    print(
+        f"  with / without, {pairs} pairs of {steps} steps "
+        "of "
+        f"{step_ms:.1f} "
+        "ms, "
+        f"{snapshots} "
+        "snapshots: "
+        f"{ratios}"
+    )
 
 
-HOOKS = ("set_model", "on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_epoch_end", "on_train_end")
+HOOKS = (
+    "set_model",
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_begin",
+    "on_epoch_end",
+    "on_train_end",
+)
 
 
 def make_small_model(size: int) -> keras.Model:
@@ -112,15 +147,21 @@ def make_small_model(size: int) -> keras.Model:
     blocks = [
         layer
         for filters in (32, 64, 64)
-        for layer in (layers.Conv2D(filters, 3, padding="same", activation="relu"), layers.MaxPooling2D())
+        for layer in (
+            layers.Conv2D(filters, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+        )
     ]
-    model = keras.Sequential([keras.Input((size, size, 3)), *blocks, layers.Flatten(), layers.Dense(10)])
+    model = keras.Sequential(
+        [keras.Input((size, size, 3)), *blocks, layers.Flatten(), layers.Dense(10)]
+    )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
 def time_hooks(callback: keras.callbacks.Callback) -> dict[str, list[float]]:
-    """Seconds that each call of each hook of the callback takes of the training's thread from now on."""
+    """Seconds that each call of each hook of the callback takes of the training's thread from now
+    on."""
     spent: dict[str, list[float]] = {name: [] for name in HOOKS}
 
     def timed(name: str) -> None:
@@ -139,7 +180,8 @@ def time_hooks(callback: keras.callbacks.Callback) -> dict[str, list[float]]:
 
 
 def measure_short_fits(overhead: float, fits: int, seconds: float, batch: int, size: int) -> None:
-    """Prints the ratios for calls of `fit` of about `seconds` in a row, and what the callback's hooks take of them."""
+    """Prints the ratios for calls of `fit` of about `seconds` in a row, and what the callback's
+    hooks take of them."""
     model = make_small_model(size)
     with tempfile.TemporaryDirectory() as directory:
         callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run", overhead=overhead)
@@ -156,16 +198,28 @@ def measure_short_fits(overhead: float, fits: int, seconds: float, batch: int, s
     begins, median = spent["on_train_batch_begin"], statistics.median(plain)
     ratios = show_ratios("time added to short fits", overhead, recorded, plain)
     print(
-        f"  with / without, {fits} pairs of fits of {median:.2f} s, {steps} steps each: {ratios}; in the callback's "
+        f"  with / without, {fits} pairs of fits of {median:.2f} "
+        "s, "
+        f"{steps} "
+        "steps "
+        "each: "
+        f"{ratios}; "
+        "in the callback's "
         f"hooks {100 * share:.3f} %, ms a fit: "
-        f"{', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in total.items())}; on_train_batch_begin, "
-        f"median of {len(begins)} steps of {1000 * median / steps:.1f} ms: {1e6 * statistics.median(begins):.1f} µs",
+        f"{', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in total.items())}; "
+        "on_train_batch_begin, "
+        f"median of {len(begins)} steps of "
+        f"{1000 * median / steps:.1f} "
+        "ms: "
+        f"{1e6 * statistics.median(begins):.1f} µs",
         flush=True,
     )
 
 
 def main() -> None:
-    parser = parser_of(__doc__, pairs=(6, 1), steps=(100, 5), fits=(20, 1), batch=(16, 4), size=(32, 32))
+    parser = parser_of(
+        __doc__, pairs=(6, 1), steps=(100, 5), fits=(20, 1), batch=(16, 4), size=(32, 32)
+    )
     parser.add_argument("--overhead", type=float, nargs="+", default=[0.005, 0.0])
     arguments = parser.parse_args()
     measure_hooks(500 if arguments.smallest else 20_000)

@@ -1,5 +1,5 @@
-"""A step of 10,000 allocator events: its replay, from the memory maps round it to the map at its peak; a what-if curve
-over it, and the largest batch size.
+"""A step of 10,000 allocator events: its replay, from the memory maps round it to the map at its
+peak; a what-if curve over it, and the largest batch size.
 
 Needs neither TensorFlow nor a GPU. Prints seconds of CPU time (it is one thread) and the limits.
 
@@ -28,7 +28,8 @@ REPLAY_SECONDS, CURVE_SECONDS = 0.15, 2.0
 
 
 def step(count: int) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
-    """A step like a convolutional network's: results pile up and are freed again, temporaries come and go."""
+    """A step like a convolutional network's: results pile up and are freed again, temporaries come
+    and go."""
     draw = random.Random(0)
     empty = free_regions((0x7F00_0000_0040, 8 << 30))
     simulator = Simulator(empty)
@@ -48,7 +49,9 @@ def step(count: int) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
     live: list[tuple[int, int, int]] = []
     for number in range(count):
         left = count - number
-        if len(live) < left and (len(live) < 2 or draw.random() < 0.7 - 0.4 * (number > count // 2)):
+        if len(live) < left and (
+            len(live) < 2 or draw.random() < 0.7 - 0.4 * (number > count // 2)
+        ):
             live.append(allocate())
             address, requested, allocated = live[-1]
             events.event(1, address, requested, "op", "output", allocated=allocated)
@@ -101,7 +104,10 @@ def main() -> None:
         part = between_maps(trace, start, end)
         replay = TraceReplay(part, peak_event(part)).check
         seconds.append(time.process_time() - began)
-        assert len(part) == count and (replay.addresses, replay.chunks) == (replay.of_addresses, replay.of_chunks)
+        assert len(part) == count and (replay.addresses, replay.chunks) == (
+            replay.of_addresses,
+            replay.of_chunks,
+        )
     print(f"{len(trace)} events, {len(start)} chunks at the start")
     print_limit("replay", min(seconds), REPLAY_SECONDS, "s", any_size=True)
     predictor = Predictor((recorded(trace, start),))
@@ -109,7 +115,13 @@ def main() -> None:
     began = time.process_time()
     sizes = predictor.curve_sizes(1, 32)
     assert all(predictor.peaks(Conditions(batch_size=size)).peak.typical_bytes for size in sizes)
-    print_limit(f"curve of {len(sizes)} batch sizes", time.process_time() - began, CURVE_SECONDS, "s", any_size=True)
+    print_limit(
+        f"curve of {len(sizes)} batch sizes",
+        time.process_time() - began,
+        CURVE_SECONDS,
+        "s",
+        any_size=True,
+    )
     began = time.process_time()
     largest = predictor.largest_batch_size(Conditions(capacity_bytes=16 << 30))
     print(f"largest batch size {largest}: {time.process_time() - began:.2f} s")

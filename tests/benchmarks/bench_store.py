@@ -1,11 +1,14 @@
-"""What reading costs: a run of many steps and layers, written by the writer and read in every way there is.
+"""What reading costs: a run of many steps and layers, written by the writer and read in every way
+there is.
 
-Prints the size of the run directory, the seconds until each of TensorBoard's readers has it whole, every view's answer
-cold (first request of a fresh process) and warm (median), how many of 200 one-step peaks arrive, and what the plugin
-adds to TensorBoard's start (pairs with and without it, alternating, in one run).
+Prints the size of the run directory, the seconds until each of TensorBoard's readers has it whole,
+every view's answer cold (first request of a fresh process) and warm (median), how many of 200
+one-step peaks arrive, and what the plugin adds to TensorBoard's start (pairs with and without it,
+alternating, in one run).
 
-usage: python tests/benchmarks/bench_store.py [--steps 10000] [--layers 100] [--starts 3] [--samples-only] [--smallest]
-Issue sizes: --steps 100000 --layers 300 --starts 10, and --steps 1000000 --samples-only.
+usage: python tests/benchmarks/bench_store.py [--steps 10000] [--layers 100] [--starts 3]
+[--samples-only] [--smallest] Issue sizes: --steps 100000 --layers 300 --starts 10, and --steps
+1000000 --samples-only.
 """
 
 import json
@@ -53,9 +56,11 @@ metadata.entry_points = entry_points
 
 
 def write_run(directory: pathlib.Path, steps: int, layers: int) -> np.ndarray:
-    """Figures as an allocator's: two in a hundred differ from the layer's usual ones; returns the steps of the peaks.
+    """Figures as an allocator's: two in a hundred differ from the layer's usual ones; returns the
+    steps of the peaks.
 
-    Layers' sizes are fixed by their shapes, so most steps repeat the one before; where they do not, any size may come.
+    Layers' sizes are fixed by their shapes, so most steps repeat the one before; where they do not,
+    any size may come.
     """
     random = np.random.default_rng(1)
     peak_steps = np.sort(random.choice(steps, min(PEAKS, steps // 10), replace=False))
@@ -75,7 +80,9 @@ def write_run(directory: pathlib.Path, steps: int, layers: int) -> np.ndarray:
         largest = np.where(step % 10 == 0, 2047 * MIB - in_use, MISSING)
         driver = missing, in_use + 300 * MIB, missing
         device = DeviceSamples(in_use, 1500 * MIB + heights[step], capacity, *driver, pool, largest)
-        writer.samples(Samples(step, np.zeros_like(step), step // 1000, wall, in_use + 2048, {"GPU:0": device}))
+        writer.samples(
+            Samples(step, np.zeros_like(step), step // 1000, wall, in_use + 2048, {"GPU:0": device})
+        )
         if layers:
             other = (base * random.random((count, layers))).astype(np.int64) // 256 * 256
             values = np.where(random.random((count, layers)) < 0.02, other, base)
@@ -86,7 +93,9 @@ def write_run(directory: pathlib.Path, steps: int, layers: int) -> np.ndarray:
 
 
 @contextmanager
-def tensorboard(logdir: pathlib.Path, load_fast: str, plugin: bool = True) -> Iterator[tuple[str, float]]:
+def tensorboard(
+    logdir: pathlib.Path, load_fast: str, plugin: bool = True
+) -> Iterator[tuple[str, float]]:
     """A running TensorBoard: its address, and the seconds until it told it."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "sitecustomize.py").write_text("" if plugin else WITHOUT_PLUGIN)
@@ -153,11 +162,14 @@ def measure_reader(
             warm[name] = statistics.median(fetch(address, request)[1] for _ in range(7))
         shown: dict[float, float] = {}
         for first in range(0, steps, 20_000):
-            query = f"{views['overview']}&points=10000&first_step={first}&last_step={first + 20_000 - 1}"
+            steps_ = f"first_step={first}&last_step={first + 20_000 - 1}"
+            query = f"{views['overview']}&points=10000&{steps_}"
             _, columns = decode(fetch(address, query)[0])
             shown.update(zip(columns["step"], columns["peak_bytes"], strict=True))
         arrived = sum(
-            shown.get(step) == (1500 + at + 1) * MIB for at, step in enumerate(peak_steps.tolist()) if step in shown
+            shown.get(step) == (1500 + at + 1) * MIB
+            for at, step in enumerate(peak_steps.tolist())
+            if step in shown
         )
     print(f"load_fast={load_fast}: whole {ready:.2f} s after start")
     print_limit(f"missing peaks of {len(peak_steps)}", len(peak_steps) - arrived, 0, any_size=True)
@@ -186,7 +198,12 @@ def measure_start(logdir: pathlib.Path, starts: int) -> None:
         f"start: plugin adds {statistics.median(differences):.0f} ms "
         f"({min(differences):.0f} to {max(differences):.0f}), ratio {statistics.median(ratios):.3f}"
     )
-    print_limit("time added to the start of TensorBoard", statistics.median(differences), START_MILLISECONDS, "ms")
+    print_limit(
+        "time added to the start of TensorBoard",
+        statistics.median(differences),
+        START_MILLISECONDS,
+        "ms",
+    )
 
 
 def main() -> None:
@@ -202,12 +219,23 @@ def main() -> None:
         peak_steps = write_run(logdir / "run", options.steps, layers)
         wrote = time.perf_counter() - began
         size = sum(path.stat().st_size for path in logdir.rglob("*") if path.is_file())
-        print(f"{options.steps} steps x {layers} layers: {size / 1e6:.1f} MB, written in {wrote:.1f} s")
-        print_limit("run directory", size / 1e6, MOST_MEGABYTES, "MB", any_size=options.steps <= 100_000)
+        print(
+            f"{options.steps} steps x {layers} layers: "
+            f"{size / 1e6:.1f} "
+            "MB, "
+            "written "
+            "in "
+            f"{wrote:.1f} s"
+        )
+        print_limit(
+            "run directory", size / 1e6, MOST_MEGABYTES, "MB", any_size=options.steps <= 100_000
+        )
         began = time.perf_counter()
         run = load(logdir)["run"]
         seconds = time.perf_counter() - began
-        print(f"load: {seconds:.2f} s for {len(run.samples)} samples, {run.activations.bytes.shape}")
+        print(
+            f"load: {seconds:.2f} s for {len(run.samples)} samples, {run.activations.bytes.shape}"
+        )
         del run
         for load_fast in ("true", "false"):
             measure_reader(logdir, load_fast, options.steps, views, peak_steps)

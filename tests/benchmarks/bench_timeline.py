@@ -1,10 +1,10 @@
 """What the Step view costs in the browser with 10,000, 30,000 and 100,000 tensors in one step.
 
-Writes one run for each size, opens its step in Chromium through `tb-memplugin view`, several times, and prints with
-its limit: milliseconds from the arrival of the timeline to the painted chart (median), JavaScript's heap after that
-with its typed arrays (largest), and the main thread's processor time for each frame while the pointer moves over the
-chart, while the wheel zooms, and while Shift and a drag pan (95th percentile of all frames). Chromium draws in
-software.
+Writes one run for each size, opens its step in Chromium through `tb-memplugin view`, several times,
+and prints with its limit: milliseconds from the arrival of the timeline to the painted chart
+(median), JavaScript's heap after that with its typed arrays (largest), and the main thread's
+processor time for each frame while the pointer moves over the chart, while the wheel zooms, and
+while Shift and a drag pan (95th percentile of all frames). Chromium draws in software.
 
 usage: python tests/benchmarks/bench_timeline.py [--rounds 3] [--smallest]
 """
@@ -33,7 +33,8 @@ Act = Callable[[int], None]
 
 
 def frames(page: Page, act: Act) -> list[float]:
-    """Processor time of the main thread for each of `FRAMES_EACH` actions and what is painted then, in milliseconds."""
+    """Processor time of the main thread for each of `FRAMES_EACH` actions and what is painted then,
+    in milliseconds."""
     busy = busy_clock(page, "threadTicks")
     page.wait_for_timeout(400)
     taken = []
@@ -59,7 +60,10 @@ def gestures(page: Page) -> dict[str, list[float]]:
     left, top, width, height = (box[name] for name in ("x", "y", "width", "height"))
 
     def hover(index: int) -> None:
-        page.mouse.move(left + width * (0.1 + 0.8 * index / FRAMES_EACH), top + height * (0.2 + 0.013 * (index % 60)))
+        page.mouse.move(
+            left + width * (0.1 + 0.8 * index / FRAMES_EACH),
+            top + height * (0.2 + 0.013 * (index % 60)),
+        )
 
     def zoom(index: int) -> None:
         page.mouse.wheel(0, -TURN if index < FRAMES_EACH // 2 else TURN)
@@ -110,7 +114,13 @@ def show(browser: Browser, address: str, tensors: int, rounds: int) -> None:
         if axis == AXES[0]:
             paint = statistics.median(once["paint"] for once, _ in taken)
             print_limit(f"{name}: first paint", paint, PAINT_MILLISECONDS, "ms")
-            print_limit(f"{name}: heap", max(once["heap"] for once, _ in taken), HEAP_MIB, "MiB", any_size=True)
+            print_limit(
+                f"{name}: heap",
+                max(once["heap"] for once, _ in taken),
+                HEAP_MIB,
+                "MiB",
+                any_size=True,
+            )
         for gesture in taken[0][1]:
             all_frames = [frame for _, found in taken for frame in found[gesture]]
             middle, high = (percentile(all_frames, share) for share in (0.5, 0.95))

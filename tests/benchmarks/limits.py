@@ -1,6 +1,8 @@
-"""The limits of the benchmarks: each measured number is printed with its limit and whether it holds.
+"""The limits of the benchmarks: each measured number is printed with its limit and whether it
+holds.
 
-A benchmark fails if a limit does not hold; at its smallest size, only if that limit says something at any size.
+A benchmark fails if a limit does not hold; at its smallest size, only if that limit says something
+at any size.
 """
 
 import argparse
@@ -9,22 +11,34 @@ import sys
 
 _TESTS = pathlib.Path(__file__).resolve().parents[1]
 # A benchmark runs as a script, with what it shares with the tests on its path.
-sys.path[:0] = [str(_TESTS.parent), str(_TESTS), str(_TESTS / "integration"), str(_TESTS / "browser")]
+sys.path[:0] = [
+    str(_TESTS.parent),
+    str(_TESTS),
+    str(_TESTS / "integration"),
+    str(_TESTS / "browser"),
+]
 
 _SMALLEST = "--smallest"
 _broken: list[str] = []
 
 
 def parser_of(usage: str | None, **sizes: tuple[int, int]) -> argparse.ArgumentParser:
-    """A benchmark's options: `--smallest`, which takes seconds, and sizes, each with its default and its smallest."""
-    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(_SMALLEST, action="store_true", help="the smallest size: seconds instead of minutes")
+    """A benchmark's options: `--smallest`, which takes seconds, and sizes, each with its default
+    and its smallest."""
+    parser = argparse.ArgumentParser(
+        description=usage, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        _SMALLEST, action="store_true", help="the smallest size: seconds instead of minutes"
+    )
     for name, defaults in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=defaults[_SMALLEST in sys.argv])
     return parser
 
 
-def print_limit(what: str, value: float, limit: float, unit: str = "", any_size: bool = False) -> None:
+def print_limit(
+    what: str, value: float, limit: float, unit: str = "", any_size: bool = False
+) -> None:
     """Print a measured number, its limit and whether it holds.
 
     Args:
@@ -36,8 +50,13 @@ def print_limit(what: str, value: float, limit: float, unit: str = "", any_size:
     """
     holds = value <= limit
     unit = unit and f" {unit}"
-    shown, most = (f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in (value, limit))
-    print(f"{what}: {shown}{unit}, limit {most}{unit}: {'holds' if holds else 'DOES NOT HOLD'}", flush=True)
+    shown, most = (
+        f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in (value, limit)
+    )
+    print(
+        f"{what}: {shown}{unit}, limit {most}{unit}: {'holds' if holds else 'DOES NOT HOLD'}",
+        flush=True,
+    )
     if not holds and (any_size or _SMALLEST not in sys.argv):
         _broken.append(what)
 

@@ -1,9 +1,11 @@
-"""The animated picture at the top of the README: a walk through the Memory tab on the demo's runs, light and dark.
+"""The animated picture at the top of the README: a walk through the Memory tab on the demo's runs,
+light and dark.
 
 usage: python tests/browser/animation.py LOGDIR OUTDIR [--run frozen] [--failed out_of_memory]
 
-Writes ``tour-light.webp`` and ``tour-dark.webp``. Every frame is a screenshot of the tab in TensorBoard. The letters
-are those of Roboto, which TensorBoard contains, so that the picture does not depend on installed fonts.
+Writes ``tour-light.webp`` and ``tour-dark.webp``. Every frame is a screenshot of the tab in
+TensorBoard. The letters are those of Roboto, which TensorBoard contains, so that the picture does
+not depend on installed fonts.
 """
 
 import argparse
@@ -18,7 +20,8 @@ from playwright.sync_api import Browser, FrameLocator, Locator, Page, sync_playw
 from screenshots import ADD_FONTS, roboto
 
 WIDTH, HEIGHT, SCALE = 1280, 840, 1.5
-"""Size of the window in CSS pixels, and device pixels for each. The README shows the picture at about this width."""
+"""Size of the window in CSS pixels, and device pixels for each. The README shows the picture at
+about this width."""
 LOOK_MILLISECONDS, GLANCE_MILLISECONDS, MOVE_MILLISECONDS, PRESS_MILLISECONDS = 2800, 500, 50, 250
 MOVES = 8
 """Frames of the pointer's way to its next target."""
@@ -37,7 +40,8 @@ MOVE_POINTER = """([x, y]) => {
 
 
 class Film:
-    """Screenshots of one page with their durations, and the drawn pointer that leads through them."""
+    """Screenshots of one page with their durations, and the drawn pointer that leads through
+    them."""
 
     def __init__(self, page: Page, frame: FrameLocator) -> None:
         self.frame = frame
@@ -56,14 +60,17 @@ class Film:
         self._milliseconds.append(milliseconds)
 
     def point(self, target: Locator, across: float = 0.5, down: float = 0.6) -> None:
-        """Moves the pointer, and the mouse with it, to a place in the target given by shares of its size."""
+        """Moves the pointer, and the mouse with it, to a place in the target given by shares of its
+        size."""
         box = target.bounding_box()
         assert box is not None
         start, end = self._at, (box["x"] + box["width"] * across, box["y"] + box["height"] * down)
         for move in range(1, MOVES + 1):
             share = move / MOVES
             share = share * share * (3 - 2 * share)  # slow at both ends
-            self._at = tuple(one + (other - one) * share for one, other in zip(start, end, strict=True))  # type: ignore[assignment]
+            self._at = tuple(
+                one + (other - one) * share for one, other in zip(start, end, strict=True)
+            )  # type: ignore[assignment]
             self._page.mouse.move(*self._at)
             self._page.evaluate(MOVE_POINTER, self._at)
             self.look(MOVE_MILLISECONDS)
@@ -92,7 +99,8 @@ class Film:
 
 
 def tour(film: Film, failed: str) -> None:
-    """What is shown: the overview, the layers, one step, what a change cost, a prediction, and a failed run."""
+    """What is shown: the overview, the layers, one step, what a change cost, a prediction, and a
+    failed run."""
     frame = film.frame
 
     def button(name: str) -> Locator:
@@ -110,13 +118,19 @@ def tour(film: Film, failed: str) -> None:
     film.point(frame.get_by_test_id("peak-bars"), 0.9, 0.7)
     film.look()
     # Its button also names the run's status and peak.
-    film.click(frame.get_by_role("button", name=re.compile(f"^{re.escape(failed)} ")), GLANCE_MILLISECONDS)
+    film.click(
+        frame.get_by_role("button", name=re.compile(f"^{re.escape(failed)} ")), GLANCE_MILLISECONDS
+    )
     film.click(frame.locator("[data-answer='fits']"))
 
 
-def record(browser: Browser, address: str, run: str, dark: bool, act: Callable[[Film], None]) -> Film:
+def record(
+    browser: Browser, address: str, run: str, dark: bool, act: Callable[[Film], None]
+) -> Film:
     """The film of one colour scheme."""
-    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=SCALE)
+    context = browser.new_context(
+        viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=SCALE
+    )
     page = context.new_page()
     frame = harness.open_tab(page, address, f"run={run}", dark)
     frame.locator("body").evaluate(ADD_FONTS, roboto())
@@ -130,7 +144,9 @@ def record(browser: Browser, address: str, run: str, dark: bool, act: Callable[[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("logdir")
     parser.add_argument("outdir", type=pathlib.Path)
     parser.add_argument("--run", default="frozen", help="the run that is shown first")
@@ -140,13 +156,23 @@ def main() -> None:
     with harness.tensorboard(arguments.logdir) as address, sync_playwright() as playwright:
         browser = harness.launch(playwright)
         for dark in (False, True):
-            film = record(browser, address, arguments.run, dark, lambda film: tour(film, arguments.failed))
+            film = record(
+                browser, address, arguments.run, dark, lambda film: tour(film, arguments.failed)
+            )
             path = arguments.outdir / f"tour-{'dark' if dark else 'light'}.webp"
             film.save(path)
             size = path.stat().st_size
             print(f"{path}: {size / 1e6:.2f} MB")
             if size > LARGEST_BYTES:
-                raise SystemExit(f"{path} is larger than {LARGEST_BYTES / 1e6} MB: show less, or at a smaller scale")
+                raise SystemExit(
+                    f"{path} is larger than {LARGEST_BYTES / 1e6} "
+                    "MB: "
+                    "show "
+                    "less, "
+                    "or "
+                    "at a smaller "
+                    "scale"
+                )
         browser.close()
 
 

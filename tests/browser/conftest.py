@@ -1,4 +1,5 @@
-"""The page on runs written with the package's own writer, watched from Chromium: alone, and in the real TensorBoard."""
+"""The page on runs written with the package's own writer, watched from Chromium: alone, and in the
+real TensorBoard."""
 
 import json
 import pathlib
@@ -12,7 +13,16 @@ import pytest
 
 pytest.importorskip("playwright", reason="the browser tests need playwright: make test installs it")
 
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Frame, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Frame,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
@@ -31,16 +41,19 @@ AWAY = (5, 5)
 
 
 def is_ours(frame: Frame) -> bool:
-    """False of TensorBoard's own document around the page, which stands at a path that ends with a slash."""
+    """False of TensorBoard's own document around the page, which stands at a path that ends with a
+    slash."""
     address = urlsplit(frame.url)
-    return harness.in_viewer(frame.url) or not (address.scheme == "http" and address.path.endswith("/"))
+    return harness.in_viewer(frame.url) or not (
+        address.scheme == "http" and address.path.endswith("/")
+    )
 
 
 class Watch:
     """What went wrong in a page since the last check.
 
-    Requests of TensorBoard's own document do not count: without Roboto installed it requests the font from the server's
-    root, and under a path prefix gets a 404.
+    Requests of TensorBoard's own document do not count: without Roboto installed it requests the
+    font from the server's root, and under a path prefix gets a 404.
     """
 
     def __init__(self, page: Page) -> None:
@@ -67,11 +80,18 @@ class Watch:
         (self._ours if ours else self._theirs).add(request.url)
 
     def check(self) -> None:
-        """Fails if ours logged an error, broke the policy, opened a dialog, or left the machine; then forgets all."""
+        """Fails if ours logged an error, broke the policy, opened a dialog, or left the machine;
+        then forgets all."""
         theirs = self._theirs - self._ours
         failed = "Failed to load resource"
-        errors = [one for one in self._errors if not (one[0].startswith(failed) and one[1] in theirs)]
-        left = [url for url in self._ours | self._theirs if urlsplit(url).hostname not in (None, "127.0.0.1")]
+        errors = [
+            one for one in self._errors if not (one[0].startswith(failed) and one[1] in theirs)
+        ]
+        left = [
+            url
+            for url in self._ours | self._theirs
+            if urlsplit(url).hostname not in (None, "127.0.0.1")
+        ]
         for seen in (self._errors, self._ours, self._theirs):
             seen.clear()  # type: ignore[attr-defined]
         assert errors == []
@@ -98,7 +118,8 @@ def inspected(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def tensorboard(logdir: pathlib.Path) -> Iterator[str]:
-    """Address of a TensorBoard as it starts by default, on the fixture ``logdir``: its tab takes seconds to load."""
+    """Address of a TensorBoard as it starts by default, on the fixture ``logdir``: its tab takes
+    seconds to load."""
     with harness.tensorboard(str(logdir)) as address:
         yield address
 
@@ -116,7 +137,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def watched(browser: Browser) -> tuple[Page, Watch]:
-    """The page that the tests of a process share: a context of its own costs a second of processor time."""
+    """The page that the tests of a process share: a context of its own costs a second of processor
+    time."""
     page = browser.new_context(viewport=VIEWPORT).new_page()
     page.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
     return page, Watch(page)
@@ -126,7 +148,8 @@ def watched(browser: Browser) -> tuple[Page, Watch]:
 def page(watched: tuple[Page, Watch], request: pytest.FixtureRequest) -> Iterator[Page]:
     """A page without a document, at 1440 x 900 pixels, that fails its test by `Watch.check`.
 
-    Tests with the mark `reads` change nothing but the address: they leave their document to the next one of them.
+    Tests with the mark `reads` change nothing but the address: they leave their document to the
+    next one of them.
     """
     page, watch = watched
     reads = request.node.get_closest_marker("reads") is not None
@@ -144,7 +167,8 @@ def page(watched: tuple[Page, Watch], request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture
 def fresh_page(browser: Browser) -> Iterator[Page]:
-    """As `page`, in a context of its own: for a test after which the page could not be used again."""
+    """As `page`, in a context of its own: for a test after which the page could not be used
+    again."""
     page = browser.new_page(viewport=VIEWPORT)
     page.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
     watch = Watch(page)

@@ -1,4 +1,5 @@
-"""What a page shows: the exact figures of a table, what is cut off, and the words without scrolling."""
+"""What a page shows: the exact figures of a table, what is cut off, and the words without
+scrolling."""
 
 from playwright.sync_api import FrameLocator
 
@@ -69,7 +70,8 @@ def figures(frame: FrameLocator, table: str) -> dict[str, int]:
 
 
 def words_above_the_fold(frame: FrameLocator, selector: str = "body") -> list[str]:
-    """Each word and figure in the window, fields' values included; texts of canvases, such as the axes', are not."""
+    """Each word and figure in the window, fields' values included; texts of canvases, such as the
+    axes', are not."""
     found: list[str] = frame.locator(selector).evaluate(WORDS)
     return found
 
@@ -78,5 +80,7 @@ def text_of(frame: FrameLocator, selector: str) -> str:
     """A text on the first screen, with plain blanks."""
     place = frame.locator(selector)
     box = place.bounding_box()
-    assert box is not None and box["y"] + box["height"] <= 900, f"{selector} is not on the first screen"
+    assert box is not None and box["y"] + box["height"] <= 900, (
+        f"{selector} is not on the first screen"
+    )
     return place.inner_text().replace("\u00a0", " ")

@@ -1,4 +1,5 @@
-"""Starts a server on runs, the real TensorBoard or `tb-memplugin view`, and opens the page in Chromium."""
+"""Starts a server on runs, the real TensorBoard or `tb-memplugin view`, and opens the page in
+Chromium."""
 
 import contextlib
 import io
@@ -19,7 +20,8 @@ from playwright.sync_api import Browser, FrameLocator, Page, Playwright, Route
 
 from tb_memplugin.cli import main
 
-# When to give up: how long a start or a page takes is no claim of a test, and on a busy machine it is long.
+# When to give up: how long a start or a page takes is no claim of a test, and on a busy machine it
+# is long.
 START_SECONDS = 200
 GIVE_UP_MILLISECONDS = 120_000
 CHROMIUM_FLAGS = (
@@ -34,7 +36,8 @@ CHROMIUM_FLAGS = (
 
 
 def printed(*arguments: str) -> str:
-    """What the command line prints, run in this process: a new one would spend a second on imports."""
+    """What the command line prints, run in this process: a new one would spend a second on
+    imports."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main(list(arguments)) == 0
@@ -62,10 +65,22 @@ def tensorboard(logdir: str, options: Sequence[str] = (), prefix: str = "") -> I
     """A running TensorBoard; gives its address."""
     port = free_port()
     address = f"http://127.0.0.1:{port}{prefix}"
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        logdir,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     if prefix:
         command += ["--path_prefix", prefix]
-    with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
         try:
             _wait_for(f"{address}/data/plugin/tb_memplugin/runs", server)
             yield address
@@ -77,8 +92,12 @@ def tensorboard(logdir: str, options: Sequence[str] = (), prefix: str = "") -> I
 def _wait_for(url: str, server: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and server.poll() is None:
-        # An answer that takes long is waited for: another request would only add to the server's work.
-        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=60) as answer:
+        # An answer that takes long is waited for: another request would only add to the server's
+        # work.
+        with (
+            contextlib.suppress(urllib.error.URLError, OSError),
+            urllib.request.urlopen(url, timeout=60) as answer,
+        ):
             if answer.status == 200:
                 return
         time.sleep(0.2)
@@ -91,9 +110,22 @@ _VIEWERS: set[str] = set()
 
 @contextlib.contextmanager
 def viewer(logdir: str) -> Iterator[str]:
-    """A running `tb-memplugin view`; gives the address that it prints. The page loads ten times as fast as in a tab."""
-    command = [sys.executable, "-m", "tb_memplugin", "view", logdir, "--port", "0", "--host", "127.0.0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    """A running `tb-memplugin view`; gives the address that it prints. The page loads ten times as
+    fast as in a tab."""
+    command = [
+        sys.executable,
+        "-m",
+        "tb_memplugin",
+        "view",
+        logdir,
+        "--port",
+        "0",
+        "--host",
+        "127.0.0.1",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         assert server.stdout is not None
         server.stdout.readline()
         address = server.stdout.readline().strip().rstrip("/")
@@ -112,7 +144,8 @@ def in_viewer(url: str) -> bool:
 
 
 def tab_url(address: str, at: str = "", dark: bool | None = False) -> str:
-    """The address of the page at `address`; `at` is the page's own part, as it writes it. The system may choose."""
+    """The address of the page at `address`; `at` is the page's own part, as it writes it. The
+    system may choose."""
     query = "" if dark is None else "?darkMode=true" if dark else "?darkMode=false"
     if address in _VIEWERS:
         return f"{address}/{query}#{at}"
@@ -127,7 +160,8 @@ def _quote(text: str) -> str:
 def open_tab(page: Page, address: str, at: str = "", dark: bool | None = False) -> FrameLocator:
     """The page, in TensorBoard's frame or alone, once it has painted what it loaded.
 
-    A page that is open already keeps its document and follows the address, as it does with the Back button.
+    A page that is open already keeps its document and follows the address, as it does with the Back
+    button.
     """
     url = tab_url(address, at, dark)
     if address in _VIEWERS:
@@ -139,7 +173,8 @@ def open_tab(page: Page, address: str, at: str = "", dark: bool | None = False) 
 
 
 def open_alone(page: Page, url: str) -> FrameLocator:
-    """As `open_tab`, for the whole address of a page without TensorBoard's frame, as that of a report."""
+    """As `open_tab`, for the whole address of a page without TensorBoard's frame, as that of a
+    report."""
     document, _, fragment = url.partition("#")
     here, _, now = str(page.evaluate("() => location.href")).partition("#")
     if here == document and fragment not in ("", now):
@@ -175,30 +210,40 @@ def resize(page: Page, frame: FrameLocator, width: int, height: int) -> None:
 
 
 def settled(frame: FrameLocator) -> None:
-    """Returns once what the page did upon the last event is painted: after two frames, and then idle."""
+    """Returns once what the page did upon the last event is painted: after two frames, and then
+    idle."""
     frame.locator("body").evaluate(
-        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"
+        "() => new Promise((done) => "
+        "requestAnimationFrame(() "
+        "=> "
+        "requestAnimationFrame(() "
+        "=> "
+        "done(null))))"
     )
     idle(frame)
 
 
 def idle(frame: FrameLocator) -> None:
     """Waits until the page neither loads nor paints."""
-    frame.locator(":root[data-idle='true']").wait_for(state="attached", timeout=GIVE_UP_MILLISECONDS)
+    frame.locator(":root[data-idle='true']").wait_for(
+        state="attached", timeout=GIVE_UP_MILLISECONDS
+    )
 
 
 class Held:
     """Keeps a page's requests from the server, from `hold` until they are let through.
 
-    A page says that it waits before its request arrives here: what arrives after `let_through` goes on at once.
+    A page says that it waits before its request arrives here: what arrives after `let_through` goes
+    on at once.
     """
 
     def __init__(self, page: Page, url: str | re.Pattern[str]) -> None:
-        """Be able to hold the requests of `page` whose address matches `url`, a glob or a regular expression.
+        """Be able to hold the requests of `page` whose address matches `url`, a glob or a regular
+        expression.
 
-        The page must not have opened a document yet: Chromium tells an open one of the interception after saying that
-        it is on, and a key or a click that comes next overtakes it where the page is busy. Its request is then neither
-        held nor ever reported.
+        The page must not have opened a document yet: Chromium tells an open one of the interception
+        after saying that it is on, and a key or a click that comes next overtakes it where the page
+        is busy. Its request is then neither held nor ever reported.
         """
         assert page.url == "about:blank", page.url
         self._waiting: list[Route] = []

@@ -32,7 +32,10 @@ def _quantities(run: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
     for oom in run["oom"][-1:]:
         yield from _of_failure(oom)
     for recorded in run["activations"]:
-        yield f"recorded activations of layer {recorded['layer']} at step last", recorded["last_bytes"]
+        yield (
+            (f"recorded activations of layer {recorded['layer']} at step last"),
+            recorded["last_bytes"],
+        )
     for answers in run["answers"].values():
         yield from _of_answers(answers)
 
@@ -40,7 +43,9 @@ def _quantities(run: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
 def _of_snapshot(snapshot: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
     step = snapshot["step"]
     peak = f"at the peak of step {step}"
-    used, pool, largest = (snapshot[name] for name in ("in_use_bytes", "pool_bytes", "largest_free_bytes"))
+    used, pool, largest = (
+        snapshot[name] for name in ("in_use_bytes", "pool_bytes", "largest_free_bytes")
+    )
     yield f"bytes in use {peak}", used
     yield "capacity", snapshot["capacity_bytes"]
     if snapshot["capacity_bytes"] is not None:
@@ -64,12 +69,16 @@ def _of_snapshot(snapshot: Mapping[str, Any]) -> Iterator[tuple[str, Value | Non
         split = side if category == "weights" and side != "other" else None
         sums[f"{words(category, split)} {peak}"] += size
         sums[f"{words(category, None)} of {side} {peak}"] += 0 if split else size
-        sums[f"memory without a known layer {peak}" if side == "other" else f"{side} layers {peak}"] += size
+        sums[
+            f"memory without a known layer {peak}" if side == "other" else f"{side} layers {peak}"
+        ] += size
         for whose in (layer, ALL):
             sums[f"{words(category, None)} of layer {whose} {peak}"] += size
             sums[f"layer {whose} {peak}"] += size
             for name in ("persistent memory", "persistent + saved"):
-                sums[f"{name} of layer {whose} at step {step}"] += size if category in PERSISTENT else 0
+                sums[f"{name} of layer {whose} at step {step}"] += (
+                    size if category in PERSISTENT else 0
+                )
             sums[f"saved memory of layer {whose} at step {step}"] += 0
         if category == "weights":
             sums[f"weights of layer {layer}"] += size
@@ -104,13 +113,24 @@ def _of_answers(answers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Value |
         for name, value in answer["figures"].items():
             yield f"{answer['name']}:{name}", value
     if fits["status"] != "failed" and "peak_bytes" in fits["figures"]:
-        yield f"bytes in use at the peak of step {fits['evidence']['step']}", fits["figures"]["peak_bytes"]
+        yield (
+            (f"bytes in use at the peak of step {fits['evidence']['step']}"),
+            fits["figures"]["peak_bytes"],
+        )
         yield f"headroom at step {fits['evidence']['step']}", fits["figures"]["headroom_bytes"]
 
 
 SIZE = r"[<>]?-?[\d.]+ [KMGTP]?i?B"
 SHARES = "+([KMGTP]?i?B) +share"
-TRACED = rf"(?:traced|failed) step (\d+) \(train[^)]*\): ({SIZE}) in use at the (?:peak|failed allocation)"
+TRACED = (
+    rf"(?:traced|failed) step (\d+) \(train[^)]*\): ({SIZE}) "
+    r"in "
+    r"use "
+    r"at "
+    r"the "
+    r"(?:peak|failed "
+    r"allocation)"
+)
 
 
 def text_sightings(name: str, text: str) -> Iterator[Sighting]:
@@ -124,7 +144,16 @@ def _texts(text: str) -> Iterator[tuple[str, Value]]:
     if traced := re.search(TRACED, text):
         peak = f"at the peak of step {traced[1]}"
         yield f"bytes in use {peak}", traced[2]
-        if pool := re.search(rf"  pool ({SIZE}), .*? in use, ({SIZE}) free: largest chunk ({SIZE})", text):
+        if pool := re.search(
+            rf"  pool ({SIZE}), .*? in "
+            r"use, "
+            rf"({SIZE}) "
+            r"free: "
+            r"largest "
+            r"chunk "
+            rf"({SIZE})",
+            text,
+        ):
             for place, what in enumerate(("pool", "free bytes", "largest free chunk")):
                 yield f"{what} {peak}", pool[place + 1]
         for cells, size in _table(text, f"by category {SHARES}", 1):
@@ -135,7 +164,15 @@ def _texts(text: str) -> Iterator[tuple[str, Value]]:
     for cells, size in _table(text, r"layer .*weights (\S+) +optimizer \S+", -2):
         yield f"weights of layer {cells[0]}", size
     yield from _table_totals(text)
-    figures = rf"  in use ({SIZE}), free ({SIZE}), largest free chunk ({SIZE}), pool ({SIZE}), capacity ({SIZE})"
+    figures = (
+        rf"  in use ({SIZE}), free ({SIZE}), largest "
+        r"free "
+        r"chunk "
+        rf"({SIZE}), "
+        r"pool "
+        rf"({SIZE}), "
+        rf"capacity ({SIZE})"
+    )
     if failure := re.search(figures, text):
         for place, what in enumerate(("bytes in use", "free bytes", "largest free chunk", "pool")):
             yield f"{what} at the failure", failure[place + 1]
@@ -153,7 +190,15 @@ def _table_totals(text: str) -> Iterator[tuple[str, Value]]:
 
 
 def _device_row(text: str) -> Iterator[tuple[str, str]]:
-    row = r"^  device +peak (\S+) +capacity \S+ +headroom.*\n  \S+ +(\S+) +(\S+) +(\S+) +.*? (\d+) +\d+$"
+    row = (
+        r"^  device +peak (\S+) +capacity \S+ +headroom.*\n  "
+        r"\S+ "
+        r"+(\S+) "
+        r"+(\S+) "
+        r"+(\S+) "
+        r"+.*? "
+        r"(\d+) +\d+$"
+    )
     if head := re.search(row, text, re.M):
         unit, peak, capacity, headroom, step = head.groups()
         yield f"bytes in use at the peak of step {step}", f"{peak} {unit}"
@@ -163,7 +208,8 @@ def _device_row(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _table(text: str, head: str, size: int) -> Iterator[tuple[list[str], str]]:
-    """The cells of each row of the table under a head that names a unit, and the size in one of them."""
+    """The cells of each row of the table under a head that names a unit, and the size in one of
+    them."""
     found = re.search(rf"^  {head}\n((?:  .+\n)+)", text, re.M)
     for line in found[2].splitlines() if found else ():
         cells = re.split(r" {2,}", line.strip())

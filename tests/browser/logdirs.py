@@ -11,7 +11,9 @@ import pytest
 from playwright.sync_api import Page
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+def made_once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]
+) -> pathlib.Path:
     """A file or directory that the first worker of a test run makes and all of them read."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -29,7 +31,8 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[pathli
 def address_of_logdir(scope: Literal["session", "module"]) -> Any:
     """The fixture ``address``: address of `tb-memplugin view` on the fixture ``logdir``.
 
-    Before a server goes, the page leaves its document: it would ask in vain, and the next test would fail.
+    Before a server goes, the page leaves its document: it would ask in vain, and the next test
+    would fail.
     """
 
     @pytest.fixture(scope=scope)

@@ -26,7 +26,9 @@ ALL_COLUMNS = {"columns": 1}
 
 def run_of(view: str, died: str = "died_fragmentation") -> str:
     """The sample run that has something to show in a view."""
-    return {"oom": died, "what-if": "requests", "activations": "activations_only"}.get(view, "frozen")
+    return {"oom": died, "what-if": "requests", "activations": "activations_only"}.get(
+        view, "frozen"
+    )
 
 
 def mostly_long(cases: Iterable[str], short: Collection[str]) -> list[Any]:

@@ -1,7 +1,8 @@
-"""Which quantity each figure of the page and of ``inspect`` is: a table of names, and the figures' values.
+"""Which quantity each figure of the page and of ``inspect`` is: a table of names, and the figures'
+values.
 
-A quantity is a sentence such as "frozen: weights, frozen at the peak of step 120". Figures of one quantity have one
-value and one label, wherever they stand.
+A quantity is a sentence such as "frozen: weights, frozen at the peak of step 120". Figures of one
+quantity have one value and one label, wherever they stand.
 """
 
 import dataclasses
@@ -35,7 +36,8 @@ COLLECT = """body => {
     unit: one.closest("aside, .picture")?.querySelector("button.unit")?.textContent.trim() ?? "",
   }));
 }"""
-"""Every visible element of a document that has a figure or explains one, with its names and its exact values."""
+"""Every visible element of a document that has a figure or explains one, with its names and its
+exact values."""
 
 CATEGORY = (
     r"(?P<c>weights|optimizer_state|other_state|held_tensors|inputs|activations|activation_gradients"
@@ -53,7 +55,8 @@ class Rule:
         place: Pattern of the part of the page.
         name: Pattern of the figure's name; its groups stand in `quantity` and in `label`.
         quantity: Of the run, the step, the layer and so on of its place.
-        label: Its only label; None where the figure is a part of a drawing or a list and has none of its own.
+        label: Its only label; None where the figure is a part of a drawing or a list and has none
+            of its own.
     """
 
     place: str
@@ -79,29 +82,58 @@ RULES = (
     # The panel of a step: Overview, Frozen.
     Rule("breakdown", GROUP, AT_PEAK, "{c}"),
     Rule(STEPS, "peak_bytes", PEAK, "measured peak"),
-    Rule(STEPS, "in_use_bytes", "{run}: bytes in use at the end of step {step}", "in use at step end"),
-    Rule(f"{STEPS}|pool|oom-categories|answers", r"(?:\w+:)?capacity_bytes", "{run}: capacity", "capacity"),
+    Rule(
+        STEPS, "in_use_bytes", "{run}: bytes in use at the end of step {step}", "in use at step end"
+    ),
+    Rule(
+        f"{STEPS}|pool|oom-categories|answers",
+        r"(?:\w+:)?capacity_bytes",
+        "{run}: capacity",
+        "capacity",
+    ),
     Rule(STEPS, "headroom", "{run}: headroom at step {step}", "{headroom}"),
-    Rule(f"{STEPS}|host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
-    Rule("Figures of one step", "run:(?P<other>.+)", "{other}: bytes in use at the peak of step {step}", "{other}"),
-    Rule("Figures of one step", "(?P<z>persistent|saved):(?P<l>.+)", "{run}: {z} memory of layer {l} at step {traced}"),
+    Rule(
+        f"{STEPS}|host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"
+    ),
+    Rule(
+        "Figures of one step",
+        "run:(?P<other>.+)",
+        "{other}: bytes in use at the peak of step {step}",
+        "{other}",
+    ),
+    Rule(
+        "Figures of one step",
+        "(?P<z>persistent|saved):(?P<l>.+)",
+        "{run}: {z} memory of layer {l} at step {traced}",
+    ),
     Rule("held-tensors", "held_tensors:(?P<h>.+)", "{run}: held tensors {h} at step {traced}"),
-    Rule("sides", "(?P<s>frozen|trainable)", "{run}: {s} layers at the peak of step {step}", "{S} layers"),
-    Rule("sides", "other", "{run}: memory without a known layer at the peak of step {step}", "Other"),
+    Rule(
+        "sides",
+        "(?P<s>frozen|trainable)",
+        "{run}: {s} layers at the peak of step {step}",
+        "{S} layers",
+    ),
+    Rule(
+        "sides", "other", "{run}: memory without a known layer at the peak of step {step}", "Other"
+    ),
     Rule("sides", "(?P<t>frozen|trainable):(?P<c>weights)", AT_PEAK, "{plain}"),
     Rule("sides", f"(?P<s>frozen|trainable|other):{CATEGORY}", OF_SIDE, "{plain}"),
     # Layers.
     Rule("layers", "parameters", "{run}: parameters of layer {layer}"),
     Rule("layers|output", "output_bytes", "{run}: output of layer {layer}"),
     Rule("Figures of one step", "total:(?P<l>.+)", LAYER),
-    Rule("layers", "(?P<z>persistent|saved)", "{run}: {z} memory of layer {layer} at step {traced}"),
+    Rule(
+        "layers", "(?P<z>persistent|saved)", "{run}: {z} memory of layer {layer} at step {traced}"
+    ),
     Rule("icicle", "in_use_bytes", "{run}: bytes in use at the peak of step {traced}"),
     Rule("icicle", "known_bytes", "{run}: weights and optimizer state of the layer table"),
     Rule("icicle", "total", LAYER),
     Rule("icicle", CATEGORY, OF_LAYER),
     Rule("icicle", "(?P<n>(?:within|tensor):.*)", "{run}: cell {n} of the icicle at step {traced}"),
     Rule("layers", "total", LAYER),
-    Rule("layers", "others", "{run}: other categories of layer {layer} at the peak of step {traced}"),
+    Rule(
+        "layers", "others", "{run}: other categories of layer {layer} at the peak of step {traced}"
+    ),
     Rule("layers", CATEGORY, OF_LAYER),
     Rule("layer-figures", CATEGORY, OF_LAYER, "{c}"),
     Rule("layer-figures", "total", LAYER, "total"),
@@ -112,43 +144,93 @@ RULES = (
     Rule("live", "tensor:(?P<n>.+)", "{run}: requested bytes of tensor {n} of step {traced}"),
     Rule("live", "rounding:(?P<n>.+)", "{run}: rounding bytes of tensor {n} of step {traced}"),
     Rule("tensor", "(?P<n>allocated|requested|rounding)", OF_TENSOR, "{n}"),
-    Rule("demand", "(?P<d>demand|rounding|unsplit)_bytes", "{run}: {d} of the highest replayed peak"),
+    Rule(
+        "demand", "(?P<d>demand|rounding|unsplit)_bytes", "{run}: {d} of the highest replayed peak"
+    ),
     # Host memory.
-    Rule("host-memory", "(?P<h>pinned_pool|tf_data|cpu|other)_bytes", "{run}: {h} of host memory up to step {step}"),
-    Rule("host-memory", "parts_sum", "{run}: sum of the parts of host memory up to step {step}", "sum of the parts"),
+    Rule(
+        "host-memory",
+        "(?P<h>pinned_pool|tf_data|cpu|other)_bytes",
+        "{run}: {h} of host memory up to step {step}",
+    ),
+    Rule(
+        "host-memory",
+        "parts_sum",
+        "{run}: sum of the parts of host memory up to step {step}",
+        "sum of the parts",
+    ),
     # The pool.
-    Rule("pool", "allocated_bytes", "{run}: bytes in use at the {instant} of step {step}", "allocated"),
+    Rule(
+        "pool",
+        "allocated_bytes",
+        "{run}: bytes in use at the {instant} of step {step}",
+        "allocated",
+    ),
     Rule("pool", "(?P<p>pool_bytes|free_bytes)", POOL, "{poolword}"),
-    Rule("pool", "(?P<p>free_largest|free_other|unreserved|fragmentation|utilisation)", POOL, "{poolword}"),
-    Rule("pool", "rounding_bytes", "{run}: measured rounding at the peak of step {step}", "measured rounding"),
+    Rule(
+        "pool",
+        "(?P<p>free_largest|free_other|unreserved|fragmentation|utilisation)",
+        POOL,
+        "{poolword}",
+    ),
+    Rule(
+        "pool",
+        "rounding_bytes",
+        "{run}: measured rounding at the peak of step {step}",
+        "measured rounding",
+    ),
     Rule(DEVICE, f"in_use:{GROUP}", "{run}: {c} at the peak of step {traced}"),
-    Rule(DEVICE, "(?P<p>free_largest|free_other|unreserved)", "{run}: {name} at the peak of step {traced}"),
+    Rule(
+        DEVICE,
+        "(?P<p>free_largest|free_other|unreserved)",
+        "{run}: {name} at the peak of step {traced}",
+    ),
     Rule(DEVICE, "headroom", "{run}: headroom at step {traced}"),
     # A memory map, of a step or of a failure.
     Rule("map-legend", GROUP, "{run}: {c} {mapat}"),
     Rule("map-legend", "(?P<p>free)", "{run}: {name} {mapat}"),
     Rule("bins", r"(?P<n>\d+)", "{run}: free chunks from {n} B {mapat}"),
-    Rule("blocking-chunks", r"joined:(?P<n>\d+)", "{run}: free chunk without a chunk of owner {n} {mapat}"),
+    Rule(
+        "blocking-chunks",
+        r"joined:(?P<n>\d+)",
+        "{run}: free chunk without a chunk of owner {n} {mapat}",
+    ),
     # A failure.
     Rule("oom-figures|oom-categories", ASKED, FAILURE, "{poolword}"),
     Rule("oom|fixes", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
     Rule("oom-categories|fixes", CATEGORY, "{run}: {c} at the failure", "{c}"),
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
     # Compare: A and B, their differences.
-    Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
     Rule(
-        "versus", f"(?P<side>[AB]):{SLOTS}", "{siderun}: slots, {o}, at the peak of step {sidestep}", "optimizer, {o}"
+        "versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"
+    ),
+    Rule(
+        "versus",
+        f"(?P<side>[AB]):{SLOTS}",
+        "{siderun}: slots, {o}, at the peak of step {sidestep}",
+        "optimizer, {o}",
     ),
     Rule("versus", "(?P<side>[AB]):peak_bytes", SIDE_PEAK, "measured peak"),
-    Rule("deltas", "(?P<side>[AB]):layer", "{siderun}: layer {layer} at the peak of step {sidetraced}"),
+    Rule(
+        "deltas",
+        "(?P<side>[AB]):layer",
+        "{siderun}: layer {layer} at the peak of step {sidetraced}",
+    ),
     Rule("deltas", "delta", "{run}: difference of layer {layer} to {b}"),
     Rule("waterfall", "peak:(?P<side>[AB])", SIDE_PEAK),
     Rule("waterfall", "others", "{run}: differences below 1 % to {b}"),
     Rule("waterfall", SLOTS, "{run}: difference of slots, {o}, to {b}"),
     Rule("waterfall", GROUP, "{run}: difference of {c} to {b}"),
     # What if: measured and predicted.
-    Rule("predicted", f"(?P<side>measured):{GROUP}", "{run}: {c} at the peak of step {whatif}", "{c}"),
-    Rule("predicted", "(?P<side>measured):total", "{run}: bytes in use at the peak of step {whatif}", "peak"),
+    Rule(
+        "predicted", f"(?P<side>measured):{GROUP}", "{run}: {c} at the peak of step {whatif}", "{c}"
+    ),
+    Rule(
+        "predicted",
+        "(?P<side>measured):total",
+        "{run}: bytes in use at the peak of step {whatif}",
+        "peak",
+    ),
     Rule("predicted", f"predicted:{GROUP}", "{run}: predicted {c}", "{c}"),
     Rule("predicted", "predicted:total", "{run}: predicted peak", "peak"),
     Rule("peak-bars", "measured:" + GROUP, "{run}: {c} at the peak of step {whatif}"),
@@ -162,14 +244,23 @@ RULES = (
     Rule("plan-dots", "(?P<n>(?:plan|point) .*)", "{run}: {n} of the plan's points"),
     Rule("what-if", "largest_batch_size", "{run}: largest batch size", "largest batch size"),
     # Activations that the script recorded.
-    Rule("activations", "layer:(?P<l>.+)", "{run}: recorded activations of layer {l} at step {step}"),
+    Rule(
+        "activations", "layer:(?P<l>.+)", "{run}: recorded activations of layer {l} at step {step}"
+    ),
     Rule("activations", "(?P<n>total|others)", "{run}: recorded activations, {n}, at step {step}"),
     # The four answers.
-    Rule("answers", "fits:peak_bytes", "{run}: bytes in use at the peak of step {evidence}", "measured peak"),
+    Rule(
+        "answers",
+        "fits:peak_bytes",
+        "{run}: bytes in use at the peak of step {evidence}",
+        "measured peak",
+    ),
     Rule("answers", "fits:headroom_bytes", "{run}: headroom at step {evidence}", "headroom"),
     Rule("answers", f"failed:{ASKED}", FAILURE, "{poolword}"),
     Rule("answers", f"fragmented:{ASKED}", "{run}: {name} {evidencepool}", "{poolword}"),
-    Rule("answers", "changed:peak_before_bytes", "{run}: bytes in use at the peak of step {before}"),
+    Rule(
+        "answers", "changed:peak_before_bytes", "{run}: bytes in use at the peak of step {before}"
+    ),
     Rule("answers", "changed:peak_after_bytes", "{run}: bytes in use at the peak of step {after}"),
     Rule("answers", r"(?P<n>growing:\w+|changed:\w+)", "{run}: {n}"),
 )
@@ -192,7 +283,14 @@ POOL_NAMES = {
 
 SAID_FACTS = "layer|category|operation|Python line|shape|size|lifetime|address|live at peak|held by"
 """Facts on a tensor that are no sizes, or the formula of one."""
-SAID_FIGURES = {"method", "reproduced", "recorded", "demand_bytes", "unchanged_peak_bytes", "extra_time"}
+SAID_FIGURES = {
+    "method",
+    "reproduced",
+    "recorded",
+    "demand_bytes",
+    "unchanged_peak_bytes",
+    "extra_time",
+}
 """Parts of a prediction that are no single figure."""
 NAMED_FIGURE = r".*: [+−-]?[\d,.]*\d(?: B| [KMG]?i?B per step)?"
 """A line of an answer's tooltip that is a figure."""
@@ -221,18 +319,28 @@ def classify(place: str, name: str, scope: Mapping[str, Any]) -> tuple[str, str 
         found = re.fullmatch(rule.name, name) if re.fullmatch(rule.place, place) else None
         if found is None:
             continue
-        known = {**scope, **{key: value for key, value in found.groupdict().items() if value is not None}}
+        known = {
+            **scope,
+            **{key: value for key, value in found.groupdict().items() if value is not None},
+        }
         if "c" in known:
             known |= {"plain": words(known["c"], None), "c": words(known["c"], known.get("t"))}
         if "p" in known:
             known |= dict(zip(("name", "poolword"), POOL_NAMES[known["p"]], strict=True))
         if "l" in known:
-            known |= {"short": known["l"].rsplit("/", 1)[-1] or "not tied to a layer", "layer": known["l"]}
+            known |= {
+                "short": known["l"].rsplit("/", 1)[-1] or "not tied to a layer",
+                "layer": known["l"],
+            }
         if "s" in known:
             known["S"] = known["s"].capitalize()
         if "side" in known and place != "predicted":
-            known |= {f"side{key}": scope[f"{key}{known['side']}"] for key in ("run", "step", "traced")}
-        return rule.quantity.format_map(known), None if rule.label is None else rule.label.format_map(known)
+            known |= {
+                f"side{key}": scope[f"{key}{known['side']}"] for key in ("run", "step", "traced")
+            }
+        return rule.quantity.format_map(
+            known
+        ), None if rule.label is None else rule.label.format_map(known)
     return None
 
 
@@ -249,9 +357,13 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
     figure = record.get("figure", "")
     if "figures" in record:
         # Sentences come before the figures, and where these are from after them.
-        lines = [line for line in record.get("tip", "").split("\n") if re.fullmatch(NAMED_FIGURE, line)]
+        lines = [
+            line for line in record.get("tip", "").split("\n") if re.fullmatch(NAMED_FIGURE, line)
+        ]
         failed = record["status"] == "failed" or "requested_bytes" in record["figures"]
-        prefix = "failed" if failed and record["answer"] in ("fits", "fragmented") else record["answer"]
+        prefix = (
+            "failed" if failed and record["answer"] in ("fits", "fragmented") else record["answer"]
+        )
         for line, (name, value) in zip(lines, json.loads(record["figures"]).items(), strict=False):
             whose = record["answer"] if name == "capacity_bytes" else prefix
             yield place, f"{whose}:{name}", value, line.rpartition(": ")[0]
@@ -308,28 +420,56 @@ def page_sightings(
             here = f"{where}, {place}"
             if found is None:
                 tip = record.get("tip", "")[:60]
-                faults.append(f"{here}: no quantity for {name!r} ({record['shown'][:40]!r}, {tip!r})")
+                faults.append(
+                    f"{here}: no quantity for {name!r} ({record['shown'][:40]!r}, {tip!r})"
+                )
                 continue
             quantity, wanted = found
             if wanted is not None and label and label != wanted:
                 faults.append(f"{here}: {quantity} is labelled {label!r}, not {wanted!r}")
-            if "bytes" in record and isinstance(value, int) and not is_text_of(record["shown"], value):
+            if (
+                "bytes" in record
+                and isinstance(value, int)
+                and not is_text_of(record["shown"], value)
+            ):
                 faults.append(f"{here}: {quantity} is {value} B, and shown as {record['shown']!r}")
             seen.append(Sighting(quantity, value, here))
     return seen, faults
 
 
 def derived(seen: Iterable[Sighting]) -> Iterator[Sighting]:
-    """What figures say of other quantities: weights are the same at every step, and groups of layers have names."""
+    """What figures say of other quantities: weights are the same at every step, and groups of
+    layers have names."""
     for one in seen:
         run, _, quantity = one.quantity.partition(": ")
         if quantity.startswith("measured rounding ") and one.value is not None:
             yield dataclasses.replace(one, quantity=f"{run}: {quantity.removeprefix('measured ')}")
-        if found := re.fullmatch(r"(weights of layer (?:[^(].*|\(all\))) at the peak of step \d+", quantity):
+        if found := re.fullmatch(
+            r"(weights of layer (?:[^(].*|\(all\))) "
+            r"at "
+            r"the "
+            r"peak "
+            r"of "
+            r"step "
+            r"\d+",
+            quantity,
+        ):
             yield dataclasses.replace(one, quantity=f"{run}: {found[1]}")
-        if found := re.fullmatch(r"layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
+        if found := re.fullmatch(
+            r"layer \((frozen|trainable)\)( " r"at " r"the " r"peak " r"of " r"step " r"\d+)",
+            quantity,
+        ):
             yield dataclasses.replace(one, quantity=f"{run}: {found[1]} layers{found[2]}")
-        if found := re.fullmatch(r"weights of layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
+        if found := re.fullmatch(
+            r"weights of layer \((frozen|trainable)\)( "
+            r"at "
+            r"the "
+            r"peak "
+            r"of "
+            r"step "
+            r"\d+)",
+            quantity,
+        ):
             yield dataclasses.replace(one, quantity=f"{run}: weights, {found[1]}{found[2]}")
 
 
@@ -346,7 +486,10 @@ def is_text_of(shown: str, size: int) -> bool:
 def fits(text: str, size: Value) -> bool:
     """Whether a rounded size is that of an exact one."""
     number, _, unit = text.partition(" ")
-    return isinstance(size, int) and number in (format_figure(size, unit), format_bytes(size).partition(" ")[0])
+    return isinstance(size, int) and number in (
+        format_figure(size, unit),
+        format_bytes(size).partition(" ")[0],
+    )
 
 
 def contradictions(seen: Iterable[Sighting]) -> list[str]:
@@ -358,7 +501,9 @@ def contradictions(seen: Iterable[Sighting]) -> list[str]:
     for quantity, all_of_it in by_quantity.items():
         exact = {one.value for one in all_of_it if not isinstance(one.value, str)}
         rounded = {one.value for one in all_of_it if isinstance(one.value, str)}
-        if len(exact) > 1 or (exact and not all(any(fits(text, each) for each in exact) for text in rounded)):
+        if len(exact) > 1 or (
+            exact and not all(any(fits(text, each) for each in exact) for text in rounded)
+        ):
             values = sorted({f"{one.value} ({one.where})" for one in all_of_it})
             found.append(f"{quantity}: {'; '.join(values)}")
     return found

@@ -1,4 +1,5 @@
-"""Allocator maps, a death, a restart and a growth for the page's tests; the figures are those of `sample_runs`."""
+"""Allocator maps, a death, a restart and a growth for the page's tests; the figures are those of
+`sample_runs`."""
 
 import dataclasses
 import pathlib
@@ -28,7 +29,8 @@ def pieces(size: int, largest: int) -> list[int]:
 
 
 def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> MemoryMap:
-    """Two regions whose chunks hold the ledger's rows, with holes between them; sums to the snapshot's figures."""
+    """Two regions whose chunks hold the ledger's rows, with holes between them; sums to the
+    snapshot's figures."""
     snapshot = sample_runs.snapshot_at(plan, step)
     assert snapshot.pool_bytes is not None and snapshot.largest_free_bytes is not None
     largest = snapshot.largest_free_bytes // 256 * 256
@@ -38,7 +40,8 @@ def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> Memo
     for index, row in enumerate(owned):
         known = row.category != "unattributed"
         parts = [
-            (size, index if known else -1, size if known else MISSING) for size in pieces(row.bytes, largest_chunk)
+            (size, index if known else -1, size if known else MISSING)
+            for size in pieces(row.bytes, largest_chunk)
         ]
         last, owner, requested = parts[-1]
         used += [*parts[:-1], (last, owner, requested - (row.rounding_bytes or 0))]
@@ -88,18 +91,30 @@ def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> Memo
 
 def _full(plan: Plan) -> Plan:
     """The plan on a device whose capacity is the pool of the failed step."""
-    return dataclasses.replace(plan, capacity_bytes=sample_runs.snapshot_at(plan, DEATH_STEP).pool_bytes or 0)
+    return dataclasses.replace(
+        plan, capacity_bytes=sample_runs.snapshot_at(plan, DEATH_STEP).pool_bytes or 0
+    )
 
 
 def death_of(plan: Plan, verdict: str) -> Oom:
-    """A step that asks for more than the largest block, or more than all that is free, of a pool at its limit."""
+    """A step that asks for more than the largest block, or more than all that is free, of a pool at
+    its limit."""
     taken = map_of(_full(plan), DEATH_STEP)
     free = taken.bytes[taken.state == FREE]
     asked = int(free.max()) + 2 * MIB if verdict == "fragmentation" else int(free.sum()) + 40 * MIB
     when = sample_runs.wall_time(plan, DEATH_STEP)
     layer = "vgg/block1_conv2"
     death = OomEvent(
-        "1", "failed", plan.device, when, DEATH_STEP, "train", asked, f"{layer}/Relu", layer, "[32,64,64,64] float"
+        "1",
+        "failed",
+        plan.device,
+        when,
+        DEATH_STEP,
+        "train",
+        asked,
+        f"{layer}/Relu",
+        layer,
+        "[32,64,64,64] float",
     )
     return post_mortem(death, taken)
 

@@ -1,4 +1,5 @@
-"""A run of two workers with four devices each, one of which stops early; written with the package's own writer."""
+"""A run of two workers with four devices each, one of which stops early; written with the package's
+own writer."""
 
 import dataclasses
 import pathlib
@@ -11,7 +12,8 @@ STEPS = {"worker_0": 120, "worker_1": 80}
 """Steps that each worker recorded."""
 TRACED = (3, 60)
 SCALES = {"worker_0": (4, 4, 5, 4), "worker_1": (4, 6, 4, 3)}
-"""Batch of each device, as a multiple of the usual one: `GPU:1` of the second worker has the most to do."""
+"""Batch of each device, as a multiple of the usual one: `GPU:1` of the second worker has the most
+to do."""
 ENDED = "worker_0"
 """The worker that said that it ended; the other one was killed."""
 NOT_TRACED = ("worker_1", 3)
@@ -37,7 +39,9 @@ def write_devices(directory: pathlib.Path) -> None:
         plans = [plan_of(worker, device) for device in range(len(scales))]
         parts = [samples_of(plan) for plan in plans]
         devices = {name: figures for part in parts for name, figures in part.devices.items()}
-        writer = RunWriter(directory, producer="recorder", worker=worker, versions={"tensorflow": "2.21.0"})
+        writer = RunWriter(
+            directory, producer="recorder", worker=worker, versions={"tensorflow": "2.21.0"}
+        )
         for began in ALL_TRAINABLE.trainable:
             writer.layer_table(table_at(ALL_TRAINABLE, began))
         writer.samples(dataclasses.replace(parts[0], devices=devices))

@@ -1,4 +1,5 @@
-"""Small but realistic runs for the page's tests and for trying it out, written with the package's own writer.
+"""Small but realistic runs for the page's tests and for trying it out, written with the package's
+own writer.
 
 usage: python tests/browser/sample_runs.py LOGDIR
 """
@@ -61,7 +62,8 @@ BATCH = 32
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run does: for each step at which the layer table changes, how many layers at the top are trainable."""
+    """What a run does: for each step at which the layer table changes, how many layers at the top
+    are trainable."""
 
     device: str
     capacity_bytes: int
@@ -77,9 +79,15 @@ class Plan:
 
 
 FROZEN = Plan("CPU:0", 1024 * MIB, 240, 40, {0: 1, 160: 3}, (3, 41, 80, 120, 163, 200, 235))
-ALL_TRAINABLE = Plan("CPU:0", 1024 * MIB, 240, 40, {0: len(BACKBONE) + 1}, (3, 60, 120, 180), measure_every=4)
-ROOMY = Plan("GPU:0", 80 * 1024 * MIB, 120, 30, {0: len(BACKBONE) + 1}, (5, 60, 110), pool=False, scale=8)
-HOSTILE = Plan("CPU:0", 1024 * MIB, 30, 10, {0: 1, 15: len(BACKBONE) + 1}, (4, 20), first_layer=HOSTILE_LAYER)
+ALL_TRAINABLE = Plan(
+    "CPU:0", 1024 * MIB, 240, 40, {0: len(BACKBONE) + 1}, (3, 60, 120, 180), measure_every=4
+)
+ROOMY = Plan(
+    "GPU:0", 80 * 1024 * MIB, 120, 30, {0: len(BACKBONE) + 1}, (5, 60, 110), pool=False, scale=8
+)
+HOSTILE = Plan(
+    "CPU:0", 1024 * MIB, 30, 10, {0: 1, 15: len(BACKBONE) + 1}, (4, 20), first_layer=HOSTILE_LAYER
+)
 
 
 def layers_of(plan: Plan, trainable: int) -> tuple[Layer, ...]:
@@ -90,7 +98,9 @@ def layers_of(plan: Plan, trainable: int) -> tuple[Layer, ...]:
         free = at >= len(BACKBONE) + 1 - trainable
         path, shape = plan.first_layer if at == 0 else f"vgg/{name}", (-1, side, side, filters)
         output = 4 * plan.scale * BATCH * side * side * filters
-        made.append(make_layer(path, free, parameters, 8 * parameters * free, "Conv2D", shape, output))
+        made.append(
+            make_layer(path, free, parameters, 8 * parameters * free, "Conv2D", shape, output)
+        )
     parameters = 8192 * 10 + 10
     made.append(make_layer("head", True, parameters, 8 * parameters, "Dense", (-1, 10), 1280))
     return tuple(made)
@@ -103,7 +113,9 @@ def table_at(plan: Plan, step: int) -> LayerTable:
     earlier = [at for at in plan.trainable if at < began]
     reason = "recording began"
     if earlier:
-        before = {layer.path for layer in layers_of(plan, plan.trainable[earlier[-1]]) if layer.trainable}
+        before = {
+            layer.path for layer in layers_of(plan, plan.trainable[earlier[-1]]) if layer.trainable
+        }
         freed = [layer.path for layer in layers if layer.trainable and layer.path not in before]
         reason = f"{freed[0]} and {len(freed) - 1} more became trainable"
     return LayerTable(began, STARTED + began, reason, layers, "Adam", 12, 16)
@@ -121,7 +133,9 @@ def allocated_at(plan: Plan, step: int) -> list[LedgerRow]:
     def add(layer: Layer, category: Category, size: int) -> None:
         allocated = math.ceil(size / 256) * 256
         if size:
-            rows.append(LedgerRow(layer.path, category, layer.trainable, allocated, allocated - size))
+            rows.append(
+                LedgerRow(layer.path, category, layer.trainable, allocated, allocated - size)
+            )
 
     layers = table_at(plan, step).layers
     for at, layer in enumerate(layers):
@@ -146,7 +160,8 @@ def pool_at(plan: Plan, step: int) -> int:
 
 
 def measured_at(plan: Plan, step: int) -> tuple[int, int]:
-    """Pool and largest free chunk at the end of a training step, `MISSING` where they were not measured."""
+    """Pool and largest free chunk at the end of a training step, `MISSING` where they were not
+    measured."""
     if not plan.measure_every or step % plan.measure_every:
         return MISSING, MISSING
     pool, in_use = pool_at(plan, step), peak_at(plan, step) * 4 // 10
@@ -159,7 +174,13 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
     pool = pool_at(plan, step)
     largest = (pool - in_use) * (70 - step % 31) // 100 // 256 * 256
     free = pool - in_use
-    reason = "The allocator's map is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it."
+    reason = (
+        "The allocator's map is not available, "
+        "because "
+        "TF_GPU_ALLOCATOR=cuda_malloc_async "
+        "does not report "
+        "it."
+    )
     return Snapshot(
         step=step,
         phase="train",
@@ -173,7 +194,9 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
         fragmentation=(free - largest) / free if plan.pool else None,
         rounding_bytes=rounding_total(ledger),
         ledger=ledger,
-        saved_for_backward=tuple(SavedRow(row.layer, row.bytes) for row in ledger if row.category == "activations"),
+        saved_for_backward=tuple(
+            SavedRow(row.layer, row.bytes) for row in ledger if row.category == "activations"
+        ),
         not_available=() if plan.pool else (reason,),
         replay=Replay(3079, 3080, 659, 659, in_use) if plan.pool else None,
         held_tensors=held_tensors_at(plan, step),
@@ -184,7 +207,8 @@ HELD_PATH = "module __main__ › history (list) › […]"
 
 
 def held_tensors_at(plan: Plan, step: int) -> tuple[HeldTensorGroup, ...]:
-    """Three groups before the step of the last change of the layer table and eleven after it; none in the roomy run."""
+    """Three groups before the step of the last change of the layer table and eleven after it; none
+    in the roomy run."""
     if plan is ROOMY:
         return ()
     holder = HOSTILE_HOLDER if plan is HOSTILE else "list `history` in module __main__"
@@ -193,7 +217,9 @@ def held_tensors_at(plan: Plan, step: int) -> tuple[HeldTensorGroup, ...]:
         HeldTensorGroup((), "int64", 1, 8, None),
     ]
     if step >= max(plan.trainable):
-        groups += [HeldTensorGroup((25 * size,), "float32", 1, 100 * size, None) for size in range(1, 9)]
+        groups += [
+            HeldTensorGroup((25 * size,), "float32", 1, 100 * size, None) for size in range(1, 9)
+        ]
     rest = HELD_BYTES - sum(group.bytes for group in groups)
     groups.append(HeldTensorGroup((rest // 4,), "float32", 1, rest, None))
     return tuple(sorted(groups, key=lambda group: -group.bytes))
@@ -204,7 +230,8 @@ def wall_time(plan: Plan, step: int) -> float:
 
 
 def peak_at(plan: Plan, step: int) -> int:
-    """The measured peak: the ledger's sum, with the flutter that real steps have where nothing was traced."""
+    """The measured peak: the ledger's sum, with the flutter that real steps have where nothing was
+    traced."""
     total = sum(row.bytes for row in allocated_at(plan, step))
     if step in plan.traced:
         return total
@@ -216,25 +243,43 @@ def samples_of(plan: Plan) -> Samples:
     rows: list[tuple[int, int, int, float, int]] = []
     for step in range(plan.steps):
         epoch = step // plan.epoch_steps
-        rows.append((step, PHASES.index("train"), epoch, wall_time(plan, step), peak_at(plan, step)))
+        rows.append(
+            (step, PHASES.index("train"), epoch, wall_time(plan, step), peak_at(plan, step))
+        )
         if (step + 1) % plan.epoch_steps == 0:
             for batch in range(4):
                 peak = peak_at(plan, step) * 7 // 10 + 1024 * batch
-                rows.append((step, PHASES.index("validation"), epoch, wall_time(plan, step) + 1 + batch, peak))
+                rows.append(
+                    (
+                        step,
+                        PHASES.index("validation"),
+                        epoch,
+                        wall_time(plan, step) + 1 + batch,
+                        peak,
+                    )
+                )
     step, phase, epoch, wall, peaks = map(np.array, zip(*rows, strict=True))
     training = PHASES.index("train")
-    measured = [measured_at(plan, step) if phase == training else (MISSING, MISSING) for step, phase, *_ in rows]
+    measured = [
+        measured_at(plan, step) if phase == training else (MISSING, MISSING)
+        for step, phase, *_ in rows
+    ]
     pool, largest = np.array(measured, np.int64).T
     capacity, host = (np.full(len(rows), size) for size in (plan.capacity_bytes, 1400 * MIB))
     missing = [np.full(len(rows), MISSING)] * 3  # the driver's figures
-    devices = {plan.device: DeviceSamples(peaks * 4 // 10, peaks, capacity, *missing, pool, largest)}
+    devices = {
+        plan.device: DeviceSamples(peaks * 4 // 10, peaks, capacity, *missing, pool, largest)
+    }
     # Read at every sixteenth row.
     of_data = np.where(np.arange(len(rows)) % 16 == 3, 48 * MIB, MISSING)
     return Samples(step, phase, epoch, wall, host, devices, tf_data_bytes=of_data)
 
 
 def write_run(
-    directory: pathlib.Path, plan: Plan, maps: Sequence[MemoryMap] = (), timelines: Sequence[Timeline] = ()
+    directory: pathlib.Path,
+    plan: Plan,
+    maps: Sequence[MemoryMap] = (),
+    timelines: Sequence[Timeline] = (),
 ) -> None:
     writer = RunWriter(directory, producer="recorder", versions={"tensorflow": "2.21.0"})
     for began in plan.trainable:
@@ -267,13 +312,19 @@ def write_all(logdir: pathlib.Path) -> None:
     import sample_timelines as inside
 
     requests_cases.write_run(logdir / "requests")
-    planned = [inside.timeline_of(ALL_TRAINABLE, step, planned=True) for step in ALL_TRAINABLE.traced]
+    planned = [
+        inside.timeline_of(ALL_TRAINABLE, step, planned=True) for step in ALL_TRAINABLE.traced
+    ]
     write_run(logdir / "all_trainable", ALL_TRAINABLE, timelines=planned)
     write_run(
         logdir / "frozen",
         FROZEN,
         [allocator.map_of(FROZEN, step) for step in FROZEN.traced if step != allocator.NO_MAP_STEP],
-        [inside.timeline_of(FROZEN, step) for step in FROZEN.traced if step != inside.NO_TIMELINE_STEP],
+        [
+            inside.timeline_of(FROZEN, step)
+            for step in FROZEN.traced
+            if step != inside.NO_TIMELINE_STEP
+        ],
     )
     allocator.write_death(logdir / "died_fragmentation", ALL_TRAINABLE, "fragmentation")
     allocator.write_death(logdir / "died_capacity", ALL_TRAINABLE, "capacity")

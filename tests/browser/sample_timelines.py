@@ -19,7 +19,8 @@ LARGEST_PIECE = 4 * MIB
 
 
 def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
-    """What moves comes piece after piece up to the peak, and goes in the same order; what stays is always there."""
+    """What moves comes piece after piece up to the peak, and goes in the same order; what stays is
+    always there."""
     snapshot = sample_runs.snapshot_at(plan, step)
     ledger = sorted(sample_runs.allocated_at(plan, step), key=lambda row: row.category)
     moving = []
@@ -30,11 +31,21 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
     peak = len(moving)
     moments = 2 * peak + 2
     rows = [
-        (0, moments, row.bytes, MISSING if row.rounding_bytes is None else row.rounding_bytes, owner, -1)
+        (
+            0,
+            moments,
+            row.bytes,
+            MISSING if row.rounding_bytes is None else row.rounding_bytes,
+            owner,
+            -1,
+        )
         for owner, row in enumerate(ledger)
         if row.category in STAYS
     ]
-    rows += [(at + 1, peak + at + 2, size, rounding, owner, owner) for at, (owner, size, rounding) in enumerate(moving)]
+    rows += [
+        (at + 1, peak + at + 2, size, rounding, owner, owner)
+        for at, (owner, size, rounding) in enumerate(moving)
+    ]
     start, end, sizes, rounding, owners, ops = np.asarray(rows, np.int64).T
     return Timeline(
         step=step,
@@ -52,7 +63,9 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
         end=end,
         bytes=sizes,
         rounding_bytes=rounding,
-        count=np.asarray([0 if ledger[owner].category == "unattributed" else 1 for owner in owners]),
+        count=np.asarray(
+            [0 if ledger[owner].category == "unattributed" else 1 for owner in owners]
+        ),
         owner=owners,
         op=ops,
         address=np.full(len(ops), -1),
@@ -69,7 +82,9 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
             Band("update", moments - 6, moments),
         ),
         compiled=(CompiledSpan(2, moments - 2),) if planned else (),
-        not_available=("Measured times inside compiled modules are not available, because this is a sample.",)
+        not_available=(
+            "Measured times inside compiled modules are not available, because this is a sample.",
+        )
         if planned
         else (),
     )
@@ -95,7 +110,8 @@ def addresses_of(start: Integers, end: Integers, sizes: Integers) -> Integers:
 
 
 def detailed(answer: bytes) -> bytes:
-    """The answer of the route `timeline` with addresses, shapes and lines; those of unattributed rows are unknown."""
+    """The answer of the route `timeline` with addresses, shapes and lines; those of unattributed
+    rows are unknown."""
     length = int.from_bytes(answer[:4], "little")
     head = json.loads(answer[4 : 4 + length])
     rows, first = head["rows"], -(-(4 + length) // 8) * 8
@@ -110,4 +126,9 @@ def detailed(answer: bytes) -> bytes:
     shapes = [{"shape": [2, int(size) // 2], "dtype": "uint8"} for size in requested]
     text = json.dumps({**head, "columns": list(columns), "shapes": shapes, "lines": LINES}).encode()
     padding = b"\0" * (-(4 + len(text)) % 8)
-    return len(text).to_bytes(4, "little") + text + padding + np.stack(list(columns.values())).astype("<f8").tobytes()
+    return (
+        len(text).to_bytes(4, "little")
+        + text
+        + padding
+        + np.stack(list(columns.values())).astype("<f8").tobytes()
+    )

@@ -2,8 +2,9 @@
 
 usage: python tests/browser/screenshots.py LOGDIR OUTDIR [--run RUN] [--matrix]
 
-With `--matrix` every view in every width from 900 to 2560 pixels, light and dark, with Roboto and without, for looking
-through: `VIEW-WIDTH-SCHEME-FONT.png`, and `...-below.png` of what lies below the first screen.
+With `--matrix` every view in every width from 900 to 2560 pixels, light and dark, with Roboto and
+without, for looking through: `VIEW-WIDTH-SCHEME-FONT.png`, and `...-below.png` of what lies below
+the first screen.
 """
 
 import argparse
@@ -36,18 +37,28 @@ SCROLL_DOWN = "main => { main.scrollTop = main.scrollHeight; return main.scrollT
 
 
 def roboto() -> list[tuple[str, str]]:
-    """Weight and base64 of the Latin letters of Roboto, which TensorBoard contains for its own page."""
+    """Weight and base64 of the Latin letters of Roboto, which TensorBoard contains for its own
+    page."""
     found = importlib.util.find_spec("tensorboard")
     assert found and found.origin
     with zipfile.ZipFile(pathlib.Path(found.origin).parent / "webfiles.zip") as files:
         rules = files.read("font-roboto/roboto.html").decode().split("@font-face")[1:]
-        latin = (rule for rule in rules if "U+0000-00FF" in rule and re.search("family: '?Roboto'?;", rule))
-        paths = (re.search(r"weight: (\d+);.*?url\(/(\S+?)\)", rule, re.DOTALL) for rule in latin if "normal" in rule)
+        latin = (
+            rule
+            for rule in rules
+            if "U+0000-00FF" in rule and re.search("family: '?Roboto'?;", rule)
+        )
+        paths = (
+            re.search(r"weight: (\d+);.*?url\(/(\S+?)\)", rule, re.DOTALL)
+            for rule in latin
+            if "normal" in rule
+        )
         return [(path[1], base64.b64encode(files.read(path[2])).decode()) for path in paths if path]
 
 
 def places(address: str, run: str) -> dict[str, str]:
-    """Each view's place in the address: its run, and for a layer's page the layer that holds most."""
+    """Each view's place in the address: its run, and for a layer's page the layer that holds
+    most."""
     with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/runs") as answer:
         runs = json.load(answer)["runs"]
     died = next((each["run"] for each in runs if each["ooms"]), run)
@@ -55,13 +66,20 @@ def places(address: str, run: str) -> dict[str, str]:
     device, last = shown["devices"][0]["device"], None
     query = urllib.parse.urlencode({"run": run, "device": device})
     with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/snapshots?{query}") as answer:
-        last = [snapshot for snapshot in json.load(answer)["snapshots"] if snapshot["phase"] == "train"][-1]["step"]
-    with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/snapshot?{query}&step={last}") as answer:
+        last = [
+            snapshot for snapshot in json.load(answer)["snapshots"] if snapshot["phase"] == "train"
+        ][-1]["step"]
+    with urllib.request.urlopen(
+        f"{address}/data/plugin/tb_memplugin/snapshot?{query}&step={last}"
+    ) as answer:
         ledger = [row for row in json.load(answer)["ledger"] if row["layer"]]
     layer = max(ledger, key=lambda row: int(row["bytes"]))["layer"]
     devices = max(runs, key=lambda each: len(each["devices"]))["run"]
     more = {"layer": {"layer": layer}, "oom": {"run": died}, "devices": {"run": devices}}
-    return {view: urllib.parse.urlencode({"view": view, "run": run, **more.get(view, {})}) for view in OF_STEPS}
+    return {
+        view: urllib.parse.urlencode({"view": view, "run": run, **more.get(view, {})})
+        for view in OF_STEPS
+    }
 
 
 def take(frame: FrameLocator, path: pathlib.Path) -> None:
@@ -84,7 +102,9 @@ def take_matrix(browser: Browser, address: str, arguments: argparse.Namespace) -
     """The pictures for looking through."""
     shown, fonts = places(address, arguments.run), roboto()
     for (width, height), font in itertools.product(MATRIX.items(), FONTS):
-        context = browser.new_context(viewport={"width": width, "height": height}, device_scale_factor=arguments.scale)
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, device_scale_factor=arguments.scale
+        )
         page = context.new_page()
         for view, dark in itertools.product(arguments.views, (False, True)):
             page.goto("about:blank")
@@ -103,12 +123,16 @@ def take_matrix(browser: Browser, address: str, arguments: argparse.Namespace) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("logdir")
     parser.add_argument("outdir", type=pathlib.Path)
     parser.add_argument("--run", default="frozen", help="the run shown as a stack")
     parser.add_argument("--scale", type=float, default=1, help="device pixels for each CSS pixel")
-    parser.add_argument("--matrix", action="store_true", help="every width, scheme and font, for looking through")
+    parser.add_argument(
+        "--matrix", action="store_true", help="every width, scheme and font, for looking through"
+    )
     parser.add_argument("--views", nargs="*", default=OF_STEPS, choices=OF_STEPS)
     arguments = parser.parse_args()
     arguments.outdir.mkdir(parents=True, exist_ok=True)

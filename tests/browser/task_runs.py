@@ -1,5 +1,5 @@
-"""Small runs of the demo's kinds, with known answers: one that ran out of memory with a larger batch, and one whose
-layers were unfrozen after the optimizer had made its slots."""
+"""Small runs of the demo's kinds, with known answers: one that ran out of memory with a larger
+batch, and one whose layers were unfrozen after the optimizer had made its slots."""
 
 import dataclasses
 import pathlib
@@ -21,7 +21,9 @@ SLOTS, EARLIER = 113 * MIB, 56 * MIB
 class FailingProgram(requests_cases.Program):
     """The program of `requests_cases`, which notes its last request."""
 
-    def _request(self, size: int, owner: ChunkOwner, power: int = 0, op: str | None = None) -> "requests_cases._Chunk":
+    def _request(
+        self, size: int, owner: ChunkOwner, power: int = 0, op: str | None = None
+    ) -> "requests_cases._Chunk":
         self.asked = size, owner, op
         return super()._request(size, owner, power, op)
 
@@ -32,7 +34,9 @@ class FailingProgram(requests_cases.Program):
         places = {chunk.address: owners.index(chunk.owner) for chunk in self._alive}
         owner = np.asarray([places.get(address, -1) for address in made.address.tolist()])
         source = np.where(made.state == IN_USE, 1, 0)
-        return dataclasses.replace(made, step=FAILED_STEP, owner=owner, owners=owners, source=source)
+        return dataclasses.replace(
+            made, step=FAILED_STEP, owner=owner, owners=owners, source=source
+        )
 
 
 def failure() -> Oom:
@@ -44,7 +48,9 @@ def failure() -> Oom:
     except AssertionError:
         size, owner, op = program.asked
     when = START + FAILED_STEP / 2
-    event = OomEvent("1", "failed", DEVICE, when, FAILED_STEP, "train", size, op, owner.layer, line="train.py:42")
+    event = OomEvent(
+        "1", "failed", DEVICE, when, FAILED_STEP, "train", size, op, owner.layer, line="train.py:42"
+    )
     return post_mortem(event, program.memory_map(), FAILED_BATCH)
 
 
@@ -56,7 +62,9 @@ def unfrozen_snapshot(step: int) -> Snapshot:
     sizes |= {f"Adam replaced at step {UNFROZEN_STEP}/model/head": EARLIER} if later else {}
     rows = [LedgerRow(layer, "optimizer_state", None, size, 0) for layer, size in sizes.items()]
     in_use = snapshot.in_use_bytes + sum(row.bytes for row in rows)
-    return dataclasses.replace(snapshot, ledger=(*snapshot.ledger, *rows), in_use_bytes=in_use, batch_size=16)
+    return dataclasses.replace(
+        snapshot, ledger=(*snapshot.ledger, *rows), in_use_bytes=in_use, batch_size=16
+    )
 
 
 def write_unfrozen(directory: pathlib.Path) -> None:

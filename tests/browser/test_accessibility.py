@@ -19,7 +19,8 @@ SCHEMES: dict[Literal["light", "dark"], dict[str, Any]] = {
     "light": {},
     "dark": {"runOnly": ["color-contrast", "link-in-text-block"]},
 }
-"""All rules in light colours; in dark ones the two on colours, for nothing else of the document differs."""
+"""All rules in light colours; in dark ones the two on colours, for nothing else of the document
+differs."""
 PLACES = {
     "overview": {},
     "growing": {"view": "overview", "run": "growing"},
@@ -29,7 +30,12 @@ PLACES = {
     "selected category": {"view": "layers", "category": "weights"},
     "frozen": {},
     "step": {"step": 3, "layer": "vgg/block5_conv1", "moment": 4},
-    "compiled step": {"view": "step", "run": "all_trainable", "stack": "layer", "timeline": "event index"},
+    "compiled step": {
+        "view": "step",
+        "run": "all_trainable",
+        "stack": "layer",
+        "timeline": "event index",
+    },
     "no timeline": {"view": "step", "run": "roomy"},
     "fragmentation": {"step": 3},
     "host": {},

@@ -16,7 +16,9 @@ PER_PIXEL = """strips => strips.map(strip =>
 @pytest.mark.parametrize("width", [1000, 1440, 2200])
 def test_regions_have_one_scale(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 1000})
-    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3}))
+    frame = harness.open_tab(
+        page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3})
+    )
     regions = sample_allocator.map_of(sample_runs.FROZEN, 3).region_bytes.tolist()
     assert len(set(regions)) == len(regions) == 2
     strips = frame.locator(".strip-plot")
@@ -27,16 +29,23 @@ def test_regions_have_one_scale(page: Page, address: str, width: int) -> None:
     ticks = frame.get_by_test_id("strip-axis").locator("span")
     left = strips.first.evaluate("strip => strip.getBoundingClientRect().left")
     places = ticks.evaluate_all(
-        "all => all.map(one => [+one.dataset.tick, one.offsetParent.getBoundingClientRect().left + one.offsetLeft])"
+        "all => all.map(one => [+one.dataset.tick, "
+        "one.offsetParent.getBoundingClientRect().left "
+        "+ one.offsetLeft])"
     )
     assert len(places) >= 3
-    assert [place for _, place in places] == pytest.approx([left + size * widest / most for size, _ in places], abs=1)
+    assert [place for _, place in places] == pytest.approx(
+        [left + size * widest / most for size, _ in places], abs=1
+    )
     assert all(text.endswith(" MiB") for text in ticks.all_inner_texts()[1:])
-    # WHEN a region is shown at full width THEN it has a scale of its own, and the others keep theirs
+    # WHEN a region is shown at full width THEN it has a scale of its own, and the others keep
+    # theirs
     label = frame.get_by_role("button", name=re.compile("^region 2, "))
     label.click()
     harness.idle(frame)
-    assert strips.evaluate_all(PER_PIXEL) == pytest.approx([most / widest, regions[1] / widest], rel=0.01)
+    assert strips.evaluate_all(PER_PIXEL) == pytest.approx(
+        [most / widest, regions[1] / widest], rel=0.01
+    )
     expect(frame.locator(".strip-label").nth(1)).to_contain_text(" shown")
     label.click()
     harness.idle(frame)
@@ -44,7 +53,9 @@ def test_regions_have_one_scale(page: Page, address: str, width: int) -> None:
 
 
 def test_map_of_fifty_thousand_chunks(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "many_chunks"}))
+    frame = harness.open_tab(
+        page, address, urlencode({"view": "fragmentation", "run": "many_chunks"})
+    )
     chunks = int(frame.get_by_test_id("map").get_attribute("data-chunks") or 0)
     assert chunks > 45_000
     strip = frame.locator(".strip-plot").first

@@ -9,7 +9,16 @@ import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, expect
 
-RUNS = ("all_trainable", "frozen", "restarted", "growing", "many_chunks", "roomy", "requests", "activations_only")
+RUNS = (
+    "all_trainable",
+    "frozen",
+    "restarted",
+    "growing",
+    "many_chunks",
+    "roomy",
+    "requests",
+    "activations_only",
+)
 DIED = ("died_fragmentation", "died_capacity", "died_without_map")
 NAMES = ["fits", "growing", "fragmented", "changed"]
 UNKNOWN = "No allocator data recorded"
@@ -36,12 +45,18 @@ def shown(frame: FrameLocator) -> list[dict[str, Any]]:
 def expected(inspected: dict[str, Any], run: str) -> list[dict[str, Any]]:
     """The answers of `inspect`; without a device all are unknown."""
     answers: list[list[dict[str, Any]]] = list(inspected[run]["answers"].values())
-    return answers[0] if answers else [{"name": name, "sentence": UNKNOWN, "status": "unknown"} for name in NAMES]
+    return (
+        answers[0]
+        if answers
+        else [{"name": name, "sentence": UNKNOWN, "status": "unknown"} for name in NAMES]
+    )
 
 
 @pytest.mark.reads
 @pytest.mark.parametrize("run", [*RUNS, *DIED, sample_runs.HOSTILE_RUN])
-def test_they_stand_on_the_first_screen(page: Page, address: str, inspected: dict[str, Any], run: str) -> None:
+def test_they_stand_on_the_first_screen(
+    page: Page, address: str, inspected: dict[str, Any], run: str
+) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": run}))
     tiles = shown(frame)
     assert [tile["name"] for tile in tiles] == NAMES
@@ -49,7 +64,8 @@ def test_they_stand_on_the_first_screen(page: Page, address: str, inspected: dic
         assert (tile["sentence"], tile["status"]) == (answer["sentence"], answer["status"])
         assert tile["figures"] == answer.get("figures", {})
         assert tile["words"] == {"ok": "OK"}.get(tile["status"], tile["status"].capitalize())
-        assert 0 < tile["bottom"] < 336 and not tile["cut"]  # TensorBoard's bar of 64 pixels lies above
+        # TensorBoard's bar of 64 pixels lies above
+        assert 0 < tile["bottom"] < 336 and not tile["cut"]
     # One row, above the view.
     assert len({tile["top"] for tile in tiles}) == 1
     below = frame.locator("[data-testid='answers'] + *").bounding_box()
@@ -64,7 +80,9 @@ def test_nothing_is_cut_at_any_width(page: Page, address: str, run: str) -> None
         harness.resize(page, frame, width, 900)
         tiles = shown(frame)
         assert [tile["cut"] for tile in tiles] == [False] * 4, width
-        assert len({tile["top"] for tile in tiles}) == (1 if width > 1320 else 2 if width > 600 else 4), width
+        assert len({tile["top"] for tile in tiles}) == (
+            1 if width > 1320 else 2 if width > 600 else 4
+        ), width
         if not 1320 < width <= 1500:
             assert len({round(tile["right"] - tile["left"], 1) for tile in tiles}) == 1, width
         assert len({tile["bottom"] - tile["top"] for tile in tiles}) == 1, width
@@ -73,7 +91,9 @@ def test_nothing_is_cut_at_any_width(page: Page, address: str, run: str) -> None
 
 @pytest.mark.reads
 @pytest.mark.parametrize("font", ["", "DejaVu Sans"])
-@pytest.mark.parametrize("run", ["frozen", "growing", "died_capacity", "all_trainable", "many_chunks"])
+@pytest.mark.parametrize(
+    "run", ["frozen", "growing", "died_capacity", "all_trainable", "many_chunks"]
+)
 def test_each_is_one_line(page: Page, address: str, run: str, font: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": run}))
     frame.locator("body").evaluate("(body, font) => { body.style.fontFamily = font; }", font)

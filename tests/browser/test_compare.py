@@ -1,4 +1,5 @@
-"""Two runs and two steps side by side, a layer's own page, downloads, and the keys; figures are those of `inspect`."""
+"""Two runs and two steps side by side, a layer's own page, downloads, and the keys; figures are
+those of `inspect`."""
 
 import json
 import pathlib
@@ -33,7 +34,13 @@ labels => labels.filter(label => {
 
 @pytest.mark.reads
 def test_labels_of_the_waterfall_do_not_collide(page: Page, address: str) -> None:
-    place = {"view": "compare", "run": "frozen", "step": 163, "other": sample_runs.HOSTILE_RUN, "other_step": 9}
+    place = {
+        "view": "compare",
+        "run": "frozen",
+        "step": 163,
+        "other": sample_runs.HOSTILE_RUN,
+        "other_step": 9,
+    }
     frame = harness.open_tab(page, address, urlencode(place))
     labels = frame.locator("[data-testid='waterfall'] text")
     for width in (900, 1180, 1440, 1920, 2560):
@@ -77,11 +84,17 @@ def outside(page: Page, drawing: str) -> list[str]:
     return found
 
 
-# Not `reads`: after about thirty downloads Chromium refuses a document those that no click started itself.
+# Not `reads`: after about thirty downloads Chromium refuses a document those that no click started
+# itself.
 @pytest.mark.parametrize("view", mostly_long(PICTURES, ("overview", "compare", "step", "oom")))
 def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
     other = {"other": "all_trainable"} if view == "compare" else {}
-    place = {"view": view, "run": run_of(view, "died_capacity"), "layer": "vgg/block5_conv1", **other}
+    place = {
+        "view": view,
+        "run": run_of(view, "died_capacity"),
+        "layer": "vgg/block5_conv1",
+        **other,
+    }
     frame = harness.open_tab(page, address, urlencode(place))
     lines = download(page, frame, "CSV").read_text().splitlines()
     assert len(lines) > 5

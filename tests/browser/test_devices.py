@@ -52,12 +52,16 @@ def rows(frame: FrameLocator) -> list[str]:
     return shown
 
 
-def test_of_many_devices_only_those_in_sight_are_in_the_document(fresh_page: Page, address: str) -> None:
+def test_of_many_devices_only_those_in_sight_are_in_the_document(
+    fresh_page: Page, address: str
+) -> None:
     page = fresh_page
     page.add_init_script(COUNT_ROWS)
     frame = opened(page, address, "many", device=f"{name_of(0)}/GPU:0")
     count = MANY_WORKERS * MANY_DEVICES
-    expect(frame.get_by_test_id("devices")).to_have_attribute("aria-rowcount", str(1 + count + MANY_WORKERS))
+    expect(frame.get_by_test_id("devices")).to_have_attribute(
+        "aria-rowcount", str(1 + count + MANY_WORKERS)
+    )
     shown = rows(frame)
     assert 8 < len(shown) < 40
     # The height was measured before the first frame: no row was made and thrown away again.

@@ -19,7 +19,12 @@ PLACES = {
     "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
     "frozen": {"view": "frozen", "run": "frozen"},
     "step": {"view": "step", "run": "frozen", "step": 3},
-    "compiled step by layer": {"view": "step", "run": "all_trainable", "stack": "layer", "moment": 30},
+    "compiled step by layer": {
+        "view": "step",
+        "run": "all_trainable",
+        "stack": "layer",
+        "moment": 30,
+    },
     "fragmentation": {"view": "fragmentation", "run": "frozen", "step": 3},
     "oom": {"view": "oom", "run": "died_fragmentation"},
     "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
@@ -32,12 +37,16 @@ FIGURES = """body => [...body.querySelectorAll(
         const row = figure.closest("[data-tip]");
         return [figure.textContent, row?.dataset.tip ?? "", figure.dataset.bytes ?? ""];
     })"""
-SOURCE = re.compile(r"allocator|trace|layer table|driver|operating system|training|owners|TensorFlow")
+SOURCE = re.compile(
+    r"allocator|trace|layer " r"table|driver|operating " r"system|training|owners|TensorFlow"
+)
 
 
 @pytest.mark.reads
 @pytest.mark.parametrize("name", PLACES)
-def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: str, name: str) -> None:
+def test_every_figure_says_what_it_is_with_source_and_step(
+    page: Page, address: str, name: str
+) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES[name]))
     found = frame.locator("body").evaluate(FIGURES)
     assert len(found) > 5
@@ -49,7 +58,9 @@ def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: 
     if name == "compare":
         return
     # AND those of the panel state their source and step
-    tips = frame.locator(".figures tr[data-tip], .layers td[data-tip]").evaluate_all("e => e.map(e => e.dataset.tip)")
+    tips = frame.locator(".figures tr[data-tip], .layers td[data-tip]").evaluate_all(
+        "e => e.map(e => e.dataset.tip)"
+    )
     assert tips
     for tip in tips:
         assert SOURCE.search(tip), tip

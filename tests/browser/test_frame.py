@@ -24,8 +24,8 @@ new PerformanceObserver(list => {
 }).observe({ type: "layout-shift", buffered: true });
 """
 MOST = 0.002
-"""Most layout shift, as Chromium measures it: the share of the window that moved times how far it moved. A line of text
-that appears above a chart at 1440 x 900 gives 0.02."""
+"""Most layout shift, as Chromium measures it: the share of the window that moved times how far it
+moved. A line of text that appears above a chart at 1440 x 900 gives 0.02."""
 RANKED = ("layers", "compare")
 """Their rows are ranked by the bytes of the selected step."""
 
@@ -56,7 +56,9 @@ def test_nothing_moves_when_data_arrives_when_pointed_at_and_when_a_step_is_sele
     place = {"view": view, "run": run_of(view), "layer": "vgg/block5_conv1"}
     frame = harness.open_tab(page, address, urlencode(place))
     # Two lines of text that the server words arrive below the conditions.
-    assert shifted(page) <= (0.01 if (view, width) == ("what-if", 390) else MOST), "while data arrived"
+    assert shifted(page) <= (0.01 if (view, width) == ("what-if", 390) else MOST), (
+        "while data arrived"
+    )
     for picture in page.locator(".u-over, .strip-plot, [data-tip]").all()[:6]:
         box = picture.bounding_box()
         for part in (0.1, 0.5, 0.9) if box and box["y"] + box["height"] < 900 else ():
@@ -100,7 +102,9 @@ TIPPED = {
 def test_tooltips_have_few_digits_and_no_back_ticks(page: Page, address: str, name: str) -> None:
     frame = harness.open_tab(page, address, urlencode(TIPPED[name]))
     titles, tips = (
-        frame.locator(f"[{attribute}]").evaluate_all("(all, name) => all.map(one => one.getAttribute(name))", attribute)
+        frame.locator(f"[{attribute}]").evaluate_all(
+            "(all, name) => all.map(one => one.getAttribute(name))", attribute
+        )
         for attribute in ("title", "data-tip")
     )
     assert len(titles) > 10
@@ -125,7 +129,8 @@ def names(page: Page) -> list[str]:
 def test_runs_are_sorted_by_each_column_by_mouse_and_keyboard(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
     status, name, peak = (
-        frame.locator(".run-table th[aria-sort]").filter(has_text=text) for text in ("status", "run", "peak")
+        frame.locator(".run-table th[aria-sort]").filter(has_text=text)
+        for text in ("status", "run", "peak")
     )
     expect(status).to_have_attribute("aria-sort", "ascending")
     worst = names(page)
@@ -147,11 +152,15 @@ def test_runs_are_sorted_by_each_column_by_mouse_and_keyboard(page: Page, addres
     assert len(shown) > 5 and shown == sorted(shown, reverse=True)
 
 
-def test_a_failed_run_names_its_largest_layer(page: Page, address: str, inspected: dict[str, Any]) -> None:
+def test_a_failed_run_names_its_largest_layer(
+    page: Page, address: str, inspected: dict[str, Any]
+) -> None:
     harness.open_tab(page, address, urlencode({"run": "frozen"}))
     failed = page.locator(".run").filter(has_text=re.compile("^died_fragmentation"))
     (largest,) = inspected["died_fragmentation"]["largest_layer"].values()
-    expect(failed.locator(".culprit")).to_have_text(f"{largest['name']} {largest['share']:.0%}".replace("%", "\u00a0%"))
+    expect(failed.locator(".culprit")).to_have_text(
+        f"{largest['name']} {largest['share']:.0%}".replace("%", "\u00a0%")
+    )
     expect(page.locator(".run").filter(has_text="frozen").locator(".culprit")).to_have_count(0)
     # The row is usable where it is narrow.
     for width in (1440, 1024, 390):
@@ -160,17 +169,23 @@ def test_a_failed_run_names_its_largest_layer(page: Page, address: str, inspecte
             page.get_by_role("button", name=re.compile("^Runs")).click()
         box = failed.locator(".name").bounding_box()
         assert box and box["width"] > 50 and box["height"] < 60, width
-        clipped = "e => [e.scrollWidth - e.clientWidth, document.querySelector('.runs').scrollWidth]"
+        clipped = (
+            "e => [e.scrollWidth - e.clientWidth, document.querySelector('.runs').scrollWidth]"
+        )
         over, whole = failed.locator(".culprit").evaluate(clipped)
         assert over <= 0 and whole <= page.locator(".runs").evaluate("e => e.clientWidth"), width
 
 
-def test_the_step_is_moved_on_the_axis_by_keyboard_and_mouse(browser: Browser, address: str) -> None:
+def test_the_step_is_moved_on_the_axis_by_keyboard_and_mouse(
+    browser: Browser, address: str
+) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.add_init_script(SHIFTS)
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
     handle = frame.get_by_role("slider", name="Selected step on the axis")
-    traced = [int(one.get_attribute("value") or "") for one in frame.locator("#traced-steps option").all()]
+    traced = [
+        int(one.get_attribute("value") or "") for one in frame.locator("#traced-steps option").all()
+    ]
     at = traced.index(41)
     shifted(page)
     handle.focus()
@@ -189,7 +204,8 @@ def test_the_step_is_moved_on_the_axis_by_keyboard_and_mouse(browser: Browser, a
         expect(handle).to_be_focused()
         expect(frame.get_by_test_id("step")).to_have_attribute("data-step", str(step))
     assert shifted(page) <= MOST
-    # The mouse goes to every recorded step: it is shown while the handle moves and selected when it is let go.
+    # The mouse goes to every recorded step: it is shown while the handle moves and selected when it
+    # is let go.
     box, plot = handle.bounding_box(), frame.locator(".u-over").bounding_box()
     assert box and plot
     first, last = (int(handle.get_attribute(f"aria-value{end}") or "") for end in ("min", "max"))
@@ -213,8 +229,18 @@ def test_the_step_is_moved_on_the_axis_by_keyboard_and_mouse(browser: Browser, a
 
 
 @pytest.mark.reads
-@pytest.mark.parametrize("view", ["overview", "frozen", "fragmentation", "host", "layer", "compare"])
+@pytest.mark.parametrize(
+    "view", ["overview", "frozen", "fragmentation", "host", "layer", "compare"]
+)
 def test_every_view_over_steps_has_the_handle(page: Page, address: str, view: str) -> None:
-    place = {"view": view, "run": "frozen", "layer": "vgg/block5_conv1", "other": "all_trainable", "step": 41}
+    place = {
+        "view": view,
+        "run": "frozen",
+        "layer": "vgg/block5_conv1",
+        "other": "all_trainable",
+        "step": 41,
+    }
     frame = harness.open_tab(page, address, urlencode(place))
-    expect(frame.get_by_role("slider", name="Selected step on the axis")).to_have_attribute("aria-valuenow", "41")
+    expect(frame.get_by_role("slider", name="Selected step on the axis")).to_have_attribute(
+        "aria-valuenow", "41"
+    )

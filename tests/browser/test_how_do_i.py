@@ -1,4 +1,5 @@
-"""Performs the clicks that docs/how_do_i.md writes down, also by keys, and looks whether the answer stands there."""
+"""Performs the clicks that docs/how_do_i.md writes down, also by keys, and looks whether the answer
+stands there."""
 
 import pathlib
 import re
@@ -51,7 +52,8 @@ def test_all_nine_are_answered() -> None:
 
 
 def press(page: Page, frame: FrameLocator, name: str) -> None:
-    """Presses Tab until what is called so has the focus, arrow keys within the list of tabs, and then its key."""
+    """Presses Tab until what is called so has the focus, arrow keys within the list of tabs, and
+    then its key."""
     for _ in range(MOST):
         key = frame.locator("body").evaluate(
             """(body, name) => { const e = document.activeElement;
@@ -63,7 +65,9 @@ def press(page: Page, frame: FrameLocator, name: str) -> None:
             name,
         )
         if key is None:
-            return page.keyboard.type(TYPED[name]) if name in TYPED else page.keyboard.press("Enter")
+            return (
+                page.keyboard.type(TYPED[name]) if name in TYPED else page.keyboard.press("Enter")
+            )
         page.keyboard.press(key)
     pytest.fail(f"{name} is not reached by Tab")
 
@@ -71,7 +75,9 @@ def press(page: Page, frame: FrameLocator, name: str) -> None:
 @pytest.mark.reads
 @pytest.mark.parametrize("keys", [False, True], ids=["clicks", "keys"])
 @pytest.mark.parametrize("number", sorted(ANSWERS))
-def test_at_most_two_clicks_or_keys_alone(page: Page, address: str, number: int, keys: bool) -> None:
+def test_at_most_two_clicks_or_keys_alone(
+    page: Page, address: str, number: int, keys: bool
+) -> None:
     clicks = questions()[number]
     assert len(clicks) <= 2
     frame = harness.open_tab(page, address, urlencode({"run": RUNS.get(number, "frozen")}))

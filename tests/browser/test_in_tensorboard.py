@@ -1,4 +1,5 @@
-"""The tab in the real TensorBoard: its frame, its Reload and Back, dark mode, path prefix, nesting, first screen."""
+"""The tab in the real TensorBoard: its frame, its Reload and Back, dark mode, path prefix, nesting,
+first screen."""
 
 import itertools
 import json
@@ -44,7 +45,9 @@ def edges(frame: FrameLocator) -> dict[str, Any]:
 
 @pytest.mark.reads
 @pytest.mark.parametrize("run", ["frozen", "growing", "died_fragmentation"])
-def test_the_first_screen_shows_answers_picture_and_legend(page: Page, tensorboard: str, run: str) -> None:
+def test_the_first_screen_shows_answers_picture_and_legend(
+    page: Page, tensorboard: str, run: str
+) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     frame = harness.open_tab(page, tensorboard, urlencode({"run": run}))
     for place in ("[data-answer]", ".chart .plot", ".legend"):
@@ -56,7 +59,9 @@ def test_the_first_screen_shows_answers_picture_and_legend(page: Page, tensorboa
 
 @pytest.mark.reads
 @pytest.mark.long
-def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(page: Page, tensorboard: str) -> None:
+def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(
+    page: Page, tensorboard: str
+) -> None:
     # A view that is shown though the run has nothing for it has one tab more.
     tops: dict[tuple[int, str], set[float]] = {}
     place = {"run": "frozen", "layer": "vgg/block5_conv1", "step": 50}
@@ -69,14 +74,18 @@ def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(page: P
             assert found["below"] <= found["answers"], (view, width)
             assert found["right"] <= 0 and found["sideways"] <= 0, (view, width)
             assert found["collisions"] == 0, (view, width)
-            tops.setdefault((width, frame.locator(".tabs").inner_text()), set()).add(round(found["answers"], 1))
+            tops.setdefault((width, frame.locator(".tabs").inner_text()), set()).add(
+                round(found["answers"], 1)
+            )
     assert {place: len(each) for place, each in tops.items()} == dict.fromkeys(tops, 1)
 
 
 @pytest.mark.reads
 @pytest.mark.long
 def test_reload_moves_nothing_in_any_view(page: Page, tensorboard: str) -> None:
-    reload = page.get_by_role("button", name="Reload").or_(page.locator("[mattooltip*=eload], app-header-reload"))
+    reload = page.get_by_role("button", name="Reload").or_(
+        page.locator("[mattooltip*=eload], app-header-reload")
+    )
     for view in OF_STEPS:
         place = {"view": view, "run": run_of(view, "died_capacity"), "layer": "vgg/block5_conv1"}
         frame = harness.open_tab(page, tensorboard, urlencode(place))
@@ -109,7 +118,14 @@ def view_of(frame: FrameLocator | Page) -> str:
 def test_back_undoes_every_change_of_the_view(page, request, server, place) -> None:
     frame: Any = harness.open_tab(page, request.getfixturevalue(server), urlencode(place))
 
-    ways = "Layers|3|Step|1|Frozen weights take|Overview|(a layer)|← All layers|Overview|Largest layers|Fragmentation|1"
+    ways = (
+        "Layers|3|Step|1|Frozen weights "
+        "take|Overview|(a "
+        "layer)|← "
+        "All "
+        "layers|Overview|Largest "
+        "layers|Fragmentation|1"
+    )
 
     def go(way: str) -> None:
         """Press a key, or click on a layer or on the button that is called so."""
@@ -150,8 +166,12 @@ def test_back_undoes_every_change_of_the_view(page, request, server, place) -> N
     shows(*views[-2])
 
 
-def test_a_step_shows_its_chart_and_legend_without_scrolling(browser: Browser, tensorboard: str) -> None:
-    context = browser.new_context(viewport={"width": 900, "height": WIDTHS[900]}, device_scale_factor=2)
+def test_a_step_shows_its_chart_and_legend_without_scrolling(
+    browser: Browser, tensorboard: str
+) -> None:
+    context = browser.new_context(
+        viewport={"width": 900, "height": WIDTHS[900]}, device_scale_factor=2
+    )
     page = context.new_page()
     frame = harness.open_tab(page, tensorboard, urlencode({"run": "frozen", "view": "step"}))
     for width in (900, 1440):
@@ -188,7 +208,10 @@ def test_in_nested_frames(page: Page, tensorboard: str, inspected: dict[str, Any
     """As in a notebook: TensorBoard inside a frame of another page."""
     page.goto(f"{tensorboard}/data/environment")
     page.evaluate(
-        "url => { document.body.innerHTML = ''; const f = document.createElement('iframe'); f.src = url;"
+        "url => { document.body.innerHTML = ''; const f = "
+        "document.createElement('iframe'); "
+        "f.src "
+        "= url;"
         "f.width = 1200; f.height = 800; document.body.append(f); }",
         harness.tab_url(tensorboard),
     )

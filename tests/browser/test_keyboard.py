@@ -1,4 +1,5 @@
-"""The whole tab without a pointer: everything is reached by Tab; `test_how_do_i.py` answers questions by keys."""
+"""The whole tab without a pointer: everything is reached by Tab; `test_how_do_i.py` answers
+questions by keys."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -38,7 +39,9 @@ def active(frame: FrameLocator) -> Any:
 
 @pytest.mark.reads
 @pytest.mark.parametrize("view", mostly_long(VIEWS, ("overview", "layers", "step", "oom")))
-def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: str, view: str) -> None:
+def test_everything_is_reached_by_tab_and_nothing_holds_it(
+    page: Page, address: str, view: str
+) -> None:
     place = {"view": view, "run": run_of(view), "layer": "vgg/block5_conv1", "step": 3}
     frame = harness.open_tab(page, address, urlencode(place))
     wanted = numbered(frame)
@@ -54,7 +57,8 @@ def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: 
     else:
         pytest.fail(f"Tab does not leave the tab after {MOST} presses")
     unnamed = frame.locator("body").evaluate(
-        "(body, left) => left.map(at => body.querySelector(`[data-stop='${at}']`).outerHTML.slice(0, 120))",
+        "(body, left) => left.map(at => "
+        "body.querySelector(`[data-stop='${at}']`).outerHTML.slice(0, 120))",
         sorted(wanted - reached),
     )
     assert unnamed == []
@@ -70,4 +74,7 @@ def test_a_button_for_the_keyboard_skips_the_list_of_runs(page: Page, address: s
     page.keyboard.press("Enter")
     expect(frame.locator("main")).to_be_focused()
     page.keyboard.press("Tab")
-    assert frame.locator(":focus").evaluate("e => e.closest('.tabs') !== null && e.textContent") == "Overview"
+    assert (
+        frame.locator(":focus").evaluate("e => e.closest('.tabs') !== null && e.textContent")
+        == "Overview"
+    )

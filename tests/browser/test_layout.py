@@ -20,7 +20,17 @@ def test_selecting_a_run_moves_no_row_of_the_list(page: Page, address: str) -> N
         assert frame.locator(".run").evaluate_all(rows) == before
 
 
-VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "host", "oom", "what-if", "compare")
+VIEWS = (
+    "overview",
+    "layers",
+    "frozen",
+    "step",
+    "fragmentation",
+    "host",
+    "oom",
+    "what-if",
+    "compare",
+)
 
 
 @pytest.mark.reads
@@ -29,8 +39,12 @@ def test_no_view_scrolls_the_document(page: Page, address: str, width: int) -> N
     page.set_viewport_size({"width": width, "height": 900})
     scrolled = []
     for view in VIEWS:
-        frame = harness.open_tab(page, address, urlencode({"run": "died_fragmentation", "view": view}))
-        document = frame.locator("html").evaluate("e => [e.scrollWidth - innerWidth, e.scrollHeight - innerHeight]")
+        frame = harness.open_tab(
+            page, address, urlencode({"run": "died_fragmentation", "view": view})
+        )
+        document = frame.locator("html").evaluate(
+            "e => [e.scrollWidth - innerWidth, e.scrollHeight - innerHeight]"
+        )
         assert frame.locator("main").bounding_box(), view
         scrolled += [(view, *document)] if max(document) > 0 else []
     assert scrolled == []
@@ -44,7 +58,9 @@ def test_the_frame_is_as_high_in_every_view(page: Page, address: str, width: int
         tops = {}
         for view in VIEWS:
             # A step that was not traced: the note says so.
-            frame = harness.open_tab(page, address, urlencode({"run": run, "view": view, "step": 41}))
+            frame = harness.open_tab(
+                page, address, urlencode({"run": run, "view": view, "step": 41})
+            )
             box = frame.get_by_test_id("answers").bounding_box()
             assert box
             tops[view] = box["y"]
@@ -61,7 +77,9 @@ def test_a_link_to_a_run_that_is_not_there_says_so(page: Page, address: str) -> 
 
 @pytest.mark.reads
 @pytest.mark.parametrize("view", ["overview", "frozen", "fragmentation", "host", "layers"])
-def test_the_chart_begins_in_the_upper_third_of_a_small_window(page: Page, address: str, view: str) -> None:
+def test_the_chart_begins_in_the_upper_third_of_a_small_window(
+    page: Page, address: str, view: str
+) -> None:
     page.set_viewport_size({"width": 1024, "height": 768})
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "view": view}))
     box = frame.locator(".chart, .cells").first.bounding_box()
@@ -90,7 +108,9 @@ def chosen(page: Page) -> dict[str, list[str]]:
 
 @pytest.mark.reads
 @pytest.mark.parametrize("view", SELECTED)
-def test_a_click_acts_at_once_and_a_double_click_only_resets_the_zoom(page: Page, address: str, view: str) -> None:
+def test_a_click_acts_at_once_and_a_double_click_only_resets_the_zoom(
+    page: Page, address: str, view: str
+) -> None:
     place = {"run": "frozen", "view": view, **SELECTED[view]}
     frame = harness.open_tab(page, address, urlencode(place))
     over = frame.locator(".u-over").first
@@ -125,13 +145,17 @@ def test_a_click_acts_at_once_and_a_double_click_only_resets_the_zoom(page: Page
         ("dark", "?darkMode=false", "light"),
     ],
 )
-def test_the_system_chooses_light_or_dark_unless_the_address_does(page, address, scheme, query, expected) -> None:
+def test_the_system_chooses_light_or_dark_unless_the_address_does(
+    page, address, scheme, query, expected
+) -> None:
     page.emulate_media(color_scheme=scheme)
     page.goto(f"{address}/{query}#view=layers&run=frozen")
     harness.idle(page)  # type: ignore[arg-type]
     assert page.locator("html").get_attribute("data-scheme") == expected
     page.get_by_role("button", name="Overview", exact=True).click()
-    assert urlsplit(page.url).query == query.removeprefix("?"), "the choice is lost with the next view"
+    assert urlsplit(page.url).query == query.removeprefix("?"), (
+        "the choice is lost with the next view"
+    )
 
 
 def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, address: str) -> None:
@@ -139,10 +163,16 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console", lambda message: errors.append(message.text) if message.type == "error" else None
+    )
     frame = harness.open_tab(page, address, urlencode({"view": "what-if", "run": "requests"}))
     for label, text, sentence in (
-        ("unfreeze", "conv9", "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv"),
+        (
+            "unfreeze",
+            "conv9",
+            "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv",
+        ),
         ("freeze", "*conv*, x", "freeze: no layer with weights has a path like 'x'"),
         ("capacity", "300", "300: name a unit, for example 300MiB or 12GiB"),
         ("batch size", "0", "batch_size"),
@@ -159,7 +189,9 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
         verdict = frame.get_by_test_id("verdict")
         expect(verdict).to_be_visible()
         if label != "budget":
-            expect(frame.locator(".last-answer")).to_have_text("Last answer: batch size 4, capacity 256\u00a0MiB")
+            expect(frame.locator(".last-answer")).to_have_text(
+                "Last answer: batch size 4, capacity 256\u00a0MiB"
+            )
         boxes = [one.bounding_box() for one in (field, fault, verdict)]
         at, told, below = (box for box in boxes if box is not None)
         assert 0 <= told["y"] - at["y"] - at["height"] < 12 and abs(told["x"] - at["x"]) < 2

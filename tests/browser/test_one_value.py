@@ -14,7 +14,8 @@ from page_views import mostly_long
 from playwright.sync_api import FrameLocator, Page
 from quantities import COLLECT, Sighting, contradictions, derived, page_sightings
 
-RUNS = {  # the step at which all views are read, and how many quantities must be seen in two places at least
+# the step at which all views are read, and how many quantities must be seen in two places at least
+RUNS = {
     "frozen": (120, 290),
     "all_trainable": (120, 290),
     "died_fragmentation": (3, 250),
@@ -74,12 +75,16 @@ class Reader:
     def __init__(self, run: str, inspected: dict[str, Any], where: str) -> None:
         self.run, self.other, self.where = run, OTHER.get(run, "frozen"), where
         self.layer = LAYER.get(run, "vgg/block5_conv1")
-        self.answers = {answer["name"]: answer for answer in next(iter(inspected[run]["answers"].values()), [])}
+        self.answers = {
+            answer["name"]: answer for answer in next(iter(inspected[run]["answers"].values()), [])
+        }
         self.seen: list[Sighting] = []
         self.faults: list[str] = []
 
     def place(self, **more: Any) -> str:
-        return urlencode({"run": self.run, "step": STEPS.get(self.run, 0), "other": self.other, **more})
+        return urlencode(
+            {"run": self.run, "step": STEPS.get(self.run, 0), "other": self.other, **more}
+        )
 
     def read(self, frame: Any, view: str) -> None:
         body = frame.locator("body")
@@ -103,10 +108,14 @@ class Reader:
                 weights = int(row.locator("[data-figure='weights']").get_attribute("data-bytes"))
                 where = f"{self.where}, Layers by training"
                 self.seen.append(Sighting(f"{self.run}: {side} layers from step 0", layers, where))
-                self.seen.append(Sighting(f"{self.run}: {side} weights from step 0", weights, where))
+                self.seen.append(
+                    Sighting(f"{self.run}: {side} weights from step 0", weights, where)
+                )
 
     def scope(self, dom: dict[str, str], view: str) -> dict[str, Any]:
-        fits, fragmented, changed = (self.answers.get(name) for name in ("fits", "fragmented", "changed"))
+        fits, fragmented, changed = (
+            self.answers.get(name) for name in ("fits", "fragmented", "changed")
+        )
         ended = fragmented is not None and "at step end" in fragmented["sentence"]
         step, traced = dom["step"], dom["traced"] or dom["step"]
         what_if = re.search(r"measured: peak of step (\d+)", dom["text"])
@@ -120,7 +129,9 @@ class Reader:
             "tensor": dom["tensor"],
             "instant": "end" if "at step end" in dom["head"] else "peak",
             "mapat": "at the failure" if view == "OOM" else f"at the peak of step {traced}",
-            "headroom": "headroom" if fits is None or fits["status"] != "failed" else f"headroom at step {step}",
+            "headroom": "headroom"
+            if fits is None or fits["status"] != "failed"
+            else f"headroom at step {step}",
             "whatif": what_if[1] if what_if else "",
             "runA": self.run,
             "runB": self.other,
@@ -182,7 +193,10 @@ def read_traced_steps(reader: Reader, page: Page, address: str, inspected: dict[
 
 
 def read_report(reader: Reader, page: Page, report: str) -> None:
-    read_tabs(reader, harness.open_alone(page, f"{report}#{reader.place(view='layer', layer=reader.layer)}"))
+    read_tabs(
+        reader,
+        harness.open_alone(page, f"{report}#{reader.place(view='layer', layer=reader.layer)}"),
+    )
 
 
 def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
@@ -195,7 +209,9 @@ def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("run", mostly_long(list(STEPS)[:-1], ("frozen", "died_capacity")))
-def test_a_quantity_has_one_value_and_one_name(page, address, report, inspected, inspected_sightings, run) -> None:
+def test_a_quantity_has_one_value_and_one_name(
+    page, address, report, inspected, inspected_sightings, run
+) -> None:
     readers = [Reader(run, inspected, where) for where in ("tab", "report")]
     read_page(readers[0], page, address)
     if run in OF_EVERY_TRACED_STEP:
@@ -209,13 +225,18 @@ def test_a_quantity_has_one_value_and_one_name(page, address, report, inspected,
     assert len(found) >= LEAST_SHARED[run], len(found)
     # AND the report and the terminal are among these places
     for where in ("tab", "report", "inspect --format json", "inspect"):
-        assert sum(any(place.startswith(where) for place in places) for places in found.values()) > 3, where
+        assert (
+            sum(any(place.startswith(where) for place in places) for places in found.values()) > 3
+        ), where
 
 
 @pytest.mark.reads
 def test_recorded_activations_have_one_value(page, address, inspected, inspected_sightings) -> None:
     reader = Reader("activations_only", inspected, "tab")
-    reader.read(harness.open_tab(page, address, urlencode({"run": "activations_only"})), "Recorded activations")
+    reader.read(
+        harness.open_tab(page, address, urlencode({"run": "activations_only"})),
+        "Recorded activations",
+    )
     assert reader.faults == []
     seen = [*inspected_sightings, *reader.seen]
     assert contradictions(seen) == []
@@ -232,25 +253,42 @@ def test_a_recorded_failure_has_one_breakdown_in_every_view(page: Page) -> None:
     with harness.viewer(str(RECORDED)) as address:
         for step in (traced[0], between, failed):
             for view, tab in OF_A_STEP.items():
-                for layer in (reader.layer, "encoder/block2_wide") if view == "layer" else (reader.layer,):
+                for layer in (
+                    (reader.layer, "encoder/block2_wide") if view == "layer" else (reader.layer,)
+                ):
                     reader.layer = layer
-                    reader.read(harness.open_tab(page, address, reader.place(view=view, layer=layer, step=step)), tab)
+                    reader.read(
+                        harness.open_tab(
+                            page, address, reader.place(view=view, layer=layer, step=step)
+                        ),
+                        tab,
+                    )
         reader.read(harness.open_tab(page, address, reader.place(view="oom")), "OOM")
         page.goto("about:blank")
     seen = [*reader.seen, *json_sightings("out_of_memory", run)]
-    seen += [*text_sightings("out_of_memory", inspect(RECORDED, "--run", "out_of_memory", "--step", str(failed)))]
+    seen += [
+        *text_sightings(
+            "out_of_memory", inspect(RECORDED, "--run", "out_of_memory", "--step", str(failed))
+        )
+    ]
     seen += derived(seen)
     faults = reader.faults + contradictions(seen)
     assert not faults, "\n".join(faults)
-    # AND the main categories of the failed step are seen in the panel of a step, in its timeline and in the terminal
+    # AND the main categories of the failed step are seen in the panel of a step, in its timeline
+    # and in the terminal
     places = shared("out_of_memory", seen)
     for category in ("workspace", "activations", "rounding", "optimizer_state"):
         found = places[f"out_of_memory: {category.replace('_', ' ')} at the peak of step {failed}"]
-        assert {"tab, Overview, breakdown", "tab, Step, timeline-breakdown", "inspect"} <= found, category
+        assert {"tab, Overview, breakdown", "tab, Step, timeline-breakdown", "inspect"} <= found, (
+            category
+        )
 
 
 def test_a_contradiction_is_found() -> None:
-    seen = [Sighting("r: pool at the failure", value, where) for value, where in ((2**20, "a"), ("1.0 MiB", "b"))]
+    seen = [
+        Sighting("r: pool at the failure", value, where)
+        for value, where in ((2**20, "a"), ("1.0 MiB", "b"))
+    ]
     assert contradictions(seen) == []
     for other in (2**20 + 1, None, "1.1 MiB"):
         (said,) = contradictions([*seen, Sighting("r: pool at the failure", other, "c")])

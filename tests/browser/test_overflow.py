@@ -105,7 +105,11 @@ def test_each_fault_would_be_found(page: Page, address: str) -> None:
     for selector, style, fault in (
         (".panel-head h2", "position: absolute; left: 500px", "lies on a chart"),
         (".panel-head h2", "position: relative; top: 29px", " lies on "),
-        (".panel-head h2", "position: relative; left: 400px; white-space: nowrap", "leaves the window"),
+        (
+            ".panel-head h2",
+            "position: relative; left: 400px; white-space: nowrap",
+            "leaves the window",
+        ),
         (".panel", "height: 40px; min-height: 0", "leaves ASIDE.panel"),
     ):
         moved = frame.locator(selector).first

@@ -21,12 +21,15 @@ def test_hostile_names_are_text(page: Page, address: str) -> None:
 
 @pytest.mark.reads
 @pytest.mark.parametrize(
-    "width", [*(pytest.param(width, marks=pytest.mark.long) for width in (600, 820, 900, 2560)), 1440]
+    "width",
+    [*(pytest.param(width, marks=pytest.mark.long) for width in (600, 820, 900, 2560)), 1440],
 )
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     places = [(view, run_of(view)) for view in VIEWS]
-    hostile = [(view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "step", "compare")]
+    hostile = [
+        (view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "step", "compare")
+    ]
     for view, run in [*places, *hostile]:
         place = {"view": view, "run": run, "layer": "vgg/block5_conv1", "batch_size": 32}
         assert cut_off(harness.open_tab(page, address, urlencode(place)), width) == [], view
@@ -34,15 +37,25 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
 
 @pytest.mark.reads
 @pytest.mark.parametrize(
-    ("width", "columns"), [(390, {}), (1024, {}), (1440, {}), *((width, ALL_COLUMNS) for width in (1440, 1920, 2560))]
+    ("width", "columns"),
+    [(390, {}), (1024, {}), (1440, {}), *((width, ALL_COLUMNS) for width in (1440, 1920, 2560))],
 )
-def test_the_columns_of_layers_fit(page: Page, address: str, width: int, columns: dict[str, int]) -> None:
+def test_the_columns_of_layers_fit(
+    page: Page, address: str, width: int, columns: dict[str, int]
+) -> None:
     page.set_viewport_size({"width": width, "height": 1000})
-    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen", "step": 163, **columns}))
+    frame = harness.open_tab(
+        page, address, urlencode({"view": "layers", "run": "frozen", "step": 163, **columns})
+    )
     fits = "host => host.scrollWidth <= host.clientWidth + 1"
     assert frame.get_by_role("region", name="Layers").evaluate(fits)
-    cut = frame.locator("[data-testid='layers'] :is(td, th, .layer-name > *), .cell-name").evaluate_all(
-        "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"
+    cut = frame.locator(
+        "[data-testid='layers'] :is(td, th, .layer-name > *), .cell-name"
+    ).evaluate_all(
+        "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + "
+        "1).map(cell "
+        "=> "
+        "cell.textContent)"
     )
     assert cut == []
 
@@ -57,7 +70,9 @@ def held_cells(frame: FrameLocator) -> list[list[str]]:
 
 @pytest.mark.reads
 @pytest.mark.parametrize(("width", "exact"), [(1440, False), (950, True)])
-def test_names_of_strangers_are_text_and_stay_in_their_rows(page: Page, address: str, width: int, exact: bool) -> None:
+def test_names_of_strangers_are_text_and_stay_in_their_rows(
+    page: Page, address: str, width: int, exact: bool
+) -> None:
     page.set_viewport_size({"width": width, "height": 1600})
     frame = harness.open_tab(page, address, urlencode({"run": sample_runs.HOSTILE_RUN, "step": 4}))
     if exact:
@@ -75,7 +90,10 @@ def test_names_of_strangers_are_text_and_stay_in_their_rows(page: Page, address:
     rows = frame.locator("[data-testid='held-tensors'] tr")
     heights = rows.evaluate_all("rows => rows.map(row => [row.clientHeight, row.scrollHeight])")
     assert all(height == content for height, content in heights)
-    assert heights[2][0] > heights[1][0] > 0 and len(held_cells(frame)[1]) == len(held_cells(frame)[0]) + 1
+    assert (
+        heights[2][0] > heights[1][0] > 0
+        and len(held_cells(frame)[1]) == len(held_cells(frame)[0]) + 1
+    )
 
 
 def test_address_brings_back_the_picture(page: Page, address: str) -> None:
@@ -93,7 +111,9 @@ def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     page.reload()
     harness.idle(frame)
     assert frame.locator("canvas").evaluate_all(painted) == before
-    expect(frame.get_by_role("button", name="Fragmentation", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(frame.get_by_role("button", name="Fragmentation", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
     expect(frame.get_by_role("button", name="relative")).to_have_attribute("aria-pressed", "true")
     expect(frame.get_by_label("Plot all_trainable")).not_to_be_checked()
     expect(frame.locator(".run.primary .name")).to_have_text("frozen")
@@ -114,7 +134,9 @@ def test_empty(page: Page, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_view_scrolls_the_document_of_a_phone(page: Page, address: str, view: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    frame = harness.open_tab(page, address, urlencode({"view": view, "run": "frozen", "layer": "vgg/block5_conv1"}))
+    frame = harness.open_tab(
+        page, address, urlencode({"view": view, "run": "frozen", "layer": "vgg/block5_conv1"})
+    )
     harness.settled(frame)
     size = frame.locator(":root").evaluate("root => [root.scrollWidth, root.scrollHeight]")
     assert size == frame.locator(":root").evaluate("() => [innerWidth, innerHeight]")

@@ -13,7 +13,15 @@ from page_views import OF_STEPS
 from playwright.sync_api import Page, Request, expect
 from test_answers import expected, shown
 
-RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", "requests", sample_runs.HOSTILE_RUN)
+RUNS = (
+    "frozen",
+    "died_fragmentation",
+    "restarted",
+    "activations_only",
+    "roomy",
+    "requests",
+    sample_runs.HOSTILE_RUN,
+)
 Open = Callable[..., Page]
 
 
@@ -47,7 +55,9 @@ def open_report(page: Page, report: str) -> Iterator[Open]:
 
 @pytest.mark.reads
 @pytest.mark.parametrize("run", RUNS)
-def test_it_opens_with_the_four_answers(open_report: Open, inspected: dict[str, Any], run: str) -> None:
+def test_it_opens_with_the_four_answers(
+    open_report: Open, inspected: dict[str, Any], run: str
+) -> None:
     page: Any = open_report({"run": run})
     tiles = shown(page)
     assert [(tile["sentence"], tile["status"]) for tile in tiles] == [
@@ -62,10 +72,15 @@ def test_a_printed_view_is_whole_and_without_the_list_of_runs(open_report: Open,
     page: Any = open_report({"run": "frozen", "view": view, "other": "roomy"})
     page.emulate_media(media="print")
     try:
-        tall = page.locator("main").evaluate("main => [main.clientHeight >= main.scrollHeight, main.clientHeight]")
+        tall = page.locator("main").evaluate(
+            "main => [main.clientHeight >= main.scrollHeight, main.clientHeight]"
+        )
         assert tall[0] and tall[1] > 250, view
         assert not page.locator(".runs").is_visible() and not page.locator(".bar").is_visible()
-        for shown in (page.get_by_test_id("answers"), page.locator("main :is(h2, canvas, table):visible").first):
+        for shown in (
+            page.get_by_test_id("answers"),
+            page.locator("main :is(h2, canvas, table):visible").first,
+        ):
             assert shown.is_visible()
         for table in page.locator(".layer-scroll").all():
             assert table.evaluate("table => table.scrollHeight <= table.clientHeight")
@@ -116,7 +131,9 @@ def check_pages(page: Any, run: str, scheme: str = "light") -> list[str]:
         assert one["breaks"] == "page" and "Loading" not in one["text"]
         for known, rows, text in one["rows"].values():
             more = known - MOST_PRINTED
-            assert rows == (MOST_PRINTED + 1 if more > 0 else known) and (more <= 0 or f"{more:,} more" in text)
+            assert rows == (MOST_PRINTED + 1 if more > 0 else known) and (
+                more <= 0 or f"{more:,} more" in text
+            )
     assert page.locator(":root").get_attribute("data-scheme") == "light"
     pdf = page.pdf()
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= len(pages)
@@ -132,7 +149,9 @@ NOTED = "() => { window.printed = false; window.print = () => { window.printed =
 
 
 @pytest.mark.reads
-@pytest.mark.parametrize(("run", "more"), [("frozen", {"Frozen", "Step", "Host"}), ("died_fragmentation", {"OOM"})])
+@pytest.mark.parametrize(
+    ("run", "more"), [("frozen", {"Frozen", "Step", "Host"}), ("died_fragmentation", {"OOM"})]
+)
 def test_a_report_prints_every_view(open_report: Open, run: str, more: set[str]) -> None:
     page: Any = open_report({"run": run, "view": "compare"})
     page.evaluate(NOTED)
@@ -140,7 +159,10 @@ def test_a_report_prints_every_view(open_report: Open, run: str, more: set[str])
     titles = check_pages(page, run)
     shared = {"Overview", "Layers", "Fragmentation", "Compare"}
     assert shared | more <= set(titles) and len(titles) == len(set(titles))
-    assert page.get_by_role("button", name="Compare", exact=True).get_attribute("aria-pressed") == "true"
+    assert (
+        page.get_by_role("button", name="Compare", exact=True).get_attribute("aria-pressed")
+        == "true"
+    )
 
 
 def test_the_tab_prints_every_view(page: Page, address: str) -> None:
@@ -168,7 +190,9 @@ def test_it_says_what_is_not_in_it(page, logdir, tmp_path, inspected) -> None:
     notices = page.get_by_test_id("notices")
     expect(notices).to_contain_text("on data not in this report")
     notices.locator("summary").first.click()
-    expect(notices).to_contain_text("are not in this report: without --run it contains the newest 8 runs")
+    expect(notices).to_contain_text(
+        "are not in this report: without --run it contains the newest 8 runs"
+    )
     contained = set(page.locator(".run .name").all_inner_texts())
     others = set(inspected) - contained
     assert len(contained) == 8 and len(others) > 1
@@ -182,7 +206,9 @@ def test_its_state_is_in_the_address_and_a_zoom_shows_what_there_is(open_report:
     expect(page.get_by_test_id("step")).to_have_attribute("data-step", "41")
     assert page.locator(".fault").count() == 0
     page.get_by_role("button", name="Layers", exact=True).click()
-    page.wait_for_function("() => location.hash.includes('view=layers') && location.hash.includes('step=41')")
+    page.wait_for_function(
+        "() => location.hash.includes('view=layers') && location.hash.includes('step=41')"
+    )
 
 
 def test_a_name_that_ends_a_script_is_text(page: Page, tmp_path: pathlib.Path) -> None:
@@ -223,5 +249,7 @@ def test_downloads_work_from_disk(open_report: Open) -> None:
     for name in ("CSV", "PNG"):
         page.locator(".downloads summary").click()
         with page.expect_download() as waiting:
-            page.get_by_role("button", name=name).or_(page.get_by_role("link", name=name)).first.click()
+            page.get_by_role("button", name=name).or_(
+                page.get_by_role("link", name=name)
+            ).first.click()
         assert pathlib.Path(waiting.value.path()).stat().st_size > 100

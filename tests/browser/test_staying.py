@@ -1,4 +1,5 @@
-"""Nothing moves when data arrives: neither what is in sight, nor what was chosen, nor where the keyboard is."""
+"""Nothing moves when data arrives: neither what is in sight, nor what was chosen, nor where the
+keyboard is."""
 
 import pathlib
 import re
@@ -96,7 +97,9 @@ POINTED = ("overview", "frozen", "layer", "step", "fragmentation", "devices", "o
         for width in (1440, 1120)
     ],
 )
-def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: str, width: int) -> None:
+def test_the_pointer_moves_nothing_in_any_font(
+    page: Page, address: str, view: str, width: int
+) -> None:
     page.set_viewport_size({"width": width, "height": 2400})
     place = {"view": view, "run": run_of(view), "layer": "vgg/block5_conv1"}
     frame = harness.open_tab(page, address, urlencode(place))
@@ -118,7 +121,13 @@ def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: s
 @pytest.mark.parametrize("view", ["overview", "frozen", "layer", "fragmentation"])
 def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, view: str) -> None:
     # Each place selects another traced step than the one before it.
-    place = {"view": view, "run": "frozen", "layer": "vgg/block5_conv1", "step": 41, "zoom": "20-200"}
+    place = {
+        "view": view,
+        "run": "frozen",
+        "layer": "vgg/block5_conv1",
+        "step": 41,
+        "zoom": "20-200",
+    }
     # A server that is far away or busy: requests wait until they are let through.
     held = harness.Held(page, "**/data/plugin/tb_memplugin/**")
     frame = harness.open_tab(page, address, urlencode(place))
@@ -143,11 +152,19 @@ def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, v
 def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page, lives, live_address) -> None:
     live = lives["zoomed"]
     page.set_viewport_size({"width": 1440, "height": 700})
-    place = {"run": live.name, "runs": live.name, "step": 50, "zoom": "40-80", "category": "workspace"}
+    place = {
+        "run": live.name,
+        "runs": live.name,
+        "step": 50,
+        "zoom": "40-80",
+        "category": "workspace",
+    }
     frame = harness.open_tab(page, live_address, urlencode(place))
     slider = frame.locator(".plot")
     expect(slider).to_have_attribute("aria-valuemax", "40")
-    frame.locator("main").evaluate("main => { document.scrollingElement.scrollTop = main.scrollTop = 120; }")
+    frame.locator("main").evaluate(
+        "main => { document.scrollingElement.scrollTop = main.scrollTop = 120; }"
+    )
     row = frame.locator("tr[data-figure='workspace']")
     row.focus()
     before = boxes(frame), harness.place(page)
@@ -191,6 +208,10 @@ def test_largest_layers_keep_their_order_under_the_pointer(page: Page, address: 
         page.mouse.move(chart["x"] + share * chart["width"], chart["y"] + chart["height"] / 2)
         harness.settled(frame)
         assert names.all_inner_texts() == selected
-        shown.append(frame.locator(".owners tr[data-tip]").evaluate_all("all => all.map(one => one.dataset.tip)"))
+        shown.append(
+            frame.locator(".owners tr[data-tip]").evaluate_all(
+                "all => all.map(one => one.dataset.tip)"
+            )
+        )
     # THEN the figures are those of the step under the pointer, which the tip names
     assert shown[-1] != shown[0]

@@ -59,12 +59,17 @@ def test_the_columns_of_the_list_fit(page: Page, address: str) -> None:
     heads = frame.locator("[data-testid='live'] thead th")
     for width in (900, 1080, 1440, 2560):
         harness.resize(page, frame, width, 900)
-        # Where the columns do not fit, the table scrolls sideways in its own region instead of cutting them.
+        # Where the columns do not fit, the table scrolls sideways in its own region instead of
+        # cutting them.
         fits = table.evaluate("one => one.scrollWidth <= one.clientWidth")
         assert fits == (width >= 1440), width
         if not fits:
             table.evaluate("one => one.scrollTo(one.scrollWidth, 0)")
             last, region = heads.last.bounding_box(), table.bounding_box()
-            assert last and region and last["x"] + last["width"] <= region["x"] + region["width"] + 1, width
-        assert heads.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)"), width
+            assert (
+                last and region and last["x"] + last["width"] <= region["x"] + region["width"] + 1
+            ), width
+        assert heads.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)"), (
+            width
+        )
         assert frame.locator("html").evaluate("one => one.scrollWidth <= one.clientWidth"), width

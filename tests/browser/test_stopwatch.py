@@ -23,16 +23,28 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_first_breakdown_is_on_screen_within_a_minute(page: Page, tmp_path: pathlib.Path) -> None:
+def test_the_first_breakdown_is_on_screen_within_a_minute(
+    page: Page, tmp_path: pathlib.Path
+) -> None:
     _, serve = blocks("sh")
     name, option, logdir = shlex.split(serve, comments=True)
     assert (name, option) == ("tensorboard", "--logdir")
-    environment = {key: text for key, text in os.environ.items() if not key.startswith(("TF_", "TB_", "KERAS_"))}
+    environment = {
+        key: text
+        for key, text in os.environ.items()
+        if not key.startswith(("TF_", "TB_", "KERAS_"))
+    }
     environment |= {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     began = time.monotonic()
     # GIVEN the README's program, run as it stands
     (program,) = blocks("python")
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     # WHEN TensorBoard is started as the README says, on a free port, and its tab Memory is opened
     with harness.tensorboard(str(tmp_path / logdir)) as address:
         frame = harness.open_tab(page, address)

@@ -1,4 +1,5 @@
-"""What people open the tab for, from a cold start on a directory of runs, with the clicks counted."""
+"""What people open the tab for, from a cold start on a directory of runs, with the clicks
+counted."""
 
 import pathlib
 import re
@@ -41,22 +42,35 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:
     assert failed.layer is not None and failed.op is not None
     frame = opened(page, address)
     diagnosis = text_of(frame, "[data-testid='diagnosis']")
-    for part in (f"Step {task_runs.FAILED_STEP}", "ran out of memory", failed.layer, failed.op.rsplit("/", 1)[-1]):
+    for part in (
+        f"Step {task_runs.FAILED_STEP}",
+        "ran out of memory",
+        failed.layer,
+        failed.op.rsplit("/", 1)[-1],
+    ):
         assert part in diagnosis
     assert "train.py:42" in diagnosis and "Not enough free memory" in diagnosis
-    requested, largest = format_bytes(failed.requested_bytes), format_bytes(failed.largest_free_bytes)
+    requested, largest = (
+        format_bytes(failed.requested_bytes),
+        format_bytes(failed.largest_free_bytes),
+    )
     assert f"{requested} requested" in text_of(frame, "[data-answer='fits']")
     assert f"largest {largest}" in text_of(frame, "[data-answer='fragmented']")
-    # What to do: a batch size with which the program itself runs, and not far from the first with which it does not.
+    # What to do: a batch size with which the program itself runs, and not far from the first with
+    # which it does not.
     advised = re.search(r"Batch size (\d+)", diagnosis)
     assert advised is not None
     batch = int(advised.group(1))
-    assert program_fits(batch, task_runs.CAPACITY) and not program_fits(round(1.12 * batch), task_runs.CAPACITY)
+    assert program_fits(batch, task_runs.CAPACITY) and not program_fits(
+        round(1.12 * batch), task_runs.CAPACITY
+    )
     # And what was different in that step.
     assert "Step 20: batch 4 → 48, +" in text_of(frame, "[data-answer='changed']")
 
 
-def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(page: Page, address: str) -> None:
+def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(
+    page: Page, address: str
+) -> None:
     """One click, on the run."""
     frame = opened(page, address)
     frame.get_by_role("button", name="unfrozen").first.click()
@@ -70,13 +84,22 @@ def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(page: Page
     frame.locator("[data-answer='changed']").click()
     harness.idle(frame)
     causes = text_of(frame, "[data-testid='causes']")
-    assert "Mainly optimizer state +57.0 (and 56.0 of the earlier optimizer stayed), activations +131 MiB." in causes
+    assert (
+        "Mainly optimizer state +57.0 (and 56.0 of the "
+        "earlier "
+        "optimizer "
+        "stayed), "
+        "activations "
+        "+131 MiB."
+    ) in causes
     assert "tb_memplugin.release_unused()" in causes
     # AND the table and the waterfall have the same two parts
     for table in ("versus", "waterfall"):
         for part, grown in (("current", 57), ("earlier", 56)):
             row = frame.get_by_test_id(table).locator(f"[data-figure='optimizer_state:{part}']")
-            size = row.evaluate("one => Number(one.dataset.bytes ?? one.dataset.to - one.dataset.from)")
+            size = row.evaluate(
+                "one => Number(one.dataset.bytes ?? one.dataset.to - one.dataset.from)"
+            )
             assert size == grown << 20, (table, part)
             assert table != "versus" or row.inner_text().split()[-1] == f"+{grown}.0"
     difference = frame.get_by_test_id("difference").inner_text().replace("\u00a0", " ")
@@ -91,12 +114,16 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     # It begins with what failed, says why, and what would be enough.
     verdict = frame.get_by_test_id("verdict")
     expect(verdict).to_have_attribute("data-verdict", "fails")
-    expect(frame.get_by_label("batch size", exact=True)).to_have_attribute("placeholder", "48, as failed")
+    expect(frame.get_by_label("batch size", exact=True)).to_have_attribute(
+        "placeholder", "48, as failed"
+    )
     reason = frame.locator("[data-testid='verdict'] + p").inner_text().replace("\u00a0", " ")
     enough = re.search(r"At (\d+) MiB it fits", reason)
     assert enough is not None
     size = int(enough.group(1)) * MIB
-    assert program_fits(task_runs.FAILED_BATCH, size) and not program_fits(task_runs.FAILED_BATCH, round(0.8 * size))
+    assert program_fits(task_runs.FAILED_BATCH, size) and not program_fits(
+        task_runs.FAILED_BATCH, round(0.8 * size)
+    )
     for label, typed in (("batch size", "64"), ("capacity", "8GiB")):
         field = frame.get_by_label(label, exact=True)
         field.fill(typed)

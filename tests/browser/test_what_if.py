@@ -1,4 +1,5 @@
-"""What if on a recorded training that ran out of memory: the verdict first, and nothing moves or is cut."""
+"""What if on a recorded training that ran out of memory: the verdict first, and nothing moves or is
+cut."""
 
 import pathlib
 import re
@@ -50,7 +51,8 @@ def test_a_verdict_waits_neither_for_the_curve_nor_for_the_plan(page: Page, addr
     verdict = frame.get_by_test_id("verdict")
     expect(verdict).to_contain_text(first_sentence(alone[None]))
     first = time.monotonic() - began
-    # THEN there is a verdict, and room for the curve; a verdict for another batch size does not wait for it either
+    # THEN there is a verdict, and room for the curve; a verdict for another batch size does not
+    # wait for it either
     waiting = frame.locator(".peak-curve")
     expect(waiting.get_by_role("status")).to_have_text("Simulating batch sizes …")
     before = waiting.bounding_box()
@@ -59,7 +61,9 @@ def test_a_verdict_waits_neither_for_the_curve_nor_for_the_plan(page: Page, addr
     frame.locator("[name=batch_size]").press("Enter")
     expect(verdict).to_contain_text(first_sentence(alone[40]))
     second = time.monotonic() - began
-    print(f"first verdict after {first:.2f} s, the next one after {second:.2f} s; bound {bound:.2f} s")
+    print(
+        f"first verdict after {first:.2f} s, the next one after {second:.2f} s; bound {bound:.2f} s"
+    )
     assert max(first, second) < bound
     held.let_through()
     expect(waiting.locator("canvas")).to_have_count(1)
@@ -82,12 +86,17 @@ def test_texts_neither_overlap_nor_are_cut(page: Page, address: str, width: int)
     expect(frame.get_by_test_id("plan-options")).to_be_visible()
     harness.idle(frame)
     for picture in ("plan-dots", "peak-bars"):
-        assert frame.get_by_test_id(picture).locator("svg").evaluate(TEXTS_THAT_OVERLAP) == [], picture
+        assert frame.get_by_test_id(picture).locator("svg").evaluate(TEXTS_THAT_OVERLAP) == [], (
+            picture
+        )
     assert frame.get_by_test_id("what-if").evaluate(OUTSIDE, width) == []
     scroll = frame.get_by_role("region", name="Table of simulated changes")
     assert scroll.evaluate("one => one.scrollWidth <= one.clientWidth")
     if width == 1440:  # The headlines have one line each.
-        lines = "all => all.map(one => Math.round(one.offsetHeight / parseFloat(getComputedStyle(one).lineHeight)))"
+        lines = (
+            "all => all.map(one => Math.round(one.offsetHeight / "
+            "parseFloat(getComputedStyle(one).lineHeight)))"
+        )
         assert frame.locator(".verdict").evaluate_all(lines) == [1, 1]
 
 
@@ -103,7 +112,10 @@ def test_cards_have_the_batch_sizes_that_the_library_says(page: Page, address: s
     expect(frame.get_by_text("Each size is simulated at its capacity")).to_be_visible()
     assert len([url for url in requests if "batch_limit" in url]) == 5
     sizes = [
-        int(one or 0) for one in table.locator("tbody tr").evaluate_all("all => all.map(one => one.dataset.batch)")
+        int(one or 0)
+        for one in table.locator("tbody tr").evaluate_all(
+            "all => all.map(one => one.dataset.batch)"
+        )
     ]
     assert sizes == sorted(sizes) and sizes[0] > 0
     run = tb_memplugin.load(RECORDED.parent)[RUN]

@@ -1,4 +1,5 @@
-"""Runs that only predict or evaluate, in every view: no empty view without a reason, no words about training."""
+"""Runs that only predict or evaluate, in every view: no empty view without a reason, no words about
+training."""
 
 import dataclasses
 import pathlib
@@ -10,7 +11,15 @@ import pytest
 from logdirs import address_of_logdir
 from page_views import OF_STEPS
 from playwright.sync_api import Page, expect
-from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline, write_small_run
+from reading_cases import (
+    MIB,
+    make_map,
+    make_samples,
+    make_snapshot,
+    make_table,
+    make_timeline,
+    write_small_run,
+)
 
 from tb_memplugin.schema import Phase
 from tb_memplugin.storage.write import RunWriter
@@ -26,7 +35,11 @@ def write_run(directory: pathlib.Path, phase: Phase) -> None:
     snapshot = make_snapshot(3)
     ledger = tuple(row for row in snapshot.ledger if row.category != "activations")
     in_use = sum(row.bytes for row in ledger)
-    writer.traced(dataclasses.replace(snapshot, phase=phase, ledger=ledger, in_use_bytes=in_use, saved_for_backward=()))
+    writer.traced(
+        dataclasses.replace(
+            snapshot, phase=phase, ledger=ledger, in_use_bytes=in_use, saved_for_backward=()
+        )
+    )
     writer.traced(dataclasses.replace(make_map(3), phase=phase))
     timeline = make_timeline(3, phase=phase)
     writer.traced(dataclasses.replace(timeline, bands=timeline.bands[:1]))

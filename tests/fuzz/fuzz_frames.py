@@ -1,6 +1,8 @@
-"""Coverage-guided fuzzing of what reads frames from strangers: nothing may be raised, quickly and in bounded memory.
+"""Coverage-guided fuzzing of what reads frames from strangers: nothing may be raised, quickly and
+in bounded memory.
 
-Needs `pip install atheris`. usage: python tests/fuzz/fuzz_frames.py [-max_total_time=600] [CORPUS_DIR]
+Needs `pip install atheris`. usage: python tests/fuzz/fuzz_frames.py [-max_total_time=600]
+[CORPUS_DIR]
 """
 
 import struct
@@ -16,10 +18,13 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
 
 
 def sealed(data: bytes) -> bytes:
-    """`data` as a frame whose magic, checksum and body size are right, so that the fuzzer gets past them."""
+    """`data` as a frame whose magic, checksum and body size are right, so that the fuzzer gets past
+    them."""
     body = data[40:]
     header = bytearray(data[:40].ljust(40, b"\0"))
-    struct.pack_into("<4sHH", header, 0, codec.MAGIC, codec.FORMAT_VERSION, header[6] % len(STREAMS))
+    struct.pack_into(
+        "<4sHH", header, 0, codec.MAGIC, codec.FORMAT_VERSION, header[6] % len(STREAMS)
+    )
     struct.pack_into("<I", header, 36, len(body))
     packed = zlib.compress(body, 0)
     struct.pack_into("<I", header, 8, codec._checksum(bytes(header), bytes(header[12:]) + packed))

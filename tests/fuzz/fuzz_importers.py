@@ -1,8 +1,10 @@
-"""Coverage-guided fuzzing of what reads TensorFlow's own files from strangers: nothing but `FormatError` may be raised.
+"""Coverage-guided fuzzing of what reads TensorFlow's own files from strangers: nothing but
+`FormatError` may be raised.
 
 The first byte of an input chooses the reader: profiles, memory dumps, logs, compiled modules.
 
-Needs `pip install atheris`. usage: python tests/fuzz/fuzz_importers.py [-max_total_time=600] [CORPUS_DIR]
+Needs `pip install atheris`. usage: python tests/fuzz/fuzz_importers.py [-max_total_time=600]
+[CORPUS_DIR]
 """
 
 import contextlib

@@ -1,6 +1,8 @@
-"""Writes honest inputs for fuzzing to start from: frames for `fuzz_frames.py`, profiles and a log for the other.
+"""Writes honest inputs for fuzzing to start from: frames for `fuzz_frames.py`, profiles and a log
+for the other.
 
-usage: python tests/fuzz/make_corpus.py CORPUS_DIR      (makes CORPUS_DIR/frames and CORPUS_DIR/importers)
+usage: python tests/fuzz/make_corpus.py CORPUS_DIR      (makes CORPUS_DIR/frames and
+CORPUS_DIR/importers)
 """
 
 import gzip
@@ -15,10 +17,28 @@ from reading_cases import write_small_run
 from tb_memplugin.storage.files import FileSource
 
 LOG = (
-    "W tensorflow/core/common_runtime/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate "
+    "W tensorflow/core/common_runtime/bfc_allocator.cc:501] Allocator (GPU_0_bfc) "
+    "ran "
+    "out "
+    "of "
+    "memory trying "
+    "to "
+    "allocate "
     "2.00MiB (rounded to 2097152)requested by op net/conv\n"
-    "I tensorflow/core/common_runtime/bfc_allocator.cc:1068] InUse at 7f0000000000 of size 1048576 next 1\n"
-    "I tensorflow/core/common_runtime/bfc_allocator.cc:1068] Free  at 7f0000100000 of size 1048576 next 2\n"
+    "I tensorflow/core/common_runtime/bfc_allocator.cc:1068] InUse "
+    "at "
+    "7f0000000000 "
+    "of "
+    "size "
+    "1048576 next "
+    "1\n"
+    "I tensorflow/core/common_runtime/bfc_allocator.cc:1068] Free  "
+    "at "
+    "7f0000100000 "
+    "of "
+    "size "
+    "1048576 next "
+    "2\n"
 )
 
 
@@ -31,7 +51,9 @@ def write_frames(target: pathlib.Path) -> None:
         for content in source.read(wanted):
             for at, stored in enumerate(content.frames):
                 name = content.tag.replace("/", "_")
-                (target / f"{name}_{at}").write_bytes(stored.data[:40] + zlib.decompress(stored.data[40:]))
+                (target / f"{name}_{at}").write_bytes(
+                    stored.data[:40] + zlib.decompress(stored.data[40:])
+                )
 
 
 def write_importers(target: pathlib.Path) -> None:

@@ -1,8 +1,11 @@
-"""What the ledgers of traced steps say on a GPU: bytes without an owner, replay, weights and slots against Keras.
+"""What the ledgers of traced steps say on a GPU: bytes without an owner, replay, weights and slots
+against Keras.
 
-Every configuration trains in a process of its own: graph, XLA and eager mode, with memory growth and without.
+Every configuration trains in a process of its own: graph, XLA and eager mode, with memory growth
+and without.
 
-usage: python tests/gpu/attribution.py [--growth 0|1|both] [--modes graph,xla,eager] [--models VGG16,...] [--on-device]
+usage: python tests/gpu/attribution.py [--growth 0|1|both] [--modes graph,xla,eager] [--models
+VGG16,...] [--on-device]
 """
 
 import argparse
@@ -31,7 +34,11 @@ def data(name: str, batch: int, on_device: bool) -> "tf.data.Dataset":  # noqa: 
     y = random.integers(0, 1000, examples)
     # The pipeline of most users; a partial last batch is part of it.
     batches = tf.data.Dataset.from_tensor_slices((x, y)).cache().shuffle(examples).batch(batch)
-    return batches.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2)) if on_device else batches.prefetch(2)
+    return (
+        batches.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2))
+        if on_device
+        else batches.prefetch(2)
+    )
 
 
 def one(name: str, mode: str, growth: bool, batch: int, on_device: bool) -> dict[str, Any]:
@@ -57,7 +64,9 @@ def one(name: str, mode: str, growth: bool, batch: int, on_device: bool) -> dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--growth", default="both")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--models", default=",".join(MODELS))
@@ -70,12 +79,17 @@ def main() -> None:
         return answer(one(name, mode, growth == "1", arguments.batch, arguments.on_device))
     growths = ("0", "1") if arguments.growth == "both" else (arguments.growth,)
     options = ["--batch", arguments.batch, *["--on-device"] * arguments.on_device]
-    for growth, name, mode in itertools.product(growths, arguments.models.split(","), arguments.modes.split(",")):
+    for growth, name, mode in itertools.product(
+        growths, arguments.models.split(","), arguments.modes.split(",")
+    ):
         found, errors = alone(__file__, *options, "--one", name, mode, growth)
         if found is None:
             print(f"{name} {mode} growth={growth} FAILED: {errors}", flush=True)
             continue
-        print(f"{name} {mode} growth={growth} map {found['map_ms']:.2f} ms {found['notes']}", flush=True)
+        print(
+            f"{name} {mode} growth={growth} map {found['map_ms']:.2f} ms {found['notes']}",
+            flush=True,
+        )
         print(*map(told, found["rows"]), sep="\n", flush=True)
 
 

@@ -1,7 +1,9 @@
-"""Failed allocations on a real GPU: what the post-mortem says of each. Prints a JSON object for each failure.
+"""Failed allocations on a real GPU: what the post-mortem says of each. Prints a JSON object for
+each failure.
 
-A logical device limits the GPU's memory. `fragmentation`, `capacity` and `compiled` are compared with TensorFlow's own
-dump, and print the bar of the device's memory; `first_step` has several models that fail in their very first step.
+A logical device limits the GPU's memory. `fragmentation`, `capacity` and `compiled` are compared
+with TensorFlow's own dump, and print the bar of the device's memory; `first_step` has several
+models that fail in their very first step.
 
 usage: python tests/gpu/failures.py fragmentation|capacity|compiled|first_step
 """
@@ -29,7 +31,8 @@ from tb_memplugin.schema import FREE, IN_USE
 
 LIMIT_MIB = 2048
 FIRST_STEPS = (
-    ("VGG16", "graph", 16, 3072),  # fails in the optimizer of the first step, in a kernel that reports no size
+    # fails in the optimizer of the first step, in a kernel that reports no size
+    ("VGG16", "graph", 16, 3072),
     ("ResNet50", "graph", 96, 4096),
     ("ResNet50", "eager", 64, 4096),
     ("MobileNetV2", "graph", 96, 1024),
@@ -48,10 +51,14 @@ def in_use() -> int:
 def small(compiled: bool) -> keras.Model:
     keras.utils.set_random_seed(1)
     layers = keras.layers
-    convolutions = [layers.Conv2D(64, 3, activation="relu", name=name) for name in ("first", "second")]
+    convolutions = [
+        layers.Conv2D(64, 3, activation="relu", name=name) for name in ("first", "second")
+    ]
     head = [layers.GlobalAveragePooling2D(name="pool"), layers.Dense(10, name="logits")]
     model = keras.Sequential([keras.Input((64, 64, 3)), *convolutions, *head], name="net")
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=compiled)
+    model.compile(
+        "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=compiled
+    )
     return model
 
 
@@ -74,7 +81,9 @@ def capacity(directory: str, compiled: bool = False) -> None:
     callback = tb_memplugin.MemoryCallback(directory, trace_steps=[2, 5])
     model.fit(images, labels, batch_size=16, verbose=0, callbacks=[callback])
     time.sleep(6)  # the driver is asked every few seconds
-    large = tf.data.Dataset.from_tensors((np.ones((2048, 64, 64, 3), "float32"), np.zeros(2048, "int64"))).repeat(3)
+    large = tf.data.Dataset.from_tensors(
+        (np.ones((2048, 64, 64, 3), "float32"), np.zeros(2048, "int64"))
+    ).repeat(3)
     try:
         model.fit(large, verbose=0, callbacks=[callback])
     finally:
@@ -83,7 +92,10 @@ def capacity(directory: str, compiled: bool = False) -> None:
 
 def first_step(directory: str, name: str, mode: str, batch: int) -> None:
     model = made(name, mode)
-    x, y = np.random.random((batch * 3, 224, 224, 3)).astype("float32"), np.random.randint(0, 1000, batch * 3)
+    x, y = (
+        np.random.random((batch * 3, 224, 224, 3)).astype("float32"),
+        np.random.randint(0, 1000, batch * 3),
+    )
     callback = tb_memplugin.MemoryCallback(directory)
     try:
         model.fit(x, y, batch_size=batch, verbose=0, callbacks=[callback])
@@ -92,10 +104,17 @@ def first_step(directory: str, name: str, mode: str, batch: int) -> None:
 
 
 def told(run: Any, dump: Any) -> dict[str, Any]:
-    """What the run says of its first failure, and whether its chunks are those of TensorFlow's dump."""
+    """What the run says of its first failure, and whether its chunks are those of TensorFlow's
+    dump."""
     oom, categories = run.ooms[0], by_category(run.ooms[0].ledger)
     bar = device_memory(run, oom.device)
-    names = "status step phase verdict reason op layer requested_bytes free_bytes largest_free_bytes in_use_bytes"
+    names = (
+        "status step phase verdict reason op layer "
+        "requested_bytes "
+        "free_bytes "
+        "largest_free_bytes "
+        "in_use_bytes"
+    )
     columns = ("address", "bytes", "state")
     return {
         "failures": len(run.ooms),
@@ -105,15 +124,22 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
         "same_chunks": dump is not None
         and all(np.array_equal(getattr(oom.map, name), getattr(dump, name)) for name in columns),
         "fixes": [[fix.kind, fix.enough, fix.sentence] for fix in oom.fixes],
-        "would_fit": {} if oom.map is None else {size: would_fit(oom.map, size * MIB) for size in (1, 32, 512)},
-        "maps": [[one.step, len(one), *(int((one.state == of).sum()) for of in (IN_USE, FREE))] for one in run.maps],
+        "would_fit": {}
+        if oom.map is None
+        else {size: would_fit(oom.map, size * MIB) for size in (1, 32, 512)},
+        "maps": [
+            [one.step, len(one), *(int((one.state == of).sum()) for of in (IN_USE, FREE))]
+            for one in run.maps
+        ],
         "device_memory": None
         if bar is None
         else {
             "total": bar.total_bytes,
             "process": bar.driver_process_bytes,
             "used": bar.driver_used_bytes,
-            "segments": [[segment.part, segment.category, segment.bytes] for segment in bar.segments],
+            "segments": [
+                [segment.part, segment.category, segment.bytes] for segment in bar.segments
+            ],
             "notes": bar.notes,
         },
     }
@@ -142,7 +168,15 @@ def main(kind: str, *case: str) -> None:
     dump = read_dump(pathlib.Path(paths[-1]).read_bytes(), 0.0) if paths else None
     run = tb_memplugin.load(directory)["run"]
     found = told(run, dump) if run.ooms else {}
-    answer({"case": [kind, *case], "error": error, "dumps": len(paths), **found, "notes": [*run.notes, *run.damage]})
+    answer(
+        {
+            "case": [kind, *case],
+            "error": error,
+            "dumps": len(paths),
+            **found,
+            "notes": [*run.notes, *run.damage],
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What the scripts of this directory share: processes of their own, models, and a breakdown beside Keras's counts."""
+"""What the scripts of this directory share: processes of their own, models, and a breakdown beside
+Keras's counts."""
 
 import collections
 import itertools
@@ -14,11 +15,19 @@ ROW = "ROW "
 MIB = 1 << 20
 
 
-def alone(file: str, *arguments: object, environment: Mapping[str, str] | None = None) -> tuple[Any, str]:
-    """What `file` answered in a process of its own with these arguments, or None; and the end of its standard error."""
+def alone(
+    file: str, *arguments: object, environment: Mapping[str, str] | None = None
+) -> tuple[Any, str]:
+    """What `file` answered in a process of its own with these arguments, or None; and the end of
+    its standard error."""
     command = [sys.executable, file, *map(str, arguments)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment or os.environ, timeout=1200, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env=environment or os.environ,
+        timeout=1200,
+        check=False,
     )
     rows = [line for line in done.stdout.splitlines() if line.startswith(ROW)]
     return json.loads(rows[-1][len(ROW) :]) if rows else None, done.stderr.strip()[-12_000:]
@@ -29,13 +38,18 @@ _card_lock = threading.Lock()
 
 
 def on_next_card() -> dict[str, str]:
-    """The environment of a process that sees one card only, each in turn of those that this process sees."""
+    """The environment of a process that sees one card only, each in turn of those that this process
+    sees."""
     global _cards
     with _card_lock:
         card = next(_cards, None)
         if card is None:
-            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-            seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(len(listed.splitlines()))))
+            listed = subprocess.run(
+                ["nvidia-smi", "-L"], capture_output=True, text=True, check=True
+            ).stdout
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(
+                map(str, range(len(listed.splitlines())))
+            )
             _cards = itertools.cycle(seen.split(","))
             card = next(_cards)
     return {**os.environ, "CUDA_VISIBLE_DEVICES": card}
@@ -50,7 +64,9 @@ def limit(mib: int) -> None:
     import tensorflow as tf
 
     card = tf.config.list_physical_devices("GPU")[0]
-    tf.config.set_logical_device_configuration(card, [tf.config.LogicalDeviceConfiguration(memory_limit=mib)])
+    tf.config.set_logical_device_configuration(
+        card, [tf.config.LogicalDeviceConfiguration(memory_limit=mib)]
+    )
 
 
 def transformer() -> Any:
@@ -62,7 +78,9 @@ def transformer() -> Any:
     for _ in range(6):
         attended = layers.MultiHeadAttention(8, 64)(hidden, hidden)
         hidden = layers.LayerNormalization()(layers.Add()([hidden, attended]))
-        inner = layers.Dropout(0.1)(layers.Dense(512)(layers.Dense(2048, activation="gelu")(hidden)))
+        inner = layers.Dropout(0.1)(
+            layers.Dense(512)(layers.Dense(2048, activation="gelu")(hidden))
+        )
         hidden = layers.LayerNormalization()(layers.Add()([hidden, inner]))
     model = keras.Model(inputs, layers.Dense(1000)(layers.GlobalAveragePooling1D()(hidden)))
     model.layers[1].trainable = False
@@ -111,7 +129,8 @@ def by_category(ledger: Iterable[Any]) -> dict[str, int]:
 def compared(
     run: Any, snapshot: Any, truth: Mapping[str, tuple[int, int]], key: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """A traced step's breakdown beside the allocator's peak, and the layers with other weights or slots than Keras's.
+    """A traced step's breakdown beside the allocator's peak, and the layers with other weights or
+    slots than Keras's.
 
     Layers are the same that have the same `key`.
     """
@@ -124,7 +143,9 @@ def compared(
         "step": snapshot.step,
         "device": snapshot.device,
         "mode": snapshot.mode,
-        "peak": int(figures.peak_bytes[(samples.step == snapshot.step) & (samples.phase == 0)].max()),
+        "peak": int(
+            figures.peak_bytes[(samples.step == snapshot.step) & (samples.phase == 0)].max()
+        ),
         "ledger": sum(categories.values()),
         "unattributed": categories.get("unattributed", 0),
         "saved": sum(row.bytes for row in snapshot.saved_for_backward),
@@ -144,8 +165,19 @@ def told(row: Mapping[str, Any]) -> str:
     """The line of a traced step."""
     ledger, unattributed = row["ledger"], row["unattributed"]
     return (
-        f"  step {row['step']} {row['device']} {row['mode']}: ledger {ledger:,} = peak {row['peak']:,} "
-        f"{ledger - row['peak']:+}, unattributed {unattributed:,} ({100 * unattributed / ledger:.4f} %), "
-        f"saved {row['saved']:,}, replay {row['replay']}, layers with other weights or slots: {row['wrong']}, "
+        f"  step {row['step']} {row['device']} {row['mode']}: ledger {ledger:,} = "
+        "peak "
+        f"{row['peak']:,} "
+        f"{ledger - row['peak']:+}, unattributed "
+        f"{unattributed:,} "
+        f"({100 * unattributed / ledger:.4f} "
+        "%), "
+        f"saved {row['saved']:,}, replay {row['replay']}, layers "
+        "with "
+        "other "
+        "weights "
+        "or "
+        "slots: "
+        f"{row['wrong']}, "
         f"pool {row['pool']} {row['categories']} {row['notes']}"
     )

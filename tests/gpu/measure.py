@@ -1,11 +1,13 @@
-"""What the recorder says on a real GPU, and what it costs: VGG16 and ResNet50, plain and compiled, frozen and
-trainable.
+"""What the recorder says on a real GPU, and what it costs: VGG16 and ResNet50, plain and compiled,
+frozen and trainable.
 
-Every configuration trains in a process of its own. Printed is a Markdown table: the allocator's peak of the traced
-step beside the ledger's sum (closure), the share of it that has no owner, and the ratio of training time with and
-without the callback at default settings (pairs in turn, the first one not counted).
+Every configuration trains in a process of its own. Printed is a Markdown table: the allocator's
+peak of the traced step beside the ledger's sum (closure), the share of it that has no owner, and
+the ratio of training time with and without the callback at default settings (pairs in turn, the
+first one not counted).
 
-usage: python tests/gpu/measure.py [--image 224] [--batch 64] [--steps 60] [--pairs 6] [--profiles DIRECTORY]
+usage: python tests/gpu/measure.py [--image 224] [--batch 64] [--steps 60] [--pairs 6] [--profiles
+DIRECTORY]
 """
 
 import argparse
@@ -32,7 +34,8 @@ HEAD = """
 
 
 def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list[Any]:  # noqa: F821
-    """A list that has the callback's last traced step and its profile, once that is worked through."""
+    """A list that has the callback's last traced step and its profile, once that is worked
+    through."""
     kept: list[Any] = []
     callback._recording.start()
     tracer = callback._recording.tracer
@@ -56,7 +59,9 @@ def measure_one(arguments: argparse.Namespace) -> dict[str, Any]:
     name, mode, part = arguments.one
     model = made(name, mode, FROZEN[part], arguments.image)
     random = np.random.default_rng(1)
-    images = tf.constant(random.random((arguments.batch, arguments.image, arguments.image, 3), "float32"))
+    images = tf.constant(
+        random.random((arguments.batch, arguments.image, arguments.image, 3), "float32")
+    )
     labels = tf.constant(random.integers(0, 1000, arguments.batch))
     data = tf.data.Dataset.from_tensors((images, labels)).repeat(arguments.steps)
     with tempfile.TemporaryDirectory() as directory:
@@ -97,16 +102,28 @@ def row_text(case: tuple[str, ...], row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in {"image": 224, "batch": 64, "steps": 60, "pairs": 6}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--profiles", type=pathlib.Path, help="keep one raw profile of each configuration here")
+    parser.add_argument(
+        "--profiles", type=pathlib.Path, help="keep one raw profile of each configuration here"
+    )
     parser.add_argument("--one", nargs=3, metavar=("MODEL", "MODE", "PART"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         return answer(measure_one(arguments))
     size, batch = arguments.image, arguments.batch
-    print(f"images {size} × {size}, batch {batch}, {arguments.pairs} pairs of {arguments.steps} steps\n{HEAD}", end="")
+    print(
+        f"images {size} × {size}, batch {batch}, "
+        f"{arguments.pairs} "
+        "pairs "
+        "of "
+        f"{arguments.steps} "
+        f"steps\n{HEAD}",
+        end="",
+    )
     for case in itertools.product(MODELS, MODES, FROZEN):
         row, errors = alone(__file__, *sys.argv[1:], "--one", *case)
         if row is None:

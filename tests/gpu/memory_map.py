@@ -1,8 +1,10 @@
-"""The allocator's memory map on real GPUs: against TensorFlow's statistics, and the time that a read takes.
+"""The allocator's memory map on real GPUs: against TensorFlow's statistics, and the time that a
+read takes.
 
-Each case runs in a process of its own: a fixed limit, memory growth, the whole device, two logical devices on the first
-GPU, every GPU of the machine (where there are several), and cuda_malloc_async, which must be refused. Exits with 1 if a
-map disagrees with the statistics or is not read where it should be.
+Each case runs in a process of its own: a fixed limit, memory growth, the whole device, two logical
+devices on the first GPU, every GPU of the machine (where there are several), and cuda_malloc_async,
+which must be refused. Exits with 1 if a map disagrees with the statistics or is not read where it
+should be.
 
 usage: python3 tests/gpu/memory_map.py [--chunks 1000 10000]
 """
@@ -18,7 +20,10 @@ from typing import Any
 from harness import alone, answer
 
 CASES = ("fixed limit", "growth", "whole device", "two logical", "all GPUs", "cuda_malloc_async")
-HEAD = "| case | device | TensorFlow | chunks | equal | map − statistics, bytes | read, ms | ms / 1,000 | parse |"
+HEAD = (
+    "| case | device | TensorFlow | chunks | equal | map − statistics, bytes | read, ms | ms / "
+    "1,000 | parse |"
+)
 READS = 200
 
 
@@ -50,7 +55,9 @@ def measure(case: str, chunks: list[int]) -> None:
     devices = [f"GPU:{number}" for number in range(len(tf.config.list_logical_devices("GPU")))]
     said: list[str] = []
     maps = MemoryMaps(devices, said.append)
-    rows: list[Any] = [measured(case, device, number, maps) for number in chunks for device in devices]
+    rows: list[Any] = [
+        measured(case, device, number, maps) for number in chunks for device in devices
+    ]
     if case in ("fixed limit", "growth"):
         rows += [trained(case, maps)]
     answer([rows, said])
@@ -82,7 +89,8 @@ def trained(case: str, maps: Any) -> list[Any]:
 
     keras.utils.set_random_seed(1)
     model = keras.applications.ResNet50(weights=None, input_shape=(96, 96, 3), classes=10)
-    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)  # many chunks, not one of a module
+    # many chunks, not one of a module
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     offs: collections.Counter[int] = collections.Counter()
     kept: list[tuple[bytes | None, float]] = []
 
@@ -96,7 +104,9 @@ def trained(case: str, maps: Any) -> list[Any]:
     return row(f"{case}, ResNet50", "GPU:0", read[-1][0], offs, [seconds for _, seconds in read])
 
 
-def compared(maps: Any, device: str, offs: "collections.Counter[int]") -> tuple[bytes | None, float]:
+def compared(
+    maps: Any, device: str, offs: "collections.Counter[int]"
+) -> tuple[bytes | None, float]:
     """A map and the seconds that its read took; counts by how much it differs from the statistics.
 
     These are taken before and after: kernels that end in between free memory.
@@ -116,7 +126,9 @@ def compared(maps: Any, device: str, offs: "collections.Counter[int]") -> tuple[
     return data, seconds
 
 
-def row(case: str, device: str, data: bytes | None, offs: "collections.Counter[int]", took: list[float]) -> list[Any]:
+def row(
+    case: str, device: str, data: bytes | None, offs: "collections.Counter[int]", took: list[float]
+) -> list[Any]:
     """The cells of a device whose last map is `data`."""
     import tensorflow as tf
 
@@ -145,8 +157,16 @@ def run_case(case: str, chunks: list[int]) -> tuple[list[list[Any]], list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chunks", type=int, nargs="+", default=[1000, 10_000], help="tensors to hold (%(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--chunks",
+        type=int,
+        nargs="+",
+        default=[1000, 10_000],
+        help="tensors to hold (%(default)s)",
+    )
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:

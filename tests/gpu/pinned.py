@@ -1,7 +1,8 @@
-"""The pool of pinned host memory that a recording names, against the kernel's own figure for those addresses.
+"""The pool of pinned host memory that a recording names, against the kernel's own figure for those
+addresses.
 
-Trains on a GPU with batches that the host prepares, loads the run and prints the recorded pool, the last map of it, and
-the resident bytes that /proc/self/smaps states for its regions.
+Trains on a GPU with batches that the host prepares, loads the run and prints the recorded pool, the
+last map of it, and the resident bytes that /proc/self/smaps states for its regions.
 
 usage: python tests/gpu/pinned.py
 """
@@ -49,7 +50,9 @@ def main() -> None:
     from tb_memplugin.importers import summarize_dump
     from tb_memplugin.recorder.devices import PINNED
 
-    model = keras.Sequential([keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)])
+    model = keras.Sequential(
+        [keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)]
+    )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     examples = (np.ones((1024, 4096), "float32"), np.zeros(1024, "int64"))
     data = tf.data.Dataset.from_tensors(examples).repeat(STEPS).prefetch(4)

@@ -1,7 +1,8 @@
-"""Compares predictions with real trainings on a GPU, and follows the advice after its out-of-memory failures.
+"""Compares predictions with real trainings on a GPU, and follows the advice after its out-of-memory
+failures.
 
-Trainings run several at a time, each in a process of its own with a logical device of the stated capacity. Prints
-Markdown. Takes about ten minutes on a machine with 16 cores.
+Trainings run several at a time, each in a process of its own with a logical device of the stated
+capacity. Prints Markdown. Takes about ten minutes on a machine with 16 cores.
 
 usage: python tests/gpu/predictions.py [--cache DIR] [--jobs 8] [predictions|failures]
 """
@@ -30,7 +31,17 @@ from tb_memplugin.fit import RECORDED, Predictor, recorded_program  # noqa: E402
 
 SIZES = (16, 32, 64, 128)
 ON_GPU = {"device": "GPU:0", "capacity_mib": 8192}
-MODELS = ("ResNet50", "MobileNetV2", "VGG16", "U-Net", "Transformer", "Decoder", "LSTM", "MLP", "Mixer")
+MODELS = (
+    "ResNet50",
+    "MobileNetV2",
+    "VGG16",
+    "U-Net",
+    "Transformer",
+    "Decoder",
+    "LSTM",
+    "MLP",
+    "Mixer",
+)
 FEW = ("ResNet50", "U-Net", "Transformer")
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "graph, Adam": (MODELS, ON_GPU),
@@ -66,25 +77,38 @@ def predicted(trainings: Trainings, jobs: int) -> list[Cell]:
         wanted += [Training(model, source, **common) for model in models for source in sources]
     together(jobs, lambda training: trainings.run(training, records=True), wanted)
     parts = [(kind, model, common) for kind, (models, common) in KINDS.items() for model in models]
-    cells = together(1, lambda part: predictions(trainings, part[0], [part[1]], part[2], SIZES), parts)
+    cells = together(
+        1, lambda part: predictions(trainings, part[0], [part[1]], part[2], SIZES), parts
+    )
     return [cell for some in cells if some for cell in some]
 
 
 def recorded_sizes(trainings: Trainings) -> str:
     """How far the simulated peaks of the recorded steps are from the measured ones, as a table."""
-    lines = ["| trainings | recorded | median deviation | 90th percentile | largest |", "|---|---:|---:|---:|---:|"]
+    lines = [
+        "| trainings | recorded | median deviation | 90th percentile | largest |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for kind, (models, common) in KINDS.items():
         shares = []
         for training in (Training(model, (size,), **common) for model in models for size in SIZES):
             (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
             peaks = run.samples.devices["GPU:0"].peak_bytes[2:]
             # Without the run's evidence, which answers recorded conditions as measured.
-            simulated = Predictor(recorded_program(run.requests, "GPU:0")).predict(RECORDED).peak_bytes
-            shares.append(math.nan if simulated is None else abs(simulated / float(np.median(peaks)) - 1) * 100)
+            simulated = (
+                Predictor(recorded_program(run.requests, "GPU:0")).predict(RECORDED).peak_bytes
+            )
+            shares.append(
+                math.nan
+                if simulated is None
+                else abs(simulated / float(np.median(peaks)) - 1) * 100
+            )
         known = [share for share in shares if not math.isnan(share)]
         figures = (np.median(known), np.percentile(known, 90), max(known))
         lines.append(
-            f"| {kind} | {len(known)} of {len(shares)} | " + " | ".join(f"{one:.2f} %" for one in figures) + " |"
+            f"| {kind} | {len(known)} of {len(shares)} | "
+            + " | ".join(f"{one:.2f} %" for one in figures)
+            + " |"
         )
     return "\n".join(lines)
 
@@ -105,23 +129,36 @@ def failures(trainings: Trainings, jobs: int) -> None:
         print(f"{model}, {training.capacity_mib} MiB, {training.batches}", flush=True)
         followed = list(follow(trainings, training))
         (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
-        for fix in (fix for oom in run.ooms for fix in oom.fixes if fix.kind == "batch" and fix.batch_size):
-            larger = dataclasses.replace(training, batches=(max(fix.batch_size + 1, round(fix.batch_size * 1.06)),))
+        for fix in (
+            fix for oom in run.ooms for fix in oom.fixes if fix.kind == "batch" and fix.batch_size
+        ):
+            larger = dataclasses.replace(
+                training, batches=(max(fix.batch_size + 1, round(fix.batch_size * 1.06)),)
+            )
             passed = trainings.run(larger, records=False)[0]["passed"]
             text = "passes" if passed else "fails"
             print(f"  {model}: advised {fix.batch_size}; {larger.batches[0]} {text}", flush=True)
         return followed
 
-    results = [one for some in together(jobs, one, [(m, s) for m in FAILING for s in SHARES]) if some for one in some]
+    results = [
+        one
+        for some in together(jobs, one, [(m, s) for m in FAILING for s in SHARES])
+        if some
+        for one in some
+    ]
     for kind in dict.fromkeys(kind for kind, _ in results):
         passed = [one for other, one in results if other == kind]
         print(f"{kind}: {sum(passed)} of {len(passed)} pass", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=("predictions", "failures"))
-    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy")
+    parser.add_argument(
+        "--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy"
+    )
     parser.add_argument("--jobs", type=int, default=8)
     options = parser.parse_args()
     trainings = Trainings(options.cache)

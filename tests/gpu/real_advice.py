@@ -1,11 +1,13 @@
-"""Follows the advice for real-size models on a GPU: fixes after failed allocations, and plans under a budget.
+"""Follows the advice for real-size models on a GPU: fixes after failed allocations, and plans under
+a budget.
 
-Models fail in their first step or in a later one, with Keras's default, which is to compile them, and in graph mode.
-The first fix that is said to be enough, and the batch size that is printed before the process ends, are followed in
-other processes. Plans have 70 % of a training's own peak as their budget. Prints Markdown; each training is a process
-of its own.
+Models fail in their first step or in a later one, with Keras's default, which is to compile them,
+and in graph mode. The first fix that is said to be enough, and the batch size that is printed
+before the process ends, are followed in other processes. Plans have 70 % of a training's own peak
+as their budget. Prints Markdown; each training is a process of its own.
 
-usage: python tests/gpu/real_advice.py failures|plans [--runs DIR] [--jobs 6] [--only NAME …] [--mode default|graph]
+usage: python tests/gpu/real_advice.py failures|plans [--runs DIR] [--jobs 6] [--only NAME …]
+[--mode default|graph]
        python tests/gpu/real_advice.py train JSON
 """
 
@@ -26,8 +28,16 @@ from harness import MIB, alone, answer, limit, on_next_card
 from real_size import SETTLED, SMALLER, STEPS, made
 
 FAILING = {"BERT-base": 9000, "ViT-B": 10_500, "ResNet50": 5200, "U-Net": 7000}
-"""Model to the capacity in MiB, which the smaller batch fits into and the three times larger one does not."""
-PLANNED = {"BERT-base": 32, "GPT-2": 16, "ViT-B": 64, "ResNet50": 64, "EfficientNetB0": 64, "U-Net": 32}
+"""Model to the capacity in MiB, which the smaller batch fits into and the three times larger one
+does not."""
+PLANNED = {
+    "BERT-base": 32,
+    "GPT-2": 16,
+    "ViT-B": 64,
+    "ResNet50": 64,
+    "EfficientNetB0": 64,
+    "U-Net": 32,
+}
 """Model to the batch size that is planned for."""
 LARGE_MIB = 24_000
 SHARE = 0.7
@@ -47,9 +57,11 @@ def train(
     budget: int | None = None,
     examples: int | None = None,
 ) -> None:
-    """Trains a model, answers with its peaks or its failure; with a `budget`, asks for a plan instead.
+    """Trains a model, answers with its peaks or its failure; with a `budget`, asks for a plan
+    instead.
 
-    `before` is a batch size of steps before the others. With `run`, a directory, what a user types records it.
+    `before` is a batch size of steps before the others. With `run`, a directory, what a user types
+    records it.
     """
     limit(capacity)
     import keras
@@ -74,9 +86,19 @@ def train(
             "high_bytes",
             "sentences",
         ]
-        kind, option = next(((one.kind, one.sentence) for one in plan.options if one.fits), ("", ""))
+        kind, option = next(
+            ((one.kind, one.sentence) for one in plan.options if one.fits), ("", "")
+        )
         found = {one: getattr(plan, one) for one in figures}
-        answer({**found, "kind": kind, "option": option, "seconds": time.monotonic() - started, "text": str(plan)})
+        answer(
+            {
+                **found,
+                "kind": kind,
+                "option": option,
+                "seconds": time.monotonic() - started,
+                "text": str(plan),
+            }
+        )
         return
     if graph or segments or accumulation > 1:
         if segments:
@@ -88,8 +110,12 @@ def train(
     peaks: list[int] = []
     callbacks: list[Any] = [
         keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda step, logs: tf.config.experimental.reset_memory_stats("GPU:0"),
-            on_train_batch_end=lambda step, logs: peaks.append(tf.config.experimental.get_memory_info("GPU:0")["peak"]),
+            on_train_batch_begin=lambda step, logs: tf.config.experimental.reset_memory_stats(
+                "GPU:0"
+            ),
+            on_train_batch_end=lambda step, logs: peaks.append(
+                tf.config.experimental.get_memory_info("GPU:0")["peak"]
+            ),
         )
     ]
     if run is not None:
@@ -101,7 +127,9 @@ def train(
         model.fit(x, y, batch_size=batch, verbose=0, callbacks=callbacks)
     except tf.errors.OpError as raised:
         error = f"{type(raised).__name__}: {raised!s:.2000}"
-        answer({"error": error, "compiled": bool(model.jit_compile), "steps": len(peaks), "peak": None})
+        answer(
+            {"error": error, "compiled": bool(model.jit_compile), "steps": len(peaks), "peak": None}
+        )
         raise  # what fits is printed as the exception ends the process
     settled = int(statistics.median(peaks[SETTLED:])) if len(peaks) > SETTLED else None
     answer({"error": "", "compiled": bool(model.jit_compile), "steps": len(peaks), "peak": settled})
@@ -119,15 +147,31 @@ def trained(**arguments: Any) -> dict[str, Any]:
 
 
 def failures(root: pathlib.Path, names: list[str], modes: list[str], jobs: int) -> str:
-    cases = [(name, mode == "graph", later) for name in names for mode in modes for later in (False, True)]
+    cases = [
+        (name, mode == "graph", later)
+        for name in names
+        for mode in modes
+        for later in (False, True)
+    ]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         rows = list(pool.map(lambda case: failure(root, *case), cases))
-    titles = "model | step | fails in | verdict | request | layer or largest layers inside | fix | followed"
-    return "\n".join([f"| {titles} | printed batch | followed |", "|---|---|---|---|---|---|---|---|---:|---|", *rows])
+    titles = (
+        "model | step | fails in | verdict | request | layer or largest layers inside | "
+        "fix "
+        "| followed"
+    )
+    return "\n".join(
+        [
+            f"| {titles} | printed batch | followed |",
+            "|---|---|---|---|---|---|---|---|---:|---|",
+            *rows,
+        ]
+    )
 
 
 def failure(root: pathlib.Path, name: str, graph: bool, later: bool) -> str:
-    """The row of a training that fails, and of those that follow its first fix that is enough, and what it printed."""
+    """The row of a training that fails, and of those that follow its first fix that is enough, and
+    what it printed."""
     import tb_memplugin
     from tb_memplugin.schema import format_bytes
 
@@ -147,15 +191,21 @@ def failure(root: pathlib.Path, name: str, graph: bool, later: bool) -> str:
     inside = sorted(oom.request_ledger, key=lambda row: -row.bytes)[:2]
     holding = "; ".join(f"{row.layer or row.category} {format_bytes(row.bytes)}" for row in inside)
     enough = next((fix for fix in oom.fixes if fix.enough), None)
-    every = [(fix.kind, fix.enough, fix.batch_size, fix.capacity_bytes, fix.code) for fix in oom.fixes]
+    every = [
+        (fix.kind, fix.enough, fix.batch_size, fix.capacity_bytes, fix.code) for fix in oom.fixes
+    ]
     print(f"<!-- {directory.name}: {oom.verdict} {oom.reason} {every} -->", flush=True)
     cells = (
-        f"{oom.verdict} | {format_bytes(oom.requested_bytes)} ({oom.requested_bytes}) | {oom.layer or holding or '–'}"
+        f"{oom.verdict} | {format_bytes(oom.requested_bytes)} ({oom.requested_bytes}) | "
+        f"{oom.layer or holding or '–'}"
     )
     printed = re.search(r"^ *batch_size = (\d+)", failed["printed"], re.MULTILINE)
     last = " | | |"
     if printed:
-        last = f" | {printed[1]} | {passed({**common, 'batch': int(printed[1]), 'capacity': FAILING[name]})} |"
+        last = (
+            f" | {printed[1]} | "
+            f"{passed({**common, 'batch': int(printed[1]), 'capacity': FAILING[name]})} |"
+        )
     if enough is None:
         return f"{label} | {cells} | none |{last}"
     change: dict[str, Any] = {"batch": enough.batch_size or large, "capacity": FAILING[name]}
@@ -163,7 +213,10 @@ def failure(root: pathlib.Path, name: str, graph: bool, later: bool) -> str:
         change["capacity"] = -(-enough.capacity_bytes // MIB)
     accumulated = re.search(r"gradient_accumulation_steps=(\d+)", enough.code or "")
     if accumulated:
-        change |= {"accumulation": int(accumulated[1]), "batch": enough.batch_size or large // int(accumulated[1])}
+        change |= {
+            "accumulation": int(accumulated[1]),
+            "batch": enough.batch_size or large // int(accumulated[1]),
+        }
     return f"{label} | {cells} | {enough.change} | {passed({**common, **change})}{last}"
 
 
@@ -192,20 +245,33 @@ def planned(name: str) -> str:
     plan = trained(name=name, batch=batch, budget=budget)
     cells = f"{label} | {plain['peak'] / 1e6:,.0f} | {budget / 1e6:,.0f}"
     if not plan.get("fits"):
-        return f"{cells} | {' '.join(plan.get('sentences') or [plan.get('error', '')[-300:]])} | | | | |"
+        return (
+            f"{cells} | {' '.join(plan.get('sentences') or [plan.get('error', '')[-300:]])} | "
+            "| | | |"
+        )
     # The models are compiled by default: the change of XLA is graph mode.
-    change = {"accumulation": plan["accumulation"], "segments": plan["segments"], "graph": plan["kind"] == "xla"}
+    change = {
+        "accumulation": plan["accumulation"],
+        "segments": plan["segments"],
+        "graph": plan["kind"] == "xla",
+    }
     after = trained(name=name, batch=plan["batch_size"] or batch, examples=batch * STEPS, **change)
     if not after["peak"]:
         return f"{cells} | {plan['option']} | {plan['peak_bytes'] / 1e6:,.0f} | **fails** | | |"
     error = f"{100 * (plan['peak_bytes'] / after['peak'] - 1):+.1f} %"
-    within = f"{after['peak'] / 1e6:,.0f}" if after["peak"] <= budget else f"**{after['peak'] / 1e6:,.0f}**"
+    within = (
+        f"{after['peak'] / 1e6:,.0f}"
+        if after["peak"] <= budget
+        else f"**{after['peak'] / 1e6:,.0f}**"
+    )
     figures = f"{plan['peak_bytes'] / 1e6:,.0f} | {within} | {error} | {plan['seconds']:.0f}"
     return f"{cells} | {plan['option']} | {figures} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["failures", "plans"])
     parser.add_argument("--runs", default=tempfile.mkdtemp())
     parser.add_argument("--jobs", type=int, default=6)
@@ -213,7 +279,14 @@ def main() -> None:
     parser.add_argument("--mode", nargs="*", choices=MODES, default=MODES, help="of failures")
     options = parser.parse_args()
     if options.what == "failures":
-        print(failures(pathlib.Path(options.runs), options.only or list(FAILING), options.mode, options.jobs))
+        print(
+            failures(
+                pathlib.Path(options.runs),
+                options.only or list(FAILING),
+                options.mode,
+                options.jobs,
+            )
+        )
     else:
         print(plans(options.only or list(PLANNED), options.jobs))
 

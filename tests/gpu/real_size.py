@@ -1,11 +1,12 @@
-"""Trains real-size models with Keras's defaults on a GPU, where most of them are compiled, and compares the predictions
-for three times the batch, and for a third of it, with the peaks that these trainings have.
+"""Trains real-size models with Keras's defaults on a GPU, where most of them are compiled, and
+compares the predictions for three times the batch, and for a third of it, with the peaks that these
+trainings have.
 
-Each training is a process of its own that records its run. Compiling takes a minute or two for each of the larger
-models; trainings run several at a time.
+Each training is a process of its own that records its run. Compiling takes a minute or two for each
+of the larger models; trainings run several at a time.
 
-With `--ask`, XLA is asked about both batch sizes after a probe, in a process for each model, one after the other, and
-the answers are compared with the trainings' peaks.
+With `--ask`, XLA is asked about both batch sizes after a probe, in a process for each model, one
+after the other, and the answers are compared with the trainings' peaks.
 
 usage: python tests/gpu/real_size.py [--runs DIR] [--jobs 6] [--only NAME …] [--ask]
        python tests/gpu/real_size.py train NAME BATCH DIR
@@ -45,7 +46,10 @@ def made(name: str) -> tuple[Any, Any, Any]:
     import numpy as np
 
     keras.utils.set_random_seed(1)
-    loss, rng = keras.losses.SparseCategoricalCrossentropy(from_logits=True), np.random.default_rng(1)
+    loss, rng = (
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        np.random.default_rng(1),
+    )
 
     def images(size: int) -> Any:
         return lambda count: rng.random((count, size, size, 3), dtype="float32")
@@ -62,7 +66,9 @@ def made(name: str) -> tuple[Any, Any, Any]:
         return rng.integers(0, 8000, (count, LENGTH))
 
     if name in ("ResNet50", "EfficientNetB0"):
-        model = getattr(keras.applications, name)(weights=None, classes=CLASSES, classifier_activation=None)
+        model = getattr(keras.applications, name)(
+            weights=None, classes=CLASSES, classifier_activation=None
+        )
         model.compile("adam", loss)
         return model, images(224), classes
     if name == "U-Net":
@@ -116,13 +122,16 @@ def unet() -> Any:
         tensor = layers.MaxPooling2D()(skipped[-1])
     tensor = twice(tensor, 512)
     for filters in (256, 128, 64, 32):
-        tensor = layers.Concatenate()([layers.Conv2DTranspose(filters, 2, 2)(tensor), skipped.pop()])
+        tensor = layers.Concatenate()(
+            [layers.Conv2DTranspose(filters, 2, 2)(tensor), skipped.pop()]
+        )
         tensor = twice(tensor, filters)
     return keras.Model(inputs, layers.Conv2D(CLASSES, 1)(tensor))
 
 
 def train(name: str, batch: int, directory: str) -> None:
-    """Trains a model for some steps, records the run and answers with the peaks of its later steps."""
+    """Trains a model for some steps, records the run and answers with the peaks of its later
+    steps."""
     limit(CAPACITY_MIB)
     import keras
     import tensorflow as tf
@@ -133,10 +142,15 @@ def train(name: str, batch: int, directory: str) -> None:
     recorder, peaks = tb_memplugin.MemoryCallback(directory, trace_steps=[2, 3]), []
     watch = keras.callbacks.LambdaCallback(
         on_train_batch_begin=lambda step, logs: tf.config.experimental.reset_memory_stats("GPU:0"),
-        on_train_batch_end=lambda step, logs: peaks.append(tf.config.experimental.get_memory_info("GPU:0")["peak"]),
+        on_train_batch_end=lambda step, logs: peaks.append(
+            tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        ),
     )
-    count = 3 * SMALLER[name] * STEPS  # the data set is in the device's memory: as large for both batch sizes
-    model.fit(inputs(count), targets(count), batch_size=batch, verbose=0, callbacks=[recorder, watch])
+    # the data set is in the device's memory: as large for both batch sizes
+    count = 3 * SMALLER[name] * STEPS
+    model.fit(
+        inputs(count), targets(count), batch_size=batch, verbose=0, callbacks=[recorder, watch]
+    )
     recorder.close()
     answer({"compiled": bool(model.jit_compile), "peak": int(statistics.median(peaks[SETTLED:]))})
 
@@ -156,19 +170,30 @@ def ask(name: str) -> None:
     x, y = inputs(count), targets(count)
     start = time.perf_counter()
     run = tb_memplugin.probe(model, (x, y))
-    found = {"compiled": bool(model.jit_compile), "probe_s": round(time.perf_counter() - start, 1), "sizes": []}
+    found = {
+        "compiled": bool(model.jit_compile),
+        "probe_s": round(time.perf_counter() - start, 1),
+        "sizes": [],
+    }
     for size in sizes:
-        start, before = time.perf_counter(), tf.config.experimental.get_memory_info("GPU:0")["current"]
+        start, before = (
+            time.perf_counter(),
+            tf.config.experimental.get_memory_info("GPU:0")["current"],
+        )
         tf.config.experimental.reset_memory_stats("GPU:0")
         asked = tb_memplugin.what_if(run, batch_size=size).prediction
         seconds = round(time.perf_counter() - start, 1)
         taken = tf.config.experimental.get_memory_info("GPU:0")["peak"] - before
-        found["sizes"].append([size, asked.method, asked.peak_bytes, seconds, taken, asked.assumptions[:1]])
+        found["sizes"].append(
+            [size, asked.method, asked.peak_bytes, seconds, taken, asked.assumptions[:1]]
+        )
     answer(found)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", default=tempfile.mkdtemp())
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--only", nargs="*", choices=SMALLER, default=list(SMALLER))
@@ -177,7 +202,9 @@ def main() -> None:
     root = pathlib.Path(options.runs)
 
     def trained(name: str, batch: int) -> Any:
-        found, fault = alone(__file__, "train", name, batch, root / f"{name}-{batch}", environment=on_next_card())
+        found, fault = alone(
+            __file__, "train", name, batch, root / f"{name}-{batch}", environment=on_next_card()
+        )
         print(f"<!-- {name} {batch}: {found or fault} -->", flush=True)
         return found
 
@@ -192,7 +219,10 @@ def main() -> None:
 def asked_table(names: list[str], measured: dict[tuple[str, int], Any]) -> str:
     """What XLA answered beside the measured peaks."""
     lines = [
-        "| model | batch | method | asked MB | measured MB | error | seconds | device memory taken MB |",
+        "| model | batch | method | asked MB | measured MB | error | seconds | "
+        "device "
+        "memory "
+        "taken MB |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     for name in names:
@@ -201,10 +231,14 @@ def asked_table(names: list[str], measured: dict[tuple[str, int], Any]) -> str:
         for size, method, peak, seconds, taken, _ in (found or {}).get("sizes", []):
             real = (measured.get((name, size)) or {}).get("peak")
             if peak is None or real is None:
-                lines.append(f"| {name} | {size} | {method} | | | | {seconds} | {taken / 1e6:,.0f} |")
+                lines.append(
+                    f"| {name} | {size} | {method} | | | | {seconds} | {taken / 1e6:,.0f} |"
+                )
                 continue
             figures = f"{peak / 1e6:,.0f} | {real / 1e6:,.0f} | {100 * (peak / real - 1):+.1f} %"
-            lines.append(f"| {name} | {size} | {method} | {figures} | {seconds} | {taken / 1e6:,.0f} |")
+            lines.append(
+                f"| {name} | {size} | {method} | {figures} | {seconds} | {taken / 1e6:,.0f} |"
+            )
     return "\n".join(lines)
 
 
@@ -214,7 +248,9 @@ def table(root: pathlib.Path, measured: dict[tuple[str, int], dict[str, Any]]) -
     from tb_memplugin.fit import Conditions, Predictor
 
     lines = [
-        "| model | step | recorded | asked | predicted MB | range MB | measured MB | error | in range |",
+        "| model | step | recorded | asked | predicted MB | range MB | measured MB | error | "
+        "in "
+        "range |",
         "|---|---|---:|---:|---:|---|---:|---:|---|",
     ]
     for name, batch in measured:
@@ -226,7 +262,10 @@ def table(root: pathlib.Path, measured: dict[tuple[str, int], dict[str, Any]]) -
         real = measured[name, other]["peak"]
         step = "compiled" if measured[name, batch]["compiled"] else "graph"
         if asked.peak_bytes is None or asked.low_bytes is None or asked.high_bytes is None:
-            lines.append(f"| {name} | {step} | {batch} | {other} | {asked.assumptions[0]} | | {real / 1e6:,.0f} | | |")
+            lines.append(
+                f"| {name} | {step} | {batch} | {other} | {asked.assumptions[0]} | | "
+                f"{real / 1e6:,.0f} | | |"
+            )
             continue
         inside = "yes" if asked.low_bytes <= real <= asked.high_bytes else "no"
         peak, low, high = asked.peak_bytes, asked.low_bytes, asked.high_bytes

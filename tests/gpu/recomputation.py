@@ -1,4 +1,5 @@
-"""Measures `remat` on a GPU: peak and time of a step with and without it, in graph mode and compiled. Prints Markdown.
+"""Measures `remat` on a GPU: peak and time of a step with and without it, in graph mode and
+compiled. Prints Markdown.
 
 Each training has a process of its own with memory growth.
 
@@ -12,7 +13,12 @@ from typing import Any
 from harness import alone, answer
 
 # Size of the images, batch size, and one cut in so many.
-MODELS = {"ResNet50": (224, 64, 6), "MobileNetV2": (224, 64, 9), "DenseNet121": (224, 32, 8), "Transformer": (0, 32, 1)}
+MODELS = {
+    "ResNet50": (224, 64, 6),
+    "MobileNetV2": (224, 64, 9),
+    "DenseNet121": (224, 32, 8),
+    "Transformer": (0, 32, 1),
+}
 MODES = ("graph", "xla")
 STEPS = 12
 
@@ -41,7 +47,12 @@ def train(name: str, kind: str, mode: str) -> None:
             tensor = layers.LayerNormalization()(tensor + layers.Dense(512)(wide))
         plain = keras.Model(inputs, layers.Dense(5)(layers.GlobalAveragePooling1D()(tensor)))
     else:
-        arguments = {"weights": None, "input_shape": (side, side, 3), "classes": 5, "classifier_activation": None}
+        arguments = {
+            "weights": None,
+            "input_shape": (side, side, 3),
+            "classes": 5,
+            "classifier_activation": None,
+        }
         plain = getattr(keras.applications, name)(**arguments)
     model = remat(plain, cut_points(plain)[::every]) if kind == "remat" else plain
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -74,7 +85,15 @@ def row(name: str, mode: str) -> str:
     losses = "bit-identical"
     if plain["losses"] != remat["losses"]:
         again = measured(name, "plain", mode)
-        losses = f"differ by {apart(plain, remat):.1e}, those of two plain trainings by {apart(plain, again):.1e}"
+        losses = (
+            f"differ by {apart(plain, remat):.1e}, those "
+            "of "
+            "two "
+            "plain "
+            "trainings "
+            "by "
+            f"{apart(plain, again):.1e}"
+        )
     return f"| {name} | {mode} | {peaks} | {times} | {losses} |"
 
 

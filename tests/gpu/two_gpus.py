@@ -1,8 +1,10 @@
-"""Replicas of one training on two GPUs: in one process (MirroredStrategy) and in two (MultiWorkerMirroredStrategy).
+"""Replicas of one training on two GPUs: in one process (MirroredStrategy) and in two
+(MultiWorkerMirroredStrategy).
 
-Prints for each traced step of each device: the breakdown's sum beside the allocator's peak, the share without an owner,
-the replay, and the layers with other weights or slots than Keras counts. The two processes train the scenario of
-`demo/scenarios/data_parallel.py`, whose layers are all trainable.
+Prints for each traced step of each device: the breakdown's sum beside the allocator's peak, the
+share without an owner, the replay, and the layers with other weights or slots than Keras counts.
+The two processes train the scenario of `demo/scenarios/data_parallel.py`, whose layers are all
+trainable.
 
 usage: python tests/gpu/two_gpus.py [--logdir DIRECTORY]
 """
@@ -24,7 +26,8 @@ DENSE = {"wide1": (256, 512), "wide2": (512, 512), "logits": (512, 10)}
 
 
 def mirrored(run: pathlib.Path) -> Mapping[str, tuple[int, int]]:
-    """Train a convolutional model with one frozen layer; the bytes of weights and of slots by layer, from Keras."""
+    """Train a convolutional model with one frozen layer; the bytes of weights and of slots by
+    layer, from Keras."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -37,7 +40,9 @@ def mirrored(run: pathlib.Path) -> Mapping[str, tuple[int, int]]:
         layers = keras.layers
         model = keras.Sequential([keras.Input((96, 96, 3))])
         for number, width in enumerate((64, 128, 256)):
-            model.add(layers.Conv2D(width, 3, activation="relu", padding="same", name=f"conv{number}"))
+            model.add(
+                layers.Conv2D(width, 3, activation="relu", padding="same", name=f"conv{number}")
+            )
             model.add(layers.MaxPooling2D(name=f"pool{number}"))
         model.add(layers.Flatten(name="flatten"))
         model.add(layers.Dense(100, name="logits"))
@@ -51,25 +56,36 @@ def mirrored(run: pathlib.Path) -> Mapping[str, tuple[int, int]]:
 
 
 def report(logdir: pathlib.Path, truth: Mapping[str, tuple[int, int]]) -> None:
-    """Print a line for each traced step of each device; the models of a process have different names."""
+    """Print a line for each traced step of each device; the models of a process have different
+    names."""
     import tb_memplugin
 
     for run in tb_memplugin.load(logdir).values():
         print(run.name)
         for snapshot in run.snapshots:
-            print(told(compared(run, snapshot, truth, key=lambda path: path.rpartition("/")[2])), flush=True)
+            print(
+                told(compared(run, snapshot, truth, key=lambda path: path.rpartition("/")[2])),
+                flush=True,
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--logdir", type=pathlib.Path, default=None)
     logdir = parser.parse_args().logdir or pathlib.Path(tempfile.mkdtemp())
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # NVLink multicast is not available everywhere
     import tb_memplugin  # noqa: F401
 
     # The scenario records the runs one_device, mirrored and two_processes.
-    subprocess.run([sys.executable, SCENARIO, "--logdir", logdir / "data_parallel"], check=True, cwd=ROOT)
-    report(logdir / "data_parallel", {name: (4 * (m + 1) * n, 8 * (m + 1) * n) for name, (m, n) in DENSE.items()})
+    subprocess.run(
+        [sys.executable, SCENARIO, "--logdir", logdir / "data_parallel"], check=True, cwd=ROOT
+    )
+    report(
+        logdir / "data_parallel",
+        {name: (4 * (m + 1) * n, 8 * (m + 1) * n) for name, (m, n) in DENSE.items()},
+    )
     conv = mirrored(logdir / "replicas")
     report(logdir / "replicas", conv)
 

@@ -1,4 +1,5 @@
-"""Directories that state much more than they hold: each a few megabytes at most, with right checksums."""
+"""Directories that state much more than they hold: each a few megabytes at most, with right
+checksums."""
 
 import dataclasses
 import io
@@ -12,7 +13,14 @@ from reading_cases import event_files, make_samples, make_snapshot, write_frames
 from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.schema import Counters, DeviceSamples, LayerActivations, LedgerRow, Samples, SessionInfo
+from tb_memplugin.schema import (
+    Counters,
+    DeviceSamples,
+    LayerActivations,
+    LedgerRow,
+    Samples,
+    SessionInfo,
+)
 from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, frame_summary
 
 FIGURES = 8
@@ -22,7 +30,14 @@ FIGURES = 8
 def samples(rows: int, devices: list[str], first: int) -> Samples:
     """Zeros, which compress well."""
     step, zeros = np.arange(first, first + rows), np.zeros(rows, np.int64)
-    return Samples(step, zeros, zeros, step / 2, zeros, {name: DeviceSamples(*[zeros] * FIGURES) for name in devices})
+    return Samples(
+        step,
+        zeros,
+        zeros,
+        step / 2,
+        zeros,
+        {name: DeviceSamples(*[zeros] * FIGURES) for name in devices},
+    )
 
 
 def write(directory: pathlib.Path, tag: str, records: Iterable[Any], level: int = 6) -> None:
@@ -34,16 +49,28 @@ def write(directory: pathlib.Path, tag: str, records: Iterable[Any], level: int 
 
 
 def frames_of_64_mib(run: pathlib.Path) -> None:
-    write(run / "memory", "samples/s/{}", (samples(520_000, ["GPU:0"], 520_000 * at) for at in range(6)))
+    write(
+        run / "memory",
+        "samples/s/{}",
+        (samples(520_000, ["GPU:0"], 520_000 * at) for at in range(6)),
+    )
 
 
 def frames_in_one_tag(run: pathlib.Path) -> None:
-    write(run / "memory", "samples/s/0", (samples(260_000, ["GPU:0"], 260_000 * at) for at in range(20)))
+    write(
+        run / "memory",
+        "samples/s/0",
+        (samples(260_000, ["GPU:0"], 260_000 * at) for at in range(20)),
+    )
 
 
 def devices(run: pathlib.Path) -> None:
     names = [f"GPU:{at}" for at in range(15_000)]
-    write(run / "memory", "samples/s/{}", (samples(2, names[250 * at : 250 * at + 250], 2 * at) for at in range(60)))
+    write(
+        run / "memory",
+        "samples/s/{}",
+        (samples(2, names[250 * at : 250 * at + 250], 2 * at) for at in range(60)),
+    )
 
 
 def workers(run: pathlib.Path) -> None:
@@ -58,19 +85,30 @@ def steps_of_workers(run: pathlib.Path) -> None:
     figures = {f"GPU:{at}": DeviceSamples(*[alternating] * FIGURES) for at in range(8)}
     for worker in range(128):
         steps = (10**6 * worker + np.arange(2000 * at, 2000 * at + 2000) for at in range(10))
-        tables = (Samples(step, step * 0, step * 0, step / 2, alternating, figures) for step in steps)
+        tables = (
+            Samples(step, step * 0, step * 0, step / 2, alternating, figures) for step in steps
+        )
         write(run / "memory" / f"w{worker}", "samples/s/{}", tables)
 
 
 def sessions(run: pathlib.Path) -> None:
-    frames = (codec.encode(frame_of("samples", samples(2, ["GPU:0"], 2 * at), 0), 6) for at in range(20_000))
-    write_frames(run / "memory", [(f"samples/s{at}/0", at, frame) for at, frame in enumerate(frames)])
+    frames = (
+        codec.encode(frame_of("samples", samples(2, ["GPU:0"], 2 * at), 0), 6)
+        for at in range(20_000)
+    )
+    write_frames(
+        run / "memory", [(f"samples/s{at}/0", at, frame) for at, frame in enumerate(frames)]
+    )
 
 
 def activations(run: pathlib.Path) -> None:
     layers, zeros = tuple(f"l{at}" for at in range(20_000)), np.zeros((40, 20_000), np.int64)
     steps = (np.arange(40 * at, 40 * at + 40) for at in range(60))
-    write(run / "memory", "activations/s/{}", (LayerActivations(step, step / 2, layers, zeros) for step in steps))
+    write(
+        run / "memory",
+        "activations/s/{}",
+        (LayerActivations(step, step / 2, layers, zeros) for step in steps),
+    )
 
 
 def wide_values(run: pathlib.Path) -> None:
@@ -83,13 +121,20 @@ def wide_values(run: pathlib.Path) -> None:
     write(run / "memory", "samples/s/{}", tables)
     values = alternating[: 512 * len(layers)].reshape(512, -1)
     steps = (np.arange(512 * at, 512 * at + 512) for at in range(20))
-    write(run / "memory", "activations/s/{}", (LayerActivations(step, step / 2, layers, values) for step in steps))
+    write(
+        run / "memory",
+        "activations/s/{}",
+        (LayerActivations(step, step / 2, layers, values) for step in steps),
+    )
 
 
 def objects(run: pathlib.Path) -> None:
     """Snapshots of 200,000 ledger rows, and sessions' facts with 200,000 notes."""
     ledger = tuple(LedgerRow(f"l{at % 50}", "other_state", None, 1, None) for at in range(200_000))
-    taken = (dataclasses.replace(make_snapshot(at), ledger=ledger, in_use_bytes=len(ledger)) for at in range(12))
+    taken = (
+        dataclasses.replace(make_snapshot(at), ledger=ledger, in_use_bytes=len(ledger))
+        for at in range(12)
+    )
     write(run / "memory", "snapshots/s/{}", taken)
     facts = SessionInfo("s", 1.0, "recorder", {}, tuple(f"n{at}" for at in range(200_000)))
     write(run / "memory", "meta/s/{}", [facts] * 12)
@@ -100,7 +145,9 @@ def counters_with_texts(run: pathlib.Path) -> None:
     texts = tuple(f"{at:0500}" for at in range(4096))
     write(run / "memory", "samples/s/0", [samples(2, ["GPU:0"], 0)])
     steps = (np.full(4096, at) for at in range(500))
-    counters = (Counters(step, ("traces",) * 4096, texts, step, step, texts[::-1]) for step in steps)
+    counters = (
+        Counters(step, ("traces",) * 4096, texts, step, step, texts[::-1]) for step in steps
+    )
     write(run / "memory", "counters/s/{}", counters, level=1)
 
 

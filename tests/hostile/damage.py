@@ -1,4 +1,5 @@
-"""Honest runs of which everything is known, and damage to their files. Everything follows from a seed."""
+"""Honest runs of which everything is known, and damage to their files. Everything follows from a
+seed."""
 
 import dataclasses
 import pathlib
@@ -7,7 +8,14 @@ from collections.abc import Callable
 from unittest import mock
 
 import numpy as np
-from reading_cases import START, event_files, make_activations, make_samples, make_snapshot, make_table
+from reading_cases import (
+    START,
+    event_files,
+    make_activations,
+    make_samples,
+    make_snapshot,
+    make_table,
+)
 from tensorboard.compat.proto import event_pb2
 
 from tb_memplugin.schema import MISSING, Run
@@ -28,10 +36,13 @@ class Case:
     Attributes:
         name: Its name, which tells the kind of damage.
         complete: Step to the peak that the undamaged run shows.
-        allowed: Step to the peaks that may be shown. Those of an earlier session are among them only for steps beyond
-            the last readable record of a later one: nothing tells that it reached them.
-        allowed_activations: The same for activations; a session without a readable one replaces none.
-        may_be_silent: Whether the damage leaves no trace: the file ends earlier, but between two records.
+        allowed: Step to the peaks that may be shown. Those of an earlier session are among them
+            only for steps beyond the last readable record of a later one: nothing tells that it
+            reached them.
+        allowed_activations: The same for activations; a session without a readable one replaces
+            none.
+        may_be_silent: Whether the damage leaves no trace: the file ends earlier, but between two
+            records.
     """
 
     name: str
@@ -42,7 +53,8 @@ class Case:
 
 
 def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]:
-    """One to three sessions, each of which repeats steps of the one before; no two steps have the same figures."""
+    """One to three sessions, each of which repeats steps of the one before; no two steps have the
+    same figures."""
     sessions: list[HonestSession] = []
     first = 0
     for number in range(int(random.integers(1, 4))):
@@ -59,7 +71,9 @@ def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]
         peaks: dict[int, int] = {}
         for at in range(first, last, rows):
             steps = range(at, min(at + rows, last))
-            values = [1_000_000 * (number + 1) + 7 * step + int(random.integers(0, 7)) for step in steps]
+            values = [
+                1_000_000 * (number + 1) + 7 * step + int(random.integers(0, 7)) for step in steps
+            ]
             writer.samples(make_samples(steps, values, start=start))
             writer.activations(make_activations(steps, ["x"], [[value] for value in values]))
             peaks.update(zip(steps, values, strict=True))
@@ -71,8 +85,11 @@ def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]
     return sessions
 
 
-def allowed_peaks(sessions: list[HonestSession], damaged: int, last_known: int) -> dict[int, set[int]]:
-    """See `Case.allowed`; `last_known` is the last step of a readable record of the damaged session."""
+def allowed_peaks(
+    sessions: list[HonestSession], damaged: int, last_known: int
+) -> dict[int, set[int]]:
+    """See `Case.allowed`; `last_known` is the last step of a readable record of the damaged
+    session."""
     allowed: dict[int, set[int]] = {}
     for number, (_, peaks) in enumerate(sessions):
         for step, peak in peaks.items():
@@ -101,13 +118,19 @@ def cut(content: bytes, random: Random) -> bytes:
 def hole(content: bytes, random: Random) -> bytes:
     size = int(random.integers(1, 3000))
     at = _place(content, random, size)
-    filling = bytes(size) if random.random() < 0.5 else random.integers(0, 256, size, np.uint8).tobytes()
+    filling = (
+        bytes(size) if random.random() < 0.5 else random.integers(0, 256, size, np.uint8).tobytes()
+    )
     return (content[:at] + filling + content[at + size :])[: len(content)]
 
 
 def stray(content: bytes, random: Random) -> bytes:
     at = _place(content, random)
-    return content[:at] + random.integers(0, 256, int(random.integers(1, 40)), np.uint8).tobytes() + content[at:]
+    return (
+        content[:at]
+        + random.integers(0, 256, int(random.integers(1, 40)), np.uint8).tobytes()
+        + content[at:]
+    )
 
 
 def missing(content: bytes, random: Random) -> bytes:
@@ -156,7 +179,9 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
     records = [content[begin:end] for begin, end in spans]
     # A layer table tells that a session began, not that it trained a step.
     readable = [record for record in records if record in damaged and b"meta/" not in record]
-    last_known = max((event_pb2.Event.FromString(record[12:-4]).step for record in readable), default=-1)
+    last_known = max(
+        (event_pb2.Event.FromString(record[12:-4]).step for record in readable), default=-1
+    )
     has_activations = any(b"activations/" in record for record in readable)
     return Case(
         name,
@@ -168,7 +193,8 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
 
 
 def faults(case: Case, run: Run | None) -> list[str]:
-    """What is wrong with the shown run: figures that were not recorded or are superseded, and unreported losses."""
+    """What is wrong with the shown run: figures that were not recorded or are superseded, and
+    unreported losses."""
     if run is None:
         return [] if case.may_be_silent else ["the run is not listed, without a word"]
     samples, table = run.samples, run.activations
@@ -180,7 +206,11 @@ def faults(case: Case, run: Run | None) -> list[str]:
         for step, peak in zip(steps, figures.peak_bytes.tolist(), strict=True)
         if peak not in case.allowed.get(step, ())
     ]
-    cells = dict(zip(table.step.tolist(), table.bytes[:, 0].tolist(), strict=True)) if table.layers else {}
+    cells = (
+        dict(zip(table.step.tolist(), table.bytes[:, 0].tolist(), strict=True))
+        if table.layers
+        else {}
+    )
     found += [
         f"activations {size} at step {step}"
         for step, size in cells.items()
@@ -193,5 +223,11 @@ def faults(case: Case, run: Run | None) -> list[str]:
 
 
 def _records(content: bytes) -> list[tuple[int, int]]:
-    parts = tfrecord.walk_records(lambda offset, size: content[offset : offset + size], 0, len(content))
-    return [(part.offset - 12, part.offset + len(part.data) + 4) for part in parts if isinstance(part, tfrecord.Record)]
+    parts = tfrecord.walk_records(
+        lambda offset, size: content[offset : offset + size], 0, len(content)
+    )
+    return [
+        (part.offset - 12, part.offset + len(part.data) + 4)
+        for part in parts
+        if isinstance(part, tfrecord.Record)
+    ]

@@ -1,6 +1,8 @@
-"""Peak memory and time of TensorBoard's server for every crafted directory, and of 20 clients with 200 requests each.
+"""Peak memory and time of TensorBoard's server for every crafted directory, and of 20 clients with
+200 requests each.
 
-usage: PYTHONPATH=.:tests python tests/hostile/measure.py [--load-fast true] [--only NAME] [--clients 20]
+usage: PYTHONPATH=.:tests python tests/hostile/measure.py [--load-fast true] [--only NAME]
+[--clients 20]
        [--requests 200]
 """
 
@@ -25,7 +27,8 @@ def measure_crafted(name: str, load_fast: str) -> None:
         with start(logdir, pathlib.Path(folder), load_fast) as server:
             asked = ask(server)
     print(
-        f"| {name} | {size / 1e6:.1f} MB | {asked.honest_seconds:.1f} s | {asked.read_seconds:.1f} s | "
+        f"| {name} | {size / 1e6:.1f} MB | {asked.honest_seconds:.1f} s | "
+        f"{asked.read_seconds:.1f} s | "
         f"{asked.views_seconds:.1f} s | {asked.memory_mb} MB |",
         flush=True,
     )
@@ -41,7 +44,9 @@ def measure_load(load_fast: str, clients: int, requests: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--load-fast", default="true", choices=("true", "false"))
     parser.add_argument("--only", choices=sorted(CRAFTED))
     parser.add_argument("--clients", type=int, default=20)

@@ -12,7 +12,13 @@ from servers import Server
 
 ROUTES = (
     *("runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")),
-    *("snapshots?run=a", "layers?run=b", "activations?run=c", "answers?run=a", "pool?run=b&device=CPU:0"),
+    *(
+        "snapshots?run=a",
+        "layers?run=b",
+        "activations?run=c",
+        "answers?run=a",
+        "pool?run=b&device=CPU:0",
+    ),
 )
 """What clients ask of the runs a, b and c."""
 
@@ -28,9 +34,11 @@ def memory_mb(server: Server, highest: bool = True) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """Seconds until the honest run was listed, until the crafted one was read, and until its views were answered.
+    """Seconds until the honest run was listed, until the crafted one was read, and until its views
+    were answered.
 
-    `memory_mb` is the highest resident memory of the server meanwhile, less that before the first request.
+    `memory_mb` is the highest resident memory of the server meanwhile, less that before the first
+    request.
     """
 
     honest_seconds: float
@@ -41,7 +49,8 @@ class Asked:
 
 
 def ask(server: Server) -> Asked:
-    """Request the list of runs until the crafted one is read, then the views of its first device."""
+    """Request the list of runs until the crafted one is read, then the views of its first
+    device."""
     before = memory_mb(server, highest=False)
     began = time.monotonic()
     honest = read = None
@@ -64,13 +73,25 @@ def ask(server: Server) -> Asked:
         quoted = urllib.parse.quote(name, safe="")
         for device in run["devices"][:1]:  # type: ignore[index]
             for route in ("overview", "pool", "host_memory"):
-                server.get(f"{route}?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
-        for route in ("devices", "activations", "snapshots", "layers", "answers", "maps", "timelines"):
+                server.get(
+                    f"{route}?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}"
+                )
+        for route in (
+            "devices",
+            "activations",
+            "snapshots",
+            "layers",
+            "answers",
+            "maps",
+            "timelines",
+        ):
             status, _, body = server.get(f"{route}?run={quoted}")
             assert status in (200, 404), body
             if route == "devices" and status == 200:
                 damage += json.loads(body)["damage"]
-    return Asked(honest or 0.0, read, time.monotonic() - began, memory_mb(server) - before, tuple(damage))
+    return Asked(
+        honest or 0.0, read, time.monotonic() - began, memory_mb(server) - before, tuple(damage)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +120,9 @@ def load_test(server: Server, routes: Sequence[str], clients: int, requests: int
         return answers
 
     with ThreadPoolExecutor(clients) as pool:
-        answers = sorted(answer for of_client in pool.map(client, range(clients)) for answer in of_client)
+        answers = sorted(
+            answer for of_client in pool.map(client, range(clients)) for answer in of_client
+        )
     errors, p95 = sum(failed for _, failed in answers), answers[int(0.95 * len(answers))][0]
     return Load(len(answers), errors, p95, before, memory_mb(server, highest=False))
 

@@ -1,4 +1,5 @@
-"""Crafted directories in both of TensorBoard's readers: bounded time and memory, and the honest run beside is quick."""
+"""Crafted directories in both of TensorBoard's readers: bounded time and memory, and the honest run
+beside is quick."""
 
 import functools
 import itertools
@@ -51,7 +52,9 @@ def test_a_crafted_directory_is_bounded(name, load_fast, logdir_of, tmp_path) ->
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("load_fast", [pytest.param("true", marks=pytest.mark.long), "false"], ids=["fast", "python"])
+@pytest.mark.parametrize(
+    "load_fast", [pytest.param("true", marks=pytest.mark.long), "false"], ids=["fast", "python"]
+)
 def test_many_clients_get_no_error_and_memory_stays(load_fast: str, tmp_path: pathlib.Path) -> None:
     for name in ("a", "b", "c"):
         write_small_run(tmp_path / "runs" / name, allocator=True)

@@ -1,7 +1,9 @@
-"""Generated damage: never a wrong number, a silent loss or a traceback, in Python, the terminal, the tab or a report.
+"""Generated damage: never a wrong number, a silent loss or a traceback, in Python, the terminal,
+the tab or a report.
 
-HOSTILE_SECONDS is the time for generated runs (default 5), HOSTILE_SEED the seed (default 1). By hand for longer:
-HOSTILE_SECONDS=3600 HOSTILE_SEED=$RANDOM PYTHONPATH=.:tests python -m pytest tests/hostile/test_generated.py
+HOSTILE_SECONDS is the time for generated runs (default 5), HOSTILE_SEED the seed (default 1). By
+hand for longer: HOSTILE_SECONDS=3600 HOSTILE_SEED=$RANDOM PYTHONPATH=.:tests python -m pytest
+tests/hostile/test_generated.py
 """
 
 import io
@@ -48,8 +50,13 @@ def check(logdir: pathlib.Path, cases: list[Case]) -> None:
         tables, readable = unit_tables(unit)
         assert readable, unit.run
         run = runs[unit.run]
-        exported = sorted(zip(tables["samples"]["step"], tables["samples"]["peak_bytes"], strict=True))
-        figures = [zip(run.samples.step, one.peak_bytes, strict=True) for one in run.samples.devices.values()]
+        exported = sorted(
+            zip(tables["samples"]["step"], tables["samples"]["peak_bytes"], strict=True)
+        )
+        figures = [
+            zip(run.samples.step, one.peak_bytes, strict=True)
+            for one in run.samples.devices.values()
+        ]
         assert exported == sorted(pair for of_device in figures for pair in of_device), unit.run
     for arguments in (["inspect", str(logdir)], ["inspect", str(logdir), "--format", "json"]):
         out, err = io.StringIO(), io.StringIO()

@@ -18,7 +18,13 @@ def r(*shape: int) -> Any:
 
 
 rows = (np.random.rand(400, 32).astype("float32"), np.random.rand(400, 4).astype("float32"))
-data = tf.data.Dataset.from_tensor_slices(rows).repeat().batch(32).map(lambda x, y: (2 * x, y)).prefetch(1)
+data = (
+    tf.data.Dataset.from_tensor_slices(rows)
+    .repeat()
+    .batch(32)
+    .map(lambda x, y: (2 * x, y))
+    .prefetch(1)
+)
 iterator = iter(data)
 model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(4)])
 optimizer = keras.optimizers.SGD(0.01)
@@ -80,7 +86,9 @@ LOOPS: Any = {
 }
 for name, (step, of_recorder, of_step) in LOOPS.items():
     directory = f"{sys.argv[1]}/{name}"
-    with tb_memplugin.MemoryRecorder(directory, model, optimizer, trace_steps=[2], **of_recorder) as recorder:
+    with tb_memplugin.MemoryRecorder(
+        directory, model, optimizer, trace_steps=[2], **of_recorder
+    ) as recorder:
         for number in range(4):
             with recorder.step(number, **of_step):
                 step()

@@ -1,4 +1,5 @@
-"""Runs a piece of Python in a process of its own, where TensorFlow's CPU device has a GPU's allocator class."""
+"""Runs a piece of Python in a process of its own, where TensorFlow's CPU device has a GPU's
+allocator class."""
 
 import json
 import os
@@ -22,7 +23,9 @@ BFC = {
     "CUDA_VISIBLE_DEVICES": "",
 }
 ANSWER = "ANSWER "
-PRELUDE = f"import json, sys\ndef answer(value): print({ANSWER!r} + json.dumps(value), flush=True)\n"
+PRELUDE = (
+    f"import json, sys\ndef answer(value): print({ANSWER!r} + json.dumps(value), flush=True)\n"
+)
 WARNINGS = """
 import logging
 warnings = []
@@ -38,13 +41,17 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, **BFC, "PYTHONPATH": path, **(more or {})}
 
 
-def run_child(code: str, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 240) -> Any:
-    """Runs `code` (its arguments are in `sys.argv`) and returns what it gave to `answer(...)`, with `stderr` of the
-    child if that is a dictionary."""
+def run_child(
+    code: str, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 240
+) -> Any:
+    """Runs `code` (its arguments are in `sys.argv`) and returns what it gave to `answer(...)`, with
+    `stderr` of the child if that is a dictionary."""
     return _answered(["-c", PRELUDE + code, *arguments], environment, timeout)
 
 
-def run_file(name: str, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 280) -> Any:
+def run_file(
+    name: str, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 280
+) -> Any:
     """As `run_child`, for a file beside this one, which prints its answer as ``ANSWER JSON``."""
     return _answered([str(HERE / name), *arguments], environment, timeout)
 
@@ -61,8 +68,11 @@ def _answered(command: list[str], environment: Mapping[str, str] | None, timeout
     return value
 
 
-def start_child(*arguments: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
-    """Starts Python and returns while it runs; what it prints can be read, so that it can be killed at some point."""
+def start_child(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    """Starts Python and returns while it runs; what it prints can be read, so that it can be killed
+    at some point."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -74,7 +84,9 @@ def start_child(*arguments: str, environment: Mapping[str, str] | None = None) -
     )
 
 
-def recorded(directory: pathlib.Path, code: str, *arguments: str, **options: Any) -> tuple[Any, Run]:
+def recorded(
+    directory: pathlib.Path, code: str, *arguments: str, **options: Any
+) -> tuple[Any, Run]:
     """What `code` answered, which recorded into its first argument, and that run."""
     told = run_child(code, str(directory / "run"), *arguments, **options)
     return told, load(directory)["run"]

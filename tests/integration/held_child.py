@@ -1,7 +1,7 @@
 """Trains one small model that holds tensors in some way, and prints what the run says of it.
 
-Run as ``python held_child.py SCENARIO DIRECTORY``, in a process of its own: the allocator is chosen when TensorFlow
-starts.
+Run as ``python held_child.py SCENARIO DIRECTORY``, in a process of its own: the allocator is chosen
+when TensorFlow starts.
 """
 
 import dataclasses
@@ -122,7 +122,9 @@ def tape(directory: str, eager: bool, persistent: bool, inside: bool = False) ->
         optimizer.apply(found or gradients(tape, losses), model.trainable_variables)
 
     run = step if eager else tf.function(step)
-    with tb_memplugin.MemoryRecorder(directory, model=model, optimizer=optimizer, trace_steps=[1, 3]) as recorder:
+    with tb_memplugin.MemoryRecorder(
+        directory, model=model, optimizer=optimizer, trace_steps=[1, 3]
+    ) as recorder:
         for number in range(5):
             with recorder.step(number):
                 run(x)
@@ -137,8 +139,12 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
     "tape_graph": lambda directory: tape(directory, eager=False, persistent=False),
     "persistent_eager": lambda directory: tape(directory, eager=True, persistent=True),
     "persistent_graph": lambda directory: tape(directory, eager=False, persistent=True),
-    "persistent_inside": lambda directory: tape(directory, eager=False, persistent=True, inside=True),
-    "persistent_eager_inside": lambda directory: tape(directory, eager=True, persistent=True, inside=True),
+    "persistent_inside": lambda directory: tape(
+        directory, eager=False, persistent=True, inside=True
+    ),
+    "persistent_eager_inside": lambda directory: tape(
+        directory, eager=True, persistent=True, inside=True
+    ),
 }
 
 
@@ -153,8 +159,13 @@ def main() -> None:
         saved = sum(row.bytes for row in snapshot.saved_for_backward)
         held = [group for group in snapshot.held_tensors if group.category == "held_tensors"]
         groups = [dataclasses.asdict(group) for group in held]
-        snapshots.append({"step": snapshot.step, "categories": categories, "saved": saved, "groups": groups})
-    print("ANSWER " + json.dumps({"snapshots": snapshots, "findings": run.findings, "notes": run.notes}))
+        snapshots.append(
+            {"step": snapshot.step, "categories": categories, "saved": saved, "groups": groups}
+        )
+    print(
+        "ANSWER "
+        + json.dumps({"snapshots": snapshots, "findings": run.findings, "notes": run.notes})
+    )
 
 
 main()

@@ -1,6 +1,7 @@
 """Trains with a seeded leak, or without one, and prints the findings and the counters' last values.
 
-Run as ``python leak_child.py DIRECTORY NAME…`` in a process of its own: the allocator is chosen when TensorFlow starts.
+Run as ``python leak_child.py DIRECTORY NAME…`` in a process of its own: the allocator is chosen
+when TensorFlow starts.
 """
 
 import collections
@@ -31,7 +32,9 @@ def make_model(width: int = 16, optimizer: str = "adam") -> Any:
     return model
 
 
-def loop(directory: str, action: Action, steps: int, model: Any = None, traced: tuple[int, ...] = ()) -> None:
+def loop(
+    directory: str, action: Action, steps: int, model: Any = None, traced: tuple[int, ...] = ()
+) -> None:
     with tb_memplugin.MemoryRecorder(directory, model=model, trace_steps=list(traced)) as recorder:
         for step in range(steps):
             with recorder.step(step):
@@ -39,7 +42,13 @@ def loop(directory: str, action: Action, steps: int, model: Any = None, traced: 
 
 
 def held_tensors(directory: str) -> None:
-    loop(directory, lambda step: history.append(tf.random.uniform([64, 1024])), 60, make_model(), (20, 55))
+    loop(
+        directory,
+        lambda step: history.append(tf.random.uniform([64, 1024])),
+        60,
+        make_model(),
+        (20, 55),
+    )
 
 
 def kept_models(directory: str) -> None:
@@ -95,12 +104,15 @@ def without_autotuning() -> tf.data.Options:
 
 
 def dataset_cache(directory: str) -> None:
-    """The cache of a dataset without an end, read by a loop that is held up now and then, as on a busy machine.
+    """The cache of a dataset without an end, read by a loop that is held up now and then, as on a
+    busy machine.
 
-    Without autotuning, TensorFlow adds no prefetching: the cache is then as many batches ahead as the step asks for,
-    however long the steps take.
+    Without autotuning, TensorFlow adds no prefetching: the cache is then as many batches ahead as
+    the step asks for, however long the steps take.
     """
-    rows = tf.data.Dataset.range(10**9).map(lambda at: tf.zeros((64, 256)) + tf.cast(at, tf.float32))
+    rows = tf.data.Dataset.range(10**9).map(
+        lambda at: tf.zeros((64, 256)) + tf.cast(at, tf.float32)
+    )
     batches = iter(rows.cache().batch(2).with_options(without_autotuning()))
 
     def read(step: int) -> None:
@@ -114,7 +126,12 @@ def dataset_cache(directory: str) -> None:
 def fit(directory: str) -> None:
     x = np.ones((4 * 500, 8), "float32")
     make_model().fit(
-        x, x[:, :1], batch_size=4, epochs=4, verbose=0, callbacks=[tb_memplugin.MemoryCallback(directory, overhead=0)]
+        x,
+        x[:, :1],
+        batch_size=4,
+        epochs=4,
+        verbose=0,
+        callbacks=[tb_memplugin.MemoryCallback(directory, overhead=0)],
     )
 
 
@@ -155,7 +172,8 @@ def varying_shapes(directory: str) -> None:
 
 
 def filled_cache(directory: str) -> None:
-    """A cache that is full after 200 of 2,000 steps; without prefetched batches, as in `dataset_cache`."""
+    """A cache that is full after 200 of 2,000 steps; without prefetched batches, as in
+    `dataset_cache`."""
     model, train_step = custom_step()
     rows = tf.data.Dataset.range(400).map(lambda at: tf.zeros((512, 8)) + tf.cast(at, tf.float32))
     batches = rows.cache().repeat().batch(2).map(functools.partial(tf.reshape, shape=(1024, 8)))
@@ -169,11 +187,14 @@ def main(directory: str, names: list[str]) -> None:
         globals()[name](f"{directory}/{name}")
         history.clear()
         models.clear()
-        gc.collect()  # what one training leaves to the garbage collector must not shrink in the next one
+        # what one training leaves to the garbage collector must not shrink in the next one
+        gc.collect()
         run = tb_memplugin.load(directory)[name]
         last = {}
         for counters in run.counters:
-            for kind, title, count in zip(counters.kind, counters.name, counters.count.tolist(), strict=True):
+            for kind, title, count in zip(
+                counters.kind, counters.name, counters.count.tolist(), strict=True
+            ):
                 last[f"{kind} {title}" if title else kind] = count
         told[name] = {
             "findings": list(run.findings),
@@ -181,7 +202,8 @@ def main(directory: str, names: list[str]) -> None:
             "counters": last,
             "notes": list(run.notes),
             "in_use": [
-                int(run.samples.devices["CPU:0"].in_use_bytes[at]) >> 10 for at in (0, len(run.samples) // 2, -1)
+                int(run.samples.devices["CPU:0"].in_use_bytes[at]) >> 10
+                for at in (0, len(run.samples) // 2, -1)
             ],
         }
     print("ANSWER " + json.dumps(told))

@@ -1,8 +1,10 @@
-"""Trains programs that are drawn at random, with objects in them that do what nobody expects when they are asked.
+"""Trains programs that are drawn at random, with objects in them that do what nobody expects when
+they are asked.
 
-Run as ``python odd_programs.py DIRECTORY SEED …``, in a process of its own; the same seed gives the same program. The
-runs of a program are recorded below ``DIRECTORY/SEED``; with ``-`` as directory nothing is recorded. After its own
-lines, each program prints ``ANSWER {…}``. The process ends with `exit_code` of its last seed.
+Run as ``python odd_programs.py DIRECTORY SEED …``, in a process of its own; the same seed gives the
+same program. The runs of a program are recorded below ``DIRECTORY/SEED``; with ``-`` as directory
+nothing is recorded. After its own lines, each program prints ``ANSWER {…}``. The process ends with
+`exit_code` of its last seed.
 """
 
 import collections
@@ -39,7 +41,16 @@ class OddError(BaseException):
     """What no ``except Exception`` catches."""
 
 
-ERRORS = (ValueError, AttributeError, KeyError, RuntimeError, StopIteration, RecursionError, MemoryError, OddError)
+ERRORS = (
+    ValueError,
+    AttributeError,
+    KeyError,
+    RuntimeError,
+    StopIteration,
+    RecursionError,
+    MemoryError,
+    OddError,
+)
 
 
 def exit_code(seed: int) -> int:
@@ -69,7 +80,14 @@ class Answers:
     def returns(self) -> Callable[..., Any]:
         endless = lambda this: itertools.repeat(this)  # noqa: E731
         mixed = lambda this: [1, "text", None, this]  # noqa: E731
-        values = [lambda this: None, lambda this: 7, lambda this: "text", lambda this: this, endless, mixed]
+        values = [
+            lambda this: None,
+            lambda this: 7,
+            lambda this: "text",
+            lambda this: this,
+            endless,
+            mixed,
+        ]
         value = self.draw.choice([*values, lambda this: range(1 << 50), lambda this: lambda: 7])
         return lambda this, *arguments: value(this)
 
@@ -91,8 +109,25 @@ class Answers:
         return ask
 
 
-SPECIAL = ("__len__", "__eq__", "__bool__", "__iter__", "__getattr__", "__repr__", "__hash__", "__contains__")
-LIES = (tf.Variable, tf.Tensor, tf.Module, tf.data.Dataset, keras.Model, keras.layers.Layer, keras.optimizers.Optimizer)
+SPECIAL = (
+    "__len__",
+    "__eq__",
+    "__bool__",
+    "__iter__",
+    "__getattr__",
+    "__repr__",
+    "__hash__",
+    "__contains__",
+)
+LIES = (
+    tf.Variable,
+    tf.Tensor,
+    tf.Module,
+    tf.data.Dataset,
+    keras.Model,
+    keras.layers.Layer,
+    keras.optimizers.Optimizer,
+)
 
 
 def special(draw: random.Random, name: str) -> Any:
@@ -101,10 +136,17 @@ def special(draw: random.Random, name: str) -> Any:
         return None
     if name == "__eq__" and draw.random() < 0.5:
         return lambda this, other: np.ones(3)
-    return draw.choice([Answers(draw, name).raises, Answers(draw, name).returns, Answers(draw, name).prints])()
+    return draw.choice(
+        [Answers(draw, name).raises, Answers(draw, name).returns, Answers(draw, name).prints]
+    )()
 
 
-def odd_class(draw: random.Random, base: type, attributes: tuple[str, ...], specials: tuple[str, ...] = SPECIAL) -> Any:
+def odd_class(
+    draw: random.Random,
+    base: type,
+    attributes: tuple[str, ...],
+    specials: tuple[str, ...] = SPECIAL,
+) -> Any:
     """A subclass that overrides one to three attributes and up to two special methods."""
     body: dict[str, Any] = {}
     for name in draw.sample(attributes, min(len(attributes), draw.randint(1, 3))):
@@ -117,14 +159,36 @@ def odd_class(draw: random.Random, base: type, attributes: tuple[str, ...], spec
     return types.new_class(f"Odd{base.__name__}", (base,), {}, lambda space: space.update(body))
 
 
-def turned(draw: random.Random, thing: Any, *attributes: str, specials: tuple[str, ...] = SPECIAL) -> Any:
+def turned(
+    draw: random.Random, thing: Any, *attributes: str, specials: tuple[str, ...] = SPECIAL
+) -> Any:
     """An object that was made in the ordinary way and is odd from now on."""
     thing.__class__ = odd_class(draw, type(thing), attributes, specials)
     return thing
 
 
-MODULE = ("variables", "trainable_variables", "submodules", "name", "_flatten", "weights", "layers", "__dict__")
-TENSOR = ("shape", "dtype", "device", "numpy", "handle", "name", "_id", "__dlpack__", "__array__", "nbytes")
+MODULE = (
+    "variables",
+    "trainable_variables",
+    "submodules",
+    "name",
+    "_flatten",
+    "weights",
+    "layers",
+    "__dict__",
+)
+TENSOR = (
+    "shape",
+    "dtype",
+    "device",
+    "numpy",
+    "handle",
+    "name",
+    "_id",
+    "__dlpack__",
+    "__array__",
+    "nbytes",
+)
 
 
 def module(draw: random.Random) -> Any:
@@ -135,7 +199,11 @@ def module(draw: random.Random) -> Any:
             self.kernel = tf.Variable(tf.zeros([ROWS, 256]))
 
     helper = Helper()
-    return helper if draw.random() < 0.15 else turned(draw, helper, *MODULE[: -1 if draw.random() < 0.8 else None])
+    return (
+        helper
+        if draw.random() < 0.15
+        else turned(draw, helper, *MODULE[: -1 if draw.random() < 0.8 else None])
+    )
 
 
 def plain(draw: random.Random) -> Any:
@@ -143,18 +211,38 @@ def plain(draw: random.Random) -> Any:
     base: dict[str, Any] = {}
     if draw.random() < 0.4:
         lie, raises = draw.choice(LIES), draw.random() < 0.2
-        base["__class__"] = property(Answers(draw, "__class__").raises() if raises else lambda this: lie)
-    thing = odd_class(draw, type("Thing", (), base), (*MODULE[:-1], *TENSOR, "optimizer", "variable"))()
+        base["__class__"] = property(
+            Answers(draw, "__class__").raises() if raises else lambda this: lie
+        )
+    thing = odd_class(
+        draw, type("Thing", (), base), (*MODULE[:-1], *TENSOR, "optimizer", "variable")
+    )()
     object.__getattribute__(thing, "__dict__")["kernel"] = tf.Variable(tf.zeros([ROWS, 256]))
     return thing
 
 
 def variable(draw: random.Random) -> Any:
-    return turned(draw, tf.Variable(tf.zeros([ROWS, 256])), *TENSOR[:7], "trainable", "value", "_handle", "_shape")
+    return turned(
+        draw,
+        tf.Variable(tf.zeros([ROWS, 256])),
+        *TENSOR[:7],
+        "trainable",
+        "value",
+        "_handle",
+        "_shape",
+    )
 
 
 def keras_variable(draw: random.Random) -> Any:
-    return turned(draw, keras.Variable(np.zeros((ROWS, 256), "float32")), "path", "name", "value", "shape", "_value")
+    return turned(
+        draw,
+        keras.Variable(np.zeros((ROWS, 256), "float32")),
+        "path",
+        "name",
+        "value",
+        "shape",
+        "_value",
+    )
 
 
 def tensor(draw: random.Random) -> Any:
@@ -165,7 +253,10 @@ def tensor(draw: random.Random) -> Any:
         lambda: tf.RaggedTensor.from_row_splits(values, rows),
         lambda: tf.IndexedSlices(values, rows),
         lambda: tf.TensorArray(tf.float32, 1).write(0, values),
-        lambda: (tf.constant(["text"]), tf.raw_ops.TensorListFromTensor(tensor=values, element_shape=[256])),
+        lambda: (
+            tf.constant(["text"]),
+            tf.raw_ops.TensorListFromTensor(tensor=values, element_shape=[256]),
+        ),
         lambda: tf.function(lambda x: x + values).get_concrete_function(values),
     ]
     return draw.choice(kinds)()
@@ -175,28 +266,72 @@ def dataset(draw: random.Random) -> Any:
     data = tf.data.Dataset.from_tensor_slices(np.zeros((ROWS, 256), "float32")).repeat()
     if draw.random() < 0.3:
         return iter(data.prefetch(2))
-    return turned(draw, data, "_tensors", "element_spec", "_variant_tensor", "name", "_input_dataset")
+    return turned(
+        draw, data, "_tensors", "element_spec", "_variant_tensor", "name", "_input_dataset"
+    )
 
 
 def layer(draw: random.Random) -> Any:
     one = keras.layers.Dense(ROWS)
     one.build((None, 256))
-    asked = ("weights", "variables", "trainable_weights", "trainable_variables", "path", "name", "count_params")
-    return turned(draw, one, *asked, "submodules", "output", "losses", "dtype", "_layers", "get_config")
+    asked = (
+        "weights",
+        "variables",
+        "trainable_weights",
+        "trainable_variables",
+        "path",
+        "name",
+        "count_params",
+    )
+    return turned(
+        draw, one, *asked, "submodules", "output", "losses", "dtype", "_layers", "get_config"
+    )
 
 
 def optimizer(draw: random.Random) -> Any:
     one = keras.optimizers.SGD(momentum=0.9)
     one.build([keras.Variable(np.zeros((ROWS // 2, 256), "float32"))])
-    return turned(draw, one, "variables", "iterations", "name", "momentums", "_variables", "_trainable_variables")
+    return turned(
+        draw,
+        one,
+        "variables",
+        "iterations",
+        "name",
+        "momentums",
+        "_variables",
+        "_trainable_variables",
+    )
 
 
 def model(draw: random.Random) -> Any:
     one = keras.Sequential([keras.Input((256,)), keras.layers.Dense(ROWS)])
-    return turned(draw, one, "layers", "weights", "variables", "name", "path", "optimizer", "metrics", "_layers")
+    return turned(
+        draw,
+        one,
+        "layers",
+        "weights",
+        "variables",
+        "name",
+        "path",
+        "optimizer",
+        "metrics",
+        "_layers",
+    )
 
 
-ODD = (module, module, plain, plain, variable, keras_variable, tensor, dataset, layer, optimizer, model)
+ODD = (
+    module,
+    module,
+    plain,
+    plain,
+    variable,
+    keras_variable,
+    tensor,
+    dataset,
+    layer,
+    optimizer,
+    model,
+)
 
 
 def odd_dense(draw: random.Random) -> Any:
@@ -211,9 +346,13 @@ class Mortal:
 
     def __init__(self, program: "Program", label: str) -> None:
         self.noted, self.label = program.destroyed, label
-        self.way = random.Random(f"{program.seed} {label}").choice(["plain", "sleep", "raise", "revive", "iterator"])
+        self.way = random.Random(f"{program.seed} {label}").choice(
+            ["plain", "sleep", "raise", "revive", "iterator"]
+        )
         if self.way == "iterator":
-            self.load: Any = iter(tf.data.Dataset.from_tensors(np.zeros(64, "float32")).repeat().prefetch(1))
+            self.load: Any = iter(
+                tf.data.Dataset.from_tensors(np.zeros(64, "float32")).repeat().prefetch(1)
+            )
             next(self.load)
 
     def __del__(self) -> None:
@@ -253,7 +392,15 @@ class Program:
         self.held = 0
         self.collects = self.draw.random() < 0.5
         self.garbage = self.draw.sample(
-            [self.dropped, self.cycle, self.rolling, self.small_model, self.finalizer, self.generator, self.function],
+            [
+                self.dropped,
+                self.cycle,
+                self.rolling,
+                self.small_model,
+                self.finalizer,
+                self.generator,
+                self.function,
+            ],
             self.draw.randint(1, 3),
         )
         self.maker = self.draw.choice([None, "in turn", "in turn", "free"])
@@ -261,7 +408,15 @@ class Program:
             self.collects = False
         self.repeats = self.collects
         self.kind = self.draw.choice(
-            [self.fit, self.fit, self.function_loop, self.eager_loop, self.module_loop, self.predict_fit, self.rebuilt]
+            [
+                self.fit,
+                self.fit,
+                self.function_loop,
+                self.eager_loop,
+                self.module_loop,
+                self.predict_fit,
+                self.rebuilt,
+            ]
         )
         self.mode = self.draw.choice(["graph", "graph", "compiled", "eager"])
         self.oddities = [self.draw.choice(ODD) for _ in range(self.draw.randint(1, 3))]
@@ -431,7 +586,10 @@ class Program:
     def callbacks(self) -> list[Any]:
         """The program's own callback and the recorder's, in any order."""
         own = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: (self.losses.append(float(logs["loss"]).hex()), self.between()),
+            on_train_batch_end=lambda batch, logs: (
+                self.losses.append(float(logs["loss"]).hex()),
+                self.between(),
+            ),
             on_predict_batch_end=lambda batch, logs: self.between(),
         )
         first, run = self.draw.random() < 0.5, next(self.runs)
@@ -450,7 +608,9 @@ class Program:
             if self.directory is not None:
                 import tb_memplugin
 
-                recorder = tb_memplugin.MemoryRecorder(self.directory / "0", model, optimizer, **self.tracing)
+                recorder = tb_memplugin.MemoryRecorder(
+                    self.directory / "0", model, optimizer, **self.tracing
+                )
                 stack.enter_context(recorder)
             for number in range(STEPS):
                 with recorder.step(number) if recorder else contextlib.nullcontext():
@@ -461,7 +621,9 @@ class Program:
 
     def data(self, count: int) -> tuple[Any, Any]:
         numbers = np.random.default_rng(self.seed)
-        return numbers.random((count, IN), dtype="float32"), numbers.random((count, OUT), dtype="float32")
+        return numbers.random((count, IN), dtype="float32"), numbers.random(
+            (count, OUT), dtype="float32"
+        )
 
     def fed(self, x: Any, y: Any) -> dict[str, Any]:
         """Arguments of ``fit``."""
@@ -495,24 +657,39 @@ class Program:
         return {"x": data.prefetch(2)}
 
     def compiled_model(self) -> Any:
-        layers = [keras.layers.Dense(WIDTH, "relu"), keras.layers.Dense(WIDTH, "tanh"), keras.layers.Dense(OUT)]
+        layers = [
+            keras.layers.Dense(WIDTH, "relu"),
+            keras.layers.Dense(WIDTH, "tanh"),
+            keras.layers.Dense(OUT),
+        ]
         if self.odd_layer:
             layers.insert(2, odd_dense(self.draw))
             self.held += 4 * 4 * (WIDTH + 1) * ROWS  # its weights, gradients and slots
         one = keras.Sequential([keras.Input((IN,)), *layers])
         if self.draw.random() < 0.4:
             one = Subclassed(layers)
-        optimizer = self.draw.choice([keras.optimizers.Adam, keras.optimizers.RMSprop, keras.optimizers.SGD])(0.01)
+        optimizer = self.draw.choice(
+            [keras.optimizers.Adam, keras.optimizers.RMSprop, keras.optimizers.SGD]
+        )(0.01)
         if self.draw.random() < 0.2:
             asked = ("get_config", "from_config", "get_weights", "slots", "weights")
-            optimizer = turned(self.draw, optimizer, *asked, specials=("__len__", "__repr__", "__iter__"))
-        one.compile(optimizer, "mse", jit_compile=self.mode == "compiled", run_eagerly=self.mode == "eager")
+            optimizer = turned(
+                self.draw, optimizer, *asked, specials=("__len__", "__repr__", "__iter__")
+            )
+        one.compile(
+            optimizer, "mse", jit_compile=self.mode == "compiled", run_eagerly=self.mode == "eager"
+        )
         return one
 
     def fit(self) -> None:
         one = self.compiled_model()
         self.make_odd(one, one.layers[0])
-        one.fit(**self.fed(*self.data(STEPS // 2 * BATCH)), epochs=2, verbose=0, callbacks=self.callbacks())
+        one.fit(
+            **self.fed(*self.data(STEPS // 2 * BATCH)),
+            epochs=2,
+            verbose=0,
+            callbacks=self.callbacks(),
+        )
         self.tell(one)
 
     def predict_fit(self) -> None:
@@ -657,7 +834,9 @@ def main() -> None:
     directory, *seeds = sys.argv[1:]
     tf.config.experimental.enable_op_determinism()
     # Printed, as what an object prints; an error of a destructor goes nowhere else.
-    sys.unraisablehook = lambda ignored: print("ignored", type(ignored.exc_value).__name__, file=sys.stderr)
+    sys.unraisablehook = lambda ignored: print(
+        "ignored", type(ignored.exc_value).__name__, file=sys.stderr
+    )
     for seed in map(int, seeds):
         recorded = None if directory == "-" else pathlib.Path(directory) / str(seed)
         print("ANSWER " + json.dumps(Program(seed, recorded).run()), flush=True)

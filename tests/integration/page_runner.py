@@ -2,8 +2,9 @@
 
 usage: python page_runner.py FILE
 
-FILE is a JSON list of ``[kind, code, shown]``. Python blocks share a module's names; shell blocks run in bash. Each
-line of `shown` must be in what the block prints, apart from numbers and the widths of columns.
+FILE is a JSON list of ``[kind, code, shown]``. Python blocks share a module's names; shell blocks
+run in bash. Each line of `shown` must be in what the block prints, apart from numbers and the
+widths of columns.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ def run(kind: str, code: str, name: str, names: dict[str, object]) -> str:
     if kind != "python":
         command = ["bash", "-euo", "pipefail", "-c", code]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    pathlib.Path(name).write_text(code, encoding="utf-8")  # AutoGraph and source lines read the file
+    # AutoGraph and source lines read the file
+    pathlib.Path(name).write_text(code, encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, name, "exec"), names)
     return printed.getvalue()
@@ -35,7 +37,9 @@ def run(kind: str, code: str, name: str, names: dict[str, object]) -> str:
 
 def main() -> None:
     names: dict[str, object] = {"__name__": "__main__"}
-    for number, (kind, code, shown) in enumerate(json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))):
+    for number, (kind, code, shown) in enumerate(
+        json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    ):
         printed = run(kind, code, f"block_{number}.py", names)
         missing = [line for line in shape(shown) if line not in shape(printed)]
         assert not missing, f"not printed by\n{code}\n{missing}\nbut\n{printed}"

@@ -61,7 +61,8 @@ def measure(budget, directory):
         model.train_on_batch(x, y)
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
     first = -(-3 // parts) * parts  # the first update makes the optimizer's slots
-    peaks = [max(peaks[at : at + parts]) for at in range(first, len(peaks), parts)]  # one for each update
+    # one for each update
+    peaks = [max(peaks[at : at + parts]) for at in range(first, len(peaks), parts)]
     span = [plan.low_bytes, plan.peak_bytes, plan.high_bytes]
     return {
         "measured": statistics.median(peaks),
@@ -95,7 +96,10 @@ def probe(budget):
 
 def main(what, *arguments):
     keras.utils.set_random_seed(1)
-    print("ANSWER " + json.dumps({"record": record, "measure": measure, "probe": probe}[what](*arguments)))
+    print(
+        "ANSWER "
+        + json.dumps({"record": record, "measure": measure, "probe": probe}[what](*arguments))
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Child processes that start with TensorFlow and Keras imported.
 
-One process imports both, which takes seconds, and forks for each child before TensorFlow has made a device or a thread.
-A child has memory, devices, environment, arguments and output of its own, as one that imports for itself. Children that
-differ in what TensorFlow reads at its import are forked from different processes. Test processes share these.
+One process imports both, which takes seconds, and forks for each child before TensorFlow has made a
+device or a thread. A child has memory, devices, environment, arguments and output of its own, as
+one that imports for itself. Children that differ in what TensorFlow reads at its import are forked
+from different processes. Test processes share these.
 """
 
 import contextlib
@@ -29,19 +30,26 @@ READ_LATE = {
     "TF_CPU_ALLOCATOR_USE_BFC",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB",
 }
-"""Variables that TensorFlow reads when it makes its first device or later, or that mean nothing to it."""
+"""Variables that TensorFlow reads when it makes its first device or later, or that mean nothing to
+it."""
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """NumPy, and pyarrow where it is installed, make threads when they are imported."""
 
 
 def bare_environment(**more: str) -> dict[str, str]:
-    """This process's environment without what steers TensorFlow, Keras or this package, as a stranger's has it."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("TF_", "TB_", "KERAS_"))}
+    """This process's environment without what steers TensorFlow, Keras or this package, as a
+    stranger's has it."""
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("TF_", "TB_", "KERAS_"))
+    }
     return {**kept, **more}
 
 
 def shell_environment(root: pathlib.Path) -> dict[str, str]:
-    """A stranger's environment without a GPU, which finds this Python's commands and the package below `root`."""
+    """A stranger's environment without a GPU, which finds this Python's commands and the package
+    below `root`."""
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     return bare_environment(PATH=path, PYTHONPATH=str(root), CUDA_VISIBLE_DEVICES="")
 
@@ -112,10 +120,15 @@ def run_python(
     Raises:
         subprocess.TimeoutExpired: The child ran longer than `timeout` seconds, and was killed.
     """
-    read_early = frozenset((key, value) for key, value in environment.items() if key not in READ_LATE)
+    read_early = frozenset(
+        (key, value) for key, value in environment.items() if key not in READ_LATE
+    )
     command = [sys.executable, *arguments]
     with contextlib.ExitStack() as stack:
-        out, err = (stack.enter_context(tempfile.NamedTemporaryFile("r", errors="replace")) for _ in range(2))
+        out, err = (
+            stack.enter_context(tempfile.NamedTemporaryFile("r", errors="replace"))
+            for _ in range(2)
+        )
         order = {
             "out": out.name,
             "err": err.name,
@@ -123,7 +136,9 @@ def run_python(
             "directory": os.getcwd(),
             **_program(arguments),
         }
-        order["path"] += [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+        order["path"] += [
+            place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place
+        ]
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
         while connection.connect_ex(_address(read_early)):
             time.sleep(0.01)  # another process or thread has just taken the address
@@ -141,15 +156,26 @@ def run_python(
 
 def _program(arguments: list[str]) -> dict[str, object]:
     if arguments[0] == "-c":
-        return {"code": arguments[1], "file": None, "arguments": ["-c", *arguments[2:]], "path": [""]}
+        return {
+            "code": arguments[1],
+            "file": None,
+            "arguments": ["-c", *arguments[2:]],
+            "path": [""],
+        }
     path = os.path.abspath(arguments[0])
     with open(path, encoding="utf-8") as file:
         code = file.read()
-    return {"code": code, "file": path, "arguments": [path, *arguments[1:]], "path": [os.path.dirname(path)]}
+    return {
+        "code": code,
+        "file": path,
+        "arguments": [path, *arguments[1:]],
+        "path": [os.path.dirname(path)],
+    }
 
 
 def _address(environment: Variables) -> bytes:
-    """The address at which a process with this environment takes orders until the test run ends, started if need be."""
+    """The address at which a process with this environment takes orders until the test run ends,
+    started if need be."""
     owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
     name = hashlib.sha256(repr(sorted(environment)).encode()).hexdigest()
     address = f"\0{owner} {name}".encode()

@@ -16,7 +16,9 @@ MAX_WIDTH = 192
 
 def drawn_precision(seed: int) -> str:
     """The dtype policy to set before the model of this seed is made."""
-    return random.Random(f"precision {seed}").choice(["float32", "float32", "mixed_float16", "mixed_bfloat16"])
+    return random.Random(f"precision {seed}").choice(
+        ["float32", "float32", "mixed_float16", "mixed_bfloat16"]
+    )
 
 
 class RandomModel:
@@ -38,7 +40,11 @@ class RandomModel:
         images = self._random.random() < 0.5
         self.batch = self._random.choice([4, 6, 8, 16])
         inputs = self._images() if images else self._sequences()
-        tensor = inputs if images else L.Embedding(self._random.choice([50, 500, 3000]), self._width())(inputs)
+        tensor = (
+            inputs
+            if images
+            else L.Embedding(self._random.choice([50, 500, 3000]), self._width())(inputs)
+        )
         for _ in range(self._random.randint(3, 9)):
             tensor = self._block(tensor, images)
         tensor = L.GlobalAveragePooling2D()(tensor) if images else self._reduce(tensor)
@@ -58,7 +64,10 @@ class RandomModel:
         slices = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch)
         if self.feed == "slices":
             return {"x": slices.prefetch(tf.data.AUTOTUNE)}
-        batches = ((x[start : start + batch], y[start : start + batch]) for start in range(0, len(x), batch))
+        batches = (
+            (x[start : start + batch], y[start : start + batch])
+            for start in range(0, len(x), batch)
+        )
         return {"x": batches, "steps_per_epoch": len(x) // batch}
 
     def data(self, count: int) -> tuple[Any, Any]:
@@ -77,7 +86,9 @@ class RandomModel:
             layer.trainable = self._random.random() >= 0.35
 
     def _images(self) -> Any:
-        return keras.Input((self._random.choice([24, 31, 48, 64]), self._random.choice([32, 48]), 3))
+        return keras.Input(
+            (self._random.choice([24, 31, 48, 64]), self._random.choice([32, 48]), 3)
+        )
 
     def _sequences(self) -> Any:
         return keras.Input((self._random.choice([12, 33, 64]),), dtype="int32")
@@ -95,7 +106,9 @@ class RandomModel:
         choice = self._random.random()
         if choice < 0.5:
             return one(tensor)
-        branches = [one(one(tensor, keep=True), keep=True) for _ in range(self._random.randint(1, 3))]
+        branches = [
+            one(one(tensor, keep=True), keep=True) for _ in range(self._random.randint(1, 3))
+        ]
         if choice < 0.75 and all(branch.shape == tensor.shape for branch in branches):
             return L.Add()([tensor, *branches])
         if len(branches) > 1 and sum(branch.shape[-1] for branch in branches) <= MAX_WIDTH:

@@ -1,4 +1,5 @@
-"""Runs out of memory for real with a large batch after a small one, or trains the large batch with lines of advice.
+"""Runs out of memory for real with a large batch after a small one, or trains the large batch with
+lines of advice.
 
 usage: python refit_child.py record RUN_DIR | train CODE
 """
@@ -17,7 +18,8 @@ SMALL, LARGE = 8, 48
 
 
 def made():
-    """Blocks without convolutions, which crash on the CPU when memory is short; with batch norm and dropout."""
+    """Blocks without convolutions, which crash on the CPU when memory is short; with batch norm and
+    dropout."""
     tensor = inputs = keras.Input((64, 32))
     for _ in range(8):
         wide = L.BatchNormalization()(L.Dense(128, "gelu")(tensor))

@@ -1,7 +1,8 @@
-"""Trains one model with deterministic ops, as it is or with `remat`, and prints losses, variables and the peak as JSON.
+"""Trains one model with deterministic ops, as it is or with `remat`, and prints losses, variables
+and the peak as JSON.
 
-The peak is the lowest of the steps' peaks from the third step on: in some steps the temporaries of two ops that run at
-the same time add up, in others not, whichever way the model is trained.
+The peak is the lowest of the steps' peaks from the third step on: in some steps the temporaries of
+two ops that run at the same time add up, in others not, whichever way the model is trained.
 
 usage: python remat_child.py MODEL plain|remat [steps] [graph|eager|xla]
 """
@@ -26,7 +27,9 @@ def conv():
     for _ in range(6):
         tensor = L.Conv2D(32, 3, padding="same", kernel_regularizer="l2")(tensor)
         tensor = L.Dropout(0.2)(L.ReLU()(L.BatchNormalization()(tensor)))
-    outputs = L.Dense(5, dtype="float32", activity_regularizer="l2")(L.GlobalAveragePooling2D()(tensor))
+    outputs = L.Dense(5, dtype="float32", activity_regularizer="l2")(
+        L.GlobalAveragePooling2D()(tensor)
+    )
     return keras.Model(inputs, outputs)
 
 
@@ -36,14 +39,25 @@ def mixed():
 
 
 def mlp():
-    hidden = [layer for _ in range(8) for layer in (L.Dense(256, "relu", activity_regularizer="l1"), L.Dropout(0.3))]
-    return keras.Sequential([keras.Input((256, 32)), *hidden, L.GlobalAveragePooling1D(), L.Dense(5)])
+    hidden = [
+        layer
+        for _ in range(8)
+        for layer in (L.Dense(256, "relu", activity_regularizer="l1"), L.Dropout(0.3))
+    ]
+    return keras.Sequential(
+        [keras.Input((256, 32)), *hidden, L.GlobalAveragePooling1D(), L.Dense(5)]
+    )
 
 
 def nested():
     inner = keras.Sequential([keras.Input((32, 32, 32))], name="inner")
     for _ in range(4):
-        for layer in (L.Conv2D(32, 3, padding="same"), L.BatchNormalization(), L.ReLU(), L.SpatialDropout2D(0.1)):
+        for layer in (
+            L.Conv2D(32, 3, padding="same"),
+            L.BatchNormalization(),
+            L.ReLU(),
+            L.SpatialDropout2D(0.1),
+        ):
             inner.add(layer)
     inputs = keras.Input((32, 32, 3))
     tensor = inner(L.Conv2D(32, 3, padding="same")(inputs))
@@ -88,7 +102,9 @@ class Subclassed(keras.Model):
     def call(self, inputs, training=None):
         tensor = self.embedding(inputs)
         for block in self.blocks:
-            tensor = block(tensor, training=training) if block._call_has_training_arg else block(tensor)
+            tensor = (
+                block(tensor, training=training) if block._call_has_training_arg else block(tensor)
+            )
         return self.head(tf.reduce_mean(tensor, 1))
 
 
@@ -99,17 +115,23 @@ def subclassed():
 
 
 def resnet50():
-    return keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=5, classifier_activation=None)
+    return keras.applications.ResNet50(
+        weights=None, input_shape=(64, 64, 3), classes=5, classifier_activation=None
+    )
 
 
 def mobilenet_v2():
-    return keras.applications.MobileNetV2(weights=None, input_shape=(96, 96, 3), classes=5, classifier_activation=None)
+    return keras.applications.MobileNetV2(
+        weights=None, input_shape=(96, 96, 3), classes=5, classifier_activation=None
+    )
 
 
 def kerashub():
     import keras_hub
 
-    backbone = keras_hub.models.BertBackbone(50, 4, 2, 32, 128, dropout=0.1, max_sequence_length=128)
+    backbone = keras_hub.models.BertBackbone(
+        50, 4, 2, 32, 128, dropout=0.1, max_sequence_length=128
+    )
     inputs = backbone.input
     return keras.Model(inputs, L.Dense(5)(backbone(inputs)["pooled_output"]))
 
@@ -150,7 +172,10 @@ def main(name, kind, steps="20", mode="graph"):
     arrays = [np.asarray(variable) for variable in plain.variables]
     digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays if array.shape]
     step = sorted(times[2:])[len(times[2:]) // 2]
-    print("ANSWER " + json.dumps({"losses": losses, "variables": digests, "peak": min(peaks[2:]), "step": step}))
+    print(
+        "ANSWER "
+        + json.dumps({"losses": losses, "variables": digests, "peak": min(peaks[2:]), "step": step})
+    )
 
 
 if __name__ == "__main__":

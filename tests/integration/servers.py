@@ -1,4 +1,5 @@
-"""The viewer's servers: ``tensorboard`` and ``tb-memplugin view`` with TensorFlow blocked, and one in this process."""
+"""The viewer's servers: ``tensorboard`` and ``tb-memplugin view`` with TensorFlow blocked, and one
+in this process."""
 
 import contextlib
 import json
@@ -48,13 +49,18 @@ def decode(data: bytes) -> Columns:
     """The head of an answer of columns, and the columns."""
     (length,) = struct.unpack_from("<I", data)
     head = json.loads(data[4 : 4 + length])
-    values = np.frombuffer(data[(4 + length + 7) // 8 * 8 :], "<f8").reshape(len(head["columns"]), head["rows"])
+    values = np.frombuffer(data[(4 + length + 7) // 8 * 8 :], "<f8").reshape(
+        len(head["columns"]), head["rows"]
+    )
     return head, dict(zip(head["columns"], values, strict=True))
 
 
 def without_version(data: bytes) -> list[dict[str, Any]]:
     """The runs of an answer without their version, a mark of the place that they are read from."""
-    return [{name: value for name, value in run.items() if name != "version"} for run in json.loads(data)["runs"]]
+    return [
+        {name: value for name, value in run.items() if name != "version"}
+        for run in json.loads(data)["runs"]
+    ]
 
 
 def multiplexer(logdir: pathlib.Path) -> plugin_event_multiplexer.EventMultiplexer:
@@ -91,7 +97,9 @@ class Server:
     def get(self, request: str) -> tuple[int, str, bytes]:
         """Status, content type and body of a route of the plugin."""
         try:
-            with urllib.request.urlopen(f"{self.address}data/plugin/{PLUGIN_NAME}/{request}", timeout=60) as response:
+            with urllib.request.urlopen(
+                f"{self.address}data/plugin/{PLUGIN_NAME}/{request}", timeout=60
+            ) as response:
                 return response.status, response.headers["Content-Type"], response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.headers["Content-Type"], error.read()
@@ -119,17 +127,35 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
 def inspect(logdir: pathlib.Path | str, folder: pathlib.Path) -> dict[str, Any]:
     """What the command line says of a directory's runs."""
     command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
-    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        command, env=environment(folder), capture_output=True, text=True, timeout=120, check=True
+    )
     runs: dict[str, Any] = json.loads(done.stdout)["runs"]
     return runs
 
 
-def start(logdir: pathlib.Path | str, folder: pathlib.Path, load_fast: str, flag: str = "--logdir") -> Server:
+def start(
+    logdir: pathlib.Path | str, folder: pathlib.Path, load_fast: str, flag: str = "--logdir"
+) -> Server:
     """Starts TensorBoard on a free port and waits until it says where it is."""
-    command = [sys.executable, "-m", "tensorboard.main", flag, str(logdir), "--port", "0", "--host", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        flag,
+        str(logdir),
+        "--port",
+        "0",
+        "--host",
+        "127.0.0.1",
+    ]
     command += [f"--load_fast={load_fast}", "--path_prefix", PREFIX, "--reload_interval", "1"]
     process = subprocess.Popen(
-        command, env=environment(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment(folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     lines: queue.Queue[str | None] = queue.Queue()
 
@@ -152,7 +178,8 @@ def start(logdir: pathlib.Path | str, folder: pathlib.Path, load_fast: str, flag
 
 
 def hear_ctrl_c() -> None:
-    """For a child: tests that a shell runs in the background ignore Ctrl-C, and so would their children."""
+    """For a child: tests that a shell runs in the background ignore Ctrl-C, and so would their
+    children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -45,9 +45,18 @@ def fit(directory: str, mode: str, source_lines: bool) -> list[float]:
     model = functional()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     steps = 2 if mode == "steps" else 1
-    model.compile("adam", loss, run_eagerly=mode == "eager", jit_compile=mode == "xla", steps_per_execution=steps)
+    model.compile(
+        "adam",
+        loss,
+        run_eagerly=mode == "eager",
+        jit_compile=mode == "xla",
+        steps_per_execution=steps,
+    )
     callback = tb_memplugin.MemoryCallback(
-        directory, trace_steps=[4], source_lines=source_lines, keep_profile=source_lines and mode == "graph"
+        directory,
+        trace_steps=[4],
+        source_lines=source_lines,
+        keep_profile=source_lines and mode == "graph",
     )
     history = model.fit(*data(), BATCH, epochs=2, verbose=0, callbacks=[callback])  # fit
     callback.close()

@@ -1,4 +1,5 @@
-"""S3 and Google Cloud Storage on the loopback: moto's server and a GCS emulator, behind a proxy that injects faults."""
+"""S3 and Google Cloud Storage on the loopback: moto's server and a GCS emulator, behind a proxy
+that injects faults."""
 
 import contextlib
 import dataclasses
@@ -39,8 +40,11 @@ LOGDIR = "runs"
 Kind: TypeAlias = Literal["error", "denied", "cut", "short", "gone", "slow"]
 _SLOW_SECONDS = 0.3
 _REFUSALS = {
-    ("s3", "gone"): b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code><Message>No such key</Message></Error>",
-    ("s3", "denied"): b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
+    ("s3", "gone"): b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code><Message>No "
+    b"such "
+    b"key</Message></Error>",
+    ("s3", "denied"): b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access "
+    b"Denied</Message></Error>",
     ("gs", "gone"): b'{"error": {"code": 404, "message": "No such object"}}',
     ("gs", "denied"): b'{"error": {"code": 403, "message": "Access denied"}}',
 }
@@ -48,16 +52,26 @@ _EMPTY_UPLOAD = (
     b"--part\r\nContent-Type: application/json\r\n\r\n%s\r\n"
     b"--part\r\nContent-Type: application/octet-stream\r\n\r\n\r\n--part--\r\n"
 )
-_HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "proxy-connection", "date", "server")
+_HOP_HEADERS = (
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "proxy-connection",
+    "date",
+    "server",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
-    """Which answers are spoilt, and how. They depend on the request alone, not on the order of requests.
+    """Which answers are spoilt, and how. They depend on the request alone, not on the order of
+    requests.
 
-    ``error``: status 500 or 503, and nothing is done. ``denied``: 403. ``cut``: the connection ends in the middle of
-    the body. ``short``: half of what was asked of an object, as if it had become shorter. ``gone``: 404 for an object,
-    which listings still have. ``slow``: the answer is delayed.
+    ``error``: status 500 or 503, and nothing is done. ``denied``: 403. ``cut``: the connection ends
+    in the middle of the body. ``short``: half of what was asked of an object, as if it had become
+    shorter. ``gone``: 404 for an object, which listings still have. ``slow``: the answer is
+    delayed.
     """
 
     kinds: tuple[Kind, ...]
@@ -84,8 +98,8 @@ class Faults:
 class Store:
     """One object store behind its proxy, whose address is `url`.
 
-    It counts since `inject` the requests (``GET object``, ``GET listing``, ``GET other``, and so on), the injected
-    faults of each kind, and the most requests that were answered at a time.
+    It counts since `inject` the requests (``GET object``, ``GET listing``, ``GET other``, and so
+    on), the injected faults of each kind, and the most requests that were answered at a time.
     """
 
     def __init__(self, scheme: Literal["s3", "gs"], port: int) -> None:
@@ -105,18 +119,28 @@ class Store:
         threading.Thread(target=self._proxy.serve_forever, daemon=True).start()
 
     def encrypt(self, folder: pathlib.Path) -> dict[str, str]:
-        """Answer to TensorFlow's client, which has Google's address built in; returns its environment variables."""
+        """Answer to TensorFlow's client, which has Google's address built in; returns its
+        environment variables."""
         self.certificate = _certificate(folder)
         authority = str(self.certificate[0])
         # With `NO_GCE_CHECK`, TensorFlow's client looks for no credentials in Google's network.
         delay = {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "10000"}
-        return {"https_proxy": self.url, "CURL_CA_BUNDLE": authority, "NO_GCE_CHECK": "true", **delay}
+        return {
+            "https_proxy": self.url,
+            "CURL_CA_BUNDLE": authority,
+            "NO_GCE_CHECK": "true",
+            **delay,
+        }
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables with which the store's client library finds the proxy."""
         if self.scheme == "gs":
-            return {"STORAGE_EMULATOR_HOST": self.url, "GOOGLE_CLOUD_PROJECT": "test", "NO_GCE_CHECK": "true"}
+            return {
+                "STORAGE_EMULATOR_HOST": self.url,
+                "GOOGLE_CLOUD_PROJECT": "test",
+                "NO_GCE_CHECK": "true",
+            }
         return {
             "AWS_ENDPOINT_URL": self.url,
             "S3_ENDPOINT": self.url,  # for TensorBoard
@@ -140,7 +164,9 @@ class Store:
         request = f"{method} {urllib.parse.unquote(path)}"
         is_object = "tfevents" in path.partition("?")[0]
         with self._lock:
-            self.requests[f"{method} {'object' if is_object else 'listing' if 'prefix=' in path else 'other'}"] += 1
+            self.requests[
+                f"{method} {'object' if is_object else 'listing' if 'prefix=' in path else 'other'}"
+            ] += 1
             earlier = self._earlier[request]
             self._earlier[request] += 1
             if self.faults is None or method not in self.faults.methods:
@@ -175,7 +201,10 @@ class Store:
             self.client().put_object(Bucket=BUCKET, Key=f"{LOGDIR}/{name}", Body=data)
         else:
             key = urllib.parse.quote(f"{LOGDIR}/{name}", safe="")
-            post(f"http://127.0.0.1:{self.port}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={key}", data)
+            post(
+                f"http://127.0.0.1:{self.port}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={key}",
+                data,
+            )
 
     def client(self) -> Any:
         """A client for S3 that reaches the server past the proxy."""
@@ -193,7 +222,9 @@ class Store:
 
 def post(address: str, data: bytes) -> None:
     """Send bytes to a server."""
-    with urllib.request.urlopen(urllib.request.Request(address, data, method="POST"), timeout=60) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(address, data, method="POST"), timeout=60
+    ) as answer:
         answer.read()
 
 
@@ -226,7 +257,11 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         else:
             status, headers, body, length = self._forward(store.port, sent)
         if kind in ("gone", "denied"):
-            status, headers, body = 404 if kind == "gone" else 403, {}, _REFUSALS[store.scheme, kind]
+            status, headers, body = (
+                404 if kind == "gone" else 403,
+                {},
+                _REFUSALS[store.scheme, kind],
+            )
             length = len(body)
         elif kind == "short" and status < 300:
             length //= 2
@@ -247,7 +282,8 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
 
     def do_CONNECT(self) -> None:
-        """Become the server of an encrypted connection: TensorFlow's client has Google's address built in."""
+        """Become the server of an encrypted connection: TensorFlow's client has Google's address
+        built in."""
         assert self.server.store.certificate is not None
         self.send_response(200)
         self.end_headers()
@@ -259,7 +295,9 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
 
     def _forward(self, port: int, sent: bytes) -> tuple[int, dict[str, str], bytes, int]:
         """Status, headers, body and its length, of which a HEAD has no body."""
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS}
+        headers = {
+            name: value for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS
+        }
         path = self.path
         if self.encrypted and "uploadType=media" in path and not sent:
             # The emulator fails on an empty object, unless it comes this way.
@@ -274,10 +312,14 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             body = answer.read()
         finally:
             backend.close()
-        kept = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP_HEADERS}
+        kept = {
+            name: value for name, value in answer.getheaders() if name.lower() not in _HOP_HEADERS
+        }
         if self.encrypted and "Location" in kept:
             kept["Location"] = kept["Location"].replace("http://", "https://", 1)
-        length = int(answer.headers.get("Content-Length", 0)) if self.command == "HEAD" else len(body)
+        length = (
+            int(answer.headers.get("Content-Length", 0)) if self.command == "HEAD" else len(body)
+        )
         return answer.status, kept, body, length
 
     def _body(self) -> bytes:
@@ -305,7 +347,8 @@ def s3() -> Iterator[Store]:
     server.start()
     store = Store("s3", server.get_host_and_port()[1])
     try:
-        post(f"http://127.0.0.1:{store.port}/moto-api/reset", b"")  # the servers of a process have the same buckets
+        # the servers of a process have the same buckets
+        post(f"http://127.0.0.1:{store.port}/moto-api/reset", b"")
         store.client().create_bucket(Bucket=BUCKET)
         yield store
     finally:
@@ -341,7 +384,9 @@ def _certificate(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     hosts = [x509.DNSName(host) for host in ("www.googleapis.com", "storage.googleapis.com")]
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
     builder = builder.add_extension(x509.SubjectAlternativeName(hosts), False)
-    certificate = builder.add_extension(x509.BasicConstraints(True, None), True).sign(key, hashes.SHA256())
+    certificate = builder.add_extension(x509.BasicConstraints(True, None), True).sign(
+        key, hashes.SHA256()
+    )
     encoding = serialization.Encoding.PEM
     files = folder / "certificate.pem", folder / "key.pem"
     files[0].write_bytes(certificate.public_bytes(encoding))

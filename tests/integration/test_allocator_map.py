@@ -1,4 +1,5 @@
-"""Maps and "would it fit?" against the allocator itself: its own dump of the same moment, and real allocations."""
+"""Maps and "would it fit?" against the allocator itself: its own dump of the same moment, and real
+allocations."""
 
 import concurrent.futures
 import glob
@@ -45,7 +46,8 @@ with tb_memplugin.MemoryRecorder(sys.argv[1] + "/run", trace_steps=[0, 1]) as re
 answer({})
 """
 
-# While one request waits for memory in vain, the trials find the pool of its dump. Those that fail wait beside it.
+# While one request waits for memory in vain, the trials find the pool of its dump. Those that fail
+# wait beside it.
 TRIALS = """
 import glob
 from tb_memplugin.importers import read_dump
@@ -94,7 +96,9 @@ def children(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directories = {name: tmp_path_factory.mktemp(name) for name in CHILDREN}
     with concurrent.futures.ThreadPoolExecutor(len(CHILDREN)) as pool:
         answers = {
-            name: pool.submit(run_child, code, str(directories[name]), str(LIMIT_MIB), environment=limit)
+            name: pool.submit(
+                run_child, code, str(directories[name]), str(LIMIT_MIB), environment=limit
+            )
             for name, code in CHILDREN.items()
         }
         return {name: (answer.result(), directories[name]) for name, answer in answers.items()}
@@ -113,15 +117,21 @@ def test_the_map_has_the_chunks_and_holes_of_the_allocators_own_dump(children: d
     run = tb_memplugin.load(directory)["run"]
     memory_map = next(memory_map for memory_map in run.maps if memory_map.step == 1)
     # The request that made the allocator dump its chunks failed, and the program went on.
-    assert run.damage == () and [(oom.status, oom.requested_bytes) for oom in run.ooms] == [("survived", 8 << 30)]
+    assert run.damage == () and [(oom.status, oom.requested_bytes) for oom in run.ooms] == [
+        ("survived", 8 << 30)
+    ]
     # THEN it is the same to the byte: chunks from before the recording, holes and regions, too
     assert len(memory_map) >= 25 and (memory_map.state == FREE).sum() >= 4
     for column in ("address", "bytes", "state", "region_address", "region_bytes"):
         assert getattr(memory_map, column).tolist() == getattr(truth, column).tolist(), column
-    # One of the smallest chunks holds the shape of the tensor that fails, and another scalar when the peak is reached.
+    # One of the smallest chunks holds the shape of the tensor that fails, and another scalar when
+    # the peak is reached.
     large = truth.bytes > 256
     assert memory_map.requested_bytes[large].tolist() == truth.requested_bytes[large].tolist()
-    assert (memory_map.in_use_bytes, memory_map.pool_bytes) == (truth.in_use_bytes, truth.pool_bytes)
+    assert (memory_map.in_use_bytes, memory_map.pool_bytes) == (
+        truth.in_use_bytes,
+        truth.pool_bytes,
+    )
     assert memory_map.complete and memory_map.not_available == ()
     (snapshot,) = (snapshot for snapshot in run.snapshots if snapshot.step == 1)
     assert snapshot.pool_bytes == truth.pool_bytes <= run.samples.devices["CPU:0"].pool_bytes[1]

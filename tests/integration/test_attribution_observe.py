@@ -1,4 +1,5 @@
-"""Observing a program: it leaves no trace, changes no result, and knows functions that an earlier observer saw."""
+"""Observing a program: it leaves no trace, changes no result, and knows functions that an earlier
+observer saw."""
 
 import textwrap
 from typing import Any

@@ -1,4 +1,5 @@
-"""The batch of real trainings, where it is as large as the layers are wide: Keras leaves it open."""
+"""The batch of real trainings, where it is as large as the layers are wide: Keras leaves it
+open."""
 
 import pathlib
 
@@ -28,12 +29,19 @@ answer({})
 
 
 @pytest.mark.parametrize(
-    "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "eager", "mixed"))]
+    "mode",
+    ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "eager", "mixed"))],
 )
-def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: pathlib.Path, mode: str) -> None:
+def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(
+    tmp_path: pathlib.Path, mode: str
+) -> None:
     _, run = recorded(tmp_path, CODE, mode)
-    if mode == "mixed":  # half precision again changes nothing, and full precision is what such a training takes
-        same, full = (tb_memplugin.what_if(run, precision=one).prediction for one in ("mixed_float16", "float32"))
+    # half precision again changes nothing, and full precision is what such a training takes
+    if mode == "mixed":
+        same, full = (
+            tb_memplugin.what_if(run, precision=one).prediction
+            for one in ("mixed_float16", "float32")
+        )
         assert same.peak_bytes == tb_memplugin.what_if(run).prediction.peak_bytes is not None
         _, real = recorded(tmp_path / "full", CODE, "graph")
         peak = max(snapshot.in_use_bytes for snapshot in real.snapshots)
@@ -47,10 +55,14 @@ def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: path
         assert layer.output_bytes == 64 * 64 * size[layer.output_dtype or ""]
 
 
-def test_the_recorded_batch_is_what_the_model_is_trained_with_or_unknown(tmp_path: pathlib.Path) -> None:
+def test_the_recorded_batch_is_what_the_model_is_trained_with_or_unknown(
+    tmp_path: pathlib.Path,
+) -> None:
     run_file("batch_child.py", str(tmp_path))
     runs = tb_memplugin.load(tmp_path)
-    found = {name: {snapshot.batch_size for snapshot in run.snapshots} for name, run in runs.items()}
+    found = {
+        name: {snapshot.batch_size for snapshot in run.snapshots} for name, run in runs.items()
+    }
     assert found == {
         "policy": {256},
         "boxes": {8},

@@ -36,18 +36,23 @@ OTHERS = {
     "activations": 32 * (64 + 8) * 4,
     "activation_gradients": 32 * (64 + 8) * 4,
     "optimizer_state": 1_000,
-    # The squares of the loss, a copy of the last layer's kernel that is still read, half a KiB of a sum, scalars.
+    # The squares of the loss, a copy of the last layer's kernel that is still read, half a KiB of a
+    # sum, scalars.
     "workspace": 32 * 8 * 4 + 64 * 8 * 4 + 512 + 400,
     "other_state": 4_000,
 }
-"""Most bytes that each other category has by the shapes of this model: too few for the 16 KiB of the batch as well. A
-step's peak may come while the loss is computed or while weights are updated, as its operations overlap."""
+"""Most bytes that each other category has by the shapes of this model: too few for the 16 KiB of
+the batch as well. A step's peak may come while the loss is computed or while weights are updated,
+as its operations overlap."""
 
 
 @pytest.mark.parametrize("offset", [0, 4])
-def test_a_batch_of_train_on_batch_is_inputs_at_every_step(offset: int, tmp_path: pathlib.Path) -> None:
-    """Whether TensorFlow copies an array into the device's memory depends on the array's alignment and on who else
-    refers to it as the step begins, so one program may show both. What it copies is inputs, and nothing else is."""
+def test_a_batch_of_train_on_batch_is_inputs_at_every_step(
+    offset: int, tmp_path: pathlib.Path
+) -> None:
+    """Whether TensorFlow copies an array into the device's memory depends on the array's alignment
+    and on who else refers to it as the step begins, so one program may show both. What it copies is
+    inputs, and nothing else is."""
     ledgers, in_use = run_child(CODE, str(tmp_path), str(offset))
     assert len(ledgers) == 4
     for ledger, whole in zip(ledgers, in_use, strict=True):
@@ -57,4 +62,6 @@ def test_a_batch_of_train_on_batch_is_inputs_at_every_step(offset: int, tmp_path
         assert sums.pop("inputs", 0) in BATCH
         assert sums.pop("unattributed", 0) <= 0.001 * whole
         sums.pop("rounding", 0)
-        assert {category: size for category, size in sums.items() if size > OTHERS.get(category, 0)} == {}
+        assert {
+            category: size for category, size in sums.items() if size > OTHERS.get(category, 0)
+        } == {}

@@ -1,4 +1,5 @@
-"""Runs whose files cannot be written, copies of callbacks, and temporary directories of killed processes."""
+"""Runs whose files cannot be written, copies of callbacks, and temporary directories of killed
+processes."""
 
 import os
 import pathlib
@@ -69,8 +70,11 @@ answer(told)
 """
 
 
-def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    with tempfile.TemporaryDirectory() as read_only:  # unlike tmp_path, others than root can reach it
+def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(
+    tmp_path: pathlib.Path,
+) -> None:
+    # unlike tmp_path, others than root can reach it
+    with tempfile.TemporaryDirectory() as read_only:
         told = run_child(WARNINGS + COMMON + FULL, str(tmp_path), read_only, timeout=120)
         assert os.listdir(read_only) == []
     # A full disk is said once, the file is closed all the same, and ends with a whole record.
@@ -83,7 +87,10 @@ def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path
     assert run.workers == ("",) and run.samples.step.tolist() == list(range(5)) and run.damage == ()
     # A directory that is deleted is reported, whenever that happens.
     for when in ("deleted", "deleted last", "deleted between"):
-        assert len(told[when]) == 1 and "writing the memory run stopped: FileNotFoundError" in told[when][0], told
+        assert (
+            len(told[when]) == 1
+            and ("writing the memory run stopped: FileNotFoundError") in told[when][0]
+        ), told
     assert not (tmp_path / "deleted").exists()
     # A directory that became read-only, too; one that is read-only is refused at once.
     assert len(told["read only"]) == 1 and "PermissionError" in told["read only"][0]
@@ -112,11 +119,18 @@ answer({"refused": refused, "ended": len(ended), "warnings": taken()})
 def test_without_a_working_directory_every_recording_ends(tmp_path: pathlib.Path) -> None:
     told = run_child(WARNINGS + COMMON + GONE, str(tmp_path), timeout=120)
     assert "log_dir cannot be created" in told["refused"] and told["ended"] == 1
-    assert [line.split(" stopped")[0] for line in told["warnings"]] == ["memory samples", "memory recording"], told
+    assert [line.split(" stopped")[0] for line in told["warnings"]] == [
+        "memory samples",
+        "memory recording",
+    ], told
     runs = tb_memplugin.load(tmp_path)
     for name in ("first", "second", "third", "fourth"):
         assert f"Memory recorded in {tmp_path / name}: peak" in told["stderr"]
-        assert runs[name].ended is (name != "third") and runs[name].samples.step.tolist() == [0, 1, 2]
+        assert runs[name].ended is (name != "third") and runs[name].samples.step.tolist() == [
+            0,
+            1,
+            2,
+        ]
 
 
 COPIED = """

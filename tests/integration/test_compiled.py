@@ -1,4 +1,5 @@
-"""Compiled trainings, which is Keras's default on one GPU: on the CPU they say `jit_compile=True`."""
+"""Compiled trainings, which is Keras's default on one GPU: on the CPU they say
+`jit_compile=True`."""
 
 import math
 import pathlib
@@ -44,12 +45,18 @@ def test_a_compiled_step_predicts_other_batches_from_its_buffers(tmp_path: pathl
     for size, other in ((TRAINED, LARGER), (LARGER, TRAINED)):
         found = tb_memplugin.what_if(runs[size], batch_size=other).prediction
         assert found.method == "estimate"
-        assert found.low_bytes is not None and found.peak_bytes is not None and found.high_bytes is not None
+        assert (
+            found.low_bytes is not None
+            and found.peak_bytes is not None
+            and found.high_bytes is not None
+        )
         assert found.low_bytes <= real[other] <= found.high_bytes
         assert found.peak_bytes == pytest.approx(real[other], rel=0.05)
 
 
-@pytest.mark.parametrize("before", [(), pytest.param((TRAINED,), marks=pytest.mark.long)], ids=["first step", "later"])
+@pytest.mark.parametrize(
+    "before", [(), pytest.param((TRAINED,), marks=pytest.mark.long)], ids=["first step", "later"]
+)
 def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     tmp_path: pathlib.Path, before: tuple[int, ...]
 ) -> None:
@@ -58,36 +65,57 @@ def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
     (oom,) = run.ooms
     assert found["failed"] and oom.verdict == "capacity"
     # THEN the request is known by layer, most of it what the feed-forward layers save
-    assert oom.requested_bytes and sum(row.bytes for row in oom.request_ledger) == oom.requested_bytes
+    assert (
+        oom.requested_bytes and sum(row.bytes for row in oom.request_ledger) == oom.requested_bytes
+    )
     largest = max(oom.request_ledger, key=lambda row: row.bytes)
     assert largest.layer in ("net/dense_1", "net/dense_3") and largest.category == "activations"
     assert largest.bytes >= 256 * 64 * 256 * 4
     # AND by tensor: they have the batch, and are inside the request
     first, *others = oom.request_tensors
-    assert math.prod(first.shape) * first.count * 4 == first.bytes and 256 * 64 in (first.shape[0], 64 * first.shape[0])
+    assert math.prod(first.shape) * first.count * 4 == first.bytes and 256 * 64 in (
+        first.shape[0],
+        64 * first.shape[0],
+    )
     assert first.layer in ("net/dense_1", "net/dense_3")
-    # Of another batch they are an estimate: for eight examples XLA keeps a vector of (256, 64) more, 64 KiB.
+    # Of another batch they are an estimate: for eight examples XLA keeps a vector of (256, 64)
+    # more, 64 KiB.
     exact = 1.001 if before else 1.0
     assert sum(one.bytes for one in (first, *others)) <= exact * oom.requested_bytes
     contents = request_contents(oom)
     assert contents is not None and contents.tensors[0].bytes >= first.bytes
-    assert f"{contents.tensors[0].text()} of " in contents.sentence and "requested" in contents.sentence
+    assert (
+        f"{contents.tensors[0].text()} of " in contents.sentence
+        and "requested" in contents.sentence
+    )
     if not before:  # the failed step's own module says so, to the byte
         assert not any("exact size" in note or "estimate" in note for note in oom.not_available)
-        # and it has both of Adam's slots of each weight, which share their zeros until the first update
+        # and it has both of Adam's slots of each weight, which share their zeros until the first
+        # update
         assert oom.requests is not None
-        held, owners = oom.requests.requested, [oom.requests.owners[number] for number in oom.requests.owner]
+        held, owners = (
+            oom.requests.requested,
+            [oom.requests.owners[number] for number in oom.requests.owner],
+        )
         slots, weights = (
-            sum(int(size) for size, owner in zip(held, owners, strict=True) if owner.category == category)
+            sum(
+                int(size)
+                for size, owner in zip(held, owners, strict=True)
+                if owner.category == category
+            )
             for category in ("optimizer_state", "weights")
         )
-        zeros = sum(row.bytes for row in run.snapshots[0].ledger if row.category == "optimizer_state")
+        zeros = sum(
+            row.bytes for row in run.snapshots[0].ledger if row.category == "optimizer_state"
+        )
         assert 0 < zeros < weights and slots == 2 * weights + zeros
         return
     # AND the batch size that it advises passes
     advised = next(fix for fix in oom.fixes if fix.kind == "batch")
     assert advised.enough and advised.batch_size
-    assert not recorded(tmp_path / "fixed", CODE, str(advised.batch_size), environment=SMALL)[0]["failed"]
+    assert not recorded(tmp_path / "fixed", CODE, str(advised.batch_size), environment=SMALL)[0][
+        "failed"
+    ]
 
 
 ASKED = """
@@ -161,21 +189,27 @@ def test_what_the_compiler_is_asked_is_what_trainings_need_and_changes_none(
     # GIVEN a model in a precision, with an optimizer and sample weights of its own, compiled by XLA
     asked = run_child(ASKED + TRAIN + QUESTIONS, name, "ask", "32", "96")
     for (peak, needed, method, sentence), batch in zip(asked["predicted"], (32, 96), strict=True):
-        # WHEN XLA is asked about a batch size THEN the peak of a training in another process is within 3 %: unsplit
-        # remainders, 29 % of the peak of the model `mlp`, differ from process to process. Without these and the input
-        # pipeline it is what that training asks the allocator for
+        # WHEN XLA is asked about a batch size THEN the peak of a training in another process is
+        # within 3 %: unsplit remainders, 29 % of the peak of the model `mlp`, differ from process
+        # to process. Without these and the input pipeline it is what that training asks the
+        # allocator for
         folder = tmp_path / str(batch)
         folder.mkdir()
         monkeypatch.chdir(folder)
         trained = run_child(ASKED + TRAIN + QUESTIONS, name, "train", str(batch))
         assert needed == pytest.approx(trained["asked_for"], rel=0.001)
-        assert method == "compiled" and sentence.startswith(f"XLA planned the step for batch size {batch} in ")
+        assert method == "compiled" and sentence.startswith(
+            f"XLA planned the step for batch size {batch} in "
+        )
         assert peak == pytest.approx(trained["peak"], rel=0.03)
         # AND the questions changed no loss of the training that followed
         assert batch == 96 or (asked["losses"] == trained["losses"] and not asked["built"])
     # AND neither a copy of the run asks, nor one whose model was compiled anew
     assert asked["copy"] == "two_sizes"
-    assert asked["changed"] == ["two_sizes", "XLA was not asked: the model was changed after the probe."]
+    assert asked["changed"] == [
+        "two_sizes",
+        "XLA was not asked: the model was changed after the probe.",
+    ]
 
 
 ACCUMULATED = """
@@ -231,8 +265,12 @@ def test_a_compiled_step_that_accumulates_gradients_is_asked_about_as_such(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     asked = run_child(ASKED + ACCUMULATED, "mlp", "ask", "48", timeout=400)
-    assert asked["method"] == "compiled" and "batch size 48, accumulating gradients in " in asked["said"]
-    # THEN XLA's answer is what such a training asks for; without its own buffers, a third is missing
+    assert (
+        asked["method"] == "compiled"
+        and ("batch size 48, accumulating gradients in ") in asked["said"]
+    )
+    # THEN XLA's answer is what such a training asks for; without its own buffers, a third is
+    # missing
     trained = run_child(ASKED + ACCUMULATED, "mlp", "train", "48", timeout=400)
     assert asked["asked_for"] == pytest.approx(max(trained["asked_for"]), rel=0.001)
 
@@ -265,9 +303,12 @@ def test_a_budget_below_the_first_steps_peak_is_not_kept_by_the_later_steps_peak
     monkeypatch.chdir(tmp_path)
     found = run_child(ASKED + BUDGETED, "mlp", "record", "96")
     assert found["later"] * 1.05 < found["first"]
-    # THEN the training does not fit into a budget between, and the plan says why; it fits into a larger one
+    # THEN the training does not fit into a budget between, and the plan says why; it fits into a
+    # larger one
     assert found["fits"] == [False, True]
-    assert found["why"] == f"The first step needs {format_bytes(found['first'])}, as it makes the optimizer's slots."
+    assert found["why"] == (
+        f"The first step needs {format_bytes(found['first'])}, as it makes the optimizer's slots."
+    )
     # AND with the budget as its limit the training dies before its second step
     limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(found["budget"] >> 20)}
     assert run_child(ASKED + BUDGETED, "mlp", "train", "96", environment=limit)["steps"] == 0
@@ -306,19 +347,24 @@ answer({"peaks": peaks[2:], "data": x.nbytes + y.nbytes, "jit": bool(model.jit_c
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_plan_for_a_compiled_model_stays_compiled_and_within_its_budget() -> None:
-    # GIVEN a model that XLA compiles, whose step for a batch of 64 needs about 138 MB, and a budget of 60 % of that
+    # GIVEN a model that XLA compiles, whose step for a batch of 64 needs about 138 MB, and a budget
+    # of 60 % of that
     budget = 83_000_000
     roomy = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "4096"}
     found = run_child(FOLLOWED, str(budget), environment=roomy, timeout=500)
-    # THEN XLA's answers choose segments, whose time is that of trained steps, and the code stays compiled
+    # THEN XLA's answers choose segments, whose time is that of trained steps, and the code stays
+    # compiled
     assert found["fits"] and found["recorded"] > 1.2 * budget and not found["built"], found["text"]
     assert found["time"][0] > -1 and found["time"][1] == "measured", found["text"]
     assert "tb_memplugin.remat" in found["code"] and "jit_compile=True" in found["code"]
-    # AND a training in a process of its own that follows its lines is in the planned range, which is within the budget.
-    # In the planning process, it may need less: larger steps left chunks there that are split.
+    # AND a training in a process of its own that follows its lines is in the planned range, which
+    # is within the budget. In the planning process, it may need less: larger steps left chunks
+    # there that are split.
     followed = run_child(FOLLOWED, "follow", found["code"], environment=roomy, timeout=300)
     # The data set keeps one batch, which is that of each step.
-    assert followed["jit"] and found["low"] <= followed["peaks"][-1] <= found["high"] <= budget, found["text"]
+    assert followed["jit"] and found["low"] <= followed["peaks"][-1] <= found["high"] <= budget, (
+        found["text"]
+    )
     assert max(followed["peaks"]) <= budget
 
 
@@ -373,21 +419,33 @@ PATIENT = 900.0
 
 @pytest.mark.long
 @pytest.mark.timeout(3 * PATIENT)
-@pytest.mark.parametrize(("name", "batch"), [("cnn", 256), ("mlp", 7168), ("transformer", 400), ("unet", 304)])
-def test_a_plan_for_70_percent_of_a_compiled_peak_holds_in_another_process(name: str, batch: int) -> None:
-    # GIVEN a model that XLA compiles, whose step needs about 550 MB: of a region of 1 GiB, BFC splits the rest off
+@pytest.mark.parametrize(
+    ("name", "batch"), [("cnn", 256), ("mlp", 7168), ("transformer", 400), ("unet", 304)]
+)
+def test_a_plan_for_70_percent_of_a_compiled_peak_holds_in_another_process(
+    name: str, batch: int
+) -> None:
+    # GIVEN a model that XLA compiles, whose step needs about 550 MB: of a region of 1 GiB, BFC
+    # splits the rest off
     def child(budget: int, code: str = "") -> Any:
         roomy = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "4096"}
-        return run_child(PLANNED, name, str(budget), str(batch), code, environment=roomy, timeout=PATIENT)
+        return run_child(
+            PLANNED, name, str(budget), str(batch), code, environment=roomy, timeout=PATIENT
+        )
 
     plain = child(0)
     budget = int(0.7 * plain["peak"])
     # WHEN it is planned for 70 % of that
     planned = child(budget)
-    assert planned["fits"] and not planned["built"] and planned["range"][2] <= budget, planned["text"]
-    # THEN the lines that it prints keep the peak in a process of their own within the budget and the plan's range
+    assert planned["fits"] and not planned["built"] and planned["range"][2] <= budget, planned[
+        "text"
+    ]
+    # THEN the lines that it prints keep the peak in a process of their own within the budget and
+    # the plan's range
     followed = child(0, planned["code"])
     low, peak, high = planned["range"]
     assert low <= followed["peak"] <= high <= budget, (planned["text"], plain, followed)
     assert peak == pytest.approx(followed["peak"], rel=0.03), (planned["text"], followed)
-    assert plain["jit"] and followed["jit"] is ("without XLA" not in planned["text"].splitlines()[1])
+    assert plain["jit"] and followed["jit"] is (
+        "without XLA" not in planned["text"].splitlines()[1]
+    )

@@ -1,4 +1,5 @@
-"""The demo as a newcomer runs it, in small: real trainings, read by `inspect`, shown by TensorBoard."""
+"""The demo as a newcomer runs it, in small: real trainings, read by `inspect`, shown by
+TensorBoard."""
 
 import json
 import os
@@ -14,7 +15,16 @@ import tb_memplugin
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # From VGG16's paper: 3 × 3 kernels and biases of its thirteen convolutions, float32.
-CHANNELS = [(3, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 256), (256, 512)] + [(512, 512)] * 5
+CHANNELS = [
+    (3, 64),
+    (64, 64),
+    (64, 128),
+    (128, 128),
+    (128, 256),
+    (256, 256),
+    (256, 256),
+    (256, 512),
+] + [(512, 512)] * 5
 BACKBONE = [4 * (9 * before * after + after) for before, after in CHANNELS]
 HEAD = 4 * (512 * 256 + 256) + 4 * (256 * 8 + 8)
 STEPS = 4
@@ -32,12 +42,23 @@ def demo(script: str, *arguments: object) -> str:
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The demo's run `frozen`, one epoch of four steps in each of its three stages."""
     directory = tmp_path_factory.mktemp("demo") / "runs"
-    demo("frozen_backbone", "--logdir", directory, "--run", "frozen", "--epochs", 3, "--steps", STEPS)
+    demo(
+        "frozen_backbone", "--logdir", directory, "--run", "frozen", "--epochs", 3, "--steps", STEPS
+    )
     return directory
 
 
 def inspect(logdir: pathlib.Path, *arguments: str, run: str = "frozen") -> dict:
-    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "tb_memplugin",
+        "inspect",
+        str(logdir),
+        "--format",
+        "json",
+        *arguments,
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     return json.loads(done.stdout)["runs"][run]
 
@@ -77,7 +98,9 @@ def test_make_demo_trains_the_documented_runs_and_serves_them() -> None:
     source = (ROOT / "demo" / "frozen_backbone.py").read_text(encoding="utf-8")
     (names,) = re.findall(r"^RUNS = \((.*)\)$", source, re.MULTILINE)
     table = (ROOT / "docs" / "getting_started.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\w+", names)) | {"out_of_memory", "leak"} == set(re.findall(r"^\| `(\w+)` \|", table, re.M))
+    assert set(re.findall(r"\w+", names)) | {"out_of_memory", "leak"} == set(
+        re.findall(r"^\| `(\w+)` \|", table, re.M)
+    )
 
 
 def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> None:
@@ -99,7 +122,9 @@ def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> 
     assert ": held tensors, " in finding
     source = (ROOT / "demo/leak.py").read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(source, 1) if "features = model(" in text)
-    assert f"kept alive by list `history` in module __main__, made at demo/leak.py:{line}" in finding
+    assert (
+        f"kept alive by list `history` in module __main__, made at demo/leak.py:{line}"
+    ) in finding
 
 
 ADVISED = """

@@ -1,4 +1,5 @@
-"""The documentation's site as `make docs` builds it, with a report of recorded runs; each of its links is followed."""
+"""The documentation's site as `make docs` builds it, with a report of recorded runs; each of its
+links is followed."""
 
 import importlib.util
 import pathlib
@@ -23,9 +24,11 @@ MOST_WORDS = {
     ("docs/development/*.md",): 13_000,
     ("tb_memplugin/server/http_api.md",): 5_600,
 }
-"""Pages to the words that they may have in all, as `wc -w` counts: with code, tables and what commands write.
+"""Pages to the words that they may have in all, as `wc -w` counts: with code, tables and what
+commands write.
 
-These are what was reached. Lower them to 15,000, 10,000 and 4,000 with the pages; raise them only on purpose."""
+These are what was reached. Lower them to 15,000, 10,000 and 4,000 with the pages; raise them only
+on purpose."""
 
 
 class Page(HTMLParser):
@@ -46,7 +49,9 @@ class Page(HTMLParser):
         if tag == "a" and "href" in given:
             self.links.add(given["href"])
         elif "src" in given or tag == "link" or "srcset" in given:
-            self.loaded.update(given[name].split(" ")[0] for name in ("src", "href", "srcset") if name in given)
+            self.loaded.update(
+                given[name].split(" ")[0] for name in ("src", "href", "srcset") if name in given
+            )
         self._silent = tag in ("script", "style")
 
     def handle_endtag(self, tag: str) -> None:
@@ -69,7 +74,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def pages(site: pathlib.Path) -> dict[pathlib.Path, Page]:
-    return {path: Page(path) for path in site.rglob("*.html") if path != site / "sample_report.html"}
+    return {
+        path: Page(path) for path in site.rglob("*.html") if path != site / "sample_report.html"
+    }
 
 
 def build_module() -> types.ModuleType:
@@ -91,7 +98,9 @@ def test_every_link_leads_somewhere(site: pathlib.Path, pages: dict[pathlib.Path
             target = (path.parent / unquote(urlsplit(place).path)).resolve() if place else path
             followed += 1
             known = pages[target].anchors if target in pages else None
-            if not target.is_file() or (anchor and known is not None and unquote(anchor) not in known):
+            if not target.is_file() or (
+                anchor and known is not None and unquote(anchor) not in known
+            ):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert broken == []
     assert followed > 500
@@ -99,23 +108,38 @@ def test_every_link_leads_somewhere(site: pathlib.Path, pages: dict[pathlib.Path
 
 @pytest.mark.long
 def test_pages_load_nothing_from_elsewhere(pages: dict[pathlib.Path, Page]) -> None:
-    assert {link for page in pages.values() for link in page.loaded if urlsplit(link).netloc} == set()
+    assert {
+        link for page in pages.values() for link in page.loaded if urlsplit(link).netloc
+    } == set()
 
 
 @pytest.mark.long
-def test_every_page_of_the_documentation_is_there(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
-    for source in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tb_memplugin/server/*.md")]:
+def test_every_page_of_the_documentation_is_there(
+    site: pathlib.Path, pages: dict[pathlib.Path, Page]
+) -> None:
+    for source in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("tb_memplugin/server/*.md"),
+    ]:
         assert site / source.relative_to(ROOT).with_suffix(".html") in pages
     start = re.search(r'url=([^"]+)"', (site / "index.html").read_text(encoding="utf-8"))
     assert start is not None and site / start[1] in pages
 
 
 @pytest.mark.long
-def test_the_reference_has_every_public_name_and_field(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+def test_the_reference_has_every_public_name_and_field(
+    site: pathlib.Path, pages: dict[pathlib.Path, Page]
+) -> None:
     page = pages[site / "docs" / "reference.html"]
     public = {f"tb_memplugin.{name}" for name in tb_memplugin.__all__ if not name.startswith("__")}
-    methods = {f"tb_memplugin.MemoryRecorder.{name}" for name in ("step", "watch", "flush", "close")}
-    names = {"module-tb_memplugin.summary" if name.endswith(".summary") else name for name in public | methods}
+    methods = {
+        f"tb_memplugin.MemoryRecorder.{name}" for name in ("step", "watch", "flush", "close")
+    }
+    names = {
+        "module-tb_memplugin.summary" if name.endswith(".summary") else name
+        for name in public | methods
+    }
     assert names <= page.anchors
     for value in (tb_memplugin.Run, tb_memplugin.Snapshot):
         assert all(re.search(rf"\b{name}\b", page.text) for name in value.__dataclass_fields__)
@@ -124,14 +148,18 @@ def test_the_reference_has_every_public_name_and_field(site: pathlib.Path, pages
 
 
 @pytest.mark.long
-def test_the_sample_report_is_shown_and_holds_the_runs(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+def test_the_sample_report_is_shown_and_holds_the_runs(
+    site: pathlib.Path, pages: dict[pathlib.Path, Page]
+) -> None:
     assert "../sample_report.html" in pages[site / "docs" / "sample_report.html"].loaded
     report = (site / "sample_report.html").read_text(encoding="utf-8")
     assert all(name in report for name in ("small", "out_of_memory"))
 
 
 @pytest.mark.long
-def test_links_that_lead_nowhere_fail_the_build(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_links_that_lead_nowhere_fail_the_build(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pages, out, beside = tmp_path / "pages", tmp_path / "out", tmp_path / "beside"
     pages.mkdir()
     beside.mkdir()
@@ -144,8 +172,13 @@ def test_links_that_lead_nowhere_fail_the_build(tmp_path: pathlib.Path, capfd: p
 
 
 def test_make_docs_and_make_animation_run_these_scripts() -> None:
-    for target, script in {"docs": "docs/site/build.py", "animation": "tests/browser/animation.py"}.items():
-        printed = subprocess.run(["make", "--dry-run", target], check=True, capture_output=True, text=True, cwd=ROOT)
+    for target, script in {
+        "docs": "docs/site/build.py",
+        "animation": "tests/browser/animation.py",
+    }.items():
+        printed = subprocess.run(
+            ["make", "--dry-run", target], check=True, capture_output=True, text=True, cwd=ROOT
+        )
         assert script in printed.stdout
 
 

@@ -14,14 +14,19 @@ def doctor(**variables: str) -> tuple[int, dict[str, str]]:
     )
     lines = [line for line in done.stdout.splitlines() if line[:4] in ("ok  ", "!!  ")]
     assert lines == done.stdout.splitlines(), done.stderr
-    return done.returncode, {line[4:].partition(":")[0]: line[:4] + line.partition(": ")[2] for line in lines}
+    return done.returncode, {
+        line[4:].partition(":")[0]: line[:4] + line.partition(": ")[2] for line in lines
+    }
 
 
 def test_where_recording_works_every_line_is_ok() -> None:
     code, said = doctor()
     assert code == 0, said
     assert all(text.startswith("ok") for text in said.values())
-    assert said["recording"].endswith("addresses") and "weights equal Keras's count" in said["recording"]
+    assert (
+        said["recording"].endswith("addresses")
+        and ("weights equal Keras's count") in said["recording"]
+    )
 
 
 def test_what_is_wrong_is_said_with_what_to_do() -> None:
@@ -33,7 +38,9 @@ def test_what_is_wrong_is_said_with_what_to_do() -> None:
 
 
 def test_a_training_goes_on_until_its_steps_are_traced_however_little_time_it_has() -> None:
-    assert run_child("from tb_memplugin.cli import doctor; answer(doctor._recording(0.0))")[0] is True
+    assert (
+        run_child("from tb_memplugin.cli import doctor; answer(doctor._recording(0.0))")[0] is True
+    )
 
 
 @pytest.mark.long

@@ -1,7 +1,8 @@
-"""Every code block of README and docs runs as it stands, page by page: a fresh process, a fresh directory, nothing set.
+"""Every code block of README and docs runs as it stands, page by page: a fresh process, a fresh
+directory, nothing set.
 
-A block after a comment ``<!-- not run: REASON -->`` does not run here; the comments are counted. A block of output is
-compared with what the block above it prints.
+A block after a comment ``<!-- not run: REASON -->`` does not run here; the comments are counted. A
+block of output is compared with what the block above it prints.
 """
 
 import gzip
@@ -20,7 +21,10 @@ from prepared_python import shell_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = pathlib.Path(__file__).with_name("page_runner.py")
-BLOCK = re.compile(r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) " r"-->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
+)
 CONTINUES = re.compile(r"continues?\s+the\s+\[quick\s+start\]")
 """Words of a page whose examples use the quick start's model and data."""
 NOT_RUN = {
@@ -39,7 +43,8 @@ NOT_RUN = {
 DRAWN = {"mermaid"}
 """Kinds of blocks without code."""
 READS = {"docs/command_line.md", "docs/export.md", "docs/keras_on_a_gpu.md", "docs/what_if.md"}
-"""Pages that continue the quick start, but only read the run that it has recorded: that is recorded once for all."""
+"""Pages that continue the quick start, but only read the run that it has recorded: that is recorded
+once for all."""
 TYPED = {"docs/tutorial.md", "docs/fitting_tutorial.md"}
 """Pages whose blocks test_tutorial.py runs: they save files and fail on purpose."""
 NEEDS = {"to_pandas": "pandas", "--to tables": "pyarrow"}
@@ -61,11 +66,16 @@ model.fit(np.random.rand(512, 32), np.random.rand(512, 10), epochs=2, verbose=0,
 def pages() -> list[str]:
     """README and the pages of docs with blocks, relative to the repository."""
     every = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    return [path.relative_to(ROOT).as_posix() for path in every if "```" in path.read_text(encoding="utf-8")]
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path in every
+        if "```" in path.read_text(encoding="utf-8")
+    ]
 
 
 def blocks(page: str) -> list[list[str]]:
-    """Kind, code and shown output of the blocks that run; a block that needs a package of `NEEDS` only with it."""
+    """Kind, code and shown output of the blocks that run; a block that needs a package of `NEEDS`
+    only with it."""
     absent = [part for part, package in NEEDS.items() if importlib.util.find_spec(package) is None]
     found: list[list[str]] = []
     for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")):
@@ -73,7 +83,9 @@ def blocks(page: str) -> list[list[str]]:
             if block["reason"] is None:
                 found[-1][2] = block["code"]
         elif (
-            block["reason"] is None and block["kind"] not in DRAWN and not any(part in block["code"] for part in absent)
+            block["reason"] is None
+            and block["kind"] not in DRAWN
+            and not any(part in block["code"] for part in absent)
         ):
             found.append([block["kind"], block["code"], ""])
     return found
@@ -81,11 +93,20 @@ def blocks(page: str) -> list[list[str]]:
 
 def test_every_block_runs_or_says_why_not() -> None:
     marks = {
-        page: len([block for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")) if block["reason"]])
+        page: len(
+            [
+                block
+                for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))
+                if block["reason"]
+            ]
+        )
         for page in pages()
     }
     assert {page: count for page, count in marks.items() if count} == NOT_RUN
-    assert all((ROOT / page).read_text(encoding="utf-8").count("<!-- not run") == marks[page] for page in marks)
+    assert all(
+        (ROOT / page).read_text(encoding="utf-8").count("<!-- not run") == marks[page]
+        for page in marks
+    )
     kinds = {page: {kind for kind, _, _ in blocks(page)} for page in pages()}
     assert {kind for found in kinds.values() for kind in found} == {"python", "sh"}, kinds
 
@@ -96,7 +117,10 @@ def test_each_usual_question_has_a_command_and_what_it_prints() -> None:
     assert CONTINUES.search(page)
     questions = re.split(r"^## \d\. ", page, flags=re.MULTILINE)[1:]
     # THEN each is answered in the terminal as well: commands, and a line that they print
-    answers = [re.findall(r"^```sh\n(?:tb-memplugin .*\n)+```\n\n```text\n.+\n", text, re.M) for text in questions]
+    answers = [
+        re.findall(r"^```sh\n(?:tb-memplugin " r".*\n)+```\n\n```text\n.+\n", text, re.M)
+        for text in questions
+    ]
     assert [len(found) for found in answers] == [1] * 9
 
 
@@ -123,7 +147,9 @@ def run_blocks(code: list[list[str]], directory: pathlib.Path) -> None:
     """Runs blocks in a fresh process and compares their output."""
     (directory / "blocks.json").write_text(json.dumps(code), encoding="utf-8")
     command, environment = [sys.executable, str(RUNNER), "blocks.json"], shell_environment(ROOT)
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 

@@ -1,4 +1,5 @@
-"""Trainings whose first step runs out of memory, in processes of their own, and the same with what the fix says."""
+"""Trainings whose first step runs out of memory, in processes of their own, and the same with what
+the fix says."""
 
 import pathlib
 
@@ -61,14 +62,17 @@ def test_the_batch_size_advised_after_a_compiled_first_step_passes_and_is_not_fa
     fixes = {fix.kind: fix for fix in oom.fixes}
     assert fixes["accumulation"].enough and fixes["limit"].enough
     advised = fixes["batch"].batch_size
-    # THEN steps with it pass, as do those of the batch that gradients are summed over, and of 1.43 times more fail
+    # THEN steps with it pass, as do those of the batch that gradients are summed over, and of 1.43
+    # times more fail
     assert advised is not None and passes("jit", advised)
     assert not passes("jit", round(advised / 0.7))
     assert passes("jit", fixes["accumulation"].batch_size or 0)
 
 
 @pytest.mark.long
-def test_a_first_step_in_graph_mode_bounds_the_batch_size_and_says_how_to_measure_it(tmp_path: pathlib.Path) -> None:
+def test_a_first_step_in_graph_mode_bounds_the_batch_size_and_says_how_to_measure_it(
+    tmp_path: pathlib.Path,
+) -> None:
     oom = failure("graph", tmp_path)
     assert oom.fixes == ()
     (note,) = (one for one in oom.not_available if one.startswith("No fix could be simulated"))

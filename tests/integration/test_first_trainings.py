@@ -1,4 +1,5 @@
-"""First trainings as strangers type them, without a GPU and with nothing set: what is printed and what is recorded."""
+"""First trainings as strangers type them, without a GPU and with nothing set: what is printed and
+what is recorded."""
 
 import collections
 import pathlib
@@ -26,25 +27,44 @@ model.fit(x, y, epochs=2, verbose=0, callbacks=[tb_memplugin.MemoryCallback("run
 """
 
 
-def train(folder: pathlib.Path, code: str, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+def train(
+    folder: pathlib.Path, code: str, *arguments: str, **more: str
+) -> "subprocess.CompletedProcess[str]":
     """Runs a script in a folder."""
     environment = bare_environment(PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="", **more)
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=True)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
 
 
 @pytest.mark.parametrize(
     ("code", "setting", "line"),
     [
         (MODEL + IMPORT + FIT, {}, "Put `import tb_memplugin` above the first line"),
-        pytest.param(IMPORT + MODEL + FIT, {VARIABLE: "0"}, "Set TF_CPU_ALLOCATOR_USE_BFC=1", marks=pytest.mark.long),
+        pytest.param(
+            IMPORT + MODEL + FIT,
+            {VARIABLE: "0"},
+            "Set TF_CPU_ALLOCATOR_USE_BFC=1",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["too late", "switched off"],
 )
-def test_where_that_cannot_be_the_first_line_says_what_to_add(code, setting, line, tmp_path) -> None:
+def test_where_that_cannot_be_the_first_line_says_what_to_add(
+    code, setting, line, tmp_path
+) -> None:
     train(tmp_path, code, **setting)
     command = [sys.executable, "-m", "tb_memplugin", "inspect", "runs"]
-    said = subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        command, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True
+    ).stdout
     first = said.splitlines()[0]
     assert first.startswith("Not recording CPU:0: ") and line in first
     assert said.count("Not recording") == 1
@@ -64,13 +84,23 @@ def test_a_recorded_training_prints_what_it_prints_unrecorded(tmp_path: pathlib.
         lines = (re.sub(r"^([IWEF]\d{4}) \S+ +\d+ ", r"\1 ", line) for line in said.splitlines())
         return collections.Counter(re.sub(r"\d{4}(_\d\d){5}", "DATE", line) for line in lines)
 
-    # GIVEN a training that is recorded, of which steps were traced, and that then starts TensorFlow's profiler itself
+    # GIVEN a training that is recorded, of which steps were traced, and that then starts
+    # TensorFlow's profiler itself
     recorded = printed()
     (run,) = load(tmp_path / "runs").values()
     assert run.snapshots
-    # THEN its log is that of the same training without recording, with the profiler's lines of that start alone, and
-    # one line on the run
+    # THEN its log is that of the same training without recording, with the profiler's lines of that
+    # start alone, and one line on the run
     (line,) = (recorded - printed("plain")).elements()
-    assert re.fullmatch(r"Memory recorded in runs/exp1: peak [\d.]+ KiB\. tensorboard --logdir runs", line)
+    assert re.fullmatch(
+        r"Memory recorded in runs/exp1: "
+        r"peak "
+        r"[\d.]+ "
+        r"KiB\. "
+        r"tensorboard "
+        r"--logdir "
+        r"runs",
+        line,
+    )
     assert not printed("plain") - recorded
     assert any("Profiler session started" in line for line in recorded)

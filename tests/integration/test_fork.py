@@ -74,7 +74,8 @@ def test_nothing_of_the_recorder_runs_in_a_forked_child(tmp_path: pathlib.Path) 
     assert [each["how"] for each in told] == ["fork", "process"]
     assert told[0]["directories"] == 2  # the step was being traced
     for each in told:
-        # THEN the child sees no wrapper, no file and no thread of the recorder, and does not wait as it exits
+        # THEN the child sees no wrapper, no file and no thread of the recorder, and does not wait
+        # as it exits
         child = each["child"]
         assert not child["wrapped"] and not child["guarded"] and child["dump"] is None
         assert child["files"] == [] and child["threads"] == ["MainThread"]
@@ -83,6 +84,8 @@ def test_nothing_of_the_recorder_runs_in_a_forked_child(tmp_path: pathlib.Path) 
         assert each["untouched"] and each["kept"]
     # AND the parent's runs are complete.
     runs = tb_memplugin.load(tmp_path)
-    assert runs["run"].samples.step.tolist() == runs["run_own"].samples.step.tolist() == [0, 1, 2, 3]
+    assert (
+        runs["run"].samples.step.tolist() == runs["run_own"].samples.step.tolist() == [0, 1, 2, 3]
+    )
     assert [snapshot.step for snapshot in runs["run_own"].snapshots] == [1]
     assert all(not run.damage for run in runs.values())

@@ -1,4 +1,5 @@
-"""Memory of earlier optimizers and models of the process is named by layer, with the sizes of their variables."""
+"""Memory of earlier optimizers and models of the process is named by layer, with the sizes of their
+variables."""
 
 from typing import Any
 
@@ -53,30 +54,45 @@ answer({"sizes": sizes, "unseen": unseen, "unseen_layers": unseen_layers, "weigh
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("former")
-    return {**run_child(CODE, str(directory / "first"), str(directory / "second")), "directory": str(directory)}
+    return {
+        **run_child(CODE, str(directory / "first"), str(directory / "second")),
+        "directory": str(directory),
+    }
 
 
 def requested(ledger: Any, name: str, category: str) -> dict[str, int]:
     """Layer path below a former name to its bytes."""
-    rows = [row for row in ledger["rows"] if (row[0] or "").startswith(f"{name}/") and row[1] == category]
+    rows = [
+        row
+        for row in ledger["rows"]
+        if (row[0] or "").startswith(f"{name}/") and row[1] == category
+    ]
     return {path.removeprefix(f"{name}/"): size for path, _, size in rows}
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "name"), [("adam", "Adam replaced at step 3"), ("rmsprop", "RMSprop replaced at step 6")]
+    ("optimizer", "name"),
+    [("adam", "Adam replaced at step 3"), ("rmsprop", "RMSprop replaced at step 6")],
 )
-def test_slots_of_a_replaced_optimizer_are_its_own_by_layer(answer: Any, optimizer: str, name: str) -> None:
+def test_slots_of_a_replaced_optimizer_are_its_own_by_layer(
+    answer: Any, optimizer: str, name: str
+) -> None:
     slots = requested(answer["one"], name, "optimizer_state")
     of_variables = answer["sizes"][optimizer]
     for layer in ("net_a", "net_b"):
-        assert slots[f"net/{layer}"] == sum(size for path, size in of_variables.items() if layer in path)
+        assert slots[f"net/{layer}"] == sum(
+            size for path, size in of_variables.items() if layer in path
+        )
     assert sum(slots.values()) == sum(of_variables.values())
 
 
 def test_a_model_that_was_gone_before_recording_is_named_by_its_variables(answer: Any) -> None:
     slots = requested(answer["one"], "Adam, no longer used", "optimizer_state")
     assert slots == {path.removeprefix("adam/"): size for path, size in answer["unseen"].items()}
-    assert sorted(requested(answer["one"], "earlier model, no longer used", "weights")) == answer["unseen_layers"]
+    assert (
+        sorted(requested(answer["one"], "earlier model, no longer used", "weights"))
+        == answer["unseen_layers"]
+    )
 
 
 def test_the_layers_of_an_earlier_model_are_its_own(answer: Any) -> None:
@@ -97,7 +113,11 @@ def test_nothing_is_unattributed_and_the_finding_names_the_largest(answer: Any, 
     assert ("Adam replaced at step 3" if run == "one" else "net, no longer used") in finding
 
 
-def test_they_are_no_growth_in_the_list_of_runs(answer: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_are_no_growth_in_the_list_of_runs(
+    answer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["inspect", answer["directory"]])
-    statuses = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:3]}
+    statuses = {
+        line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:3]
+    }
     assert statuses == {"first": "ok", "second": "ok"}

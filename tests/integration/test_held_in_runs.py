@@ -1,5 +1,5 @@
-"""What Python holds in real trainings: tensors that are kept are told from data and constants, and who keeps them; and
-what a persistent tape keeps is saved for the backward pass.
+"""What Python holds in real trainings: tensors that are kept are told from data and constants, and
+who keeps them; and what a persistent tape keeps is saved for the backward pass.
 """
 
 import functools
@@ -25,23 +25,38 @@ def trained(scenario: str) -> Any:
 @pytest.mark.parametrize(
     ("scenario", "holder", "path"),
     [
-        ("results_in_a_list", "list `history` in module __main__", "module __main__ › history (list) › ["),
+        (
+            "results_in_a_list",
+            "list `history` in module __main__",
+            "module __main__ › history (list) › [",
+        ),
         ("fit_on_tensors", "list in attribute `kept` of Keeper", "(Keeper) › kept (list) › ["),
-        ("batches_of_a_dataset", "list `history` in module __main__", "module __main__ › history (list) › ["),
+        (
+            "batches_of_a_dataset",
+            "list `history` in module __main__",
+            "module __main__ › history (list) › [",
+        ),
     ],
 )
-def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: str, holder: str, path: str) -> None:
+def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(
+    scenario: str, holder: str, path: str
+) -> None:
     answer = trained(scenario)
     for snapshot in answer["snapshots"]:
         kept = [group for group in snapshot["groups"] if group["shape"] == [256, 512]]
-        # A kept tensor of each step before, and perhaps the traced one's. The last batch is still in use.
+        # A kept tensor of each step before, and perhaps the traced one's. The last batch is still
+        # in use.
         assert (
             snapshot["step"] - (scenario == "batches_of_a_dataset")
             <= sum(group["count"] for group in kept)
             <= snapshot["step"] + 1
         )
-        assert sum(group["bytes"] for group in kept) == sum(group["count"] for group in kept) * RESULT
-        assert snapshot["categories"]["held_tensors"] >= sum(group["bytes"] for group in snapshot["groups"])
+        assert (
+            sum(group["bytes"] for group in kept) == sum(group["count"] for group in kept) * RESULT
+        )
+        assert snapshot["categories"]["held_tensors"] >= sum(
+            group["bytes"] for group in snapshot["groups"]
+        )
     largest = max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])
     assert largest["held_by"] == holder and path in largest["retaining_path"]
     (finding,) = [one for one in answer["findings"] if ": held tensors, " in one]
@@ -85,7 +100,8 @@ def test_a_captured_constant_is_other_state() -> None:
 def test_what_a_persistent_tape_keeps_is_saved_for_the_backward_pass(scenario: str) -> None:
     for snapshot in trained(scenario)["snapshots"]:
         assert snapshot["saved"] == SAVED
-        # An eager tape that persists keeps all up to the peak. The backward pass of a graph frees them one by one: how
-        # many are left at the peak depends on when the executor runs the ops that free and allocate.
+        # An eager tape that persists keeps all up to the peak. The backward pass of a graph frees
+        # them one by one: how many are left at the peak depends on when the executor runs the ops
+        # that free and allocate.
         held = snapshot["categories"]["activations"]
         assert held == SAVED if scenario.startswith("persistent_eager") else 0 < held <= SAVED

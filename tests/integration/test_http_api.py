@@ -1,4 +1,5 @@
-"""The plugin's HTTP API over real event files; the fields that ``http_api.md`` lists are those of real answers."""
+"""The plugin's HTTP API over real event files; the fields that ``http_api.md`` lists are those of
+real answers."""
 
 import dataclasses
 import pathlib
@@ -11,7 +12,14 @@ import numpy as np
 import pytest
 import requests_cases
 from api_page import example
-from reading_cases import DEVICE, MIB, make_activations, make_samples, make_snapshot, write_small_run
+from reading_cases import (
+    DEVICE,
+    MIB,
+    make_activations,
+    make_samples,
+    make_snapshot,
+    write_small_run,
+)
 from servers import BASE, client_on, client_over, decode, multiplexer
 from tensorboard.backend.event_processing import data_provider
 from tensorboard.plugins import base_plugin
@@ -91,7 +99,8 @@ def answer(client: Client, request: str) -> Any:
 
 
 def differences(example: Any, actual: Any, place: str) -> list[str]:
-    """Where `actual` has other field names or types than `example`; null is not known and fits any type."""
+    """Where `actual` has other field names or types than `example`; null is not known and fits any
+    type."""
     if example is None or actual is None:
         return []
     if example == {}:  # numbers by name: each answer has its own, of those that the page lists
@@ -110,9 +119,18 @@ def differences(example: Any, actual: Any, place: str) -> list[str]:
             for d in differences(example[key], actual[key], f"{place}.{key}")
         ]
     if isinstance(example, list) and isinstance(actual, list):
-        return [d for at, item in enumerate(actual) if example for d in differences(example[0], item, f"{place}[{at}]")]
+        return [
+            d
+            for at, item in enumerate(actual)
+            if example
+            for d in differences(example[0], item, f"{place}[{at}]")
+        ]
     fits = type(example) is type(actual) or (type(example) is float and type(actual) is int)
-    return [] if fits else [f"{place}: {type(actual).__name__} where the example has {type(example).__name__}"]
+    return (
+        []
+        if fits
+        else [f"{place}: {type(actual).__name__} where the example has {type(example).__name__}"]
+    )
 
 
 @pytest.mark.parametrize("route", sorted(EXAMPLES))
@@ -134,7 +152,8 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
         described[name] for name in ("sessions", "steps", "first_step", "last_step")
     ]
     assert {
-        device["device"]: {key: device[key] for key in described["devices"][DEVICE]} for device in run["devices"]
+        device["device"]: {key: device[key] for key in described["devices"][DEVICE]}
+        for device in run["devices"]
     } == described["devices"]
     assert answer(client, "layers?run=frozen")["layers"] == described["layers"]
     compared = answer(client, "devices?run=frozen")
@@ -151,7 +170,9 @@ def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(clien
     assert answers == described[DEVICE]
     failure = answer(client, "oom?run=frozen")["ooms"][-1]
     fits, growing, fragmented, changed = answers
-    assert fits["status"] == "failed" and {fits["figures"][name] == failure[name] for name in fits["figures"]} == {True}
+    assert fits["status"] == "failed" and {
+        fits["figures"][name] == failure[name] for name in fits["figures"]
+    } == {True}
     assert fits["evidence"]["oom"] == fragmented["evidence"]["oom"] == 0
     assert growing["sentence"] == "No growth over 60 steps (under 2.0 MiB)"
     # The change's effect is that of the overview, zoomed or not.
@@ -161,13 +182,15 @@ def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(clien
         for name in ("peak_before_bytes", "peak_after_bytes"):
             assert changed["figures"][name] == unfreezing[name]
     assert changed["figures"]["peak_before_bytes"] == 200 * MIB + 3  # of the nearest traced step
-    # Without a device, as for a run without allocator data, nothing is known; an unknown one is an error.
+    # Without a device, as for a run without allocator data, nothing is known; an unknown one is an
+    # error.
     assert {one["status"] for one in answer(client, "answers?run=frozen")["answers"]} == {"unknown"}
     assert client.get(BASE + "answers?run=frozen&device=GPU:7").status_code == 404
 
 
 def test_rounding_that_sums_to_more_than_an_integer_is_answered(tmp_path: pathlib.Path) -> None:
-    # GIVEN a stranger's ledger of 3,000 rows, each with the most bytes of rounding that a record may hold
+    # GIVEN a stranger's ledger of 3,000 rows, each with the most bytes of rounding that a record
+    # may hold
     rows = tuple(LedgerRow(f"layer_{at}", "activations", None, 1, 2**53 - 1) for at in range(3000))
     writer = RunWriter(tmp_path / "exp")
     writer.traced(dataclasses.replace(make_snapshot(3), ledger=rows, in_use_bytes=3000))
@@ -181,7 +204,9 @@ def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) 
     # GIVEN 1,000 steps of which a far view shows some forty
     writer = RunWriter(tmp_path / "exp")
     steps = np.arange(1000)
-    writer.activations(make_activations(steps, ["a", "b"], np.stack([steps * 7, steps % 13], axis=1)))
+    writer.activations(
+        make_activations(steps, ["a", "b"], np.stack([steps * 7, steps % 13], axis=1))
+    )
     writer.close()
     client = client_on(tmp_path)
 
@@ -200,43 +225,79 @@ def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) 
 
 
 def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
-    assert [answer(client, f"layers?run=frozen&step={step}")["step"] for step in (0, 29, 30, 10**9)] == [0, 0, 30, 30]
+    assert [
+        answer(client, f"layers?run=frozen&step={step}")["step"] for step in (0, 29, 30, 10**9)
+    ] == [0, 0, 30, 30]
 
 
 PLACE = f"run=frozen&device={DEVICE}"
 BAD = {
     "runs": "x=1 run=frozen",
-    "overview": f"- run=frozen device={DEVICE} run=&device=x run=frozen&device= run=frozen&{PLACE} {PLACE}&phase=test"
-    f" {PLACE}&phase=train&phase=train {PLACE}&first_step=-1 {PLACE}&first_step=1e3 {PLACE}&last_step={'9' * 5000}"
-    f" {PLACE}&first_step=5&last_step=4 {PLACE}&points=9 {PLACE}&points=10001 {PLACE}&points= {PLACE}&stpe=1"
+    "overview": f"- run=frozen device={DEVICE} "
+    "run=&device=x "
+    "run=frozen&device= "
+    f"run=frozen&{PLACE} "
+    f"{PLACE}&phase=test"
+    f" {PLACE}&phase=train&phase=train "
+    f"{PLACE}&first_step=-1 "
+    f"{PLACE}&first_step=1e3 "
+    f"{PLACE}&last_step={'9' * 5000}"
+    f" {PLACE}&first_step=5&last_step=4 {PLACE}&points=9 "
+    f"{PLACE}&points=10001 "
+    f"{PLACE}&points= "
+    f"{PLACE}&stpe=1"
     f" run={'x' * 100_000}&device={DEVICE}",
     "pool": f"- run=frozen device={DEVICE} {PLACE}&points=9",
     "snapshots": "- run= run=frozen&device= run=frozen&run=frozen run=frozen&step=1",
-    "snapshot": f"{PLACE} run=frozen&step=1 device=CPU:0&step=1 {PLACE}&step=a {PLACE}&step=1&step=2"
+    "snapshot": f"{PLACE} run=frozen&step=1 "
+    "device=CPU:0&step=1 "
+    f"{PLACE}&step=a "
+    f"{PLACE}&step=1&step=2"
     f" {PLACE}&step=3&phase=",
     "timelines": "- run= run=frozen&device= run=frozen&step=1",
-    "timeline": f"{PLACE} run=frozen&step=3 {PLACE}&step=-3 {PLACE}&step=3&phase=lunch {PLACE}&step=3&points=10",
-    "layers": "- run=frozen&step=x run=frozen&step=-0 run=frozen&step=%F3%A0 run=frozen&phase=train",
-    "activations": "- run=frozen&points=0 run=frozen&points=%00 run=frozen&first_step=x run=frozen&phase=train"
+    "timeline": f"{PLACE} run=frozen&step=3 "
+    f"{PLACE}&step=-3 "
+    f"{PLACE}&step=3&phase=lunch "
+    f"{PLACE}&step=3&points=10",
+    "layers": "- run=frozen&step=x run=frozen&step=-0 "
+    "run=frozen&step=%F3%A0 "
+    "run=frozen&phase=train",
+    "activations": "- run=frozen&points=0 "
+    "run=frozen&points=%00 "
+    "run=frozen&first_step=x "
+    "run=frozen&phase=train"
     " run=frozen&first_step=5&last_step=4",
-    "what_if": "- run=requests&device= run=requests&batch_size= run=requests&batch_size=4.5 run=requests&step=3"
+    "what_if": "- run=requests&device= "
+    "run=requests&batch_size= "
+    "run=requests&batch_size=4.5 "
+    "run=requests&step=3"
     " run=requests&batch_size=4&batch_size=4 run=requests&capacity= run=requests&capacity=-1"
     f" run=requests&freeze=nothing run=requests&freeze={'*a' * 480} run=requests&unfreeze=*,nothing"
     " run=requests&optimizer=none run=requests&precision=float8",
-    "curve": "- run=requests&device= run=requests&batch_size=4 run=requests&freeze=nothing run=requests&capacity=-1",
+    "curve": "- run=requests&device= "
+    "run=requests&batch_size=4 "
+    "run=requests&freeze=nothing "
+    "run=requests&capacity=-1",
     "batch_limit": "- run=requests&device= run=requests&batch_size=4 run=requests&freeze=nothing"
     " run=requests&capacity= run=requests&optimizer=none",
     "demand": "- run=requests&device= run=requests&step=3",
-    "plan": "- run=requests&device= run=requests&budget= run=requests&budget=much run=requests&budget=2PiB"
+    "plan": "- run=requests&device= run=requests&budget= "
+    "run=requests&budget=much "
+    "run=requests&budget=2PiB"
     " run=requests&step=3",
     "answers": f"- run= run=frozen&device= run=frozen&phase=test {PLACE}&step=3",
-    "ledger_totals": f"- run=frozen device={DEVICE} {PLACE}&phase=test {PLACE}&layer= {PLACE}&layer={'x' * 5000}"
+    "ledger_totals": f"- run=frozen device={DEVICE} "
+    f"{PLACE}&phase=test "
+    f"{PLACE}&layer= "
+    f"{PLACE}&layer={'x' * 5000}"
     f" {PLACE}&session= {PLACE}&step=3",
 }
 """Route to wrong queries; a dash for none."""
 
 
-@pytest.mark.parametrize(("route", "query"), [(route, query) for route in BAD for query in BAD[route].split()])
+@pytest.mark.parametrize(
+    ("route", "query"), [(route, query) for route in BAD for query in BAD[route].split()]
+)
 def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, query: str) -> None:
     response = client.get(f"{BASE}{route}?{query.removeprefix('-')}")
     assert response.status_code == 400 and response.content_type.startswith("text/plain")
@@ -245,9 +306,16 @@ def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, 
 
 @pytest.mark.parametrize(
     ("query", "parameter"),
-    [("capacity=much", "capacity"), ("batch_size=0", "batch_size"), ("optimizer=x", "optimizer"), ("x=1", None)],
+    [
+        ("capacity=much", "capacity"),
+        ("batch_size=0", "batch_size"),
+        ("optimizer=x", "optimizer"),
+        ("x=1", None),
+    ],
 )
-def test_an_error_about_one_condition_names_it(client: Client, query: str, parameter: str | None) -> None:
+def test_an_error_about_one_condition_names_it(
+    client: Client, query: str, parameter: str | None
+) -> None:
     response = client.get(f"{BASE}what_if?run=frozen&{query}")
     assert response.status_code == 400 and response.headers.get("X-Parameter") == parameter
 

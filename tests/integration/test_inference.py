@@ -1,4 +1,5 @@
-"""Runs that only evaluate, predict or generate, recorded for real: every batch is a step, in its own phase."""
+"""Runs that only evaluate, predict or generate, recorded for real: every batch is a step, in its
+own phase."""
 
 import pathlib
 
@@ -25,19 +26,25 @@ options = {"batch_size": 16, "verbose": 0, "callbacks": [callback]}
 
 
 def test_batches_of_predict_are_steps_and_its_outputs_are_held(tmp_path: pathlib.Path) -> None:
-    run_child(f"{MODEL}{CALLS}\nmake_model().predict(x, **options); callback.close(); answer(1)", str(tmp_path / "run"))
+    run_child(
+        f"{MODEL}{CALLS}\nmake_model().predict(x, **options); callback.close(); answer(1)",
+        str(tmp_path / "run"),
+    )
     run = tb_memplugin.load(tmp_path)["run"]
     assert (main_phase(run), run.samples.step.tolist()) == ("predict", list(range(40)))
     assert step_range(run).steps == 40
     assert run.snapshots and {snapshot.phase for snapshot in run.snapshots} == {"predict"}
-    categories = {row.category for snapshot in run.snapshots for row in snapshot.ledger if row.bytes}
+    categories = {
+        row.category for snapshot in run.snapshots for row in snapshot.ledger if row.bytes
+    }
     assert not categories & {"activations", "activation_gradients", "weight_gradients"}
     assert all(not snapshot.saved_for_backward for snapshot in run.snapshots)
     # Keras keeps the outputs of all batches until the end: 16 × 256 × 4 B more after each one.
     last = run.snapshots[-1]
     held = sum(row.bytes for row in last.ledger if row.category == "held_tensors")
     assert 16 * 256 * 4 * last.step <= held <= 16 * 256 * 4 * (last.step + 1) + 1024
-    assert [answer.status for answer in answers(run, "CPU:0")].count("unknown") <= 1  # 40 steps may be few for a jump
+    # 40 steps may be few for a jump
+    assert [answer.status for answer in answers(run, "CPU:0")].count("unknown") <= 1
 
 
 @pytest.mark.long
@@ -61,7 +68,8 @@ callback.close(); answer(1)
 
 
 def test_a_growing_cache_of_keys_and_values_is_named(tmp_path: pathlib.Path) -> None:
-    # GIVEN a Transformer block that generates 80 tokens, one in a step, with keys and values of all tokens so far
+    # GIVEN a Transformer block that generates 80 tokens, one in a step, with keys and values of all
+    # tokens so far
     code = """
 import keras, tensorflow as tf, tb_memplugin
 WIDTH, BATCH = 128, 32
@@ -85,10 +93,13 @@ answer(1)
     _, run = recorded(tmp_path, code)
     growing = answers(run, "CPU:0")[1]
     assert growing.status == "warning" and growing.sentence.endswith(": held tensors")
-    # In a call there are keys and values of the tokens so far, and those with one more: 2 × 32 × 128 × 4 B for each.
+    # In a call there are keys and values of the tokens so far, and those with one more: 2 × 32 ×
+    # 128 × 4 B for each.
     for snapshot in run.snapshots[1:]:
         held = sum(row.bytes for row in snapshot.ledger if row.category == "held_tensors")
-        assert 32768 * snapshot.step <= held <= 32768 * (2 * snapshot.step + 1) + (1 << 16), snapshot.step
+        assert 32768 * snapshot.step <= held <= 32768 * (2 * snapshot.step + 1) + (1 << 16), (
+            snapshot.step
+        )
     assert len(run.findings) == 1, run.findings
     (finding,) = run.findings
     assert "kept alive by list `cache` in module __main__" in finding

@@ -120,7 +120,9 @@ answer(told)
 
 
 @pytest.mark.long
-def test_a_function_is_traced_once_more_only_if_it_was_traced_unseen(tmp_path: pathlib.Path) -> None:
+def test_a_function_is_traced_once_more_only_if_it_was_traced_unseen(
+    tmp_path: pathlib.Path,
+) -> None:
     told = run_child(RETRACED, str(tmp_path), timeout=120)
     told.pop("stderr")
     assert told == {

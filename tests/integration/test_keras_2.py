@@ -1,4 +1,5 @@
-"""Trainings with Keras 2, as ``tf_keras`` and as ``tf.keras``: recorded like Keras 3, and with the same result."""
+"""Trainings with Keras 2, as ``tf_keras`` and as ``tf.keras``: recorded like Keras 3, and with the
+same result."""
 
 import pathlib
 from typing import Any
@@ -54,7 +55,9 @@ answer(told)
 """
 
 
-def requested(snapshot: Snapshot, category: str, trainable: bool | None = None, layer: str = "") -> int:
+def requested(
+    snapshot: Snapshot, category: str, trainable: bool | None = None, layer: str = ""
+) -> int:
     return sum(
         row.bytes
         for row in snapshot.ledger
@@ -99,7 +102,8 @@ def test_fit_is_recorded_and_has_the_same_result(tmp_path, keras, optimizer, env
 
 
 def test_traced_steps_are_not_called_slow(tmp_path: pathlib.Path) -> None:
-    """Keras 2 warns of hooks that take longer than the first batches: of a slow callback, not of tracing."""
+    """Keras 2 warns of hooks that take longer than the first batches: of a slow callback, not of
+    tracing."""
     code = """
 import logging, time
 said = []
@@ -120,7 +124,12 @@ answer({"alone": warned(), "slow": warned(Slow())})
 """
     told = run_child(PROGRAM.format(keras=AS_PACKAGE) + code, str(tmp_path))
     assert told["alone"] == [] and len(told["slow"]) == 1
-    assert [snapshot.step for snapshot in tb_memplugin.load(tmp_path)["0"].snapshots] == [1, 2, 3, 4]
+    assert [snapshot.step for snapshot in tb_memplugin.load(tmp_path)["0"].snapshots] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_loop_of_its_own_is_recorded(tmp_path: pathlib.Path) -> None:
@@ -144,5 +153,8 @@ answer({"weights": nbytes(model.trainable_weights), "frozen": nbytes(model.non_t
     assert requested(snapshot, "weights", trainable=True, layer="net/") == told["weights"]
     assert requested(snapshot, "optimizer_state", layer="net/") == told["weights"]
     assert requested(snapshot, "unattributed") <= 0.001 * snapshot.in_use_bytes
-    # The peak may lie where these were freed again: in the scratch space of the convolution's gradient.
-    assert {"net/conv", "net/norm", "net/logits"} <= {row.layer for row in snapshot.saved_for_backward}
+    # The peak may lie where these were freed again: in the scratch space of the convolution's
+    # gradient.
+    assert {"net/conv", "net/norm", "net/logits"} <= {
+        row.layer for row in snapshot.saved_for_backward
+    }

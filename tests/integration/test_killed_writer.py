@@ -1,4 +1,5 @@
-"""Writers that are killed: everything they had flushed is read, and nothing else is needed for that."""
+"""Writers that are killed: everything they had flushed is read, and nothing else is needed for
+that."""
 
 import os
 import pathlib
@@ -28,7 +29,9 @@ def write_until_killed(directory: pathlib.Path, told: int) -> None:
 
 
 @pytest.mark.parametrize("count", [pytest.param(100, marks=pytest.mark.long), 25])
-def test_a_writer_killed_at_random_moments_loses_nothing_it_had_flushed(tmp_path: pathlib.Path, count: int) -> None:
+def test_a_writer_killed_at_random_moments_loses_nothing_it_had_flushed(
+    tmp_path: pathlib.Path, count: int
+) -> None:
     moments = random.Random(5)
     lengths = []
     for attempt in range(count):
@@ -57,8 +60,12 @@ def test_a_writer_killed_at_random_moments_loses_nothing_it_had_flushed(tmp_path
         read = len(run.samples)
         assert read >= flushed
         assert run.samples.step.tolist() == list(range(read))
-        np.testing.assert_array_equal(run.samples.devices["CPU:0"].peak_bytes, 1000 + np.arange(read))
-        assert [snapshot.step for snapshot in run.snapshots][: len(range(0, flushed, 7))] == list(range(0, flushed, 7))
+        np.testing.assert_array_equal(
+            run.samples.devices["CPU:0"].peak_bytes, 1000 + np.arange(read)
+        )
+        assert [snapshot.step for snapshot in run.snapshots][: len(range(0, flushed, 7))] == list(
+            range(0, flushed, 7)
+        )
         assert all("ends inside a record" in sentence for sentence in run.damage)
         lengths.append(read)
     assert len(set(lengths)) > count // 10  # the moments really differed

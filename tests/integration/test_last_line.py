@@ -31,7 +31,9 @@ LONG = [pytest.param(*one, marks=pytest.mark.long) for one in ((9000, "caught"),
 @pytest.mark.parametrize(("batch", "how"), [(8, "plain"), (9000, "plain"), *LONG])
 def test_one_line_says_where_the_run_is(tmp_path: pathlib.Path, batch: int, how: str) -> None:
     environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "128"})
-    done = run_python(["-c", PROGRAM, str(batch), how, str(tmp_path)], environment=environment, timeout=240)
+    done = run_python(
+        ["-c", PROGRAM, str(batch), how, str(tmp_path)], environment=environment, timeout=240
+    )
     (run,) = tb_memplugin.load(tmp_path / "runs").values()
     told = [line for line in done.stderr.splitlines() if "runs/exp1" in line or SEE in line]
     if how == "silent":
@@ -39,7 +41,12 @@ def test_one_line_says_where_the_run_is(tmp_path: pathlib.Path, batch: int, how:
     elif batch == 9000 and how == "plain":
         (oom,) = run.ooms
         assert done.returncode == 1
-        assert told == [f"Out of memory at step 0 (train): {oom.reason.rstrip('.')}. tb-memplugin inspect runs/exp1"]
+        assert told == [
+            "Out of memory at step 0 (train): "
+            f"{oom.reason.rstrip('.')}. "
+            "tb-memplugin "
+            "inspect runs/exp1"
+        ]
     else:
         peak = max(int(one.peak_bytes.max()) for one in run.samples.devices.values())
         assert told == [f"Memory recorded in runs/exp1: peak {format_bytes(peak)}. {SEE}"]

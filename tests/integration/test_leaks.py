@@ -1,4 +1,5 @@
-"""Real trainings with a seeded leak are named with its cause; healthy ones of 2,000 steps give no finding."""
+"""Real trainings with a seeded leak are named with its cause; healthy ones of 2,000 steps give no
+finding."""
 
 import functools
 import tempfile
@@ -7,7 +8,14 @@ from typing import Any
 import pytest
 from child import run_file
 
-LEAKS = ("changing_shapes", "python_scalars", "held_tensors", "dataset_cache", "kept_models", "rebuilt_models")
+LEAKS = (
+    "changing_shapes",
+    "python_scalars",
+    "held_tensors",
+    "dataset_cache",
+    "kept_models",
+    "rebuilt_models",
+)
 HEALTHY = ("fit", "custom_loop", "evaluate_in_between", "varying_shapes", "filled_cache")
 
 
@@ -35,12 +43,27 @@ SEEDED = {
         ": retracing of scaled_step",
     ),
     "held_tensors": (
-        *(IN_USE, ": held tensors, ", "kept alive by list `history` in module __main__.", ": held tensors"),
+        *(
+            IN_USE,
+            ": held tensors, ",
+            "kept alive by list `history` in module __main__.",
+            ": held tensors",
+        ),
     ),
     "kept_models": (IN_USE, "Cause: ", "that were built and not freed.", "not freed"),
-    "rebuilt_models": (IN_USE, "Cause: ", "that no longer exist but whose variables were not freed.", "not freed"),
+    "rebuilt_models": (
+        IN_USE,
+        "Cause: ",
+        "that no longer exist but whose variables were not freed.",
+        "not freed",
+    ),
     "dataset_cache": (
-        *(IN_USE, "Cause: the dataset is cached in memory", "128 KiB for each batch.", ": dataset cache"),
+        *(
+            IN_USE,
+            "Cause: the dataset is cached in memory",
+            "128 KiB for each batch.",
+            ": dataset cache",
+        ),
     ),
 }
 
@@ -61,7 +84,10 @@ def test_the_counters_count_what_was_done() -> None:
     # One model of the held tensors, 60 that a list kept, 48 that were trained.
     assert counted["models_built"] == 109
     # The dataset does not exist any more.
-    assert recorded(*LEAKS)["dataset_cache"]["counters"]["dataset_caches"] == 1 and "dataset_caches" not in counted
+    assert (
+        recorded(*LEAKS)["dataset_cache"]["counters"]["dataset_caches"] == 1
+        and "dataset_caches" not in counted
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,5 @@
-"""Runs that last long: nothing of the recorder grows with the steps, restarts continue, and clocks may be set."""
+"""Runs that last long: nothing of the recorder grows with the steps, restarts continue, and clocks
+may be set."""
 
 import pathlib
 
@@ -50,7 +51,9 @@ def test_nothing_of_the_recorder_grows_with_the_steps(tmp_path: pathlib.Path) ->
     assert size < 0.3 * 20_000_000
 
 
-def test_samples_are_written_while_the_steps_are_too_fast_for_the_tick(tmp_path: pathlib.Path) -> None:
+def test_samples_are_written_while_the_steps_are_too_fast_for_the_tick(
+    tmp_path: pathlib.Path,
+) -> None:
     code = f"""{STEPS}
 from tb_memplugin.recorder.loop import recording
 recording.FLUSH_SECONDS = 3600.0
@@ -68,7 +71,8 @@ recorder.close()
 
 
 def test_a_resumed_training_replaces_the_steps_after_its_checkpoint(tmp_path: pathlib.Path) -> None:
-    # GIVEN a training that is killed at step 59, with a checkpoint of step 40, and resumes from it in a new process
+    # GIVEN a training that is killed at step 59, with a checkpoint of step 40, and resumes from it
+    # in a new process
     code = f"""{STEPS}
 import os
 first, last, kept = map(int, sys.argv[2:])
@@ -88,4 +92,6 @@ os._exit(0)
     in_use = run.samples.devices["CPU:0"].in_use_bytes
     # 7 MiB more from the first resumed step on, and no growth in the new process.
     assert in_use[40:].min() - in_use[:40].max() > 6 << 20
-    assert [answer.sentence for answer in answers(run, "CPU:0")][1] == "No growth over 60 steps (under 1.0 MiB)"
+    assert [answer.sentence for answer in answers(run, "CPU:0")][1] == (
+        "No growth over 60 steps (under 1.0 MiB)"
+    )

@@ -62,8 +62,12 @@ def test_trainings_of_a_notebook_are_recorded_and_shown(tmp_path, monkeypatch) -
 
 
 @pytest.mark.long
-def test_with_the_switch_nothing_is_recorded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_switch_nothing_is_recorded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    said = run_child(SESSION, environment={"IPYTHONDIR": str(tmp_path / "ipython"), "TB_MEMPLUGIN": "0"})
+    said = run_child(
+        SESSION, environment={"IPYTHONDIR": str(tmp_path / "ipython"), "TB_MEMPLUGIN": "0"}
+    )
     assert said["one"].strip() == "TB_MEMPLUGIN=0 is set: nothing is recorded or measured."
     assert not (tmp_path / "runs").exists()

@@ -1,6 +1,8 @@
-"""The allocator's memory map, read from real TensorFlow: against its statistics, and for what it costs.
+"""The allocator's memory map, read from real TensorFlow: against its statistics, and for what it
+costs.
 
-With those of `test_allocator_map` against the allocator's own dump, they are the tests for a new version of TensorFlow.
+With those of `test_allocator_map` against the allocator's own dump, they are the tests for a new
+version of TensorFlow.
 """
 
 import json
@@ -148,7 +150,11 @@ def test_the_size_of_variables_handles_is_measured_as_often_as_asked_and_leaves_
 @pytest.mark.parametrize(
     ("variable", "late", "reason"),
     [
-        ("TF_CPU_ALLOCATOR_USE_BFC", {}, "the plain CPU allocator has none (TF_CPU_ALLOCATOR_USE_BFC is not set)"),
+        (
+            "TF_CPU_ALLOCATOR_USE_BFC",
+            {},
+            "the plain CPU allocator has none (TF_CPU_ALLOCATOR_USE_BFC is not set)",
+        ),
         # The variable came too late: TensorFlow has made another allocator already.
         ("TF_CPU_ALLOCATOR_USE_BFC", {"TF_CPU_ALLOCATOR_USE_BFC": "1"}, "not a BFC allocator"),
         ("TB_MEMPLUGIN_MEMORY_MAP", {}, "TB_MEMPLUGIN_MEMORY_MAP=0 is set"),

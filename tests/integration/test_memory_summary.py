@@ -1,4 +1,5 @@
-"""`memory_summary` of a model whose sizes are known: Keras's counts, and rows that sum to what is allocated."""
+"""`memory_summary` of a model whose sizes are known: Keras's counts, and rows that sum to what is
+allocated."""
 
 import pathlib
 import re
@@ -39,7 +40,8 @@ def test_rows_are_kerass_counts_and_sum_to_what_is_allocated(tmp_path: pathlib.P
     assert (sizes["frozen weights"], tensors["frozen weights"]) == (2 << 20, "1")
     assert sizes["optimizer state"] == 8 << 20
     assert (sizes["held tensors"], tensors["held tensors"]) == (3 << 20, "3")
-    # AND everything together is what the allocator has handed out, as far as figures of two digits say it
+    # AND everything together is what the allocator has handed out, as far as figures of two digits
+    # say it
     assert abs(sizes["allocated"] - told["in_use"]) <= 0.05 * UNITS["MiB"]
     assert abs(sum(sizes.values()) - 2 * sizes["allocated"]) <= 0.1 * UNITS["MiB"]
     # AND the layer with weights and slots is listed first
@@ -48,7 +50,9 @@ def test_rows_are_kerass_counts_and_sum_to_what_is_allocated(tmp_path: pathlib.P
     # AND the figures behind the text are exact
     assert told["sums"] == told["allocated"] == [told["in_use"]]
     # AND the step is that of the training: one batch, number 0
-    assert told["step"] == 0 and told["text"].startswith("Memory of model net, after training step 0\n")
+    assert told["step"] == 0 and told["text"].startswith(
+        "Memory of model net, after training step 0\n"
+    )
     # AND the model is found without being passed
     assert told["found"] == told["text"]
     assert re.fullmatch(r"<MemorySummary CPU:0: [\d.]+ MiB allocated>", told["repr"])

@@ -1,4 +1,5 @@
-"""Programs of `tf.Module` without Keras: weights by attribute path, trainable or not, with the model given or found."""
+"""Programs of `tf.Module` without Keras: weights by attribute path, trainable or not, with the
+model given or found."""
 
 from typing import Any
 
@@ -70,9 +71,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["passed", "found"])
-def test_weights_are_those_of_each_module_and_what_the_gradients_read_is_saved(answers: Any, at: int) -> None:
+def test_weights_are_those_of_each_module_and_what_the_gradients_read_is_saved(
+    answers: Any, at: int
+) -> None:
     rows = answers[at]["rows"]
-    assert {(layer, trainable): size for layer, category, trainable, size in rows if category == "weights"} == WEIGHTS
+    assert {
+        (layer, trainable): size
+        for layer, category, trainable, size in rows
+        if category == "weights"
+    } == WEIGHTS
     unattributed = sum(size for _, category, _, size in rows if category == "unattributed")
     assert unattributed <= 0.001 * answers[at]["in_use"]
     # The results of the three modules, and the difference that is squared.

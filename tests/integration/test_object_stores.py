@@ -42,7 +42,9 @@ print(json.dumps({"same": remote == local, "runs": remote[0], "steps": remote[2]
 """
 
 
-def test_the_tab_shows_of_an_object_store_what_it_shows_of_a_directory(tmp_path: pathlib.Path) -> None:
+def test_the_tab_shows_of_an_object_store_what_it_shows_of_a_directory(
+    tmp_path: pathlib.Path,
+) -> None:
     write_small_run(tmp_path / "exp")
     # A process of its own: those of `run_child` begin with TensorFlow.
     with start_child("-c", SERVING + READ, str(tmp_path)) as child:

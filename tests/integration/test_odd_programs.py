@@ -1,4 +1,5 @@
-"""Programs with objects that raise, lie or never end run with the recorder as without it, and are recorded.
+"""Programs with objects that raise, lie or never end run with the recorder as without it, and are
+recorded.
 
 Drawn from seeds; see odd_programs.py. Others are drawn with another first seed, and run one by one:
 ``TB_MEMPLUGIN_ODD_SEED=7000 pytest tests/integration/test_odd_programs.py``,
@@ -59,18 +60,29 @@ def worst_share(directory: pathlib.Path, held: int) -> float:
     """The largest share of unattributed bytes of any recorded step, without `held` bytes."""
     snapshots = [one for run in tb_memplugin.load(directory).values() for one in run.snapshots]
     assert snapshots, "nothing was recorded"
-    nobodys = [sum(row.bytes for row in one.ledger if row.category == "unattributed") for one in snapshots]
-    return max((size - held) / one.in_use_bytes for one, size in zip(snapshots, nobodys, strict=True))
+    nobodys = [
+        sum(row.bytes for row in one.ledger if row.category == "unattributed") for one in snapshots
+    ]
+    return max(
+        (size - held) / one.in_use_bytes for one, size in zip(snapshots, nobodys, strict=True)
+    )
 
 
 def differences(directory: pathlib.Path, seeds: range) -> list[str]:
     """What the recorder changed in programs, and what it did not see; empty if all is well."""
     plain, recorded = ran(None, seeds), ran(directory, seeds)
-    assert plain.answers.keys() == set(seeds) and plain.code in (0, 3), f"{seeds}: {plain.code}\n{plain.errors[-3000:]}"
+    assert plain.answers.keys() == set(seeds) and plain.code in (0, 3), (
+        f"{seeds}: {plain.code}\n{plain.errors[-3000:]}"
+    )
     found = []
     if recorded.code != plain.code:
         reached = [seed for seed in seeds if seed not in recorded.answers][:1]
-        found.append(f"{reached or seeds}: exit code {recorded.code}, not {plain.code}\n{recorded.errors[-3000:]}")
+        found.append(
+            f"{reached or seeds}: exit code "
+            f"{recorded.code}, "
+            "not "
+            f"{plain.code}\n{recorded.errors[-3000:]}"
+        )
     elif recorded.printed != plain.printed:
         told = [line for line in recorded.printed if line not in plain.printed]
         found.append(f"{seeds}: printed {told[:3]} besides")
@@ -81,8 +93,12 @@ def differences(directory: pathlib.Path, seeds: range) -> list[str]:
         if not threads(answer) <= threads(before) | PROGRAMS_OWN:
             found.append(f"{program}: destroyed on {threads(answer)}")
         in_order = list if answer["repeats"] else sorted
-        labels, as_before = (in_order(label for label, _ in one["destroyed"]) for one in (answer, before))
-        if labels != as_before or (answer["repeats"] and answer["destroyed"] != before["destroyed"]):
+        labels, as_before = (
+            in_order(label for label, _ in one["destroyed"]) for one in (answer, before)
+        )
+        if labels != as_before or (
+            answer["repeats"] and answer["destroyed"] != before["destroyed"]
+        ):
             found.append(f"{program}: destroyed {labels}, not {as_before}")
         share = worst_share(directory / str(seed), answer["held"])
         if share > MOST_UNATTRIBUTED:
@@ -91,20 +107,31 @@ def differences(directory: pathlib.Path, seeds: range) -> list[str]:
 
 
 def of_all(directory: pathlib.Path, first: int, count: int) -> list[str]:
-    groups = [range(at, min(at + PER_PROCESS, first + count)) for at in range(first, first + count, PER_PROCESS)]
+    groups = [
+        range(at, min(at + PER_PROCESS, first + count))
+        for at in range(first, first + count, PER_PROCESS)
+    ]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return [one for found in pool.map(lambda seeds: differences(directory, seeds), groups) for one in found]
+        return [
+            one
+            for found in pool.map(lambda seeds: differences(directory, seeds), groups)
+            for one in found
+        ]
 
 
 def test_odd_programs_have_the_same_losses_and_end_by_no_signal(tmp_path: pathlib.Path) -> None:
     # Threads of destructors, printed lines and shares are compared by the long test beside it only.
     found = of_all(tmp_path, 1, QUICK)
-    assert not [one for one in found if "other losses" in one or "exit code -" in one], "\n".join(found)
+    assert not [one for one in found if "other losses" in one or "exit code -" in one], "\n".join(
+        found
+    )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_hundreds_of_odd_programs_run_as_without_the_recorder_and_have_owners(tmp_path: pathlib.Path) -> None:
+def test_hundreds_of_odd_programs_run_as_without_the_recorder_and_have_owners(
+    tmp_path: pathlib.Path,
+) -> None:
     found = of_all(tmp_path, FIRST, DRAWN)
     assert not found, "\n".join(found)
 
@@ -116,8 +143,14 @@ def crashed(directory: pathlib.Path, times: int) -> list[str]:
         program = [str(ROOT / "tests" / "programs" / "reported" / f"{name}.py"), CRASHED[name]]
         place = directory / f"{name} {number}"
         place.mkdir()
-        command = [sys.executable, *(["-m", "tb_memplugin", "run"] if number is not None else []), *program]
-        done = subprocess.run(command, cwd=place, env=child_environment(), capture_output=True, text=True, timeout=280)
+        command = [
+            sys.executable,
+            *(["-m", "tb_memplugin", "run"] if number is not None else []),
+            *program,
+        ]
+        done = subprocess.run(
+            command, cwd=place, env=child_environment(), capture_output=True, text=True, timeout=280
+        )
         return done.returncode, done.stdout, done.stderr
 
     plain = {name: run(name, None) for name in CRASHED}
@@ -134,5 +167,7 @@ def test_trainings_that_crashed_end_as_without_the_recorder(tmp_path: pathlib.Pa
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_trainings_that_crashed_end_as_without_the_recorder_two_hundred_times(tmp_path: pathlib.Path) -> None:
+def test_trainings_that_crashed_end_as_without_the_recorder_two_hundred_times(
+    tmp_path: pathlib.Path,
+) -> None:
     assert not crashed(tmp_path, 200)

@@ -1,4 +1,5 @@
-"""Real deaths on the CPU's BFC allocator, in processes of their own, against TensorFlow's own log of them.
+"""Real deaths on the CPU's BFC allocator, in processes of their own, against TensorFlow's own log
+of them.
 
 The processes run side by side: each waits the ten seconds that TensorFlow waits for memory.
 """
@@ -78,7 +79,8 @@ def run():
             mib(2)
 dies(run)
 """,
-    # Of 79 MiB, the leak and the last batch leave 14 or less, and a layer's results of that batch take 16.
+    # Of 79 MiB, the leak and the last batch leave 14 or less, and a layer's results of that batch
+    # take 16.
     "fit": """
 model = make_model()
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
@@ -197,16 +199,24 @@ ONLY_LONG = {"eager", "tape", "validation", "compiled_anew", "first_step_eager"}
 
 def start(name: str, directory: pathlib.Path) -> dict[str, Any]:
     """Runs a child to its end and returns what it answered, with its log and its exit code."""
-    more = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMITS[name]), "TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    more = {
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMITS[name]),
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+    }
     environment = child_environment(more)
     environment.pop("TF_BFC_MEMORY_DUMP", None)
     if name == "uncaught":
         environment["TF_BFC_MEMORY_DUMP"] = str(directory / "mine")
     done = run_python(
-        ["-c", PRELUDE + BEGIN + CHILDREN[name], str(directory / name)], environment=environment, timeout=200
+        ["-c", PRELUDE + BEGIN + CHILDREN[name], str(directory / name)],
+        environment=environment,
+        timeout=200,
     )
     answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
-    assert answers, f"{name} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert answers, (
+        f"{name} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    )
     return {**json.loads(answers[-1][len(ANSWER) :]), "log": done.stderr, "code": done.returncode}
 
 
@@ -214,9 +224,16 @@ Deaths = Callable[[str], tuple[Run, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def deaths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deaths]:
-    """What a child recorded and what it answered, by name; all start together, since most wait for memory."""
-    every = any(item.get_closest_marker("long") for item in request.session.items if item.path == request.path)
+def deaths(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deaths]:
+    """What a child recorded and what it answered, by name; all start together, since most wait for
+    memory."""
+    every = any(
+        item.get_closest_marker("long")
+        for item in request.session.items
+        if item.path == request.path
+    )
     directory = tmp_path_factory.mktemp("deaths")
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         started = CHILDREN if every else CHILDREN.keys() - ONLY_LONG
@@ -246,12 +263,17 @@ def logged(log: str, error: str) -> dict[str, Any]:
     named = re.search(r"\{\{node (\S+)\}\}", error)
     by_op = [text for text in accounts if "requested by op" in text.splitlines()[0]]
     # A compiled module's request names no op.
-    account = next((text for text in by_op if named is None or text.splitlines()[0].endswith(named[1])), accounts[-1])
+    account = next(
+        (text for text in by_op if named is None or text.splitlines()[0].endswith(named[1])),
+        accounts[-1],
+    )
     assert not by_op or account in by_op
     chunks = re.findall(r"(InUse|Free ) at ([0-9a-f]+) of size (\d+)", account)
     return {
         "rounded": int(re.findall(r"rounded to (\d+)", account)[0]),
-        "chunks": [(int(address, 16), int(size), kind == "InUse") for kind, address, size in chunks],
+        "chunks": [
+            (int(address, 16), int(size), kind == "InUse") for kind, address, size in chunks
+        ],
         "regions": [int(size) for size in re.findall(r"Next region of size (\d+)", account)],
     }
 
@@ -260,10 +282,15 @@ def logged(log: str, error: str) -> dict[str, Any]:
     "name",
     [
         *("fragmentation", "fit", "compiled"),
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("eager", "tape", "validation", "compiled_anew")),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("eager", "tape", "validation", "compiled_anew")
+        ),
     ],
 )
-def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Deaths, name: str) -> None:
+def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(
+    deaths: Deaths, name: str
+) -> None:
     # GIVEN a step that died, and TensorFlow's log of it
     run, told = deaths(name)
     assert told["type"] == "ResourceExhaustedError" and told["code"] == 0
@@ -274,7 +301,9 @@ def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Death
     assert oom.failed
     if name == "compiled_anew":  # XLA's message rounds it
         assert oom.requested_bytes == pytest.approx(truth["rounded"], rel=1e-3)
-        assert any("exact size of the request is unknown" in sentence for sentence in oom.not_available)
+        assert any(
+            "exact size of the request is unknown" in sentence for sentence in oom.not_available
+        )
     else:
         assert -(-oom.requested_bytes // 256) * 256 == truth["rounded"]
     free = [size for _, size, in_use in truth["chunks"] if not in_use]
@@ -282,7 +311,11 @@ def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Death
     assert oom.in_use_bytes == sum(size for _, size, in_use in truth["chunks"] if in_use)
     taken = oom.map
     states = {FREE: False, IN_USE: True}
-    columns = (taken.address.tolist(), taken.bytes.tolist(), [states[state] for state in taken.state.tolist()])
+    columns = (
+        taken.address.tolist(),
+        taken.bytes.tolist(),
+        [states[state] for state in taken.state.tolist()],
+    )
     assert list(zip(*columns, strict=True)) == truth["chunks"]
     assert sorted(taken.region_bytes.tolist()) == sorted(truth["regions"])
     assert oom.pool_bytes == sum(truth["regions"])
@@ -290,8 +323,12 @@ def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Death
     assert oom.verdict == ("fragmentation" if sum(free) >= truth["rounded"] else "capacity")
 
 
-@pytest.mark.parametrize("name", ["first_step", pytest.param("first_step_eager", marks=pytest.mark.long)])
-def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(deaths: Deaths, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["first_step", pytest.param("first_step_eager", marks=pytest.mark.long)]
+)
+def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(
+    deaths: Deaths, name: str
+) -> None:
     # GIVEN activations of 6,000 × 1,024 floats a layer, of which five fit beside batch and weights
     run, told = deaths(name)
     assert told["type"] == "ResourceExhaustedError" and told["dumps"] is None
@@ -304,11 +341,15 @@ def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(deaths: De
     assert all(one.step > 0 for one in run.requests)
     assert oom.requested_bytes == 6000 * 1024 * 4 and oom.verdict is not None
     assert (oom.layer or "").startswith("net/hidden_")
-    held = {category: sum(row.bytes for row in oom.ledger if row.category == category) for category in CATEGORIES}
+    held = {
+        category: sum(row.bytes for row in oom.ledger if row.category == category)
+        for category in CATEGORIES
+    }
     assert sum(held.values()) == oom.in_use_bytes
     assert held["unattributed"] <= 0.001 * (oom.in_use_bytes or 0)
     assert held["weights"] == 4 * (4 * (1024 * 1024 + 1024) + 1024 * 4 + 4)
-    # THEN the layers' results that are there wait for the backward pass, and there are no gradients in the forward pass
+    # THEN the layers' results that are there wait for the backward pass, and there are no gradients
+    # in the forward pass
     if "gradient" not in (oom.op or ""):
         assert not any(held[category] for category in GRADIENTS)
         assert held["activations"] >= 6000 * 1024 * 4
@@ -317,7 +358,11 @@ def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(deaths: De
 def test_free_memory_in_pieces_is_fragmentation(deaths: Deaths) -> None:
     oom = only(deaths("fragmentation")[0])
     assert (oom.step, oom.phase, oom.device, oom.op) == (7, "train", "CPU:0", "Fill")
-    assert (oom.requested_bytes, oom.free_bytes, oom.largest_free_bytes) == (2 << 20, 4 << 20, 1 << 20)
+    assert (oom.requested_bytes, oom.free_bytes, oom.largest_free_bytes) == (
+        2 << 20,
+        4 << 20,
+        1 << 20,
+    )
     assert oom.verdict == "fragmentation"
 
 
@@ -337,16 +382,22 @@ def test_free_memory_in_pieces_is_fragmentation(deaths: Deaths) -> None:
         ),
     ],
 )
-def test_a_death_says_where_it_was_and_who_held_the_memory(deaths, name, step, phase, layer) -> None:
+def test_a_death_says_where_it_was_and_who_held_the_memory(
+    deaths, name, step, phase, layer
+) -> None:
     run, _ = deaths(name)
     oom = only(run)
     assert oom.phase == phase and oom.verdict is not None and (step is None or oom.step == step)
     owned = sum(row.bytes for row in oom.ledger if row.category != "unattributed")
     assert owned >= 0.9 * oom.in_use_bytes
     held = {(row.layer, row.category): row.bytes for row in oom.ledger}
-    # THEN the operation that failed has its layer; a compiled step's request, which is one piece, has all of them
+    # THEN the operation that failed has its layer; a compiled step's request, which is one piece,
+    # has all of them
     if layer is None:
-        assert oom.layer is None and sum(row.bytes for row in oom.request_ledger) == oom.requested_bytes
+        assert (
+            oom.layer is None
+            and sum(row.bytes for row in oom.request_ledger) == oom.requested_bytes
+        )
     elif name != "tape" or re.search(r"hidden_\d|logits", oom.op or ""):
         assert (oom.layer or "").startswith(layer)
     if name in ("fit", "compiled", "compiled_anew"):
@@ -354,10 +405,12 @@ def test_a_death_says_where_it_was_and_who_held_the_memory(deaths, name, step, p
         assert held["net/hidden_1", "optimizer_state"] >= 2 * 512 * 512 * 4
     if name == "fit":
         assert oom.verdict == "capacity" and oom.step > 40
-        # The leak: a MiB of every step from 10 on, in no layer. The recorded steps do not have it, so that their
-        # simulation does not explain the failure.
+        # The leak: a MiB of every step from 10 on, in no layer. The recorded steps do not have it,
+        # so that their simulation does not explain the failure.
         assert held[None, "held_tensors"] >= (oom.step - 10) << 20
-        assert oom.fixes == () and any(one.startswith("No fix could be simulated") for one in oom.not_available)
+        assert oom.fixes == () and any(
+            one.startswith("No fix could be simulated") for one in oom.not_available
+        )
     if name == "eager":  # the program goes on, and so does its recording
         assert run.samples.step.max() >= 6
 
@@ -368,7 +421,9 @@ def test_a_failure_that_passes_is_no_death(deaths: Deaths) -> None:
     assert run.ooms == () and run.damage == ()
 
 
-def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(deaths: Deaths) -> None:
+def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(
+    deaths: Deaths,
+) -> None:
     run, told = deaths("killed")
     assert told["code"] == -signal.SIGKILL
     oom = only(run)
@@ -380,14 +435,25 @@ def test_a_process_that_is_killed_while_tensorflow_waits_leaves_what_was_known(d
     assert fixes["batch"].enough and 64 < fixes["batch"].batch_size < 6000 and fixes["limit"].enough
 
 
-def test_an_exception_that_nobody_catches_is_read_at_exit_and_the_users_dumps_stay(deaths: Deaths) -> None:
+def test_an_exception_that_nobody_catches_is_read_at_exit_and_the_users_dumps_stay(
+    deaths: Deaths,
+) -> None:
     run, told = deaths("uncaught")
     assert told["code"] == 1
     oom = only(run)
-    assert (oom.status, oom.step, oom.requested_bytes, oom.verdict) == ("failed", 4, 20 << 20, "capacity")
+    assert (oom.status, oom.step, oom.requested_bytes, oom.verdict) == (
+        "failed",
+        4,
+        20 << 20,
+        "capacity",
+    )
     assert list(pathlib.Path(told["directory"]).glob("mine_*"))
 
 
-@pytest.mark.parametrize("name", ["fragmentation", "tolerated", pytest.param("tape", marks=pytest.mark.long)])
-def test_a_recorder_that_is_closed_also_by_an_exception_leaves_no_directory(deaths: Deaths, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["fragmentation", "tolerated", pytest.param("tape", marks=pytest.mark.long)]
+)
+def test_a_recorder_that_is_closed_also_by_an_exception_leaves_no_directory(
+    deaths: Deaths, name: str
+) -> None:
     assert deaths(name)[1]["dumps"] is None

@@ -1,5 +1,5 @@
-"""All variables of an optimizer that are as large as a weight are optimizer state of the weight's layer: slots, moving
-averages and accumulated gradients."""
+"""All variables of an optimizer that are as large as a weight are optimizer state of the weight's
+layer: slots, moving averages and accumulated gradients."""
 
 import pathlib
 from typing import Any
@@ -76,14 +76,22 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def state(answer: Any, step: int) -> dict[str, int]:
     """Bytes of optimizer state by layer at a step."""
     rows = answer["ledgers"][str(step)]
-    return {layer: size for layer, category, size in rows if category == "optimizer_state" and layer is not None}
+    return {
+        layer: size
+        for layer, category, size in rows
+        if category == "optimizer_state" and layer is not None
+    }
 
 
-def test_averages_and_accumulated_gradients_are_optimizer_state_of_their_layers(answer: Any) -> None:
+def test_averages_and_accumulated_gradients_are_optimizer_state_of_their_layers(
+    answer: Any,
+) -> None:
     whole = 2 * answer["trainable"]  # an average and an accumulator
     assert state(answer, 10) == {"net/a": whole, "net/b": whole}
     assert answer["table"] == {"net": 0, "net/a": whole, "net/b": whole}
-    assert not any(category == "other_state" and layer for layer, category, _ in answer["ledgers"]["10"])
+    assert not any(
+        category == "other_state" and layer for layer, category, _ in answer["ledgers"]["10"]
+    )
 
 
 def test_emptied_accumulators_that_share_a_buffer_are_counted_once(answer: Any) -> None:
@@ -94,22 +102,34 @@ def test_emptied_accumulators_that_share_a_buffer_are_counted_once(answer: Any) 
     assert sum(state(answer, 8).values()) == sum(by_address.values())
 
 
-def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(tmp_path: pathlib.Path) -> None:
+def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(
+    tmp_path: pathlib.Path,
+) -> None:
     answer = run_child(LEDGERS + SEVERAL_STEPS, str(tmp_path))
     assert len(answer["ledgers"]) >= 3
     for step in answer["ledgers"]:
-        assert state(answer, step) == dict.fromkeys(("net/a", "net/b", "net/c"), answer["trainable"]), step
+        assert state(answer, step) == dict.fromkeys(
+            ("net/a", "net/b", "net/c"), answer["trainable"]
+        ), step
 
 
 @pytest.mark.long
-def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_steps_per_execution(tmp_path) -> None:
-    """At each traced step of three trainings: how the steps of an execution overlap differs from one to the next."""
+def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_steps_per_execution(
+    tmp_path,
+) -> None:
+    """At each traced step of three trainings: how the steps of an execution overlap differs from
+    one to the next."""
     for trial in run_child(LEDGERS + MIXED, str(tmp_path)):
         assert len(trial["ledgers"]) == 4
         for step, ledger in trial["ledgers"].items():
             held = dict.fromkeys(trial["weights"], 0)
             for layer, category, size in ledger:
-                held[layer] = held.get(layer, 0) + (size if category == "weights" and layer in held else 0)
+                held[layer] = held.get(layer, 0) + (
+                    size if category == "weights" and layer in held else 0
+                )
             assert {layer: held[layer] for layer in trial["weights"]} == trial["weights"], step
             whole = sum(size for _, _, size in ledger)
-            assert sum(size for _, category, size in ledger if category == "unattributed") <= 0.001 * whole
+            assert (
+                sum(size for _, category, size in ledger if category == "unattributed")
+                <= 0.001 * whole
+            )

@@ -1,4 +1,5 @@
-"""The path of an ordinary step in a real `fit`: how little is called, and that nothing is lost behind it."""
+"""The path of an ordinary step in a real `fit`: how little is called, and that nothing is lost
+behind it."""
 
 import pathlib
 
@@ -14,7 +15,8 @@ data = tf.data.Dataset.from_tensors((tf.ones((32, 64)), tf.zeros(32, tf.int32)))
 """
 
 ORDINARY_CALLS, MOST_CALLS = 8, 12
-"""Most calls of functions, of Python and of C, in an ordinary step, and in one that reads host RSS as well."""
+"""Most calls of functions, of Python and of C, in an ordinary step, and in one that reads host RSS
+as well."""
 
 COUNT = """
 callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=float(sys.argv[2]))
@@ -40,7 +42,8 @@ def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: 
     assert run.samples.step[run.samples.phase == 0].tolist() == list(range(800))
     assert (run.samples.epoch[run.samples.phase == 0] == [0] * 400 + [1] * 400).all()
     counts = sorted(count for _, count in told["counts"])
-    # Steps are shorter than what tracing may cost in them; without it, hardly any step has more to do.
+    # Steps are shorter than what tracing may cost in them; without it, hardly any step has more to
+    # do.
     assert counts[len(counts) // 2] <= ORDINARY_CALLS
     if overhead == "0":
         assert sum(count > MOST_CALLS for count in counts) < 80
@@ -58,8 +61,12 @@ answer(own)
 """
 
 
-def test_peaks_that_the_program_resets_itself_are_recorded_all_the_same(tmp_path: pathlib.Path) -> None:
+def test_peaks_that_the_program_resets_itself_are_recorded_all_the_same(
+    tmp_path: pathlib.Path,
+) -> None:
     own, run = recorded(tmp_path, TRAIN + RESETS)
     # The peak of a step is at least what the program read before its own reset.
     assert len(own) == 60 and (run.samples.devices["CPU:0"].peak_bytes >= own).all()
-    assert (run.samples.devices["CPU:0"].peak_bytes > run.samples.devices["CPU:0"].in_use_bytes).all()
+    assert (
+        run.samples.devices["CPU:0"].peak_bytes > run.samples.devices["CPU:0"].in_use_bytes
+    ).all()

@@ -1,4 +1,5 @@
-"""With another backend of Keras than TensorFlow, one sentence says that nothing is recorded, and nothing is."""
+"""With another backend of Keras than TensorFlow, one sentence says that nothing is recorded, and
+nothing is."""
 
 import functools
 import json
@@ -12,7 +13,15 @@ from typing import Any
 import pytest
 from child import ANSWER, PRELUDE, WARNINGS, child_environment
 
-SENTENCE = "Keras runs on numpy: so far, nothing can be recorded or measured with this backend, only with tensorflow."
+SENTENCE = (
+    "Keras runs on numpy: so far, nothing can be recorded "
+    "or "
+    "measured "
+    "with "
+    "this "
+    "backend, "
+    "only with tensorflow."
+)
 
 MODEL = """
 import keras, numpy as np
@@ -63,7 +72,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module): pass
 sys.meta_path.append(Finder())
 """
-"""Keras's NumPy backend imports jax and scipy, which the model above does not use: modules that have any name."""
+"""Keras's NumPy backend imports jax and scipy, which the model above does not use: modules that
+have any name."""
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +108,19 @@ def test_the_package_says_it_once_and_records_nothing(
 ) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "keras.json").write_text('{"backend": "numpy"}', encoding="utf-8")
-    by = {"environment": {"KERAS_BACKEND": "numpy"}, "file": {"KERAS_BACKEND": "", "KERAS_HOME": "home"}}[chosen]
+    by = {
+        "environment": {"KERAS_BACKEND": "numpy"},
+        "file": {"KERAS_BACKEND": "", "KERAS_HOME": "home"},
+    }[chosen]
     done = python("-c", PRELUDE + WARNINGS + MODEL + USES, **by)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.removeprefix(ANSWER))
     assert told["shapes"] == [[64, 4], 1]
-    assert told["warnings"] == [SENTENCE] and told["refused"] == [SENTENCE] * 3 and SENTENCE in told["summary"]
+    assert (
+        told["warnings"] == [SENTENCE]
+        and told["refused"] == [SENTENCE] * 3
+        and SENTENCE in told["summary"]
+    )
     assert told["written"] == ["home"] and told["recorder"] == []
 
 
@@ -116,9 +133,21 @@ SETS = "import os, sys\nos.environ['KERAS_BACKEND'] = 'numpy'\n"
 def test_run_says_it_once_and_runs_the_program(
     python: Callable[..., Any], tmp_path: pathlib.Path, by_program: bool, start: str
 ) -> None:
-    own = "print(tb_memplugin.MemoryCallback('runs').close())\n" if "tb_" in start else "print(None)\n"
-    (tmp_path / "program.py").write_text((SETS if by_program else "") + start + PROGRAM + own, encoding="utf-8")
-    done = python("-m", "tb_memplugin", "run", "program.py", **({} if by_program else {"KERAS_BACKEND": "numpy"}))
+    own = (
+        "print(tb_memplugin.MemoryCallback('runs').close())\n"
+        if "tb_" in start
+        else "print(None)\n"
+    )
+    (tmp_path / "program.py").write_text(
+        (SETS if by_program else "") + start + PROGRAM + own, encoding="utf-8"
+    )
+    done = python(
+        "-m",
+        "tb_memplugin",
+        "run",
+        "program.py",
+        **({} if by_program else {"KERAS_BACKEND": "numpy"}),
+    )
     assert (done.returncode, done.stdout) == (0, "(64, 4)\nNone\n"), done.stderr
     said = [line for line in done.stderr.splitlines() if "ecord" in line]
     assert said == [SENTENCE] and os.listdir(tmp_path) == ["program.py"]

@@ -1,4 +1,5 @@
-"""The scenario `own_profiler` reads a profile as XProf does: the same recorded profiles through XProf's converter."""
+"""The scenario `own_profiler` reads a profile as XProf does: the same recorded profiles through
+XProf's converter."""
 
 import gzip
 import json
@@ -27,7 +28,9 @@ def test_the_scenario_reads_a_profile_as_xprof_does(tmp_path: pathlib.Path) -> N
         path.write_bytes(gzip.decompress(profile.read_bytes()))
         paths.append(str(path))
     assert len(paths) == 3
-    for path, figures in zip(paths, run_child(CODE, str(ROOT / "demo/scenarios"), *paths), strict=True):
+    for path, figures in zip(
+        paths, run_child(CODE, str(ROOT / "demo/scenarios"), *paths), strict=True
+    ):
         data = converter.xspace_to_tool_data([path], "memory_profile", {})[0]
         (allocator,) = json.loads(data)["memoryProfilePerAllocator"].values()
         assert figures["peak"] == int(allocator["profileSummary"]["peakStats"]["peakBytesInUse"])

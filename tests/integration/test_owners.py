@@ -1,4 +1,5 @@
-"""Programs of tests/programs/reported whose bytes once had no owner: what the tool says of them, against formulas."""
+"""Programs of tests/programs/reported whose bytes once had no owner: what the tool says of them,
+against formulas."""
 
 import pathlib
 import re
@@ -30,10 +31,16 @@ EXAMPLES = 64 * 4 * (256 * 128 + 128 + 128 + 1)
         ("ema", "", 1, 8192),
     ],
 )
-def test_bytes_have_their_owner(name: str, begin: str, least: int, more: int, tmp_path: pathlib.Path) -> None:
+def test_bytes_have_their_owner(
+    name: str, begin: str, least: int, more: int, tmp_path: pathlib.Path
+) -> None:
     said = CASES[name](tmp_path)
     assert said.startswith(begin), said
-    assert least <= int(re.findall(r"[\d,]+", said.removeprefix(begin))[0].replace(",", "")) <= least + more, said
+    assert (
+        least
+        <= int(re.findall(r"[\d,]+", said.removeprefix(begin))[0].replace(",", ""))
+        <= least + more
+    ), said
 
 
 POOLED = """
@@ -52,8 +59,11 @@ answer(None)
 
 @pytest.mark.long
 @pytest.mark.parametrize(("on", "each"), [("1", 4 + 1), ("0", 4)])
-def test_pooling_saves_a_byte_for_each_result_with_onednn(on: str, each: int, tmp_path: pathlib.Path) -> None:
-    # The graph does not show it: oneDNN's pooling keeps which of the values was the largest for its gradient.
+def test_pooling_saves_a_byte_for_each_result_with_onednn(
+    on: str, each: int, tmp_path: pathlib.Path
+) -> None:
+    # The graph does not show it: oneDNN's pooling keeps which of the values was the largest for its
+    # gradient.
     _, run = recorded(tmp_path, POOLED, environment={"TF_ENABLE_ONEDNN_OPTS": on})
     saved = {row.layer: row.bytes for row in run.snapshots[-1].saved_for_backward}
     assert saved["net/pool"] == 32 * 16 * 16 * 16 * each

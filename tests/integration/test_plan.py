@@ -1,4 +1,5 @@
-"""A plan for a recorded training, applied in a process of its own: the allocator's peak is as planned."""
+"""A plan for a recorded training, applied in a process of its own: the allocator's peak is as
+planned."""
 
 import pathlib
 import statistics
@@ -18,7 +19,9 @@ def child(*arguments: str) -> Any:
     return run_file("plan_child.py", *arguments, environment=ROOMY)
 
 
-def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp_path: pathlib.Path) -> None:
+def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(
+    tmp_path: pathlib.Path,
+) -> None:
     directory = str(tmp_path / "run")
     child("record", directory)
     (run,) = tb_memplugin.load(directory).values()
@@ -41,10 +44,13 @@ def test_a_plan_for_a_model_and_its_data_is_like_that_for_a_recorded_run() -> No
     budget = int(0.87 * recorded)
     # WHEN the model is planned from steps with small batches
     answer = child("probe", str(budget))
-    # THEN the model is as before, and its peak without a change is predicted for the dataset's batches
+    # THEN the model is as before, and its peak without a change is predicted for the dataset's
+    # batches
     assert answer["same"] is True and answer["batch_size"][0] == 16
     assert answer["recorded"] == pytest.approx(recorded, rel=0.15)
-    assert answer["fits"] is True and answer["segments"] and answer["range"][2] <= budget, answer["text"]
+    assert answer["fits"] is True and answer["segments"] and answer["range"][2] <= budget, answer[
+        "text"
+    ]
 
 
 WEIGHTS = """
@@ -81,12 +87,16 @@ answer([max(peaks[at : at + parts]) for at in range(parts, len(peaks), parts)])
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
-def test_accumulated_gradients_take_what_is_predicted(tmp_path: pathlib.Path, optimizer: str) -> None:
-    # GIVEN a model whose memory is weights, so that sums of gradients are most of what accumulation changes
+def test_accumulated_gradients_take_what_is_predicted(
+    tmp_path: pathlib.Path, optimizer: str
+) -> None:
+    # GIVEN a model whose memory is weights, so that sums of gradients are most of what accumulation
+    # changes
     run_child(WEIGHTS, str(tmp_path / "run"), optimizer)
     (run,) = tb_memplugin.load(tmp_path).values()
     span = Predictor.of(run, "CPU:0").peaks(Conditions(batch_size=4, accumulate=True)).peak
-    # WHEN it accumulates THEN the highest peaks of the updates after the first are in the range and near its middle
+    # WHEN it accumulates THEN the highest peaks of the updates after the first are in the range and
+    # near its middle
     peaks = run_child(WEIGHTS, "", optimizer)
     low, peak, high = span
     measured = statistics.median(peaks)
@@ -132,10 +142,13 @@ answer((peaks or load().samples.devices["CPU:0"].peak_bytes.tolist())[2:])
 """
 
 
-def test_a_transformer_trains_three_times_the_batch_at_the_same_peak(tmp_path: pathlib.Path) -> None:
+def test_a_transformer_trains_three_times_the_batch_at_the_same_peak(
+    tmp_path: pathlib.Path,
+) -> None:
     # GIVEN a Transformer recorded with a batch of 8, and a plan for 40 % of its peak
     plain = run_child(BLOCKS, str(tmp_path), "8", "keep")
-    # WHEN it recomputes the plan's segments with three times the batch THEN no step needs more than the plain ones
+    # WHEN it recomputes the plan's segments with three times the batch THEN no step needs more than
+    # the plain ones
     recomputed = run_child(BLOCKS, str(tmp_path), "24", "recompute")
     assert max(recomputed) < min(plain), (plain, recomputed)
 
@@ -183,7 +196,8 @@ def test_the_graph_optimizer_is_offered_where_trained_steps_without_it_need_less
 
     plain, without = attention(0), attention(0, WITHOUT)
     assert max(without["peaks"]) < 0.85 * statistics.median(plain["peaks"])
-    # WHEN the model is planned for less than it needs as it is, whatever a simulation of its steps is worth
+    # WHEN the model is planned for less than it needs as it is, whatever a simulation of its steps
+    # is worth
     budget = int(0.95 * statistics.median(plain["peaks"]))
     planned = attention(budget)
     # THEN it is offered with the peak and the time of such a training
@@ -193,5 +207,7 @@ def test_the_graph_optimizer_is_offered_where_trained_steps_without_it_need_less
     assert planned["off"] is False and planned["losses"] == plain["losses"]
     # AND its lines keep the peak within the budget, in a process of their own, with the same losses
     followed = attention(0, planned["code"])
-    assert "disable_meta_optimizer" in planned["code"] and max(followed["peaks"]) <= budget, planned["text"]
+    assert "disable_meta_optimizer" in planned["code"] and max(followed["peaks"]) <= budget, (
+        planned["text"]
+    )
     assert followed["losses"] == pytest.approx(plain["losses"], rel=1e-4)

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.long
 LIMIT_MIB = 256
 STEPS = 24
 
-# The pool grows in some of the steps, and each of them is traced; at the end the allocator says what it consists of.
+# The pool grows in some of the steps, and each of them is traced; at the end the allocator says
+# what it consists of.
 CODE = """
 import os, random
 os.environ["TF_BFC_MEMORY_DUMP"] = sys.argv[1] + "/dump"
@@ -51,7 +52,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, MemoryMap]:
 
 def traced_pools(run: Run) -> dict[int, int]:
     """Step to the pool at its peak."""
-    return {snapshot.step: snapshot.pool_bytes for snapshot in run.snapshots if snapshot.pool_bytes is not None}
+    return {
+        snapshot.step: snapshot.pool_bytes
+        for snapshot in run.snapshots
+        if snapshot.pool_bytes is not None
+    }
 
 
 def test_every_traced_step_knows_the_pool_and_it_grew(recorded: tuple[Run, MemoryMap]) -> None:
@@ -63,12 +68,15 @@ def test_every_traced_step_knows_the_pool_and_it_grew(recorded: tuple[Run, Memor
     assert all(before <= after for before, after in itertools.pairwise(pools.values()))
 
 
-def test_the_pool_is_measured_at_the_end_of_every_traced_step(recorded: tuple[Run, MemoryMap]) -> None:
+def test_the_pool_is_measured_at_the_end_of_every_traced_step(
+    recorded: tuple[Run, MemoryMap],
+) -> None:
     run, truth = recorded
     figures, pools = run.samples.devices["CPU:0"], traced_pools(run)
     assert run.samples.step.tolist() == list(range(STEPS))
     measured = figures.pool_bytes.tolist()
-    # A pool on the CPU never shrinks: at the end of a step it is what it was at the peak, or has grown since.
+    # A pool on the CPU never shrinks: at the end of a step it is what it was at the peak, or has
+    # grown since.
     for step, size in enumerate(measured):
         assert pools[step] <= size <= pools.get(step + 1, truth.pool_bytes)
     assert measured[-1] == truth.pool_bytes
@@ -80,5 +88,14 @@ def test_the_regions_of_every_map_are_the_allocators(recorded: tuple[Run, Memory
     whole = set(zip(truth.region_address.tolist(), truth.region_bytes.tolist(), strict=True))
     assert len(run.maps) == STEPS
     for memory_map in run.maps:
-        assert set(zip(memory_map.region_address.tolist(), memory_map.region_bytes.tolist(), strict=True)) <= whole
+        assert (
+            set(
+                zip(
+                    memory_map.region_address.tolist(),
+                    memory_map.region_bytes.tolist(),
+                    strict=True,
+                )
+            )
+            <= whole
+        )
     assert len(run.maps[-1].region_bytes) == len(whole)

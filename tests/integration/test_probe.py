@@ -1,4 +1,5 @@
-"""The probe: what it records, that it leaves no trace in the training, and the batch size that follows."""
+"""The probe: what it records, that it leaves no trace in the training, and the batch size that
+follows."""
 
 import pathlib
 from typing import Any
@@ -123,8 +124,8 @@ def test_a_compiled_step_is_predicted_for_larger_batch_sizes() -> None:
     for (predicted, method), peak in zip(probed["predicted"].values(), measured, strict=True):
         assert method == "compiled"  # XLA is asked
         assert predicted == pytest.approx(peak, rel=0.03)
-    # AND the probe's slots, two for each weight, are gone. (What was requested counts: a weight may have moved into a
-    # chunk of nearly twice its size.)
+    # AND the probe's slots, two for each weight, are gone. (What was requested counts: a weight may
+    # have moved into a chunk of nearly twice its size.)
     assert probed["left"] < probed["weights"]
 
 
@@ -162,8 +163,11 @@ answer({"own": search(), "smaller": search("200MiB"), "none": search("2MiB")})
 @pytest.mark.long
 def test_the_largest_batch_size_is_predicted_and_verified() -> None:
     # GIVEN a model on a device with 512 MiB
-    found: dict[str, Any] = run_child(MODEL + LARGEST, "xla", environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "512"})
-    # THEN the largest batch runs within the device, or within a smaller capacity, and needs most of it
+    found: dict[str, Any] = run_child(
+        MODEL + LARGEST, "xla", environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "512"}
+    )
+    # THEN the largest batch runs within the device, or within a smaller capacity, and needs most of
+    # it
     for name, capacity in (("own", 512 << 20), ("smaller", 200 << 20)):
         one = found[name]
         assert one["verified"] is True and 0.6 * capacity < one["peak"] <= capacity

@@ -25,7 +25,13 @@ def rows(count: int = 8) -> tf.data.Dataset:
         (lambda: rows().cache().batch(2), 1, 2048),
         (lambda: rows().batch(2).cache(), 1, 2048),
         (lambda: rows().batch(2).map(lambda x: x * 2).cache().prefetch(1), 1, 2048),
-        (lambda: rows().cache().shuffle(4).repeat().batch(3).map(lambda x: tf.cast(x, tf.float64)), 1, 3 * 1024),
+        (
+            lambda: (
+                rows().cache().shuffle(4).repeat().batch(3).map(lambda x: tf.cast(x, tf.float64))
+            ),
+            1,
+            3 * 1024,
+        ),
         (lambda: tf.data.Dataset.zip(rows().cache(), rows().cache()), 2, 2048),
         (lambda: rows().batch(2).cache().unbatch(), 1, None),
         (lambda: rows().cache().filter(lambda x: x[0, 0] > 0), 1, None),
@@ -33,7 +39,9 @@ def rows(count: int = 8) -> tf.data.Dataset:
         (lambda: rows().cache("/tmp/a_cache_in_a_file_that_is_never_read"), 0, 0),
     ],
 )
-def test_the_bytes_that_a_cache_takes_for_each_batch(make: Callable[[], Any], caches: int, size: int | None) -> None:
+def test_the_bytes_that_a_cache_takes_for_each_batch(
+    make: Callable[[], Any], caches: int, size: int | None
+) -> None:
     known, dataset = DatasetCaches(), make()
     iterator = iter(dataset)
     known.iterated(iterator)
@@ -66,7 +74,9 @@ def test_models_count_with_their_weights_and_slots() -> None:
         models.note(model)
     assert models.due_in() <= 0
     figures = models.figures()
-    assert models.built == 2 and figures["models_gone"] == {} and figures["slots_without_model"] == {}
+    assert (
+        models.built == 2 and figures["models_gone"] == {} and figures["slots_without_model"] == {}
+    )
     count, size = figures["models_alive"]["CPU:0"]
     # Adam's slots are twice the weights; its step count and learning rate are scalars.
     assert count == 2 and 4 * WEIGHTS < size <= 4 * WEIGHTS + 16
@@ -86,7 +96,9 @@ def test_a_model_inside_another_one_is_no_model_of_its_own() -> None:
     whole = keras.Sequential([keras.Input((8,)), backbone, keras.layers.Dense(2)])
     models.note(whole)
     figures = models.figures()
-    assert models.built == 1 and figures["models_alive"] == {"CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))}
+    assert models.built == 1 and figures["models_alive"] == {
+        "CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))
+    }
     # AND neither is the inner model of a sequential one that is noted later
     models, model = LiveModels(), make_model()
     models.note(model)
@@ -110,7 +122,9 @@ def test_variables_that_outlive_their_model_are_counted() -> None:
         figures["models_alive"] == {}
         and figures["models_gone"]["CPU:0"][0] == figures["slots_without_model"]["CPU:0"][0] == 1
     )
-    assert figures["models_gone"]["CPU:0"][1] - figures["slots_without_model"]["CPU:0"][1] == WEIGHTS
+    assert (
+        figures["models_gone"]["CPU:0"][1] - figures["slots_without_model"]["CPU:0"][1] == WEIGHTS
+    )
     del optimizer
     gc.collect()
     assert models.figures()["models_gone"] == {}
@@ -122,7 +136,8 @@ def test_the_optimizer_of_a_custom_loop_belongs_to_the_model_that_it_updates() -
     models.note(model)
     assert models.figures()["models_alive"] == {"CPU:0": (1, WEIGHTS)}
     optimizer.apply(
-        [np.zeros(weight.shape, "float32") for weight in model.trainable_variables], model.trainable_variables
+        [np.zeros(weight.shape, "float32") for weight in model.trainable_variables],
+        model.trainable_variables,
     )
     models.applied(optimizer)
     assert models.due_in() <= 0

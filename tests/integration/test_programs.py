@@ -1,8 +1,10 @@
-"""A program as strangers write it: what its run says, against the program's own objects and the program run again.
+"""A program as strangers write it: what its run says, against the program's own objects and the
+program run again.
 
-`make programs` writes these figures of all programs in tests/programs into docs/development/programs.md, and the errors
-of predictions, which are not tested here: real steps of one program differ too much between processes (the last traced
-step of `function_loop` had its peak at 34.9 MB in one and at 38.9 MB in another).
+`make programs` writes these figures of all programs in tests/programs into
+docs/development/programs.md, and the errors of predictions, which are not tested here: real steps
+of one program differ too much between processes (the last traced step of `function_loop` had its
+peak at 34.9 MB in one and at 38.9 MB in another).
 """
 
 import functools
@@ -45,12 +47,16 @@ def test_a_program_that_keras_compiles_by_default_as_on_a_gpu_has_no_byte_withou
     found = read(runs, answer)
     assert any(one.module_moments for run in runs for one in run.requests)
     assert found["unattributed"] == 0 and found["weights"][0] == found["weights"][1] > 0
-    assert found["slots"][0] == found["slots"][1] and found["replayed"][0] == found["replayed"][1] > 0
+    assert (
+        found["slots"][0] == found["slots"][1] and found["replayed"][0] == found["replayed"][1] > 0
+    )
 
 
 @pytest.mark.long
 @every_program
-def test_results_are_those_of_the_program_without_the_recorder(program: Program, compiled: bool) -> None:
+def test_results_are_those_of_the_program_without_the_recorder(
+    program: Program, compiled: bool
+) -> None:
     assert figures(program, compiled).same_losses
 
 
@@ -77,7 +83,9 @@ def test_every_allocation_replays_at_its_address(program: Program, compiled: boo
 
 @pytest.mark.long
 @every_program
-def test_saved_for_backward_is_what_the_graphs_gradient_ops_read(program: Program, compiled: bool) -> None:
+def test_saved_for_backward_is_what_the_graphs_gradient_ops_read(
+    program: Program, compiled: bool
+) -> None:
     errors = figures(program, compiled).saved_errors
     if errors is None:
         pytest.skip("the program's graph does not tell")

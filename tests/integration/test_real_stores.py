@@ -1,6 +1,8 @@
-"""Runs in S3 and Google Cloud Storage: moto's server and a GCS emulator, behind a proxy that injects faults.
+"""Runs in S3 and Google Cloud Storage: moto's server and a GCS emulator, behind a proxy that
+injects faults.
 
-Whatever the store does, a value is that of the local directory, or a sentence says what could not be read.
+Whatever the store does, a value is that of the local directory, or a sentence says what could not
+be read.
 """
 
 import base64
@@ -42,7 +44,8 @@ ROUTES = ("answers?{}", "snapshot?{}&step=41", "overview?{}", "layers?{}", "snap
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A run, and one of two workers; their files have the same names in each run of the tests, as have the faults."""
+    """A run, and one of two workers; their files have the same names in each run of the tests, as
+    have the faults."""
     directory = tmp_path_factory.mktemp("runs")
     write_small_run(directory / "exp")
     for worker in ("w0", "w1"):
@@ -53,7 +56,9 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(params=["s3", "gs"])
-def store(request: pytest.FixtureRequest, logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(
+    request: pytest.FixtureRequest, logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Store]:
     with stores.s3() if request.param == "s3" else stores.gcs() as store:
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
@@ -64,7 +69,11 @@ def store(request: pytest.FixtureRequest, logdir: pathlib.Path, monkeypatch: pyt
 def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs the command line; it never ends with a traceback."""
     done = subprocess.run(
-        [sys.executable, "-m", "tb_memplugin", *arguments], capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, "-m", "tb_memplugin", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )
     assert "Traceback" not in done.stderr, done.stderr[-4000:]
     return done
@@ -83,7 +92,9 @@ def inspected(logdir: pathlib.Path) -> dict[str, Any]:
     return inspect(logdir)
 
 
-def test_inspect_gives_what_it_gives_for_a_directory(store: Store, inspected: Mapping[str, Any]) -> None:
+def test_inspect_gives_what_it_gives_for_a_directory(
+    store: Store, inspected: Mapping[str, Any]
+) -> None:
     assert inspect(store.logdir) == inspected
     store.inject(PASSING)
     assert inspect(store.logdir) == inspected
@@ -95,12 +106,16 @@ def test_inspect_gives_what_it_gives_for_a_directory(store: Store, inspected: Ma
 
 
 @pytest.mark.parametrize("kind", ["gone", "denied", "short", "cut"])
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(store, inspected, kind) -> None:
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(
+    store, inspected, kind
+) -> None:
     store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
     told = inspect(store.logdir)
     assert store.injected[kind] and told["team"] == inspected["team"]
     (sentence,) = told["exp"]["damage"]
-    assert sentence.startswith("run exp/memory: events.out.tfevents.1790000000.0000 cannot be read: ")
+    assert sentence.startswith(
+        "run exp/memory: events.out.tfevents.1790000000.0000 cannot be read: "
+    )
     assert told["exp"]["steps"] == 0 and "http" not in sentence
     # WHEN the faults end
     store.inject(None)
@@ -114,7 +129,11 @@ def test_a_directory_that_cannot_be_listed_does_not_vanish(store, inspected, tmp
         store.inject(Faults((kind,), times=None, of="prefix=runs/exp/"))
         told = inspect(store.logdir)
         assert told["team"] == inspected["team"]
-        assert any("the directory cannot be listed" in text for run in told.values() for text in run["damage"])
+        assert any(
+            "the directory cannot be listed" in text
+            for run in told.values()
+            for text in run["damage"]
+        )
         done = command("check", store.logdir, *LIMIT)
         assert done.returncode == 2 and "the directory cannot be listed" in done.stdout
         done = command("export", store.logdir, "--to", str(tmp_path / kind))
@@ -124,12 +143,22 @@ def test_a_directory_that_cannot_be_listed_does_not_vanish(store, inspected, tmp
         assert done.returncode == 0 and "1 worker exported, 2 unchanged" in done.stdout
 
 
-def test_a_store_that_refuses_everything_is_one_sentence(store: Store, tmp_path: pathlib.Path) -> None:
+def test_a_store_that_refuses_everything_is_one_sentence(
+    store: Store, tmp_path: pathlib.Path
+) -> None:
     store.inject(Faults(("denied",), times=None))
-    for arguments in (("inspect",), ("check", *LIMIT), ("export", "--to", str(tmp_path / "tables"))):
+    for arguments in (
+        ("inspect",),
+        ("check", *LIMIT),
+        ("export", "--to", str(tmp_path / "tables")),
+    ):
         done = command(arguments[0], store.logdir, *arguments[1:])
-        (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("tb-memplugin: ")]
-        assert sentence.startswith(f"tb-memplugin: the log directory {store.logdir} cannot be read now: ")
+        (sentence,) = [
+            line for line in done.stderr.splitlines() if line.startswith("tb-memplugin: ")
+        ]
+        assert sentence.startswith(
+            f"tb-memplugin: the log directory {store.logdir} cannot be read now: "
+        )
         assert done.returncode == 2 and not done.stdout
 
 
@@ -143,7 +172,9 @@ def test_check_passes_no_run_that_it_could_not_read(store: Store, logdir: pathli
     for kind in ("gone", "denied", "short"):
         store.inject(Faults((kind,), times=None, of="team/memory/w1", objects_only=True))
         done = command("check", store.logdir, *LIMIT)
-        assert done.returncode == 2 and "team" in done.stdout and "cannot be read" in done.stdout, kind
+        assert done.returncode == 2 and "team" in done.stdout and "cannot be read" in done.stdout, (
+            kind
+        )
     # WHEN an upload broke off: the object is whole, its last record is not
     (path,) = event_files(logdir / "exp")
     store.inject(None)
@@ -170,7 +201,9 @@ def test_an_export_names_the_workers_that_could_not_be_read(store, logdir, tmp_p
         store.inject(Faults((kind,), times=None, of="team/memory/w1", objects_only=True))
         done = command("export", store.logdir, "--to", str(remote / kind))
         assert done.returncode == 1 and "1 worker could not be read" in done.stdout, kind
-        assert tables(remote / kind) == {path: rows for path, rows in local.items() if "part-w1" not in path}
+        assert tables(remote / kind) == {
+            path: rows for path, rows in local.items() if "part-w1" not in path
+        }
         (letters,) = (remote / kind).glob("dead_letters/run-*/*.parquet")
         assert letters.name == "part-w1.parquet"
         # WHEN the faults end
@@ -191,11 +224,15 @@ def answers_of(logdir: str, file: pathlib.Path) -> dict[tuple[str, str], Any]:
     for answer in read_report(file)["answers"]:
         data = gzip.decompress(base64.b64decode(answer["data"]))
         parameters = json.dumps(answer["parameters"], sort_keys=True)
-        answers[answer["route"], parameters] = without_version(data) if answer["route"] == "runs" else data
+        answers[answer["route"], parameters] = (
+            without_version(data) if answer["route"] == "runs" else data
+        )
     return answers
 
 
-def test_a_report_has_what_that_of_a_directory_has(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_report_has_what_that_of_a_directory_has(
+    store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     told = answers_of(str(logdir), tmp_path / "local.html")
     store.inject(PASSING)
     assert answers_of(store.logdir, tmp_path / "remote.html") == told
@@ -207,7 +244,9 @@ def test_a_report_has_what_that_of_a_directory_has(store: Store, logdir: pathlib
     assert damage["team"] == [] and "cannot be read" in damage["exp"][0]
 
 
-def test_a_cluster_costs_a_listing_and_a_read_of_each_file(store: Store, tmp_path: pathlib.Path) -> None:
+def test_a_cluster_costs_a_listing_and_a_read_of_each_file(
+    store: Store, tmp_path: pathlib.Path
+) -> None:
     # GIVEN many workers in a store that takes its time
     workers = 150
     write_cluster(tmp_path / "logs" / "run", workers, 1, 20, [])
@@ -225,7 +264,9 @@ def test_a_cluster_costs_a_listing_and_a_read_of_each_file(store: Store, tmp_pat
     assert (store.requests["GET object"], store.requests["HEAD object"]) == (workers, 0)
     assert 4 < store.most_at_once <= files.REQUESTS
     # AND after a look for the log directory each of the directories is listed
-    directories = len({parent for name in store.names for parent in pathlib.PurePosixPath(name).parents})
+    directories = len(
+        {parent for name in store.names for parent in pathlib.PurePosixPath(name).parents}
+    )
     assert directories > workers and store.requests["GET listing"] == 1 + directories
 
 
@@ -236,7 +277,10 @@ def runs_of(server: Server) -> dict[str, Any]:
 
 def shown(server: Server) -> list[Any]:
     """What the tab shows of the run `exp`."""
-    return [runs_of(server), *(server.get(route.format("run=exp&device=CPU:0")) for route in ROUTES)]
+    return [
+        runs_of(server),
+        *(server.get(route.format("run=exp&device=CPU:0")) for route in ROUTES),
+    ]
 
 
 def grow(logdir: pathlib.Path, folder: pathlib.Path) -> bytes:
@@ -249,20 +293,26 @@ def grow(logdir: pathlib.Path, folder: pathlib.Path) -> bytes:
     return path.read_bytes() + more.read_bytes()
 
 
-@pytest.mark.parametrize("serve", [view, functools.partial(start, load_fast="false")], ids=["viewer", "TensorBoard"])
+@pytest.mark.parametrize(
+    "serve", [view, functools.partial(start, load_fast="false")], ids=["viewer", "TensorBoard"]
+)
 def test_the_tab_recovers_and_sees_a_run_grow(store, logdir, tmp_path, serve) -> None:
     with serve(logdir, tmp_path) as server:
         wait_for(lambda: len(runs_of(server)) == 2)
         local = shown(server)
-    # Of S3, the length of an object is known when its body is cut; gcsfs would repeat such a request for half a minute.
-    # TensorBoard's own reader ends where a run is refused.
-    kinds: tuple[stores.Kind, ...] = ("gone", "cut" if store.scheme == "s3" else "short") if serve is view else ()
+    # Of S3, the length of an object is known when its body is cut; gcsfs would repeat such a
+    # request for half a minute. TensorBoard's own reader ends where a run is refused.
+    kinds: tuple[stores.Kind, ...] = (
+        ("gone", "cut" if store.scheme == "s3" else "short") if serve is view else ()
+    )
     for kind in ("denied", *kinds):
         store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
         with serve(store.logdir, tmp_path) as server:
             wait_for(lambda server=server: runs_of(server).get("team") == local[0]["team"])
             assert runs_of(server)["exp"]["steps"] == 0
-            assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"]), kind
+            assert any(
+                "cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"]
+            ), kind
             # WHEN these faults end, and others pass
             store.inject(PASSING)
             wait_for(lambda server=server: runs_of(server) == local[0])
@@ -283,7 +333,9 @@ def test_a_training_records_into_google_cloud_storage(tmp_path: pathlib.Path) ->
         # Not PUT: of an upload that failed, the emulator says that one byte of it had come.
         store.inject(Faults(("error",), methods=("GET", "POST")))
         told = run_child(code, environment=store.encrypt(tmp_path))
-        assert told["files"] > 1 and store.injected["error"] and "tb_memplugin" not in told["stderr"]
+        assert (
+            told["files"] > 1 and store.injected["error"] and "tb_memplugin" not in told["stderr"]
+        )
         store.inject(None)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in store.environment.items():
@@ -321,7 +373,8 @@ ATTEMPTS_SECONDS = 10.2
 
 
 def trained_without_a_store(tmp_path: pathlib.Path, seconds: int, uploads: int) -> tuple[Any, int]:
-    """What a training says whose store refuses everything after some uploads, and how many requests were refused."""
+    """What a training says whose store refuses everything after some uploads, and how many requests
+    were refused."""
     with stores.gcs() as store:
         environment = store.encrypt(tmp_path)
 

@@ -1,4 +1,5 @@
-"""Recording real trainings on the CPU's BFC allocator, against Keras's own counts and the allocator's own figures."""
+"""Recording real trainings on the CPU's BFC allocator, against Keras's own counts and the
+allocator's own figures."""
 
 import json
 import pathlib
@@ -63,13 +64,16 @@ def test_every_step_of_every_phase_has_a_sample(fit: tuple) -> None:
     run, counted = fit
     train = run.samples.step[run.samples.phase == 0].tolist()
     validation = run.samples.step[run.samples.phase == 1].tolist()
-    assert train == list(range(30))  # 160 / 16 steps in 2 + 1 epochs, counted through both calls of fit
+    # 160 / 16 steps in 2 + 1 epochs, counted through both calls of fit
+    assert train == list(range(30))
     assert validation == [9, 9, 19, 19]
     assert counted["warnings"] == []
     assert run.damage == ()
 
 
-def test_weights_and_slots_equal_kerass_own_counts_before_and_after_the_unfreezing(fit: tuple) -> None:
+def test_weights_and_slots_equal_kerass_own_counts_before_and_after_the_unfreezing(
+    fit: tuple,
+) -> None:
     run, counted = fit
     tables = [table for table in run.layer_tables if table.optimizer is not None]
     frozen = [table for table in tables if table.step < 20][-1]
@@ -80,7 +84,9 @@ def test_weights_and_slots_equal_kerass_own_counts_before_and_after_the_unfreezi
         assert sum(layer.weight_bytes for layer in table.layers) - trainable == truth["frozen"]
         sizes = {layer.path: layer.weight_bytes for layer in table.layers if layer.path != "net"}
         assert sizes == truth["by_layer"]
-        assert sorted(layer.path for layer in table.layers if layer.optimizer_bytes) == truth["slots"]
+        assert (
+            sorted(layer.path for layer in table.layers if layer.optimizer_bytes) == truth["slots"]
+        )
         # Adam keeps two slots of the size of each trainable weight.
         assert sum(layer.optimizer_bytes for layer in table.layers) == 2 * truth["trainable"]
     assert thawed.reason == "conv became trainable"
@@ -88,7 +94,11 @@ def test_weights_and_slots_equal_kerass_own_counts_before_and_after_the_unfreezi
 
 def test_output_sizes_are_shape_times_dtype_times_batch(fit: tuple) -> None:
     run, _ = fit
-    sizes = {layer.path: layer.output_bytes for layer in run.layer_tables[-1].layers if layer.path != "net"}
+    sizes = {
+        layer.path: layer.output_bytes
+        for layer in run.layer_tables[-1].layers
+        if layer.path != "net"
+    }
     # 16 examples a batch, float32; the convolution makes 14 × 14 × 8.
     conv = 16 * 14 * 14 * 8 * 4
     assert sizes == {
@@ -140,9 +150,9 @@ answer({"warnings": warnings})
     assert run.samples.step.tolist() == [*range(12), 11]
     assert run.samples.phase.tolist() == [0] * 12 + [1]
     assert any(snapshot.phase == "train" for snapshot in run.snapshots)
-    assert [layer.optimizer_bytes for layer in run.layer_tables[-1].layers if layer.path == "net/hidden"] == [
-        (14 * 14 * 8 + 1) * 32 * 4
-    ]
+    assert [
+        layer.optimizer_bytes for layer in run.layer_tables[-1].layers if layer.path == "net/hidden"
+    ] == [(14 * 14 * 8 + 1) * 32 * 4]
     # One warning for each kind of wrong step, and the training went on.
     assert len(told["warnings"]) == 2
     assert "step=-1" in told["warnings"][0] and "'training'" in told["warnings"][1]
@@ -161,11 +171,16 @@ answer({"warnings": warnings})
     told, run = trained(tmp_path, code)
     assert len(run.sessions) == 2 and run.workers == ("",)
     assert run.samples.step.tolist() == list(range(15))
-    assert len(told["warnings"]) == 1 and "a newer recorder of this process took over" in told["warnings"][0]
+    assert (
+        len(told["warnings"]) == 1
+        and ("a newer recorder of this process took over") in told["warnings"][0]
+    )
     assert str(tmp_path) not in " ".join(run.notes)
 
 
-def test_a_device_or_a_limit_that_this_machine_does_not_have_is_said_once_and_training_goes_on(tmp_path) -> None:
+def test_a_device_or_a_limit_that_this_machine_does_not_have_is_said_once_and_training_goes_on(
+    tmp_path,
+) -> None:
     code = """
 model = make_model(); compile_model(model)
 callback = tb_memplugin.MemoryCallback(sys.argv[1], devices=["GPU:0", "CPU:0"])
@@ -181,16 +196,28 @@ answer({"warnings": warnings, "fits": fits})
     told, _ = trained(tmp_path, code, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "512MB"})
     runs = tb_memplugin.load(tmp_path)
     missing = "Not recording GPU:0: this process has only CPU:0."
-    limit = "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number of MiB: TensorFlow takes '512MB' as 512 MiB."
-    assert told["fits"] == [True, False]  # of 300 and 600 MiB: the allocator's limit is the one that is said
+    limit = (
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number "
+        "of "
+        "MiB: "
+        "TensorFlow "
+        "takes "
+        "'512MB' "
+        "as 512 MiB."
+    )
+    # of 300 and 600 MiB: the allocator's limit is the one that is said
+    assert told["fits"] == [True, False]
     assert told["warnings"] == [missing, limit, missing]
     assert runs["run"].notes == (missing, limit)
     assert set(runs["run"].samples.devices["CPU:0"].capacity_bytes.tolist()) == {512 << 20}
     assert len(runs["run_alone"].samples) == 10 and runs["run_alone"].samples.devices == {}
 
 
-def test_another_model_is_trained_without_being_recorded_inside_a_fit_and_after_it(tmp_path: pathlib.Path) -> None:
-    # GIVEN a fit in which another model is evaluated, fails, predicts and is trained, all with the same callbacks
+def test_another_model_is_trained_without_being_recorded_inside_a_fit_and_after_it(
+    tmp_path: pathlib.Path,
+) -> None:
+    # GIVEN a fit in which another model is evaluated, fails, predicts and is trained, all with the
+    # same callbacks
     code = """
 model, teacher, second, third = (make_model() for _ in range(4))
 for one in (model, teacher, second, third): compile_model(one)
@@ -219,14 +246,22 @@ model.fit(x, y, batch_size=16, verbose=0, callbacks=callbacks)
 answer({"failed": failed, "steps": int(model.optimizer.iterations), "same": same, "warnings": warnings})
 """
     told, run = trained(tmp_path, code)
-    # THEN every step of the first model has its sample, and the run says once that it does not contain the other one
+    # THEN every step of the first model has its sample, and the run says once that it does not
+    # contain the other one
     assert told["failed"] == [1] and told["steps"] == 50 and told["same"]
     train = run.samples.phase == 0
     assert run.samples.step[train].tolist() == list(range(50))
-    assert run.samples.epoch[train].tolist()[:40] == [epoch for epoch in range(4) for _ in range(10)]
-    assert run.samples.step[run.samples.phase == 1].tolist() == [step for step in (9, 19, 29, 39) for _ in range(10)]
+    assert run.samples.epoch[train].tolist()[:40] == [
+        epoch for epoch in range(4) for _ in range(10)
+    ]
+    assert run.samples.step[run.samples.phase == 1].tolist() == [
+        step for step in (9, 19, 29, 39) for _ in range(10)
+    ]
     (sentence,) = told["warnings"]
-    assert "this MemoryCallback records model 'net'" in sentence and "create a second callback" in sentence
+    assert (
+        "this MemoryCallback records model 'net'" in sentence
+        and ("create a second callback") in sentence
+    )
 
 
 def test_a_model_without_layers_is_said_once_and_still_sampled(tmp_path: pathlib.Path) -> None:
@@ -240,9 +275,15 @@ model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[tb_memplugin.Memo
 answer({"warnings": warnings})
 """
     told, run = trained(tmp_path, code)
-    assert [sentence for sentence in told["warnings"] if "has no layers" in sentence] == told["warnings"] != []
+    assert (
+        [sentence for sentence in told["warnings"] if "has no layers" in sentence]
+        == told["warnings"]
+        != []
+    )
     assert run.samples.step.tolist() == list(range(20))
-    assert [(layer.path, layer.weight_bytes) for layer in run.layer_tables[-1].layers] == [("bare", 768 * 4 * 4)]
+    assert [(layer.path, layer.weight_bytes) for layer in run.layer_tables[-1].layers] == [
+        ("bare", 768 * 4 * 4)
+    ]
 
 
 def test_a_profile_that_starts_in_a_traced_step_is_the_users(tmp_path: pathlib.Path) -> None:
@@ -278,10 +319,14 @@ profiles["user"] = [len(open(path, "rb").read()) for path in found("user")]
 answer({"warnings": warnings, "profiles": profiles, "restored": whose == [None, None]})
 """
     told, run = trained(tmp_path, code)
-    # THEN each of the user's profiles is whole, also that of a whole training, and each recorder says once that it left
-    # these steps alone
-    assert all(len(sizes) == 1 and sizes[0] > 1000 for sizes in told["profiles"].values()), told["profiles"]
-    assert len(told["warnings"]) == 2 and all("only one profiler" in text for text in told["warnings"])
+    # THEN each of the user's profiles is whole, also that of a whole training, and each recorder
+    # says once that it left these steps alone
+    assert all(len(sizes) == 1 and sizes[0] > 1000 for sizes in told["profiles"].values()), told[
+        "profiles"
+    ]
+    assert len(told["warnings"]) == 2 and all(
+        "only one profiler" in text for text in told["warnings"]
+    )
     assert run.notes == tuple(told["warnings"][:1])
     # AND the first traces the others
     assert {snapshot.step for snapshot in run.snapshots} == {1, 7}
@@ -293,23 +338,34 @@ FAULTS = {
     "files": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter._event = broken",
     "flush": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter.flush = broken",
     "profiler start": "import tb_memplugin.recorder.tracing.tracer as m; m.ProfilerWindow = broken",
-    "profile": "import types, tb_memplugin.recorder.tracing.profiler as m; m.glob = types.SimpleNamespace(glob=broken)",
+    "profile": "import types, tb_memplugin.recorder.tracing.profiler as m; m.glob = "
+    "types.SimpleNamespace(glob=broken)",
     "parsing": "import tb_memplugin.recorder.helper.process as m; m._Process.ask = broken",
     "attribution": "import tb_memplugin.recorder.helper.process as m; m.Helper.records = broken",
     "allocator": "import tb_memplugin.recorder.devices.statistics as m; m.memory_info = broken",
     "reset": "import tb_memplugin.recorder.devices.statistics as m; m.reset_peak = broken",
-    "layer table": "import tb_memplugin.recorder.watch.observer as m; m.layers.build_layer_table = broken",
+    "layer table": "import tb_memplugin.recorder.watch.observer "
+    "as "
+    "m; "
+    "m.layers.build_layer_table "
+    "= broken",
     "signature": "import tb_memplugin.recorder.watch.observer as m; m.layers.signature = broken",
-    "observer": "import tb_memplugin.recorder.watch.observer as m; m.LayerWatch.begin_window = broken",
-    "host": "import tb_memplugin.recorder.devices.samples as m; m.ResidentMemory.resident_bytes = broken",
+    "observer": "import tb_memplugin.recorder.watch.observer as m; m.LayerWatch.begin_window = "
+    "broken",
+    "host": "import tb_memplugin.recorder.devices.samples as m; m.ResidentMemory.resident_bytes = "
+    "broken",
     "driver": "import tb_memplugin.recorder.devices.statistics as m; m.Driver.open = broken",
-    "beginning": "import tb_memplugin.recorder.failure.post_mortems as m; m.OomWatch.__init__ = broken",
+    "beginning": "import tb_memplugin.recorder.failure.post_mortems as m; m.OomWatch.__init__ = "
+    "broken",
 }
 
 
 @pytest.mark.parametrize(
     "parts",
-    [("files", "attribution", "allocator", "driver", "beginning"), pytest.param(tuple(FAULTS), marks=pytest.mark.long)],
+    [
+        ("files", "attribution", "allocator", "driver", "beginning"),
+        pytest.param(tuple(FAULTS), marks=pytest.mark.long),
+    ],
 )
 def test_faults_of_each_part_are_reported_once_and_change_no_loss(tmp_path, parts) -> None:
     code = """
@@ -339,17 +395,28 @@ for name, fault in json.loads(sys.argv[2]).items():
 answer(result)
 """
     result = run_child(
-        WARNINGS + MODEL + code, str(tmp_path / "run"), json.dumps({part: FAULTS[part] for part in parts})
+        WARNINGS + MODEL + code,
+        str(tmp_path / "run"),
+        json.dumps({part: FAULTS[part] for part in parts}),
     )
     result.pop("stderr")
     assert set(result) == set(parts)
-    maps = [text for text in result["allocator"]["warnings"] if text.startswith("Not reading the memory map of CPU:0")]
+    maps = [
+        text
+        for text in result["allocator"]["warnings"]
+        if text.startswith("Not reading the memory map of CPU:0")
+    ]
     assert len(maps) == 1 and "broken on purpose" in maps[0]
     for name, told in result.items():
         assert told["same"] and told["restored"], name
         # The first reading of the memory map is compared with the allocator's statistics.
-        told["warnings"] = [text for text in told["warnings"] if name != "allocator" or "memory map" not in text]
+        told["warnings"] = [
+            text for text in told["warnings"] if name != "allocator" or "memory map" not in text
+        ]
         # Each of these costs a step, the third one all later steps.
         lost = 3 if name in ("parsing", "attribution") else 1
         assert len(told["warnings"]) == lost, (name, told["warnings"])
-        assert all("broken on purpose" in text and "training is not affected" in text for text in told["warnings"])
+        assert all(
+            "broken on purpose" in text and "training is not affected" in text
+            for text in told["warnings"]
+        )

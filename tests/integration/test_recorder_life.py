@@ -1,4 +1,5 @@
-"""How long a recorder holds on to anything: what is readable when, and what is left of it after the training."""
+"""How long a recorder holds on to anything: what is readable when, and what is left of it after the
+training."""
 
 import pathlib
 
@@ -48,7 +49,9 @@ Helper.records = slowly
 """The profile of a large model takes a second or more."""
 
 
-def test_a_run_that_is_loaded_right_after_the_training_has_its_breakdown(tmp_path: pathlib.Path) -> None:
+def test_a_run_that_is_loaded_right_after_the_training_has_its_breakdown(
+    tmp_path: pathlib.Path,
+) -> None:
     code = """
 runs = os.path.dirname(sys.argv[1])
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
@@ -73,7 +76,9 @@ answer({"steps": [[snapshot.step for snapshot in one.snapshots[:1]] for one in (
     assert told["notes"] == [] and told["predicted"]
 
 
-def test_another_process_is_told_of_a_step_that_is_still_being_analyzed(tmp_path: pathlib.Path) -> None:
+def test_another_process_is_told_of_a_step_that_is_still_being_analyzed(
+    tmp_path: pathlib.Path,
+) -> None:
     code = """
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
@@ -82,7 +87,9 @@ os._exit(0)
 """
     never = SLOW_ANALYSIS.replace("0.4", "3600")
     told = run_child(MODEL + never + LIKE_ANOTHER_PROCESS + code, str(tmp_path / "run"))
-    assert told["notes"] == ["Traced step 0 is still being analyzed, unless its process was killed."]
+    assert told["notes"] == [
+        "Traced step 0 is still being analyzed, unless its process was killed."
+    ]
 
 
 def test_no_end_of_a_phase_waits_for_the_background(tmp_path: pathlib.Path) -> None:
@@ -110,9 +117,11 @@ answer({"before": before, "flush": flush, "samples": len(run.samples),
         "bytes": [layer.output_bytes for layer in run.layer_tables[-1].layers]})
 """
     told = run_child(MODEL + NO_TICKS + code, str(tmp_path / "run"))
-    # GIVEN a background thread that is busy WHEN five calls of fit, evaluate and predict end THEN none of them waited
+    # GIVEN a background thread that is busy WHEN five calls of fit, evaluate and predict end THEN
+    # none of them waited
     assert told["before"] == [0, False]
-    # AND `flush` does, after which everything is in the file, also what a trace told of the layers' sizes.
+    # AND `flush` does, after which everything is in the file, also what a trace told of the layers'
+    # sizes.
     assert told["flush"] == 1
     assert told["samples"] == 3 * (4 + 4) + 4 + 4
     assert told["bytes"][-1] == 16 * 4 * 4
@@ -143,13 +152,17 @@ answer({"during": during, "after": after})
     told = run_child(MODEL + code, str(tmp_path / "run"))
     assert all(told["during"]) and len(told["during"]) == 4 + 4 + 4 + 4 + 4 + 1
     assert not any(told["after"]) and len(told["after"]) == 6
-    snapshots = {snapshot.step: snapshot for snapshot in tb_memplugin.load(tmp_path)["run"].snapshots}
+    snapshots = {
+        snapshot.step: snapshot for snapshot in tb_memplugin.load(tmp_path)["run"].snapshots
+    }
     for step in (2, 6):
         saved = {row.layer for row in snapshots[step].saved_for_backward}
         assert saved & {"net/hidden", "net/logits"}, step
 
 
-def test_a_recorder_that_is_dropped_writes_everything_and_makes_way_for_the_next(tmp_path: pathlib.Path) -> None:
+def test_a_recorder_that_is_dropped_writes_everything_and_makes_way_for_the_next(
+    tmp_path: pathlib.Path,
+) -> None:
     code = """
 model = make_model()
 for _ in range(3):
@@ -206,17 +219,23 @@ answer(figures)
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.long)])
-def test_recordings_of_one_model_leave_no_thread_no_file_and_no_wrapper_behind(tmp_path, count) -> None:
+def test_recordings_of_one_model_leave_no_thread_no_file_and_no_wrapper_behind(
+    tmp_path, count
+) -> None:
     figures = run_child(MODEL + MANY, str(tmp_path), str(count), timeout=280)
-    # But that the last dropped one has its helper process, as the one in use has, until there is a next one.
+    # But that the last dropped one has its helper process, as the one in use has, until there is a
+    # next one.
     threads, files, wrapped = figures[0][1:]
     assert {tuple(row[1:]) for row in figures[1:]} == {(threads, files + 1, False)} and not wrapped
-    # Memory does not grow: of the last fifty recordings, none leaves more than TensorFlow's own profiler does.
+    # Memory does not grow: of the last fifty recordings, none leaves more than TensorFlow's own
+    # profiler does.
     assert count < 100 or (figures[-1][0] - figures[4][0]) / 50 < 150_000, figures
     # AND each of them is a complete run
     runs = tb_memplugin.load(tmp_path)
     last = {tuple(run.samples.step.tolist())[-4:] for run in runs.values()}
-    assert len(runs) == count and last == {tuple(range(at, at + 4)) for at in range(0, 4 * count, 4)}
+    assert len(runs) == count and last == {
+        tuple(range(at, at + 4)) for at in range(0, 4 * count, 4)
+    }
 
 
 UNCLOSED = """
@@ -260,15 +279,18 @@ answer({"before": before, "after": after, "closed": figures(), "kept": len(kept)
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["graph", "eager", "by hand"])
-def test_unclosed_recorders_leave_only_one_thread_and_the_directory_of_dumps(tmp_path: pathlib.Path, how: str) -> None:
+def test_unclosed_recorders_leave_only_one_thread_and_the_directory_of_dumps(
+    tmp_path: pathlib.Path, how: str
+) -> None:
     told = run_child(MODEL + UNCLOSED, str(tmp_path), how)
     before, after, closed = told["before"], told["after"], told["closed"]
     assert told["kept"] == 12
-    # THEN no model, file, wrapper, callback or variable is left after their trainings, as without recorders
-    # (the one thread that writes for all recorders is among those before).
+    # THEN no model, file, wrapper, callback or variable is left after their trainings, as without
+    # recorders (the one thread that writes for all recorders is among those before).
     for name in ("models", "threads", "wrapped", "gc"):
         assert after[name] == before[name] == closed[name], (name, told)
-    # For failures after the training, TensorFlow writes its dumps into a directory, whose one lock file is open.
+    # For failures after the training, TensorFlow writes its dumps into a directory, whose one lock
+    # file is open.
     assert (before["dump"], closed["dump"]) == (None, None) and after["dump"] is not None
     assert after["files"] - 1 == before["files"] == closed["files"]
     assert before["models"] == 0 and before["wrapped"] is False
@@ -280,7 +302,9 @@ def test_unclosed_recorders_leave_only_one_thread_and_the_directory_of_dumps(tmp
     assert [run.samples.step.tolist() for run in runs.values()] == [list(range(4))] * 12
 
 
-def test_two_callbacks_of_one_fit_both_record_what_failed_and_leave_no_wrapper(tmp_path: pathlib.Path) -> None:
+def test_two_callbacks_of_one_fit_both_record_what_failed_and_leave_no_wrapper(
+    tmp_path: pathlib.Path,
+) -> None:
     code = """
 class Fails(keras.layers.Layer):
     def call(self, x):
@@ -306,7 +330,9 @@ answer(told)
 """
     assert run_child(MODEL + code, str(tmp_path)) == [2, False, False]
     runs = tb_memplugin.load(tmp_path)
-    assert {name: [(oom.requested_bytes, oom.step) for oom in run.ooms] for name, run in runs.items()} == {
+    assert {
+        name: [(oom.requested_bytes, oom.step) for oom in run.ooms] for name, run in runs.items()
+    } == {
         "first_failure": [(4096, 2)],
         "second_failure": [(4096, 2)],
         "first_end": [],

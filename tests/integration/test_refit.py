@@ -9,7 +9,9 @@ import tb_memplugin
 
 
 def child(*arguments: str) -> str:
-    said: str = run_file("refit_child.py", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "60"})
+    said: str = run_file(
+        "refit_child.py", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "60"}
+    )
     return said
 
 

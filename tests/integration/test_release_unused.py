@@ -1,4 +1,5 @@
-"""`release_unused` frees what nothing can reach, by the allocator's own figure, and changes nothing else."""
+"""`release_unused` frees what nothing can reach, by the allocator's own figure, and changes nothing
+else."""
 
 import pathlib
 
@@ -62,7 +63,9 @@ answer({"slots": slots, "weights": weights, "left": left, "held": held, "freed":
 """
 
 
-def test_earlier_optimizers_and_models_are_freed_by_the_allocators_figure(tmp_path: pathlib.Path) -> None:
+def test_earlier_optimizers_and_models_are_freed_by_the_allocators_figure(
+    tmp_path: pathlib.Path,
+) -> None:
     told = run_child(SETUP + FREED, str(tmp_path / "run"))
     # Two earlier optimizers of the first model; the second model with its weights and slots.
     left_behind = 3 * told["slots"] + told["weights"]

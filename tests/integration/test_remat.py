@@ -1,4 +1,5 @@
-"""Training with `remat` against plain training in processes of their own: the same numbers, with a lower peak."""
+"""Training with `remat` against plain training in processes of their own: the same numbers, with a
+lower peak."""
 
 from typing import Any
 
@@ -12,7 +13,10 @@ def trained(name: str, mode: str = "graph", steps: int = 20) -> list[Any]:
     """What a plain training prints, and one with `remat`."""
     roomy = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "6144"}
     kinds = ("plain", "remat")
-    return [run_file("remat_child.py", name, kind, str(steps), mode, environment=roomy) for kind in kinds]
+    return [
+        run_file("remat_child.py", name, kind, str(steps), mode, environment=roomy)
+        for kind in kinds
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""A report holds what the plugin's routes answer, byte for byte, and the page gets exactly that out of the file."""
+"""A report holds what the plugin's routes answer, byte for byte, and the page gets exactly that out
+of the file."""
 
 import base64
 import gzip
@@ -24,7 +25,9 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def read_report(file: pathlib.Path) -> dict[str, Any]:
     """The data in a report."""
-    (text,) = re.findall(rf'<script [^>]*\bid="{DATA_ID}"[^>]*>(.*?)</script', file.read_text(encoding="utf-8"), re.S)
+    (text,) = re.findall(
+        rf'<script [^>]*\bid="{DATA_ID}"[^>]*>(.*?)</script', file.read_text(encoding="utf-8"), re.S
+    )
     data: dict[str, Any] = json.loads(text)
     return data
 
@@ -68,18 +71,46 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
         assert response.status_code == answer["status"], answer
         if answer["route"] == "runs":
             # A run's version is a mark of the place it is read from.
-            mine, theirs = ({**json.loads(data), "runs": without_version(data)} for data in (body, response.data))
+            mine, theirs = (
+                {**json.loads(data), "runs": without_version(data)}
+                for data in (body, response.data)
+            )
             assert mine == theirs
         else:
             assert body == response.data, answer["parameters"]
         routes.add(answer["route"])
     assert routes == {
-        *("runs", "answers", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
-        *("timelines", "timeline", "maps", "map", "oom", "fixes", "device_memory", "what_if", "devices", "host_memory"),
+        *(
+            "runs",
+            "answers",
+            "overview",
+            "pool",
+            "snapshots",
+            "snapshot",
+            "ledger_totals",
+            "layers",
+            "activations",
+        ),
+        *(
+            "timelines",
+            "timeline",
+            "maps",
+            "map",
+            "oom",
+            "fixes",
+            "device_memory",
+            "what_if",
+            "devices",
+            "host_memory",
+        ),
         *("curve", "plan", "demand"),
     }
-    predicted = [answer["parameters"] for answer in report["answers"] if answer["route"] == "what_if"]
-    assert {"run": "requests", "device": "CPU:0"} in predicted and all(len(place) == 2 for place in predicted)
+    predicted = [
+        answer["parameters"] for answer in report["answers"] if answer["route"] == "what_if"
+    ]
+    assert {"run": "requests", "device": "CPU:0"} in predicted and all(
+        len(place) == 2 for place in predicted
+    )
 
 
 def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Client) -> None:
@@ -92,14 +123,20 @@ def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Clien
         for device in run["devices"]:
             place = (name, device["device"])
             for route in ("answers", "overview", "ledger_totals"):
-                assert {(*place, phase) for phase in run["phases"]} <= held(route, "run", "device", "phase")
+                assert {(*place, phase) for phase in run["phases"]} <= held(
+                    route, "run", "device", "phase"
+                )
             query = urlencode({"run": name, "device": device["device"]})
             for route in ("snapshot", "timeline", "map"):
                 listed = client.get(f"{BASE}{route}s?{query}").get_json()[f"{route}s"]
-                assert {(*place, str(one["step"])) for one in listed} <= held(route, "run", "device", "step")
+                assert {(*place, str(one["step"])) for one in listed} <= held(
+                    route, "run", "device", "step"
+                )
     assert {("frozen", "0")} <= held("map", "run", "oom")
     assert {(HOSTILE, "0"), (HOSTILE, "30"), ("frozen", "30")} <= held("layers", "run", "step")
-    sessions = {session for run, session in held("overview", "run", "session") if run == HOSTILE and session}
+    sessions = {
+        session for run, session in held("overview", "run", "session") if run == HOSTILE and session
+    }
     assert len(sessions) == 2
     assert report["refusals"] == []
 
@@ -109,7 +146,17 @@ def test_it_needs_no_tensorflow(logdir: pathlib.Path, tmp_path: pathlib.Path) ->
         "import sys; from tb_memplugin.cli import main; code = main(sys.argv[1:]); "
         "sys.exit(code or any(name in sys.modules for name in ('tensorflow', 'keras')))"
     )
-    command = [sys.executable, "-c", code, "report", str(logdir), "-o", str(tmp_path / "r.html"), "--run", "two"]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "report",
+        str(logdir),
+        "-o",
+        str(tmp_path / "r.html"),
+        "--run",
+        "two",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].endswith("with two")

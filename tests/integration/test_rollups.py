@@ -33,15 +33,27 @@ answer({"steps": int(model.optimizer.iterations)})
         str(tmp_path / "run"),
     )
     # THEN the last roll-up says what the full reader computes from all samples
-    (*_, (_, size, stored)), whole = rollups_of(tmp_path), summarize_session(tb_memplugin.load(tmp_path)["run"])
+    (*_, (_, size, stored)), whole = (
+        rollups_of(tmp_path),
+        summarize_session(tb_memplugin.load(tmp_path)["run"]),
+    )
     assert stored.ended and size < 2048 and stored.last_step == told["steps"] - 1
     for name in ("ended", "status", "first_step", "last_step", "last_wall_time"):
         assert getattr(stored, name) == getattr(whole, name), name
     assert {device.phase for device in stored.devices} == {"train", "validation"}
     for device, expected in zip(stored.devices, whole.devices, strict=True):
-        for name in ("peak_bytes", "peak_step", "last_in_use_bytes", "pool_bytes", "capacity_bytes", "snapshots"):
+        for name in (
+            "peak_bytes",
+            "peak_step",
+            "last_in_use_bytes",
+            "pool_bytes",
+            "capacity_bytes",
+            "snapshots",
+        ):
             assert getattr(device, name) == getattr(expected, name), name
-        assert device.capacity_bytes == 1 << 30 and len(device.traced) == min(1, len(expected.traced))
+        assert device.capacity_bytes == 1 << 30 and len(device.traced) == min(
+            1, len(expected.traced)
+        )
         for traced in device.traced:
             assert equal(traced, max(expected.traced, key=lambda one: one.peak_bytes))
             assert sum(part.bytes for part in traced.parts) == traced.peak_bytes

@@ -1,4 +1,5 @@
-"""`tb-memplugin run` records trainings whose code knows nothing of it, and the code behaves as without it."""
+"""`tb-memplugin run` records trainings whose code knows nothing of it, and the code behaves as
+without it."""
 
 import concurrent.futures
 import functools
@@ -64,7 +65,8 @@ for _ in range(6):
 
 
 def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
-    """Run ``tb-memplugin run`` with these arguments, in a process with TensorFlow and Keras imported."""
+    """Run ``tb-memplugin run`` with these arguments, in a process with TensorFlow and Keras
+    imported."""
     code = f"from tb_memplugin.cli.run import main; main({arguments!r})"
     return run_python(["-c", code], environment=child_environment(), timeout=240)
 
@@ -72,12 +74,18 @@ def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
 def record(folder: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a program under the command."""
     (folder / "train.py").write_text(code, encoding="utf-8")
-    return run_command(["--logdir", str(folder / "runs"), "--run", "it", str(folder / "train.py"), *arguments])
+    return run_command(
+        ["--logdir", str(folder / "runs"), "--run", "it", str(folder / "train.py"), *arguments]
+    )
 
 
-def side_by_side(*commands: list[str], **options: Any) -> Iterator["subprocess.CompletedProcess[str]"]:
+def side_by_side(
+    *commands: list[str], **options: Any
+) -> Iterator["subprocess.CompletedProcess[str]"]:
     """What these commands, run at the same time, ended with."""
-    run = functools.partial(subprocess.run, capture_output=True, text=True, timeout=240, check=False, **options)
+    run = functools.partial(
+        subprocess.run, capture_output=True, text=True, timeout=240, check=False, **options
+    )
     return concurrent.futures.ThreadPoolExecutor().map(run, commands)
 
 
@@ -86,7 +94,9 @@ def runs(folder: pathlib.Path) -> list[str]:
     return sorted(load(folder / "runs")) if (folder / "runs").exists() else []
 
 
-def test_a_program_that_changes_its_directory_is_recorded_into_one_place(tmp_path, monkeypatch) -> None:
+def test_a_program_that_changes_its_directory_is_recorded_into_one_place(
+    tmp_path, monkeypatch
+) -> None:
     # GIVEN a program that trains two models, each in another directory
     (tmp_path / "train.py").write_text(
         """
@@ -108,11 +118,16 @@ for name in "one", "two":
     assert not list((tmp_path / "one").rglob("*tfevents*"))
 
 
-def test_a_loop_of_a_program_that_imports_keras_before_tensorflow_is_recorded(tmp_path: pathlib.Path) -> None:
-    # GIVEN a process in which neither is imported yet: Keras imports TensorFlow while it is imported itself
+def test_a_loop_of_a_program_that_imports_keras_before_tensorflow_is_recorded(
+    tmp_path: pathlib.Path,
+) -> None:
+    # GIVEN a process in which neither is imported yet: Keras imports TensorFlow while it is
+    # imported itself
     (tmp_path / "train.py").write_text(MODEL + LOOP, encoding="utf-8")
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "by hand"]
-    subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, timeout=240, check=True)
+    subprocess.run(
+        command, cwd=tmp_path, env=child_environment(), capture_output=True, timeout=240, check=True
+    )
     assert len(load(tmp_path / "runs")["it"].samples) == 6
 
 
@@ -122,7 +137,9 @@ def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -
     environment = child_environment({"PYTHONHASHSEED": "0"})
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "fails"]
     # WHEN it is run by the command, in a process in which TensorFlow is not yet imported
-    recorded, plain = side_by_side(command, [sys.executable, "train.py", "fails"], cwd=tmp_path, env=environment)
+    recorded, plain = side_by_side(
+        command, [sys.executable, "train.py", "fails"], cwd=tmp_path, env=environment
+    )
     # THEN exit code, output and traceback are those of the plain program
     assert (recorded.returncode, plain.returncode) == (1, 1)
     assert recorded.stdout.split("loss")[0] == plain.stdout.split("loss")[0]
@@ -182,10 +199,14 @@ print(float(evaluate(x[:8])).hex(), float(tf.random.normal(())).hex())
 
 
 @pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.long), True])
-def test_the_only_call_of_a_loop_is_recorded_and_its_numbers_stay_the_same(fails: bool, tmp_path: pathlib.Path) -> None:
+def test_the_only_call_of_a_loop_is_recorded_and_its_numbers_stay_the_same(
+    fails: bool, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "train.py").write_text(ONCE, encoding="utf-8")
     # Without oneDNN, whose kernels end a program that is short of memory with SIGSEGV.
-    environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "85", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    environment = child_environment(
+        {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "85", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    )
     batch = "9000" if fails else "256"
     plain_command = [sys.executable, "train.py", batch]
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", *plain_command[1:]]
@@ -193,12 +214,18 @@ def test_the_only_call_of_a_loop_is_recorded_and_its_numbers_stay_the_same(fails
     assert recorded.returncode == plain.returncode == fails, recorded.stderr
     assert recorded.stdout == plain.stdout and recorded.stdout.count("\n") == (1 if fails else 3)
     (run,) = load(tmp_path / "runs").values()  # the evaluations are no steps and have no run
-    assert (run.samples.step.tolist(), run.samples.phase.tolist()) == ([0], [0]) and run.layer_tables
+    assert (run.samples.step.tolist(), run.samples.phase.tolist()) == (
+        [0],
+        [0],
+    ) and run.layer_tables
     assert [(oom.step, oom.phase) for oom in run.ooms] == [(0, "train")] * fails
     if fails:
         (oom,) = run.ooms
         assert oom.requested_bytes == 4 * 512 * 9000 and (oom.layer or "").startswith("sequential/")
-        assert plain.stderr[plain.stderr.index("Traceback") :].split("errors_impl")[0] in recorded.stderr
+        assert (
+            plain.stderr[plain.stderr.index("Traceback") :].split("errors_impl")[0]
+            in recorded.stderr
+        )
 
 
 def test_steps_that_cannot_be_seen_are_said_and_not_guessed(tmp_path: pathlib.Path) -> None:

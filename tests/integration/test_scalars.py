@@ -54,7 +54,9 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def peaks(run: Any, phase: str, epoch: int | None = None) -> np.ndarray[Any, Any]:
     rows = run.samples.phase == PHASES.index(phase)
-    return run.samples.devices["CPU:0"].peak_bytes[rows if epoch is None else rows & (run.samples.epoch == epoch)]
+    return run.samples.devices["CPU:0"].peak_bytes[
+        rows if epoch is None else rows & (run.samples.epoch == epoch)
+    ]
 
 
 def rounded(sizes: np.ndarray[Any, Any]) -> float:
@@ -69,7 +71,10 @@ def scalars(directory: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, list[tuple[int, float]]] = {}
     for tag in accumulator.Tags()["tensors"]:
         if accumulator.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
-            found[tag] = [(event.step, float(event.tensor_proto.float_val[0])) for event in accumulator.Tensors(tag)]
+            found[tag] = [
+                (event.step, float(event.tensor_proto.float_val[0]))
+                for event in accumulator.Tensors(tag)
+            ]
     return found
 
 
@@ -80,12 +85,16 @@ def test_the_scalars_are_the_peaks_of_load(logdir: pathlib.Path) -> None:
         expected = [(8 * epoch + 7, rounded(peaks(run, phase, epoch))) for epoch in range(3)]
         assert written[f"{EPOCH_TAG}/{phase}/CPU:0"] == expected
     values = [value for _, value in written[RUN_TAG]]
-    assert values == sorted(values) and values[-1] == rounded(run.samples.devices["CPU:0"].peak_bytes)
+    assert values == sorted(values) and values[-1] == rounded(
+        run.samples.devices["CPU:0"].peak_bytes
+    )
     assert len(run.samples) == 30 and run.damage == ()
 
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
-def address(request: pytest.FixtureRequest, logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def address(
+    request: pytest.FixtureRequest, logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     with start(logdir, tmp_path_factory.mktemp("blocker"), request.param) as running:
         wait_for(lambda: "exp/memory" in get(running.address, "scalars/tags"))
         yield running.address
@@ -94,16 +103,26 @@ def address(request: pytest.FixtureRequest, logdir: pathlib.Path, tmp_path_facto
 def get(address: str, route: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
-        f"{address}data/plugin/{route}", data, {} if data is None else {"Content-Type": "application/json"}
+        f"{address}data/plugin/{route}",
+        data,
+        {} if data is None else {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
 
-def test_the_scalars_dashboard_shows_them_beside_those_of_keras(address: str, logdir: pathlib.Path) -> None:
+def test_the_scalars_dashboard_shows_them_beside_those_of_keras(
+    address: str, logdir: pathlib.Path
+) -> None:
     tags = get(address, "scalars/tags")
-    assert set(tags["exp/memory"]) == {RUN_TAG, f"{EPOCH_TAG}/train/CPU:0", f"{EPOCH_TAG}/validation/CPU:0"}
-    assert "epoch_loss" in tags["exp/train"] and not set(tags["exp/train"]) & set(tags["exp/memory"])
+    assert set(tags["exp/memory"]) == {
+        RUN_TAG,
+        f"{EPOCH_TAG}/train/CPU:0",
+        f"{EPOCH_TAG}/validation/CPU:0",
+    }
+    assert "epoch_loss" in tags["exp/train"] and not set(tags["exp/train"]) & set(
+        tags["exp/memory"]
+    )
     tag = urllib.parse.quote(RUN_TAG, safe="")
     points = get(address, f"scalars/scalars?run=exp%2Fmemory&tag={tag}")
     highest = rounded(tb_memplugin.load(logdir)["exp"].samples.devices["CPU:0"].peak_bytes)

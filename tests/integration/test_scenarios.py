@@ -1,4 +1,5 @@
-"""Every scenario of demo/scenarios trains for real; its figures are held against the arithmetic that it declares."""
+"""Every scenario of demo/scenarios trains for real; its figures are held against the arithmetic
+that it declares."""
 
 import os
 import pathlib
@@ -31,18 +32,30 @@ def test_loading_the_scenarios_leaves_the_environment_alone() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
-def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: pathlib.Path) -> None:
+def test_the_measured_effect_is_the_expected_one(
+    scenario: Scenario, tmp_path: pathlib.Path
+) -> None:
     try:
         result = run(scenario, tmp_path)
     except RuntimeError as error:
         if PROFILER_CRASHED in str(error):
-            pytest.xfail("TensorFlow's profiler crashes processes that train together now and then, see docs/limits.md")
+            pytest.xfail(
+                "TensorFlow's profiler crashes processes "
+                "that "
+                "train "
+                "together "
+                "now "
+                "and "
+                "then, see docs/limits.md"
+            )
         raise
     on_cpu, figures = result["device"] == "CPU", result["runs"]
     deviations = []
     for advice in scenario.advice:
         verdict = judged(advice, figures, result["device"])
-        assert verdict is not None or any(scenario.runs[name].gpus for name in scenario.runs.keys() - figures.keys())
+        assert verdict is not None or any(
+            scenario.runs[name].gpus for name in scenario.runs.keys() - figures.keys()
+        )
         if verdict is None:
             continue
         if on_cpu and verdict != advice.verdict:
@@ -50,13 +63,18 @@ def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: p
         for one in advice.made_on(result["device"]):
             before, after = figures[one.before], figures[one.after]
             if on_cpu:
-                deviations += [text for item in one.expected for text in item.deviations(before, after)]
+                deviations += [
+                    text for item in one.expected for text in item.deviations(before, after)
+                ]
     assert not deviations, "\n".join(deviations)
 
 
 @pytest.mark.parametrize(("file", "is_the_profilers"), [("profiler_v2", True), ("another", False)])
-def test_a_crash_of_tensorflows_profiler_is_told_from_others(tmp_path, file, is_the_profilers) -> None:
-    # GIVEN a process that dies in a function `stop`, while another thread is in that of the other file
+def test_a_crash_of_tensorflows_profiler_is_told_from_others(
+    tmp_path, file, is_the_profilers
+) -> None:
+    # GIVEN a process that dies in a function `stop`, while another thread is in that of the other
+    # file
     for name in ("profiler_v2", "another"):
         (tmp_path / f"{name}.py").write_text("def stop(end):\n    end()\n", encoding="utf-8")
     code = (
@@ -83,9 +101,14 @@ def test_the_stored_figures_of_the_cpu_are_the_expected_ones() -> None:
     for scenario in SCENARIOS:
         runs = figures[scenario.name]["runs"]
         for advice in scenario.advice:
-            assert judged(advice, runs, "CPU") in (advice.verdict, None), (scenario.name, advice.words)
+            assert judged(advice, runs, "CPU") in (advice.verdict, None), (
+                scenario.name,
+                advice.words,
+            )
             for one in advice.made_on("CPU"):
                 if one.before in runs and one.after in runs:
                     assert not [
-                        text for item in one.expected for text in item.deviations(runs[one.before], runs[one.after])
+                        text
+                        for item in one.expected
+                        for text in item.deviations(runs[one.before], runs[one.after])
                     ]

@@ -76,7 +76,9 @@ answer({"wrote": wrote, "warnings": warnings})
         "not recording": False,
         "variable step": True,
     }
-    assert len(told["warnings"]) == 1 and "there is no default summary writer" in told["warnings"][0]
+    assert (
+        len(told["warnings"]) == 1 and ("there is no default summary writer") in told["warnings"][0]
+    )
     activations = tb_memplugin.load(tmp_path)["run"].activations
     assert activations.step.tolist() == [7, 9]
     assert activations.bytes[:, 0].tolist() == [7, 9]
@@ -96,8 +98,16 @@ answer({})
 """
     run_child(SETUP + code, str(tmp_path / "run"))
     first, second = tb_memplugin.load(tmp_path)["run"].snapshots
-    assert (first.step, first.in_use_bytes, first.pool_bytes, first.largest_free_bytes) == (3, 1000, 4096, 3000)
-    assert [(row.layer, row.category, row.trainable, row.bytes, row.rounding_bytes) for row in first.ledger] == [
+    assert (first.step, first.in_use_bytes, first.pool_bytes, first.largest_free_bytes) == (
+        3,
+        1000,
+        4096,
+        3000,
+    )
+    assert [
+        (row.layer, row.category, row.trainable, row.bytes, row.rounding_bytes)
+        for row in first.ledger
+    ] == [
         ("net/conv", "weights", True, 764, 0),
         (None, "unattributed", None, 232, None),
         ("net/conv", "rounding", True, 4, 4),

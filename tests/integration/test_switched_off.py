@@ -60,20 +60,32 @@ answer({
 def run(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> Any:
     monkeypatch.chdir(folder)
     without = {"TF_CPU_ALLOCATOR_USE_BFC": "0"} if environment else {}
-    return run_child(PROGRAM, environment={**environment, **without, "PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+    return run_child(
+        PROGRAM,
+        environment={**environment, **without, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+    )
 
 
-def test_nothing_is_imported_patched_or_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_imported_patched_or_written(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = run(tmp_path, monkeypatch, TB_MEMPLUGIN="0")
     assert found["patched"] == found["left"] == found["threads"] == found["gc"] == []
     # THEN only the stand-ins are there
     assert found["recorder"] == []
     assert found["written"] == ["summaries"] and found["summary"] is False
-    assert not [name for name in found["environment"] if name.startswith(("TF_CPU", "TF_BFC", "TB_"))]
+    assert not [
+        name for name in found["environment"] if name.startswith(("TF_CPU", "TF_BFC", "TB_"))
+    ]
 
 
-def test_the_same_program_is_recorded_otherwise(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_program_is_recorded_otherwise(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = run(tmp_path, monkeypatch)
     assert any("__call__" in name for name in found["patched"]) and found["left"] == []
     assert found["threads"] and found["summary"] is True
-    assert found["written"] == ["runs", "summaries"] and sorted(os.listdir("runs")) == ["callback", "recorder"]
+    assert found["written"] == ["runs", "summaries"] and sorted(os.listdir("runs")) == [
+        "callback",
+        "recorder",
+    ]

@@ -1,6 +1,8 @@
-"""The real ``tensorboard`` command, with TensorFlow blocked, under a path prefix, with both of its readers.
+"""The real ``tensorboard`` command, with TensorFlow blocked, under a path prefix, with both of its
+readers.
 
-Its directory has whole runs, damaged files, a copy of a run and a link to one; what it shows is what `inspect` shows.
+Its directory has whole runs, damaged files, a copy of a run and a link to one; what it shows is
+what `inspect` shows.
 """
 
 import dataclasses
@@ -14,7 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, equal, event_files, make_activations, make_samples, write_small_run
+from reading_cases import (
+    DEVICE,
+    MIB,
+    equal,
+    event_files,
+    make_activations,
+    make_samples,
+    write_small_run,
+)
 from servers import PREFIX, Server, decode, inspect, start, wait_for
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -29,8 +39,18 @@ DAMAGED = ("checksum", "content", "cut", "length", "length_checksum", "tensors")
 PLACE = {"device": DEVICE}
 QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("overview", {**PLACE, "phase": phase}) for phase in ("train", "validation")),
-    *(("snapshots", PLACE), ("snapshot", {**PLACE, "step": 41}), ("layers", {}), ("layers", {"step": 3})),
-    *(("activations", {}), ("timelines", PLACE), ("timeline", {**PLACE, "step": 3}), ("maps", PLACE)),
+    *(
+        ("snapshots", PLACE),
+        ("snapshot", {**PLACE, "step": 41}),
+        ("layers", {}),
+        ("layers", {"step": 3}),
+    ),
+    *(
+        ("activations", {}),
+        ("timelines", PLACE),
+        ("timeline", {**PLACE, "step": 3}),
+        ("maps", PLACE),
+    ),
     *(("map", {**PLACE, "step": 3}), ("map", {"oom": 0}), ("oom", {}), ("device_memory", PLACE)),
 )
 DAMAGED_PEAKS = [900 * MIB if step == 30 else 100 * MIB + step for step in range(40)]
@@ -38,7 +58,8 @@ PEAK_STEPS = np.random.default_rng(1).choice(20_000, 200, replace=False)
 
 
 def write_peaks(directory: pathlib.Path) -> None:
-    """20,000 steps in 800 flushes; 200 of the steps are peaks of different heights, for one step only."""
+    """20,000 steps in 800 flushes; 200 of the steps are peaks of different heights, for one step
+    only."""
     peaks = np.full(20_000, 100 * MIB)
     peaks[PEAK_STEPS] += np.arange(1, 201) * MIB
     writer = RunWriter(directory)
@@ -46,7 +67,9 @@ def write_peaks(directory: pathlib.Path) -> None:
         steps = range(first, first + 25)
         writer.samples(make_samples(steps, peaks[first : first + 25].tolist()))
         writer.activations(
-            make_activations(steps, ["a", "b"], np.stack([peaks[first : first + 25], np.ones(25)], axis=1))
+            make_activations(
+                steps, ["a", "b"], np.stack([peaks[first : first + 25], np.ones(25)], axis=1)
+            )
         )
     writer.close()
 
@@ -59,13 +82,20 @@ def write_frames(directory: pathlib.Path) -> tuple[pathlib.Path, bytearray, list
     writer.close()
     (path,) = event_files(directory)
     content = path.read_bytes()
-    parts = tfrecord.walk_records(lambda offset, size: content[offset : offset + size], 0, len(content))
+    parts = tfrecord.walk_records(
+        lambda offset, size: content[offset : offset + size], 0, len(content)
+    )
     return path, bytearray(content), [part for part in parts if isinstance(part, tfrecord.Record)]
 
 
 def write_damaged(directory: pathlib.Path) -> None:
     """A run for each of `DAMAGED`."""
-    for name, place in {"content": 40, "length": -12, "length_checksum": -4, "checksum": None}.items():
+    for name, place in {
+        "content": 40,
+        "length": -12,
+        "length_checksum": -4,
+        "checksum": None,
+    }.items():
         path, content, records = write_frames(directory / name)
         content[records[4].offset + (len(records[4].data) + 1 if place is None else place)] ^= 0x10
         path.write_bytes(content)
@@ -73,15 +103,25 @@ def write_damaged(directory: pathlib.Path) -> None:
     path.write_bytes(content[: records[-2].offset + 20])
     # A tensor of 40 million elements, and one that is no string, beside whole data.
     path, _, _ = write_frames(directory / "tensors")
-    shape = tensor_shape_pb2.TensorShapeProto(dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)])
+    shape = tensor_shape_pb2.TensorShapeProto(
+        dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)]
+    )
     with path.open("ab") as file:
         writer = RecordWriter(file)
         for tensor in (
-            tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, tensor_shape=shape, string_val=[b"x" * 100]),
+            tensor_pb2.TensorProto(
+                dtype=types_pb2.DT_STRING, tensor_shape=shape, string_val=[b"x" * 100]
+            ),
             tensor_pb2.TensorProto(dtype=types_pb2.DT_FLOAT, float_val=[1.0]),
         ):
-            value = summary_pb2.Summary.Value(tag="samples/s/9", metadata=summary_metadata(), tensor=tensor)
-            writer.write(event_pb2.Event(step=50, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+            value = summary_pb2.Summary.Value(
+                tag="samples/s/9", metadata=summary_metadata(), tensor=tensor
+            )
+            writer.write(
+                event_pb2.Event(
+                    step=50, summary=summary_pb2.Summary(value=[value])
+                ).SerializeToString()
+            )
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +154,11 @@ def ready(server: Server, expected: dict[str, Any]) -> bool:
 @pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
 def server(request, logdir, inspected, tmp_path_factory) -> Iterator[Server]:
     with start(logdir, tmp_path_factory.mktemp("blocker"), request.param) as running:
-        wait_for(lambda: ready(running, {name: (run["steps"], run["damage"]) for name, run in inspected.items()}))
+        wait_for(
+            lambda: ready(
+                running, {name: (run["steps"], run["damage"]) for name, run in inspected.items()}
+            )
+        )
         yield running
 
 
@@ -125,7 +169,9 @@ def test_the_tab_is_listed_below_the_prefix(server: Server) -> None:
     assert listing[PLUGIN_NAME]["enabled"] is True and listing[PLUGIN_NAME]["tab_name"] == "Memory"
 
 
-def test_runs_whole_and_damaged_say_what_inspect_says(server: Server, inspected: dict[str, Any]) -> None:
+def test_runs_whole_and_damaged_say_what_inspect_says(
+    server: Server, inspected: dict[str, Any]
+) -> None:
     runs = server.runs()
     assert runs.keys() == {*WHOLE, "two", "peaks", *(f"damaged/{name}" for name in DAMAGED)}
     for name, described in inspected.items():
@@ -144,7 +190,8 @@ def test_runs_whole_and_damaged_say_what_inspect_says(server: Server, inspected:
 
 
 def test_every_one_of_200_peaks_is_there_under_default_flags(server: Server) -> None:
-    # WHEN the steps around each peak are asked for THEN all of them are there with their exact value
+    # WHEN the steps around each peak are asked for THEN all of them are there with their exact
+    # value
     expected = [float(100 * MIB + at * MIB) for at in range(1, 201)]
     for request, column in (
         (f"overview?run=peaks&device={DEVICE}&points=10000", "peak_bytes"),
@@ -178,9 +225,13 @@ def answers(server: Server, run: str) -> dict[str, Any]:
     """The answers to all questions about a run, without its name."""
     found = {}
     for route, parameters in QUESTIONS:
-        status, content_type, body = server.get(f"{route}?{urllib.parse.urlencode({'run': run, **parameters})}")
+        status, content_type, body = server.get(
+            f"{route}?{urllib.parse.urlencode({'run': run, **parameters})}"
+        )
         assert status == 200, body
-        head, columns = (json.loads(body), {}) if content_type == "application/json" else decode(body)
+        head, columns = (
+            (json.loads(body), {}) if content_type == "application/json" else decode(body)
+        )
         bytes_of = {name: values.tobytes() for name, values in columns.items()}
         found[f"{route} {parameters}"] = ({**head, "run": ""}, bytes_of)
     return found
@@ -201,12 +252,20 @@ def test_a_copy_and_a_link_show_what_the_run_shows(server: Server) -> None:
 def test_a_copy_and_a_link_load_as_the_run_does(logdir: pathlib.Path) -> None:
     runs = tb_memplugin.load(logdir)
     for name in WHOLE:
-        workers = {worker: dataclasses.replace(run, name="original") for worker, run in runs[name].by_worker.items()}
-        assert equal(dataclasses.replace(runs[name], name="original", by_worker=workers), runs["original"])
+        workers = {
+            worker: dataclasses.replace(run, name="original")
+            for worker, run in runs[name].by_worker.items()
+        }
+        assert equal(
+            dataclasses.replace(runs[name], name="original", by_worker=workers), runs["original"]
+        )
 
 
-def test_a_run_named_by_logdir_spec_is_the_same(logdir: pathlib.Path, server: Server, tmp_path: pathlib.Path) -> None:
-    # GIVEN a name for the run's own directory and one for that of another, of which only the Python reader knows
+def test_a_run_named_by_logdir_spec_is_the_same(
+    logdir: pathlib.Path, server: Server, tmp_path: pathlib.Path
+) -> None:
+    # GIVEN a name for the run's own directory and one for that of another, of which only the Python
+    # reader knows
     spec = f"named:{logdir / 'original'},all:{logdir / 'copied'}"
     with start(spec, tmp_path, "auto", flag="--logdir_spec") as running:
         wait_for(lambda: ready(running, {"all": (60, []), "named": (60, [])}))

@@ -37,7 +37,8 @@ with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, optimizer=optimizer) 
 def test_a_failed_training_shows_no_frame_of_the_recorder(how: str, tmp_path: pathlib.Path) -> None:
     environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": "128"})
     done = run_python(["-c", FAILS + HOW[how], str(tmp_path)], environment=environment, timeout=240)
-    # THEN neither Python's frames nor the lines at which TensorFlow says that the op was defined are ours
+    # THEN neither Python's frames nor the lines at which TensorFlow says that the op was defined
+    # are ours
     assert "ResourceExhaustedError" in done.stderr and "defined at" in done.stderr
     assert "relu" in done.stderr or "gelu" in done.stderr
     assert "tb_memplugin/" not in done.stderr and list(tmp_path.iterdir())

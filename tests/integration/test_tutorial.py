@@ -1,4 +1,5 @@
-"""The tutorials, typed as they stand: each command in a fresh process, with nothing set beforehand."""
+"""The tutorials, typed as they stand: each command in a fresh process, with nothing set
+beforehand."""
 
 import pathlib
 import re
@@ -19,14 +20,25 @@ def blocks(page: str, kind: str) -> list[str]:
 
 def commands_of(page: str) -> list[str]:
     """The lines to type, but for the one that serves until it is stopped."""
-    return [line for block in blocks(page, "sh") for line in block.splitlines() if not line.startswith("tensorboard")]
+    return [
+        line
+        for block in blocks(page, "sh")
+        for line in block.splitlines()
+        if not line.startswith("tensorboard")
+    ]
 
 
 def typed(command: str, directory: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Runs a line of the page in a shell."""
     environment = shell_environment(ROOT)
     return subprocess.run(
-        command, shell=True, cwd=directory, env=environment, capture_output=True, text=True, timeout=280
+        command,
+        shell=True,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
 
 
@@ -43,7 +55,9 @@ def test_the_tutorial_does_what_it_says(tmp_path: pathlib.Path) -> None:
     # 2. The run names what held the memory.
     done = typed(commands[1], tmp_path)
     assert set(shape(shown[0])) <= set(shape(done.stdout)), done.stdout
-    assert re.search("Not enough free memory: |Free memory is in pieces: ", " ".join(done.stdout.split()))
+    assert re.search(
+        "Not enough free memory: |Free memory is in pieces: ", " ".join(done.stdout.split())
+    )
     # 3. A small recording answers for the large batch: as the real training, it does not fit.
     assert typed(commands[2], tmp_path).returncode == 0
     done = typed(commands[3], tmp_path)
@@ -51,7 +65,8 @@ def test_the_tutorial_does_what_it_says(tmp_path: pathlib.Path) -> None:
     (tmp_path / "question.py").write_text(question, encoding="utf-8")
     fits, largest = typed("python question.py", tmp_path).stdout.split()
     assert fits == "False" and f"largest batch size: {largest}\n" in done.stdout
-    # 4. The largest batch size that was named fits, or the next smaller multiple of 16 as on the page.
+    # 4. The largest batch size that was named fits, or the next smaller multiple of 16 as on the
+    #    page.
     batch = int(largest) // 16 * 16
     assert 32 <= batch < 96
     assert typed(f"python train.py {batch}", tmp_path).returncode == 0

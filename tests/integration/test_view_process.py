@@ -1,4 +1,5 @@
-"""``tb-memplugin view`` on a real run, TensorFlow blocked: the answers are TensorBoard's, byte for byte."""
+"""``tb-memplugin view`` on a real run, TensorFlow blocked: the answers are TensorBoard's, byte for
+byte."""
 
 import contextlib
 import http.client
@@ -40,7 +41,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A real training, and runs that the package's own writer wrote."""
     directory = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, str(ROOT / "demo" / "leak.py"), "--logdir", str(directory), "--steps", "12"]
+    command = [
+        sys.executable,
+        str(ROOT / "demo" / "leak.py"),
+        "--logdir",
+        str(directory),
+        "--steps",
+        "12",
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=240)
     write_small_run(directory / "frozen", allocator=True)
     requests_cases.write_run(directory / "requests")
@@ -54,7 +62,9 @@ def viewer(logdir: pathlib.Path, folder: pathlib.Path) -> Iterator[Server]:
         yield running
 
 
-def test_it_answers_as_tensorboard_does(viewer: Server, logdir: pathlib.Path, folder: pathlib.Path) -> None:
+def test_it_answers_as_tensorboard_does(
+    viewer: Server, logdir: pathlib.Path, folder: pathlib.Path
+) -> None:
     # GIVEN a TensorBoard on the same directory
     with start_tensorboard(logdir, folder, "auto") as tensorboard:
         wait_for(lambda: len(tensorboard.runs()) == 3)
@@ -73,7 +83,8 @@ def test_it_answers_as_tensorboard_does(viewer: Server, logdir: pathlib.Path, fo
 
 
 def policy(address: str) -> str:
-    """The content security policy of a document, hashes of TensorBoard's own inline scripts left out."""
+    """The content security policy of a document, hashes of TensorBoard's own inline scripts left
+    out."""
     with urllib.request.urlopen(address, timeout=60) as response:
         assert response.headers["Content-Type"].startswith("text/html")
         text: str = response.headers["Content-Security-Policy"]
@@ -91,8 +102,11 @@ def test_new_data_appears(viewer: Server, logdir: pathlib.Path) -> None:
     assert columns["step"].tolist() == list(range(20))
 
 
-def test_it_does_not_import_tensorflow_even_if_it_is_installed(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    # GIVEN TensorFlow, and TensorBoard's reader that uses it if it can: the one without the data server
+def test_it_does_not_import_tensorflow_even_if_it_is_installed(
+    logdir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    # GIVEN TensorFlow, and TensorBoard's reader that uses it if it can: the one without the data
+    # server
     code = f"""
 import sys, time, urllib.request
 sys.modules["tensorboard_data_server"] = None
@@ -116,11 +130,19 @@ print([name for name in sys.modules if name.partition(".")[0] in ("tensorflow", 
 
 
 @pytest.mark.parametrize(
-    "started", [[sys.executable, "-m", "tb_memplugin"], [str(pathlib.Path(sys.executable).parent / "tb-memplugin")]]
+    "started",
+    [
+        [sys.executable, "-m", "tb_memplugin"],
+        [str(pathlib.Path(sys.executable).parent / "tb-memplugin")],
+    ],
 )
-def test_ctrl_c_ends_it_while_requests_are_being_answered(logdir: pathlib.Path, started: list[str]) -> None:
+def test_ctrl_c_ends_it_while_requests_are_being_answered(
+    logdir: pathlib.Path, started: list[str]
+) -> None:
     command = [*started, "view", str(logdir), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         server = Server(process, process.stdout.readline().strip())

@@ -1,5 +1,5 @@
-"""Programs that memory ends, in processes of their own: what they then print of what fits is true, and nothing else
-about them changes."""
+"""Programs that memory ends, in processes of their own: what they then print of what fits is true,
+and nothing else about them changes."""
 
 import itertools
 import pathlib
@@ -41,7 +41,9 @@ for width in (16, 32):
 model = keras.Model(inputs, L.Dense(3)(L.GlobalAveragePooling2D()(hidden)))
 x, y = np.ones((2048, 32, 32, 3), "float32"), np.arange(2048, dtype="int32") % 3
 """
-CNN = MODEL.replace("model.compile", IMAGES + "model.compile").replace("x, y = np.ones((4096", "_ = np.ones((4096")
+CNN = MODEL.replace("model.compile", IMAGES + "model.compile").replace(
+    "x, y = np.ones((4096", "_ = np.ones((4096"
+)
 FAILS = """
 if kind == "hook":
     sys.excepthook = lambda kind, error, trace: print("my own hook:", kind.__name__, file=sys.stderr, flush=True)
@@ -75,7 +77,13 @@ def child(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def passes(batch: int, how: str, code: str = "", model: str = MODEL) -> bool:
-    done = child(model + code + "\ntrain()\nprint('passed', flush=True)\nos._exit(0)", str(batch), "", how, "")
+    done = child(
+        model + code + "\ntrain()\nprint('passed', flush=True)\nos._exit(0)",
+        str(batch),
+        "",
+        how,
+        "",
+    )
     return "passed" in done.stdout
 
 
@@ -91,7 +99,9 @@ def answer(text: str) -> tuple[int, Mapping[str, str]]:
     return size, dict(zip(("largest", "plan"), codes, strict=True))
 
 
-def test_the_batch_size_that_a_failed_first_step_prints_at_last_passes(tmp_path: pathlib.Path) -> None:
+def test_the_batch_size_that_a_failed_first_step_prints_at_last_passes(
+    tmp_path: pathlib.Path,
+) -> None:
     # GIVEN a training whose first step fails, in a program with a hook of its own
     done = child(MODEL + FAILS, str(FAILED), str(tmp_path), "graph", "hook")
     # THEN its hook and its exit code are as without, and what was measured comes last
@@ -105,20 +115,28 @@ def test_the_batch_size_that_a_failed_first_step_prints_at_last_passes(tmp_path:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "how", "kind"),
-    [*((MODEL, *case) for case in itertools.product(("graph", "jit"), ("first", "later"))), (CNN, "jit", "first")],
+    [
+        *((MODEL, *case) for case in itertools.product(("graph", "jit"), ("first", "later"))),
+        (CNN, "jit", "first"),
+    ],
     ids=["graph-first", "graph-later", "jit-first", "jit-later", "cnn"],
 )
-def test_what_is_printed_passes_when_it_is_followed(model: str, how: str, kind: str, tmp_path: pathlib.Path) -> None:
+def test_what_is_printed_passes_when_it_is_followed(
+    model: str, how: str, kind: str, tmp_path: pathlib.Path
+) -> None:
     done = child(model + FAILS, str(FAILED), str(tmp_path), how, kind)
     # As it ends, TensorFlow itself aborts after a compiled step that failed.
     assert done.returncode == (1 if how == "graph" else -6)
     size, codes = answer(done.stderr)
-    # THEN the batch size passes and twice as much fails; a plan passes with the batch size that failed
+    # THEN the batch size passes and twice as much fails; a plan passes with the batch size that
+    # failed
     assert passes(size, how, codes["largest"], model) and not passes(2 * size, how, model=model)
     assert codes["plan"] or how == "jit"
     if codes["plan"]:
         parts = int((re.findall(r'"gradient_accumulation_steps": (\d+)', codes["plan"]) or [1])[0])
-        assert parts * int((re.findall(r"batch_size = (\d+)", codes["plan"]) or [FAILED])[0]) == FAILED
+        assert (
+            parts * int((re.findall(r"batch_size = (\d+)", codes["plan"]) or [FAILED])[0]) == FAILED
+        )
         assert passes(FAILED, how, codes["plan"].replace("batch_size =", "batch ="), model)
 
 
@@ -126,7 +144,11 @@ def test_what_is_printed_passes_when_it_is_followed(model: str, how: str, kind: 
 def test_where_the_program_goes_on_nothing_is_measured(tmp_path: pathlib.Path) -> None:
     # GIVEN a failure that is caught, another one in a thread, and then an exception that is none
     done = child(MODEL + FAILS, str(FAILED), str(tmp_path), "graph", "caught")
-    assert done.returncode == 1 and done.stdout == "caught\n" and "ValueError: another one" in done.stderr
+    assert (
+        done.returncode == 1
+        and done.stdout == "caught\n"
+        and ("ValueError: another one") in done.stderr
+    )
     assert "Looking for" not in done.stderr
 
 
@@ -152,7 +174,8 @@ os._exit(0)
 
 
 def test_a_model_whose_variables_a_caught_failure_freed_is_refused() -> None:
-    # GIVEN a program that catches a compiled step's failure, which has freed what the step was changing
+    # GIVEN a program that catches a compiled step's failure, which has freed what the step was
+    # changing
     done = child(CAUGHT)
     # THEN nothing of it is read or run
     assert done.returncode == 0 and done.stdout.startswith("caught\n")
@@ -161,9 +184,12 @@ def test_a_model_whose_variables_a_caught_failure_freed_is_refused() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "ends"), [("interrupt", r"^"), ("limit", r"Not verified: .*\n+.*\nStopped after 0 s\.\n")]
+    ("kind", "ends"),
+    [("interrupt", r"^"), ("limit", r"Not verified: .*\n+.*\nStopped after 0 " r"s\.\n")],
 )
-def test_an_interrupt_and_the_time_limit_end_it(kind: str, ends: str, tmp_path: pathlib.Path) -> None:
+def test_an_interrupt_and_the_time_limit_end_it(
+    kind: str, ends: str, tmp_path: pathlib.Path
+) -> None:
     done = child(MODEL + FAILS, str(FAILED), str(tmp_path), "graph", kind)
     assert done.returncode == 1 and "ResourceExhaustedError" in done.stderr
     printed = done.stderr.partition("Ctrl+C ends it.\n")[2]
@@ -172,10 +198,21 @@ def test_an_interrupt_and_the_time_limit_end_it(kind: str, ends: str, tmp_path: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--no-probe"]])
-def test_the_command_measures_unless_it_is_told_not_to(options: list[str], tmp_path: pathlib.Path) -> None:
+def test_the_command_measures_unless_it_is_told_not_to(
+    options: list[str], tmp_path: pathlib.Path
+) -> None:
     program = tmp_path / "train.py"
     program.write_text(MODEL + FAILS, encoding="utf-8")
-    given = ["--logdir", str(tmp_path / "runs"), *options, str(program), str(FAILED), "", "graph", "command"]
+    given = [
+        "--logdir",
+        str(tmp_path / "runs"),
+        *options,
+        str(program),
+        str(FAILED),
+        "",
+        "graph",
+        "command",
+    ]
     done = child(f"from tb_memplugin.cli.run import main; main({given!r})")
     assert done.returncode == 1
     begins = BEGINS.replace("200", "120")
@@ -201,10 +238,14 @@ shell.run_cell("batch = 8; train(callbacks=callbacks); print('trained')")
 @pytest.mark.long
 def test_a_notebook_measures_after_the_cell_and_trains_on(tmp_path: pathlib.Path) -> None:
     code = f"import sys\nCELLS = {[MODEL, FAILS]!r}\n{SHELL}"
-    environment = child_environment({"TF_CPU_BFC_MEM_LIMIT_IN_MB": LIMIT, "IPYTHONDIR": str(tmp_path / "ipython")})
+    environment = child_environment(
+        {"TF_CPU_BFC_MEM_LIMIT_IN_MB": LIMIT, "IPYTHONDIR": str(tmp_path / "ipython")}
+    )
     command = ["-c", code, str(FAILED), str(tmp_path / "runs" / "exp1"), "graph", "first"]
     done = run_python(command, environment=environment, timeout=280)
-    assert done.returncode == 0 and done.stdout.index("ResourceExhaustedError") < done.stdout.index("trained")
+    assert done.returncode == 0 and done.stdout.index("ResourceExhaustedError") < done.stdout.index(
+        "trained"
+    )
     assert answer(done.stderr.partition("MARK")[0])[0] > 8
     # THEN the run holds the failure, the steps after it, and nothing of what was measured
     run = tb_memplugin.load(tmp_path / "runs")["exp1"]

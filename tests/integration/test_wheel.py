@@ -57,13 +57,19 @@ def test_the_page_is_in_the_wheel_as_it_is_committed(wheel: zipfile.ZipFile) -> 
     page = ROOT / "tb_memplugin" / "static" / "index.js"
     assert wheel.read("tb_memplugin/static/index.js") == page.read_bytes()
     assert {"tb_memplugin/py.typed", "tb_memplugin/server/http_api.md"} <= set(wheel.namelist())
-    assert not [name for name in wheel.namelist() if name.startswith(("tests/", "demo/", "frontend/"))]
+    assert not [
+        name for name in wheel.namelist() if name.startswith(("tests/", "demo/", "frontend/"))
+    ]
 
 
-def test_a_source_distribution_holds_what_the_package_is_built_and_tested_from(dist: pathlib.Path) -> None:
+def test_a_source_distribution_holds_what_the_package_is_built_and_tested_from(
+    dist: pathlib.Path,
+) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
     missing = {name for name in tracked if not name.startswith((".", "docs/screenshots/"))} - names
     assert missing == {name for name in missing if pathlib.Path(name).name.startswith(".")}
     assert not [name for name in names if "node_modules" in name or name.endswith(".pyc")]
@@ -71,8 +77,14 @@ def test_a_source_distribution_holds_what_the_package_is_built_and_tested_from(d
 
 def test_licences_of_what_the_page_contains_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     notices = wheel.read("tb_memplugin/THIRD_PARTY_NOTICES.txt").decode()
-    lock = json.loads((ROOT / "frontend" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
-    bundled = [name for name in lock if name and not lock[name].get("dev") and not lock[name].get("optional")]
+    lock = json.loads((ROOT / "frontend" / "package-lock.json").read_text(encoding="utf-8"))[
+        "packages"
+    ]
+    bundled = [
+        name
+        for name in lock
+        if name and not lock[name].get("dev") and not lock[name].get("optional")
+    ]
     assert bundled
     for path in bundled:
         name = path.removeprefix("node_modules/")
@@ -80,7 +92,9 @@ def test_licences_of_what_the_page_contains_are_in_the_wheel(wheel: zipfile.ZipF
 
 
 def test_the_version_is_that_of_the_newest_entry_of_the_changelog(wheel: zipfile.ZipFile) -> None:
-    newest = re.search(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    newest = re.search(
+        r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert newest is not None
     assert any(name.startswith(f"tb_memplugin-{newest[1]}.dist-info/") for name in wheel.namelist())
 
@@ -99,21 +113,30 @@ def test_viewing_requires_no_tensorflow_and_recording_does(wheel: zipfile.ZipFil
     assert len(tensorflow) == 2 and extras == {"record", "cuda"}
 
 
-def test_the_metadata_name_the_authors_the_licence_and_where_recording_works(wheel: zipfile.ZipFile) -> None:
+def test_the_metadata_name_the_authors_the_licence_and_where_recording_works(
+    wheel: zipfile.ZipFile,
+) -> None:
     metadata = described(wheel)
     assert metadata["Name"] == "tb-memplugin" and metadata["Author"] == "The tb_memplugin authors"
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert [line for line in metadata.get_all("Classifier") or [] if line.startswith("Operating System")] == [
-        "Operating System :: POSIX :: Linux"
-    ]
+    assert [
+        line for line in metadata.get_all("Classifier") or [] if line.startswith("Operating System")
+    ] == ["Operating System :: POSIX :: Linux"]
 
 
-def test_no_link_of_the_description_leads_nowhere_without_a_repository(wheel: zipfile.ZipFile) -> None:
+def test_no_link_of_the_description_leads_nowhere_without_a_repository(
+    wheel: zipfile.ZipFile,
+) -> None:
     assert targets(str(described(wheel).get_payload())) == set()
 
 
 def test_the_links_and_pictures_of_the_description_lead_into_the_published_repository() -> None:
-    code = "import runpy, setuptools, json; setuptools.setup = lambda **given: print(json.dumps(given))\n"
+    code = (
+        "import runpy, setuptools, json; setuptools.setup = "
+        "lambda "
+        "**given: "
+        "print(json.dumps(given))\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code + "runpy.run_path('setup.py')"],
         cwd=ROOT,
@@ -126,7 +149,9 @@ def test_the_links_and_pictures_of_the_description_lead_into_the_published_repos
     found = targets(given["long_description"])
     base = "https://forge.example/some/repository/"
     ours = {target.removeprefix(base) for target in found if target.startswith(base)}
-    paths = {re.sub(rf"^(?:blob|raw)/v{re.escape(__version__)}/|#.*", "", target) for target in ours}
+    paths = {
+        re.sub(rf"^(?:blob|raw)/v{re.escape(__version__)}/|#.*", "", target) for target in ours
+    }
     assert len(paths) > 5 and all((ROOT / path).exists() for path in paths)
     assert all(target.startswith("https://") for target in found)
     assert set(given["project_urls"].values()) > {base.rstrip("/")}
@@ -136,7 +161,10 @@ def test_both_distributions_are_fit_for_the_package_index(dist: pathlib.Path) ->
     files = sorted(map(str, dist.iterdir()))
     assert len(files) == 2 and all(f"tb_memplugin-{__version__}" in file for file in files)
     done = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "twine", "check", "--strict", *files],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
 

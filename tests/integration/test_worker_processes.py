@@ -1,4 +1,5 @@
-"""Several processes in one run directory, and several devices in one process: real trainings, one picture."""
+"""Several processes in one run directory, and several devices in one process: real trainings, one
+picture."""
 
 import os
 import pathlib
@@ -34,10 +35,14 @@ def devices_of(logdir: pathlib.Path, run: str) -> dict[str, Any]:
 @pytest.mark.long
 def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Path) -> None:
     # GIVEN MultiWorkerMirroredStrategy in two processes, both tracing step 3
-    code = f"import pathlib, data_parallel; data_parallel.train_two_processes(pathlib.Path({str(tmp_path / 'run')!r}))"
+    code = (
+        "import pathlib, data_parallel; "
+        f"data_parallel.train_two_processes(pathlib.Path({str(tmp_path / 'run')!r}))"
+    )
     finish(start("-c", code))
     told = devices_of(tmp_path, "run")
-    # THEN each replica has the weights and Adam's slots: (256+1)·512 + (512+1)·512 + (512+1)·10 numbers, and twice that
+    # THEN each replica has the weights and Adam's slots: (256+1)·512 + (512+1)·512 + (512+1)·10
+    # numbers, and twice that
     parameters = 257 * 512 + 513 * 512 + 513 * 10
     assert [one["device"] for one in told["devices"]] == ["worker_0/CPU:0", "worker_1/CPU:0"]
     for one in told["devices"]:
@@ -53,14 +58,19 @@ def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Pat
     assert [one["stopped_early"] for one in told["workers"]] == [None, None]
     offset = told["workers"][1]["clock_offset_seconds"]
     assert offset is None or abs(offset) < 1
-    assert told["steps"]["step"] == [0, 1, 2, 3, 4] and None not in told["steps"]["sum_in_use_bytes"]
+    assert (
+        told["steps"]["step"] == [0, 1, 2, 3, 4] and None not in told["steps"]["sum_in_use_bytes"]
+    )
 
 
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Runs of one training by four replicas: `asked` for the trace of a step, and as by `default`."""
+    """Runs of one training by four replicas: `asked` for the trace of a step, and as by
+    `default`."""
     logdir = tmp_path_factory.mktemp("mirrored")
-    for process in [start(HERE / "workers_child.py", logdir / name, name) for name in ("asked", "default")]:
+    for process in [
+        start(HERE / "workers_child.py", logdir / name, name) for name in ("asked", "default")
+    ]:
         finish(process)
     return logdir
 
@@ -69,7 +79,11 @@ def test_logical_devices_of_one_cpu_are_recorded_once(mirrored: pathlib.Path) ->
     told = devices_of(mirrored, "asked")
     assert [one["device"] for one in told["devices"]] == ["CPU:0"]
     assert told["imbalance"] is None
-    weights = sum(one["bytes"] for one in told["devices"][0]["breakdown"]["parts"] if one["category"] == "weights")
+    weights = sum(
+        one["bytes"]
+        for one in told["devices"][0]["breakdown"]["parts"]
+        if one["category"] == "weights"
+    )
     assert weights == 4 * 65 * 256 * 4  # four replicas in the one allocator
     (note,) = [note for note in load(mirrored)["asked"].notes if "CPU:1" in note]
     assert "CPU:1, CPU:2, CPU:3: logical devices of the CPU share one allocator" in note
@@ -77,7 +91,10 @@ def test_logical_devices_of_one_cpu_are_recorded_once(mirrored: pathlib.Path) ->
 
 def test_beside_other_replicas_only_the_steps_asked_for_are_traced(mirrored: pathlib.Path) -> None:
     runs = load(mirrored)
-    assert {name: [one.step for one in run.snapshots] for name, run in runs.items()} == {"asked": [2], "default": []}
+    assert {name: [one.step for one in run.snapshots] for name, run in runs.items()} == {
+        "asked": [2],
+        "default": [],
+    }
     # AND the run says what to do, and has the rest
     said = [note for note in runs["default"].notes if "trace_steps" in note]
     assert len(said) == 1 and said[0].startswith("no step is traced: ")

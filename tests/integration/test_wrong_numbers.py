@@ -1,4 +1,5 @@
-"""Steps and epochs that cannot be stored, and a background thread that is busy when the process ends."""
+"""Steps and epochs that cannot be stored, and a background thread that is busy when the process
+ends."""
 
 import pathlib
 import subprocess
@@ -21,7 +22,9 @@ answer({"warnings": warnings})
 """
 
 
-def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(tmp_path: pathlib.Path) -> None:
+def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(
+    tmp_path: pathlib.Path,
+) -> None:
     told, run = recorded(tmp_path, WARNINGS + WRONG)
     assert run.samples.step.tolist() == [0, 1, 2, 3, 3, 3, 2**53 - 1]
     unknown = -(2**63)
@@ -30,7 +33,10 @@ def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(tmp_path
     assert run.damage == ()
     # None of them is that something was not written in time.
     assert len(told["warnings"]) == 2
-    assert "steps must be integers from 0 to 2**53 - 1" in told["warnings"][0] and str(2**70) in told["warnings"][0]
+    assert (
+        "steps must be integers from 0 to 2**53 - 1" in told["warnings"][0]
+        and str(2**70) in told["warnings"][0]
+    )
     assert "epochs must be integers from 0 to 2**53 - 1" in told["warnings"][1]
 
 
@@ -56,9 +62,15 @@ print("ends", flush=True)
 """
 
 
-def test_the_end_of_a_process_waits_once_for_all_recorders_together_and_not_for_ever(tmp_path: pathlib.Path) -> None:
+def test_the_end_of_a_process_waits_once_for_all_recorders_together_and_not_for_ever(
+    tmp_path: pathlib.Path,
+) -> None:
     command = [sys.executable, "-c", BUSY, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.splitlines() == ["ends", "waited False"]
     assert done.stderr.count("could not be written in time") == 3
-    assert [run.samples.step.tolist() for run in tb_memplugin.load(tmp_path).values()] == [[0], [1], [2]]
+    assert [run.samples.step.tolist() for run in tb_memplugin.load(tmp_path).values()] == [
+        [0],
+        [1],
+        [2],
+    ]

@@ -1,8 +1,10 @@
-"""Trains one model on a real BFC allocator while it is recorded, and prints the recording and what it has to be.
+"""Trains one model on a real BFC allocator while it is recorded, and prints the recording and what
+it has to be.
 
-Run as ``python trainings_child.py SCENARIO``, in a process of its own: the allocator is chosen when TensorFlow starts.
-SCENARIO is ``NAME[:MODE]`` of `MODELS`, or ``NAME:SIZE:BATCH PIPELINE`` of `keras.applications`, or ``random:SEED
-PIPELINE``; PIPELINE is ``cached``, ``batched`` or ``arrays``. The truth comes from Keras (shapes × dtype × batch).
+Run as ``python trainings_child.py SCENARIO``, in a process of its own: the allocator is chosen when
+TensorFlow starts. SCENARIO is ``NAME[:MODE]`` of `MODELS`, or ``NAME:SIZE:BATCH PIPELINE`` of
+`keras.applications`, or ``random:SEED PIPELINE``; PIPELINE is ``cached``, ``batched`` or
+``arrays``. The truth comes from Keras (shapes × dtype × batch).
 """
 
 import dataclasses
@@ -35,7 +37,9 @@ def noise(*shape: int) -> Any:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
-def fit(model: Any, optimizer: Any, data: dict[str, Any], traced: tuple[int, ...], **compiled: Any) -> tuple[Any, Any]:
+def fit(
+    model: Any, optimizer: Any, data: dict[str, Any], traced: tuple[int, ...], **compiled: Any
+) -> tuple[Any, Any]:
     """The optimizer, and the run of a training on `data`."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     with model.distribute_strategy.scope():
@@ -56,19 +60,28 @@ def repeated(x: Any, y: Any, steps: int) -> Any:
 
 
 def collision() -> Any:
-    """Keras's names and TensorFlow's scopes cross: that of `dense` is ``dense_1``, of `dense_1` ``dense_1_2``."""
-    layers = [L.Dense(units, "relu", name=name) for units, name in ((512, "below"), (256, "dense"), (128, "dense_1"))]
-    model = keras.Sequential([keras.Input((64,)), *layers, L.Dense(10, name="dense_2")], name="sequential")
+    """Keras's names and TensorFlow's scopes cross: that of `dense` is ``dense_1``, of `dense_1`
+    ``dense_1_2``."""
+    layers = [
+        L.Dense(units, "relu", name=name)
+        for units, name in ((512, "below"), (256, "dense"), (128, "dense_1"))
+    ]
+    model = keras.Sequential(
+        [keras.Input((64,)), *layers, L.Dense(10, name="dense_2")], name="sequential"
+    )
     model.get_layer("below").trainable = False
     model.get_layer("dense_1").trainable = False
     return model, noise(2048, 64), classes(2048)
 
 
 def shared() -> Any:
-    """A layer called twice, and two nested models whose layers have the same names, one of them frozen."""
+    """A layer called twice, and two nested models whose layers have the same names, one of them
+    frozen."""
 
     def tower(name: str) -> Any:
-        return keras.Sequential([L.Dense(96, "relu", name="dense"), L.Dense(48, "relu", name="dense_1")], name=name)
+        return keras.Sequential(
+            [L.Dense(96, "relu", name="dense"), L.Dense(48, "relu", name="dense_1")], name=name
+        )
 
     twice = L.Dense(128, activation="relu", name="twice")
     inputs = keras.Input((128,))
@@ -81,7 +94,9 @@ def shared() -> Any:
 
 
 def lstm() -> Any:
-    model = keras.Sequential([keras.Input((32, 64)), L.LSTM(256, return_sequences=True), L.LSTM(256), L.Dense(10)])
+    model = keras.Sequential(
+        [keras.Input((32, 64)), L.LSTM(256, return_sequences=True), L.LSTM(256), L.Dense(10)]
+    )
     model.layers[0].trainable = False
     return model, noise(32, 32, 64), classes(32)
 
@@ -90,7 +105,9 @@ def transformer() -> Any:
     inputs = keras.Input((64,), dtype="int32")
     hidden = L.Embedding(1000, 128)(inputs)
     for _ in range(2):
-        hidden = L.LayerNormalization()(L.Add()([hidden, L.MultiHeadAttention(4, 32)(hidden, hidden)]))
+        hidden = L.LayerNormalization()(
+            L.Add()([hidden, L.MultiHeadAttention(4, 32)(hidden, hidden)])
+        )
         inner = L.Dropout(0.1)(L.Dense(128)(L.Dense(512, activation="gelu")(hidden)))
         hidden = L.LayerNormalization()(L.Add()([hidden, inner]))
     model = keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(hidden)))
@@ -123,7 +140,9 @@ def unet() -> Any:
 
 
 def application(name: str, free: int, batch: int = 16, size: int = 96) -> Any:
-    backbone = getattr(keras.applications, name)(weights=None, include_top=False, input_shape=(size, size, 3))
+    backbone = getattr(keras.applications, name)(
+        weights=None, include_top=False, input_shape=(size, size, 3)
+    )
     backbone.trainable = False
     for layer in backbone.layers[-free:]:
         layer.trainable = True
@@ -138,7 +157,11 @@ def vgg16() -> Any:
 
 
 def convolutions() -> Any:
-    layers = [L.Conv2D(32, 3, activation="relu"), L.BatchNormalization(), L.Conv2D(64, 3, activation="relu")]
+    layers = [
+        L.Conv2D(32, 3, activation="relu"),
+        L.BatchNormalization(),
+        L.Conv2D(64, 3, activation="relu"),
+    ]
     head = [L.Flatten(), L.Dense(64, activation="relu"), L.Dense(10, dtype="float32")]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     model.layers[0].trainable = False
@@ -202,7 +225,9 @@ class Tower(L.Layer):
     """A layer that makes a model when it is built."""
 
     def build(self, shape: Any) -> None:
-        self.inner = keras.Sequential([L.Dense(384, "relu", name="dense"), L.Dense(256, "relu")], name="inner")
+        self.inner = keras.Sequential(
+            [L.Dense(384, "relu", name="dense"), L.Dense(256, "relu")], name="inner"
+        )
         self.inner.build(shape)
 
     def call(self, x: Any) -> Any:
@@ -216,18 +241,26 @@ class Loop(L.Layer):
         self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
 
     def call(self, x: Any) -> Any:
-        return tf.while_loop(lambda step, _: step < 3, lambda step, x: (step + 1, tf.tanh(x @ self.kernel)), (0, x))[1]
+        return tf.while_loop(
+            lambda step, _: step < 3, lambda step, x: (step + 1, tf.tanh(x @ self.kernel)), (0, x)
+        )[1]
 
 
 def odd() -> Any:
-    layers = [Scoped(name="scoped"), L.Dense(512, "relu", name="plain"), Tower(name="tower"), Loop(name="loop")]
+    layers = [
+        Scoped(name="scoped"),
+        L.Dense(512, "relu", name="plain"),
+        Tower(name="tower"),
+        Loop(name="loop"),
+    ]
     model = keras.Sequential([keras.Input((64,)), L.Dense(64), *layers, L.Dense(10)], name="odd")
     model.layers[0].trainable = False
     return model, noise(2048, 64), classes(2048)
 
 
 def two_models() -> Any:
-    """A layer shared by two models of the process, of which one is trained and the other only ran."""
+    """A layer shared by two models of the process, of which one is trained and the other only
+    ran."""
     trunk = L.Dense(512, activation="relu", name="trunk")
     first = keras.Sequential([keras.Input((4,)), trunk, L.Dense(10, name="head")], name="first")
     second = keras.Sequential([keras.Input((4,)), trunk, L.Dense(700, name="head")], name="second")
@@ -243,22 +276,31 @@ def mirrored() -> Any:
     # Without collective operations, beside which TensorFlow's profiler can crash (docs/limits.md).
     to_one = tf.distribute.ReductionToOneDevice()
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=to_one).scope():
-        layers = [L.Dense(512, "relu", name="below"), L.Dense(384, "relu", name="above"), L.Dense(10, name="head")]
+        layers = [
+            L.Dense(512, "relu", name="below"),
+            L.Dense(384, "relu", name="above"),
+            L.Dense(10, name="head"),
+        ]
         model = keras.Sequential([keras.Input((64,)), *layers], name="mirrored")
     model.layers[0].trainable = False
     return model, noise(2048, 64), classes(2048)
 
 
 def custom_loop() -> tuple[Any, Any, Any]:
-    """A ``GradientTape`` loop under ``tf.function`` whose peak, a large temporary, is when all gradients are there."""
-    model = keras.Sequential([keras.Input((512,)), *(L.Dense(1024, use_bias=False) for _ in range(3)), L.Dense(10)])
+    """A ``GradientTape`` loop under ``tf.function`` whose peak, a large temporary, is when all
+    gradients are there."""
+    model = keras.Sequential(
+        [keras.Input((512,)), *(L.Dense(1024, use_bias=False) for _ in range(3)), L.Dense(10)]
+    )
     optimizer = keras.optimizers.Adam()
     x, y = tf.constant(noise(4, 512)), tf.constant(classes(4))
 
     @tf.function
     def train(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
+            loss = tf.reduce_mean(
+                keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
+            )
         gradients = tape.gradient(loss, model.trainable_variables)
         with tf.control_dependencies(gradients):
             large = tf.reduce_sum(tf.random.uniform([16 << 20]))
@@ -268,7 +310,9 @@ def custom_loop() -> tuple[Any, Any, Any]:
         return loss
 
     with tempfile.TemporaryDirectory() as directory:
-        with tb_memplugin.MemoryRecorder(directory, model=model, optimizer=optimizer, trace_steps=[3]) as recorder:
+        with tb_memplugin.MemoryRecorder(
+            directory, model=model, optimizer=optimizer, trace_steps=[3]
+        ) as recorder:
             for step in range(5):
                 with recorder.step(step):
                     train(x, y)
@@ -277,13 +321,20 @@ def custom_loop() -> tuple[Any, Any, Any]:
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    **{make.__name__: make for make in (collision, shared, lstm, transformer, unet, vgg16, convolutions, own_step)},
+    **{
+        make.__name__: make
+        for make in (collision, shared, lstm, transformer, unet, vgg16, convolutions, own_step)
+    },
     **{make.__name__: make for make in (rematerialised, odd, two_models, mirrored)},
     "mobilenet": lambda: application("MobileNetV2", 30),
     "efficientnet": lambda: application("EfficientNetB0", 40),
     "vgg16_frozen": lambda: application("VGG16", 5, batch=24),
 }
-OPTIONS = {"xla": {"jit_compile": True}, "eager": {"run_eagerly": True}, "steps": {"steps_per_execution": 3}}
+OPTIONS = {
+    "xla": {"jit_compile": True},
+    "eager": {"run_eagerly": True},
+    "steps": {"steps_per_execution": 3},
+}
 """Mode to arguments of ``compile``."""
 
 
@@ -296,20 +347,29 @@ def small(name: str, mode: str) -> tuple[Any, Any, Any, int]:
     model, x, y = MODELS[name]()
     options = {"optimizer": "adam", **OPTIONS.get(mode, {})}
     if mode == "accumulation":  # an optimizer makes TensorFlow's devices: only where it is needed
-        options["optimizer"] = keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)
+        options["optimizer"] = keras.optimizers.SGD(
+            0.1, momentum=0.9, gradient_accumulation_steps=2
+        )
     steps = options.get("steps_per_execution", 1)
-    return model, *fit(model, data={"x": repeated(x, y, 6 * steps)}, traced=(3 * steps,), **options), len(x)
+    return (
+        model,
+        *fit(model, data={"x": repeated(x, y, 6 * steps)}, traced=(3 * steps,), **options),
+        len(x),
+    )
 
 
 def whole(name: str, pipeline: str) -> tuple[Any, Any, Any, int]:
-    """As `small`, of a backbone whose first 70 % of layers are frozen, or of a model drawn at random."""
+    """As `small`, of a backbone whose first 70 % of layers are frozen, or of a model drawn at
+    random."""
     if name.startswith("random:"):
         made = RandomModel(int(name.removeprefix("random:")))
         model, optimizer, batch = made.model, made.optimizer, made.batch
         x, y = made.data(7 * batch - batch // 2)
     else:
         family, side, batch = name.split(":")[0], *map(int, name.split(":")[1:])
-        backbone = getattr(keras.applications, family)(weights=None, include_top=False, input_shape=(side, side, 3))
+        backbone = getattr(keras.applications, family)(
+            weights=None, include_top=False, input_shape=(side, side, 3)
+        )
         for layer in backbone.layers[: int(0.7 * len(backbone.layers))]:
             layer.trainable = False
         head = [L.GlobalAveragePooling2D(), L.Dense(10)]
@@ -326,23 +386,36 @@ def whole(name: str, pipeline: str) -> tuple[Any, Any, Any, int]:
 
 
 def truth(model: Any, optimizer: Any, batch: int) -> dict[str, Any]:
-    """By layer path, from Keras: bytes of weights, of trainable ones, of slots, and of one output."""
+    """By layer path, from Keras: bytes of weights, of trainable ones, of slots, and of one
+    output."""
     nodes = walk(model)
     trainable = {id(weight) for weight in model.trainable_weights}
 
     def size(weights: Any) -> int:
         return sum(weight.numpy().nbytes for weight in weights)
 
-    slots, rest = divmod(size(one for one in optimizer.variables if len(one.shape)), size(model.trainable_weights))
+    slots, rest = divmod(
+        size(one for one in optimizer.variables if len(one.shape)), size(model.trainable_weights)
+    )
     assert rest == 0
     layers: dict[str, Any] = {}
     for path, weights in own_variables(nodes).items():
         trained = size(weight for weight in weights if id(weight) in trainable)
-        layers[path] = {"weights": size(weights), "trainable": trained, "slots": slots * trained, "output": None}
+        layers[path] = {
+            "weights": size(weights),
+            "trainable": trained,
+            "slots": slots * trained,
+            "output": None,
+        }
     for node in nodes:
         try:
-            shape, dtype = node.layer.output.shape, keras.backend.standardize_dtype(node.layer.output.dtype)
-            layers[node.path]["output"] = int(np.prod([size or batch for size in shape])) * np.dtype(dtype).itemsize
+            shape, dtype = (
+                node.layer.output.shape,
+                keras.backend.standardize_dtype(node.layer.output.dtype),
+            )
+            layers[node.path]["output"] = (
+                int(np.prod([size or batch for size in shape])) * np.dtype(dtype).itemsize
+            )
         except (AttributeError, ValueError):  # called several times, or subclassed
             pass
     return layers
@@ -351,19 +424,28 @@ def truth(model: Any, optimizer: Any, batch: int) -> dict[str, Any]:
 def main() -> None:
     name, pipeline = sys.argv[1], sys.argv[2:]
     keras.utils.set_random_seed(0)
-    model, optimizer, run, batch = whole(name, *pipeline) if pipeline else small(*f"{name}:".split(":")[:2])
+    model, optimizer, run, batch = (
+        whole(name, *pipeline) if pipeline else small(*f"{name}:".split(":")[:2])
+    )
     samples = run.samples
     answer = {
         "layers": truth(model, optimizer, batch),
         "batch": batch,
         "limit": int(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"]) << 20,
-        "peaks": dict(zip(samples.step.tolist(), samples.devices["CPU:0"].peak_bytes.tolist(), strict=True)),
+        "peaks": dict(
+            zip(samples.step.tolist(), samples.devices["CPU:0"].peak_bytes.tolist(), strict=True)
+        ),
         "notes": run.notes,
         "snapshots": [dataclasses.asdict(snapshot) for snapshot in run.snapshots],
     }
     if pipeline:
         answer["requests"] = [
-            {"step": one.step, "first": one.first, "batch": one.batch_size, **dataclasses.asdict(reproduce(one))}
+            {
+                "step": one.step,
+                "first": one.first,
+                "batch": one.batch_size,
+                **dataclasses.asdict(reproduce(one)),
+            }
             for one in run.requests
         ]
         predicted = Predictor(recorded_program(run.requests, "CPU:0")).predict(RECORDED)

@@ -1,7 +1,7 @@
 """Small faults in Python and TypeScript sources: a sign, a bound, a condition, a dropped branch.
 
-A fault replaces one piece of text. Python's are found in the syntax tree, TypeScript's by patterns outside of comments
-and strings. The same seed draws the same faults from the same sources.
+A fault replaces one piece of text. Python's are found in the syntax tree, TypeScript's by patterns
+outside of comments and strings. The same seed draws the same faults from the same sources.
 """
 
 import ast
@@ -36,7 +36,9 @@ TYPESCRIPT = {
     " && ": " || ",
     " || ": " && ",
 }
-_QUIET = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL)
+_QUIET = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL
+)
 """Comments and strings of TypeScript."""
 
 
@@ -84,7 +86,9 @@ def sources() -> dict[str, list[pathlib.Path]]:
 def drawn(seed: int, count: int) -> list[Fault]:
     """Faults of all rooms: each room has one before any has two."""
     chooser = random.Random(seed)
-    candidates = {room: faults for room, paths in sources().items() if (faults := _faults(room, paths))}
+    candidates = {
+        room: faults for room, paths in sources().items() if (faults := _faults(room, paths))
+    }
     faults: list[Fault] = []
     for turn in itertools.count():
         rooms = sorted(room for room, left in candidates.items() if len(left) > turn)
@@ -126,7 +130,9 @@ def _in_python(source: str) -> Iterator[Piece]:
     def between(left: ast.expr, right: ast.expr, change: tuple[str, str]) -> Iterator[Piece]:
         begin, end = span(left)[1], span(right)[0]
         # Comments and brackets stand between, too.
-        matches = list(re.finditer(rf"(?<![\w<>=!+-]){re.escape(change[0])}(?![\w<>=+-])", source[begin:end]))
+        matches = list(
+            re.finditer(rf"(?<![\w<>=!+-]){re.escape(change[0])}(?![\w<>=+-])", source[begin:end])
+        )
         if len(matches) == 1:
             yield begin + matches[0].start(), begin + matches[0].end(), change[1]
 

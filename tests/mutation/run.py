@@ -1,12 +1,15 @@
-"""Checks the tests: applies seeded faults one at a time to a copy of the repository and runs the quick tests on each.
+"""Checks the tests: applies seeded faults one at a time to a copy of the repository and runs the
+quick tests on each.
 
-Each fault meets the unit tests of its room first, then all unit tests, then the whole quick suite, until a test fails.
-A failure counts if the same test passes without the fault. Ends with the list, and with exit code 1 if fewer faults are
-caught than --at-least.
+Each fault meets the unit tests of its room first, then all unit tests, then the whole quick suite,
+until a test fails. A failure counts if the same test passes without the fault. Ends with the list,
+and with exit code 1 if fewer faults are caught than --at-least.
 
-usage: python tests/mutation/run.py [--seed 1] [--count 30] [--only 3 7] [--until room] [--list] [--at-least 27]
+usage: python tests/mutation/run.py [--seed 1] [--count 30] [--only 3 7] [--until room] [--list]
+[--at-least 27]
 
---until room stops after the unit tests of the room, --until unit after all of them; --only takes numbers of the list.
+--until room stops after the unit tests of the room, --until unit after all of them; --only takes
+numbers of the list.
 """
 
 import argparse
@@ -23,7 +26,18 @@ from faults import ROOT, Fault, drawn
 
 STAGE_SECONDS = 3600
 """A fault that makes tests hang is caught, too: pytest ends a test after 300 s."""
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not long"]
+PYTEST = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-x",
+    "--tb=no",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not long",
+]
 SEVERAL = ["-n", "4", "--dist", "loadfile"]
 UNTIL = ("room", "unit", "quick")
 BUILD = ["npx", "vite", "build"]
@@ -33,12 +47,16 @@ QUICK = ["tests/unit", "tests/integration", "tests/hostile", "tests/browser"]
 def copied(folder: pathlib.Path) -> pathlib.Path:
     """A copy of the repository's files as they are, with the installed packages of the page."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    names = subprocess.run(
+        listed, cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout.split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    (folder / "frontend" / "node_modules").symlink_to((ROOT / "frontend" / "node_modules").resolve())
+    (folder / "frontend" / "node_modules").symlink_to(
+        (ROOT / "frontend" / "node_modules").resolve()
+    )
     return folder
 
 
@@ -50,7 +68,12 @@ class Suite:
 
     def failing(self, command: list[str], inside: str = ".") -> str | None:
         """The first test that fails, None if all pass."""
-        environment = {**os.environ, "PYTHONPATH": str(self._folder), "HOSTILE_SECONDS": "8", "NO_COLOR": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self._folder),
+            "HOSTILE_SECONDS": "8",
+            "NO_COLOR": "1",
+        }
         try:
             done = subprocess.run(
                 command,
@@ -66,7 +89,9 @@ class Suite:
         if done.returncode in (0, 5):  # 5: nothing was collected
             return None
         printed = done.stdout + done.stderr
-        named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$|^ *FAIL +(.+)$", printed, re.MULTILINE)
+        named = re.search(
+            r"^(?:FAILED|ERROR) (.+?)(?: - " r".*)?$|^ " r"*FAIL " r"+(.+)$", printed, re.MULTILINE
+        )
         return (named[1] or named[2]).strip() if named else printed[-300:]
 
     def passes_alone(self, test: str) -> bool:
@@ -76,7 +101,10 @@ class Suite:
         if "::" in test:
             return self.failing([*PYTEST, test]) is None
         file = test.split(" > ")[0]
-        return not file.endswith((".ts", ".tsx")) or self.failing(["npx", "vitest", "run", file], "frontend") is None
+        return (
+            not file.endswith((".ts", ".tsx"))
+            or self.failing(["npx", "vitest", "run", file], "frontend") is None
+        )
 
     def stages(self, fault: Fault, until: str) -> list[tuple[list[str], str]]:
         """Commands and their folders, the quickest first."""
@@ -91,7 +119,10 @@ class Suite:
                 "quick": [([*PYTEST, *SEVERAL, *QUICK], ".")],
             }
         else:
-            vitest, source = ["npx", "vitest", "--run", "--bail=1"], fault.path.removeprefix("frontend/")
+            vitest, source = (
+                ["npx", "vitest", "--run", "--bail=1"],
+                fault.path.removeprefix("frontend/"),
+            )
             stages = {
                 "room": [([*vitest[:2], "related", source, *vitest[2:]], "frontend")],
                 "unit": [(vitest, "frontend")],
@@ -119,7 +150,9 @@ class Suite:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--only", type=int, nargs="*")
@@ -128,7 +161,11 @@ def main() -> None:
     parser.add_argument("--at-least", type=int, default=0)
     options = parser.parse_args()
     numbered = dict(enumerate(drawn(options.seed, options.count), 1))
-    chosen = {number: fault for number, fault in numbered.items() if not options.only or number in options.only}
+    chosen = {
+        number: fault
+        for number, fault in numbered.items()
+        if not options.only or number in options.only
+    }
     if options.list:
         for number, fault in chosen.items():
             print(f"{number:2} {fault.describe((ROOT / fault.path).read_text(encoding='utf-8'))}")
@@ -141,7 +178,10 @@ def main() -> None:
             described = fault.describe((folder / fault.path).read_text(encoding="utf-8"))
             test = suite.catches(fault, options.until)
             caught += test is not None
-            print(f"{number:2} {described}\n    {'caught: ' + test if test else 'NOT CAUGHT'}", flush=True)
+            print(
+                f"{number:2} {described}\n    {'caught: ' + test if test else 'NOT CAUGHT'}",
+                flush=True,
+            )
     print(f"{caught} of {len(chosen)} faults caught, seed {options.seed}")
     if caught < options.at_least:
         raise SystemExit(1)

@@ -20,4 +20,6 @@ model = keras.Model(spectrograms, layers.Dense(CHARACTERS, activation="softmax")
 audio = np.random.rand(160, FRAMES, 64).astype("float32")
 text = np.random.randint(1, CHARACTERS, (160, 12))
 model.compile(optimizer="adam", loss=keras.losses.CTC())
-history = model.fit(audio, text, batch_size=BATCH, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
+history = model.fit(
+    audio, text, batch_size=BATCH, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")]
+)

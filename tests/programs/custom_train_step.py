@@ -31,7 +31,9 @@ latent = keras.Input((LATENT,))
 x = layers.Reshape((7, 7, 64))(layers.Dense(7 * 7 * 64, activation="relu")(latent))
 x = layers.Conv2DTranspose(64, 3, activation="relu", strides=2, padding="same")(x)
 x = layers.Conv2DTranspose(32, 3, activation="relu", strides=2, padding="same")(x)
-decoder = keras.Model(latent, layers.Conv2DTranspose(1, 3, activation="sigmoid", padding="same")(x), name="decoder")
+decoder = keras.Model(
+    latent, layers.Conv2DTranspose(1, 3, activation="sigmoid", padding="same")(x), name="decoder"
+)
 
 
 class VAE(keras.Model):
@@ -51,7 +53,9 @@ class VAE(keras.Model):
             reconstruction = self.decoder(z)
             error = keras.losses.binary_crossentropy(data, reconstruction)
             kl = -0.5 * (1 + log_var - tf.square(mean) - tf.exp(log_var))
-            loss = tf.reduce_mean(tf.reduce_sum(error, axis=(1, 2))) + tf.reduce_mean(tf.reduce_sum(kl, axis=1))
+            loss = tf.reduce_mean(tf.reduce_sum(error, axis=(1, 2))) + tf.reduce_mean(
+                tf.reduce_sum(kl, axis=1)
+            )
         gradients = tape.gradient(loss, self.trainable_weights)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
         self.loss_tracker.update_state(loss)
@@ -61,4 +65,6 @@ class VAE(keras.Model):
 digits = np.random.rand(384, 28, 28, 1).astype("float32")
 model = VAE(encoder, decoder)
 model.compile(optimizer=keras.optimizers.Adam())
-history = model.fit(digits, epochs=2, batch_size=BATCH, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
+history = model.fit(
+    digits, epochs=2, batch_size=BATCH, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")]
+)

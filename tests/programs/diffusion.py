@@ -30,7 +30,9 @@ skip = residual_block(x, t, 16)
 x = residual_block(layers.AveragePooling2D(2)(skip), t, 32)
 x = layers.UpSampling2D(2, interpolation="nearest")(x)
 x = residual_block(layers.Concatenate()([x, skip]), t, 16)
-network = keras.Model([image, t], layers.Conv2D(3, 1, kernel_initializer="zeros")(x), name="denoiser")
+network = keras.Model(
+    [image, t], layers.Conv2D(3, 1, kernel_initializer="zeros")(x), name="denoiser"
+)
 
 
 class DiffusionModel(keras.Model):
@@ -56,7 +58,13 @@ class DiffusionModel(keras.Model):
 
 
 data = np.random.rand(160, SIZE, SIZE, 3).astype("float32")
-dataset = tf.data.Dataset.from_tensor_slices(data).cache().repeat(2).shuffle(64).batch(BATCH, drop_remainder=True)
+dataset = (
+    tf.data.Dataset.from_tensor_slices(data)
+    .cache()
+    .repeat(2)
+    .shuffle(64)
+    .batch(BATCH, drop_remainder=True)
+)
 dataset = dataset.prefetch(tf.data.AUTOTUNE)
 
 model = DiffusionModel(network)

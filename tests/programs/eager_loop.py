@@ -10,7 +10,9 @@ x = np.random.rand(768, 128).astype("float32")
 y = np.random.rand(768, 1).astype("float32")
 dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1024).batch(BATCH)
 
-model = keras.Sequential([keras.layers.Dense(512, activation="relu") for _ in range(3)] + [keras.layers.Dense(1)])
+model = keras.Sequential(
+    [keras.layers.Dense(512, activation="relu") for _ in range(3)] + [keras.layers.Dense(1)]
+)
 optimizer = keras.optimizers.Adam(1e-3)
 mse = keras.losses.MeanSquaredError()
 losses = []

@@ -10,7 +10,12 @@ EPOCHS = 2
 
 images = np.random.rand(320, 32, 32, 3).astype("float32")
 labels = np.random.randint(0, 10, 320)
-dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(1000).batch(BATCH).prefetch(tf.data.AUTOTUNE)
+dataset = (
+    tf.data.Dataset.from_tensor_slices((images, labels))
+    .shuffle(1000)
+    .batch(BATCH)
+    .prefetch(tf.data.AUTOTUNE)
+)
 
 inputs = keras.Input((32, 32, 3))
 x = layers.Conv2D(32, 3, padding="same", activation="relu")(inputs)
@@ -45,5 +50,7 @@ with tb_memplugin.MemoryRecorder("runs/exp1", model=model, optimizer=optimizer) 
             with recorder.step(step):
                 losses.append(float(train_step(x_batch, y_batch)))
             step += 1
-        print(f"epoch {epoch}: loss {losses[-1]:.4f}, accuracy {float(train_acc_metric.result()):.3f}")
+        print(
+            f"epoch {epoch}: loss {losses[-1]:.4f}, accuracy {float(train_acc_metric.result()):.3f}"
+        )
         train_acc_metric.reset_state()

@@ -22,4 +22,10 @@ model = keras.Sequential(
     ]
 )
 model.compile(optimizer="adam", loss="categorical_crossentropy", metrics=["accuracy"])
-history = model.fit(x_train, y_train, batch_size=BATCH, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
+history = model.fit(
+    x_train,
+    y_train,
+    batch_size=BATCH,
+    epochs=2,
+    callbacks=[tb_memplugin.MemoryCallback("runs/exp1")],
+)

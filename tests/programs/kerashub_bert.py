@@ -8,7 +8,12 @@ BATCH = 16
 LENGTH = 64
 
 backbone = keras_hub.models.BertBackbone(
-    vocabulary_size=2000, num_layers=2, num_heads=4, hidden_dim=128, intermediate_dim=512, max_sequence_length=LENGTH
+    vocabulary_size=2000,
+    num_layers=2,
+    num_heads=4,
+    hidden_dim=128,
+    intermediate_dim=512,
+    max_sequence_length=LENGTH,
 )
 model = keras_hub.models.BertTextClassifier(backbone=backbone, num_classes=2, preprocessor=None)
 model.compile(
@@ -25,5 +30,9 @@ features = {
 }
 labels = np.random.randint(0, 2, count)
 history = model.fit(
-    x=features, y=labels, batch_size=BATCH, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")]
+    x=features,
+    y=labels,
+    batch_size=BATCH,
+    epochs=2,
+    callbacks=[tb_memplugin.MemoryCallback("runs/exp1")],
 )

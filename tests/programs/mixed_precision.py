@@ -22,5 +22,7 @@ h = layers.Dense(256, activation="relu")(layers.Flatten()(h))
 outputs = layers.Dense(10, dtype="float32")(h)
 model = keras.Model(inputs, outputs)
 
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+model.compile(
+    "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
 history = model.fit(ds, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])

@@ -21,7 +21,10 @@ class TwoTower(keras.Model):
         return tf.reduce_sum(user * item, axis=-1)
 
 
-ratings = {"user_id": np.random.randint(0, USERS, 3072), "item_id": np.random.randint(0, ITEMS, 3072)}
+ratings = {
+    "user_id": np.random.randint(0, USERS, 3072),
+    "item_id": np.random.randint(0, ITEMS, 3072),
+}
 stars = np.random.rand(3072).astype("float32")
 ds = tf.data.Dataset.from_tensor_slices((ratings, stars)).shuffle(10_000).batch(BATCH).cache()
 

@@ -1,8 +1,10 @@
-"""Runs the programs of tests/programs/reported and renews what the tool says of them in docs/development/programs.md.
+"""Runs the programs of tests/programs/reported and renews what the tool says of them in
+docs/development/programs.md.
 
-Each of them once got a wrong number, a false "Fits" or a broken thread. They run as users type them: recorded by their
-own lines, or without a change by ``tb-memplugin run``. Each row's truth comes from elsewhere: a formula, the program
-run at the other batch size, the size in TensorFlow's own message, the parameters of the layers.
+Each of them once got a wrong number, a false "Fits" or a broken thread. They run as users type
+them: recorded by their own lines, or without a change by ``tb-memplugin run``. Each row's truth
+comes from elsewhere: a formula, the program run at the other batch size, the size in TensorFlow's
+own message, the parameters of the layers.
 
 The page has the other cells of each row: what a user does, and the truth.
 
@@ -39,7 +41,13 @@ def python(folder: pathlib.Path, *arguments: str) -> "subprocess.CompletedProces
     command = [sys.executable, *arguments]
     environment = bare_environment()
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
     )
 
 
@@ -51,7 +59,16 @@ def program(folder: pathlib.Path, name: str, *arguments: str) -> str:
 
 def recorded(folder: pathlib.Path, name: str, *arguments: str) -> pathlib.Path:
     """The log directory of a program that is recorded without a change."""
-    python(folder, "-m", "tb_memplugin", "run", "--logdir", "runs", str(HERE / f"{name}.py"), *arguments)
+    python(
+        folder,
+        "-m",
+        "tb_memplugin",
+        "run",
+        "--logdir",
+        "runs",
+        str(HERE / f"{name}.py"),
+        *arguments,
+    )
     return folder / "runs"
 
 
@@ -72,12 +89,17 @@ def bytes_of(run: Run, category: str, layer: str | None = None) -> int:
     return sum(row.bytes for row in rows if layer is None or (row.layer or "").endswith(layer))
 
 
-def predicted(name: str, before: Sequence[str], after: Sequence[str], batch: int) -> Callable[[pathlib.Path], str]:
-    """Records a program with some arguments, predicts another batch size, and runs it there as well."""
+def predicted(
+    name: str, before: Sequence[str], after: Sequence[str], batch: int
+) -> Callable[[pathlib.Path], str]:
+    """Records a program with some arguments, predicts another batch size, and runs it there as
+    well."""
 
     def now(folder: pathlib.Path) -> str:
         for label, arguments in (("small", before), ("large", after)):
-            program(folder, name, *(argument.replace("LOG", f"{label}/run") for argument in arguments))
+            program(
+                folder, name, *(argument.replace("LOG", f"{label}/run") for argument in arguments)
+            )
         small, large = newest(folder / "small"), newest(folder / "large")
         device = next(iter(large.samples.devices.values()))
         real = statistics.median(device.peak_bytes[3:].tolist()) / MIB
@@ -85,7 +107,9 @@ def predicted(name: str, before: Sequence[str], after: Sequence[str], batch: int
         found = answer.prediction
         if answer.peak_bytes is None or found.low_bytes is None or found.high_bytes is None:
             return f"{real:.1f} MiB real; {answer.sentence}"
-        low, peak, high = (size / MIB for size in (found.low_bytes, answer.peak_bytes, found.high_bytes))
+        low, peak, high = (
+            size / MIB for size in (found.low_bytes, answer.peak_bytes, found.high_bytes)
+        )
         return f"{real:.1f} MiB real; {peak:.1f} [{low:.1f}, {high:.1f}], {found.method}"
 
     return now
@@ -152,7 +176,9 @@ def shared_weights(run: Run) -> str:
     return f"c1 {bytes_of(run, 'weights', 'c1'):,}, c2 {bytes_of(run, 'weights', 'c2'):,} bytes"
 
 
-def inspected(name: str, pattern: str, *arguments: str, logdir: str | None = None) -> Callable[[pathlib.Path], str]:
+def inspected(
+    name: str, pattern: str, *arguments: str, logdir: str | None = None
+) -> Callable[[pathlib.Path], str]:
     """The first match of a pattern in what `inspect` prints."""
 
     def now(folder: pathlib.Path) -> str:
@@ -169,17 +195,23 @@ def inspected(name: str, pattern: str, *arguments: str, logdir: str | None = Non
 
 def lines(name: str, pattern: str, *arguments: str) -> Callable[[pathlib.Path], str]:
     """The matches of a pattern in a program's own output."""
-    return lambda folder: "; ".join(re.findall(pattern, program(folder, name, *arguments))) or "none"
+    return lambda folder: (
+        "; ".join(re.findall(pattern, program(folder, name, *arguments))) or "none"
+    )
 
 
 def log(name: str) -> Callable[[pathlib.Path], str]:
     """What is read from a log."""
 
     def now(folder: pathlib.Path) -> str:
-        done = cli(folder, "import", str(HERE / "logs" / f"{name}.log"), "--logdir", "runs", "--run", "job")
+        done = cli(
+            folder, "import", str(HERE / "logs" / f"{name}.log"), "--logdir", "runs", "--run", "job"
+        )
         if done.returncode:
             return " ".join(done.stderr.split())
-        told = json.loads(cli(folder, "inspect", "runs", "--format", "json").stdout)["runs"]["job"]["oom"][0]
+        told = json.loads(cli(folder, "inspect", "runs", "--format", "json").stdout)["runs"]["job"][
+            "oom"
+        ][0]
         requested, free = told["requested_bytes"], told["free_bytes"]
         shown = ["?" if size is None else f"{size:,}" for size in (requested, free)]
         return f"{shown[0]} bytes requested, {shown[1]} free: {told['verdict']}"
@@ -191,10 +223,16 @@ CASES: dict[str, Callable[[pathlib.Path], str]] = {
     "audit_hook": lines("audit_hook", r"SystemErrors \d+", "hook"),
     "dqn_batch, 256 → 1,024": predicted("dqn_batch", ("256", "LOG"), ("1024", "LOG"), 1024),
     "boxes, 8 → 32": predicted("boxes", ("8", "boxes", "LOG"), ("32", "boxes", "LOG"), 32),
-    "boxes, time-major, 64 → 256": predicted("boxes", ("64", "time", "LOG"), ("256", "time", "LOG"), 256),
-    "static_batch, 64 → 512": predicted("static_batch", ("64", "mask", "LOG"), ("512", "mask", "LOG"), 512),
+    "boxes, time-major, 64 → 256": predicted(
+        "boxes", ("64", "time", "LOG"), ("256", "time", "LOG"), 256
+    ),
+    "static_batch, 64 → 512": predicted(
+        "static_batch", ("64", "mask", "LOG"), ("512", "mask", "LOG"), 512
+    ),
     "padded, 32 → 128": predicted("padded", ("32", "64", "LOG"), ("128", "64", "LOG"), 128),
-    "simclr, 250 → 1,000": predicted("simclr", ("250", "2", "open", "LOG"), ("1000", "2", "open", "LOG"), 1000),
+    "simclr, 250 → 1,000": predicted(
+        "simclr", ("250", "2", "open", "LOG"), ("1000", "2", "open", "LOG"), 1000
+    ),
     "simclr, one view, static": predicted(
         "simclr", ("250", "1", "static", "LOG"), ("1000", "1", "static", "LOG"), 1000
     ),
@@ -216,7 +254,9 @@ CASES: dict[str, Callable[[pathlib.Path], str]] = {
     "load_loop": inspected("load_loop", r"`gc\.collect\(\)` frees [\d.]+ [KMG]iB"),
     "holder_cycle": inspected("holder_cycle", r"[^.\n]*gc\.collect\(\)[^.\n]*"),
     **{
-        name: breakdown(name, None, lambda run: f"weight gradients {bytes_of(run, 'weight_gradients'):,}")
+        name: breakdown(
+            name, None, lambda run: f"weight gradients {bytes_of(run, 'weight_gradients'):,}"
+        )
         for name in ("jacobian", "vecmap")
     },
     "consts": breakdown("consts", None, largest),
@@ -224,7 +264,9 @@ CASES: dict[str, Callable[[pathlib.Path], str]] = {
     "gen_cache": inspected("gen_cache", r"\+[^\n]*`seen`[^\n(]*"),
     "iters": inspected("iters", r"\+[^\n]*`kept`[^\n(]*"),
     "boundmethod": lambda folder: " ".join(
-        cli(folder, "what-if", str(recorded(folder, "boundmethod")), "--batch-size", "64").stdout.split()
+        cli(
+            folder, "what-if", str(recorded(folder, "boundmethod")), "--batch-size", "64"
+        ).stdout.split()
     )[:160],
     "arrays_device": inspected("arrays_device", r"[^\n]*data set[^\n]*"),
     "tf14_conv.log": log("tf14_conv"),
@@ -248,7 +290,9 @@ def told(now: Callable[[pathlib.Path], str]) -> str:
 
 
 def arguments(usage: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=usage, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="into the page")
     parser.add_argument("names", nargs="*", help="beginnings of rows' names")
     return parser.parse_args()

@@ -1,11 +1,13 @@
 """Runs one program as it is written, in this process, and prints what its own objects say of it.
 
-usage: python run.py PROGRAM --directory DIRECTORY [--plain] [--seed N] [--times N] [--as-traced] [--compiled]
+usage: python run.py PROGRAM --directory DIRECTORY [--plain] [--seed N] [--times N] [--as-traced]
+[--compiled]
 
-Nothing is set beforehand. The program records its runs below the directory. ``--plain`` gives it a recorder that does
-nothing, ``--seed`` makes its results repeat themselves, ``--times`` multiplies its batch size. ``--as-traced`` turns
-off what makes TensorFlow regroup products, so that it runs the graph as it was traced. ``--compiled`` gives Keras the
-default that it has on a GPU: models that support it are compiled with XLA.
+Nothing is set beforehand. The program records its runs below the directory. ``--plain`` gives it a
+recorder that does nothing, ``--seed`` makes its results repeat themselves, ``--times`` multiplies
+its batch size. ``--as-traced`` turns off what makes TensorFlow regroup products, so that it runs
+the graph as it was traced. ``--compiled`` gives Keras the default that it has on a GPU: models that
+support it are compiled with XLA.
 """
 
 import argparse
@@ -40,7 +42,8 @@ class NoRecorder:
 
 
 def source_of(program: str, times: int) -> tuple[pathlib.Path, str, int]:
-    """The path and text of a program, with another batch size if `times` is not 1, and that batch size.
+    """The path and text of a program, with another batch size if `times` is not 1, and that batch
+    size.
 
     ``drawn:3`` is the program ``drawn`` with ``SEED = 3``.
     """
@@ -99,18 +102,27 @@ def main() -> None:
     if options.as_traced:
         import tensorflow as tf
 
-        tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False, "constant_folding": False})
+        tf.config.optimizer.set_experimental_options(
+            {"arithmetic_optimization": False, "constant_folding": False}
+        )
     if options.compiled:
         compile_by_default(keras_of(text))
     if options.plain:
         import tb_memplugin
 
-        tb_memplugin.MemoryCallback = lambda *arguments, **others: keras_of(text).callbacks.Callback()
+        tb_memplugin.MemoryCallback = lambda *arguments, **others: keras_of(
+            text
+        ).callbacks.Callback()
         tb_memplugin.MemoryRecorder = NoRecorder
     program = execute(text, path)
     graph = graphs.of_training()
     saved = None if graph is None else truth.saved_bytes(graph, batch)
-    answer = {"batch": batch, "digest": truth.digest(program), "saved": saved, **truth.variable_bytes(program)}
+    answer = {
+        "batch": batch,
+        "digest": truth.digest(program),
+        "saved": saved,
+        **truth.variable_bytes(program),
+    }
     print("\nANSWER " + json.dumps(answer), flush=True)
 
 

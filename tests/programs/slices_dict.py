@@ -13,7 +13,12 @@ features = {
     "tabular": np.random.rand(EXAMPLES, 16).astype("float32"),
 }
 labels = np.random.randint(0, 5, EXAMPLES)
-ds = tf.data.Dataset.from_tensor_slices((features, labels)).shuffle(1000).batch(BATCH).prefetch(tf.data.AUTOTUNE)
+ds = (
+    tf.data.Dataset.from_tensor_slices((features, labels))
+    .shuffle(1000)
+    .batch(BATCH)
+    .prefetch(tf.data.AUTOTUNE)
+)
 
 image = keras.Input((32, 32, 3), name="image")
 tabular = keras.Input((16,), name="tabular")
@@ -26,5 +31,7 @@ x = layers.concatenate([x, y])
 outputs = layers.Dense(5)(x)
 model = keras.Model(inputs=[image, tabular], outputs=outputs)
 
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+model.compile(
+    "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
 history = model.fit(ds, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])

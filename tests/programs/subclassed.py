@@ -46,4 +46,6 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )
-history = model.fit(tokens, labels, batch_size=BATCH, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
+history = model.fit(
+    tokens, labels, batch_size=BATCH, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")]
+)

@@ -1,4 +1,5 @@
-"""Runs every program and renews the table of docs/development/programs.md; with names, these programs' rows of it.
+"""Runs every program and renews the table of docs/development/programs.md; with names, these
+programs' rows of it.
 
 usage: python tests/programs/table.py [--write] [PROGRAM …]
 """
@@ -34,9 +35,12 @@ def cells(figures: Figures) -> str:
     errors = figures.saved_errors
     saved = "–" if errors is None else ", ".join(f"{100 * error:+.2f} %" for error in errors)
     return (
-        f"{figures.peak / MIB:,.1f} MiB | {100 * figures.unattributed:.3f} % | {_difference(figures.weights)} | "
-        f"{_difference(figures.slots)} | {saved} | {100 * figures.replayed[0] / figures.replayed[1]:.4g} % | "
-        f"{_what_if(figures)} | {100 * figures.spread:.0f} % | {'yes' if figures.same_losses else '**no**'}"
+        f"{figures.peak / MIB:,.1f} MiB | {100 * figures.unattributed:.3f} % | "
+        f"{_difference(figures.weights)} | "
+        f"{_difference(figures.slots)} | {saved} | "
+        f"{100 * figures.replayed[0] / figures.replayed[1]:.4g} % | "
+        f"{_what_if(figures)} | {100 * figures.spread:.0f} % | "
+        f"{'yes' if figures.same_losses else '**no**'}"
     )
 
 
@@ -74,7 +78,9 @@ def main() -> None:
             row = f"| `{program.name}` | {program.what} | {measured(program)} |"
             print(row, flush=True)
             before = rf"(?m)^\| `{re.escape(program.name)}` \|.*$"
-            assert re.search(before, page), f"the page has no row for {program.name}: add one with its name"
+            assert re.search(before, page), (
+                f"the page has no row for {program.name}: add one with its name"
+            )
             page = re.sub(before, lambda _, row=row: row, page)
     if options.write:
         page = re.sub(r"(?m)^Python \d.*$", versions(), page)

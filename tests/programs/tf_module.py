@@ -40,7 +40,9 @@ losses = []
 def train_step(x, y):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(model(x) - y))
-    for variable, gradient in zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables)):
+    for variable, gradient in zip(
+        model.trainable_variables, tape.gradient(loss, model.trainable_variables)
+    ):
         variable.assign_sub(0.01 * gradient)
     return loss
 

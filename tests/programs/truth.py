@@ -1,7 +1,7 @@
 """What a program's own objects say that its recorded run has to show, without the recorder.
 
-Variables have shapes and dtypes; the traced graph has the ops of the backward pass and what they read. The profiler,
-the allocator and the recorder's observation of layers are not involved.
+Variables have shapes and dtypes; the traced graph has the ops of the backward pass and what they
+read. The profiler, the allocator and the recorder's observation of layers are not involved.
 """
 
 import hashlib
@@ -15,15 +15,24 @@ import tensorflow as tf
 
 BACKWARD = "gradient_tape/"
 """Part of the names of ops that ``tf.GradientTape`` makes in a graph."""
-REUSED = {"ExpandDims", "Identity", "IdentityN", "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient"}
+REUSED = {
+    "ExpandDims",
+    "Identity",
+    "IdentityN",
+    "PreventGradient",
+    "Reshape",
+    "Snapshot",
+    "Squeeze",
+    "StopGradient",
+}
 """Ops whose results are the buffers of their inputs."""
 SHAPES = {"BroadcastGradientArgs", "Rank", "Shape", "ShapeN", "Size"}
 """Ops that read the shape of a tensor and not its values, and whose results are on the host."""
 UNCOUNTED = {*SHAPES, "Const", "ReadVariableOp"}
 """Ops whose results are no activations: shapes, constants and the buffers of variables."""
 POOLING = "MaxPool"
-"""In float32 and 16-bit types oneDNN's max pooling may keep one byte for each result, the place of the maximum, which
-the graph does not show."""
+"""In float32 and 16-bit types oneDNN's max pooling may keep one byte for each result, the place of
+the maximum, which the graph does not show."""
 
 
 class Graphs:
@@ -41,8 +50,11 @@ class Graphs:
         kind.__init__ = noted
 
     def of_training(self) -> Any:
-        """The graph with the most ops of a backward pass, of equal ones the last; None if there is none."""
-        graphs = [graph for graph in (reference() for reference in self._graphs) if graph is not None]
+        """The graph with the most ops of a backward pass, of equal ones the last; None if there is
+        none."""
+        graphs = [
+            graph for graph in (reference() for reference in self._graphs) if graph is not None
+        ]
         return max(reversed(graphs), key=_backward_ops, default=None)
 
 
@@ -58,13 +70,15 @@ def saved_bytes(graph: Any, batch: int) -> tuple[int, int] | None:
         batch: Size of unknown first dimensions of its arguments.
 
     Returns:
-        The bytes without and with the function's arguments and what oneDNN's pooling may keep; None for a graph without
-        a backward pass, with loops or replicas, of which the graph does not tell how many run at once, and with other
-        unknown dimensions.
+        The bytes without and with the function's arguments and what oneDNN's pooling may keep; None
+        for a graph without a backward pass, with loops or replicas, of which the graph does not
+        tell how many run at once, and with other unknown dimensions.
     """
     ops = graph.get_operations()
     names = _saved_tensors(graph)
-    if not names or any("While" in op.type or "TensorList" in op.type or "replica_1/" in op.name for op in ops):
+    if not names or any(
+        "While" in op.type or "TensorList" in op.type or "replica_1/" in op.name for op in ops
+    ):
         return None
     results = others = 0
     for tensor in _with_shapes(graph, batch, names):
@@ -82,7 +96,9 @@ def saved_bytes(graph: Any, batch: int) -> tuple[int, int] | None:
 def _saved_tensors(graph: Any) -> list[str]:
     """Names of the tensors, each buffer once."""
     ops = graph.get_operations()
-    live = _ancestors([*(tensor.op for tensor in graph.outputs), *graph.control_outputs], waits=True)
+    live = _ancestors(
+        [*(tensor.op for tensor in graph.outputs), *graph.control_outputs], waits=True
+    )
     after: dict[str, Any] = {}  # live ops made after the backward pass began
     dependent: dict[str, Any] = {}  # of them, those that depend on a gradient op, and these
     for op in ops:  # in the order in which they were made
@@ -105,7 +121,8 @@ def _saved_tensors(graph: Any) -> list[str]:
 
 
 def _ancestors(ops: Iterable[Any], waits: bool) -> set[str]:
-    """Names of the ops and of all ops that they need; `waits`: also of those that they only wait for."""
+    """Names of the ops and of all ops that they need; `waits`: also of those that they only wait
+    for."""
     found: set[str] = set()
     pending = list(ops)
     while pending:
@@ -120,7 +137,8 @@ def _ancestors(ops: Iterable[Any], waits: bool) -> set[str]:
 def _reuses(op: Any) -> bool:
     """Whether an op's results are its inputs.
 
-    Also a transposed matrix, as matrix products read either layout, and what a dense layer transposes: nothing.
+    Also a transposed matrix, as matrix products read either layout, and what a dense layer
+    transposes: nothing.
     """
     matrix = op.outputs[0].shape.rank == 2 or "/Tensordot/transpose" in op.name
     return op.type in REUSED or (op.type == "Transpose" and matrix)
@@ -140,23 +158,35 @@ def _with_shapes(graph: Any, batch: int, names: list[str]) -> list[Any]:
                 shape = [batch if size is None else size for size in shape]
                 replaced[tensor.name] = tf.compat.v1.placeholder(tensor.dtype, shape)
         tf.graph_util.import_graph_def(graph.as_graph_def(), input_map=replaced, name="copy")
-        return [replaced[name] if name in replaced else copy.get_tensor_by_name(f"copy/{name}") for name in names]
+        return [
+            replaced[name] if name in replaced else copy.get_tensor_by_name(f"copy/{name}")
+            for name in names
+        ]
 
 
 def _outermost(tensor: Any) -> Any:
     """The tensor outside all functions that was captured, through functions in functions."""
-    while tensor is not None and isinstance(getattr(tensor, "graph", None), tf.__internal__.FuncGraph):
+    while tensor is not None and isinstance(
+        getattr(tensor, "graph", None), tf.__internal__.FuncGraph
+    ):
         captured = {id(internal): external for external, internal in tensor.graph.captures}
         tensor = captured.get(id(tensor))
     return tensor
 
 
 def variable_bytes(program: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes of the weights of a program's models, and of its optimizers' variables without scalars."""
+    """Bytes of the weights of a program's models, and of its optimizers' variables without
+    scalars."""
     models = [value for value in program.values() if _is_model(value)]
-    optimizers = [value for value in program.values() if hasattr(value, "iterations") and _variables(value)]
-    optimizers += [model.optimizer for model in models if getattr(model, "optimizer", None) is not None]
-    weights = [weight for model in models for weight in getattr(model, "weights", None) or model.variables]
+    optimizers = [
+        value for value in program.values() if hasattr(value, "iterations") and _variables(value)
+    ]
+    optimizers += [
+        model.optimizer for model in models if getattr(model, "optimizer", None) is not None
+    ]
+    weights = [
+        weight for model in models for weight in getattr(model, "weights", None) or model.variables
+    ]
     slots = [slot for one in optimizers for slot in _variables(one) if len(slot.shape)]
     return {"weights": _bytes_of(weights), "slots": _bytes_of(slots)}
 

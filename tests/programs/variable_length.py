@@ -15,7 +15,11 @@ def sentences():
 
 
 signature = (tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
-ds = tf.data.Dataset.from_generator(sentences, output_signature=signature).padded_batch(BATCH).prefetch(1)
+ds = (
+    tf.data.Dataset.from_generator(sentences, output_signature=signature)
+    .padded_batch(BATCH)
+    .prefetch(1)
+)
 
 model = keras.Sequential(
     [

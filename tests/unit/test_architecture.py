@@ -32,11 +32,14 @@ READ = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 
 
 def tokens(*files: pathlib.Path) -> int:
-    """What there is to read in the code: names, operators, numbers and strings, without docstrings and comments."""
+    """What there is to read in the code: names, operators, numbers and strings, without docstrings
+    and comments."""
     count = 0
     for file in files:
         before = tokenize.NEWLINE
-        for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
+        for token in tokenize.generate_tokens(
+            io.StringIO(file.read_text(encoding="utf-8")).readline
+        ):
             starts = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
             count += token.type in READ and not (token.type == tokenize.STRING and starts)
             if token.type not in (tokenize.NL, tokenize.COMMENT):
@@ -49,7 +52,9 @@ def imported(file: pathlib.Path) -> list[tuple[str, str]]:
     return [
         (node.module, alias.name)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "tb_memplugin"
+        if isinstance(node, ast.ImportFrom)
+        and node.module
+        and node.module.partition(".")[0] == "tb_memplugin"
         for alias in node.names
     ]
 
@@ -79,19 +84,30 @@ def test_rooms_import_each_other_through_faces_and_downwards(file: pathlib.Path)
     own = ".".join(file.parent.relative_to(ROOT).parts)
     room = own.split(".")[1] if "." in own else None
     for module, name in imported(file):
-        target = module if ROOT.joinpath(*module.split("."), "__init__.py").exists() else module.rpartition(".")[0]
-        if target in (own, "tb_memplugin") or (file.name == "__init__.py" and target.startswith(own)):
+        target = (
+            module
+            if ROOT.joinpath(*module.split("."), "__init__.py").exists()
+            else module.rpartition(".")[0]
+        )
+        if target in (own, "tb_memplugin") or (
+            file.name == "__init__.py" and target.startswith(own)
+        ):
             continue
         assert module == target, f"import {name} from {target}, the face, not from {module}"
         assert name in face(target), f"{target}/__init__.py does not offer {name}"
         if room is not None:
             other = target.split(".")[1]
-            assert order.index(other) <= order.index(room), f"{room} may not import {other}, which comes after it"
+            assert order.index(other) <= order.index(room), (
+                f"{room} may not import {other}, which comes after it"
+            )
 
 
 @pytest.mark.parametrize("room", BUDGETS)
 def test_a_face_says_what_the_room_does(room: str) -> None:
-    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    text = (
+        ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8")))
+        or ""
+    )
     assert len(text.split()) >= 20
 
 
@@ -101,7 +117,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_files_that_exist(page: pathlib.Path) -> None:
     text = page.read_text(encoding="utf-8")
-    paths = re.findall(r"\b(?:tb_memplugin|tests|demo|docs|frontend)/[\w./-]+\.(?:py|md|ts|tsx|json)\b", text)
+    paths = re.findall(
+        r"\b(?:tb_memplugin|tests|demo|docs|frontend)/[\w./-]+\.(?:py|md|ts|tsx|json)\b", text
+    )
     assert [path for path in paths if not (ROOT / path).exists()] == []
     tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     named = re.findall(r"`(test_\w+)`", text) if page.name == "CONTRIBUTING.md" else []
@@ -121,7 +139,8 @@ def test_the_entry_point_imports_nothing_that_can_fail() -> None:
 
 
 def test_no_inner_function_calls_itself() -> None:
-    """Such a function is in a reference cycle: what it refers to, such as a model, stays until a collection."""
+    """Such a function is in a reference cycle: what it refers to, such as a model, stays until a
+    collection."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     found = [
         f"{path}: {inner.name}"

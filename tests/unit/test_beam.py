@@ -28,7 +28,9 @@ def tables_of(folder: pathlib.Path, pattern: str) -> dict[str, list[str]]:
     """Table to the rows of its files, in an order that does not depend on the runner."""
     files = {name: (folder / name).glob(pattern) for name in TABLES}
     return {
-        name: sorted(repr(row) for path in paths for row in parquet.ParquetFile(path).read().to_pylist())
+        name: sorted(
+            repr(row) for path in paths for row in parquet.ParquetFile(path).read().to_pylist()
+        )
         for name, paths in files.items()
     }
 
@@ -54,11 +56,15 @@ def write_with_beam(logdirs: list[str], to: pathlib.Path, options: list[str]) ->
     """Write the tables as the page shows it."""
     from tb_memplugin.beam import ReadRuns, arrow_schema
 
-    with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(["--runner=DirectRunner", *options])) as p:
+    with beam.Pipeline(
+        options=beam.options.pipeline_options.PipelineOptions(["--runner=DirectRunner", *options])
+    ) as p:
         tables = p | beam.Create(logdirs) | ReadRuns()
         for name, rows in tables.items():
             path = str(to / name / "part")
-            rows | f"Write {name}" >> beam.io.WriteToParquet(path, arrow_schema(name), file_name_suffix=".parquet")
+            rows | f"Write {name}" >> beam.io.WriteToParquet(
+                path, arrow_schema(name), file_name_suffix=".parquet"
+            )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -74,7 +80,8 @@ def test_the_rows_are_those_of_the_single_process_export(
 
 
 def test_a_killed_pipeline_is_run_again(tmp_path: pathlib.Path) -> None:
-    # GIVEN a thousand runs of one to three workers with one or two devices; of each fiftieth a file is damaged
+    # GIVEN a thousand runs of one to three workers with one or two devices; of each fiftieth a file
+    # is damaged
     thousand, to = tmp_path / "thousand", tmp_path / "beam"
     for at in range(1000):
         run = thousand / f"group{at % 7}" / f"run{at}"
@@ -91,7 +98,9 @@ def test_a_killed_pipeline_is_run_again(tmp_path: pathlib.Path) -> None:
     process = context.Process(target=write_with_beam, args=([str(thousand)], to, MODES["several"]))
     process.start()
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(path.stat().st_size for path in to.rglob("*") if path.is_file()):
+    while time.monotonic() < deadline and not any(
+        path.stat().st_size for path in to.rglob("*") if path.is_file()
+    ):
         time.sleep(0.02)
     assert process.is_alive() and process.pid is not None
     for pid in [*descendants(process.pid), process.pid]:
@@ -106,11 +115,15 @@ def test_a_killed_pipeline_is_run_again(tmp_path: pathlib.Path) -> None:
 def descendants(pid: int) -> list[int]:
     """The processes that a process started, and theirs."""
     tasks = pathlib.Path(f"/proc/{pid}/task")
-    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    children = [
+        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
+    ]
     return [one for child in children for one in (*descendants(child), child)]
 
 
-def test_a_directory_that_does_not_exist_is_a_dead_letter(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_directory_that_does_not_exist_is_a_dead_letter(
+    logdir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     write_with_beam([str(tmp_path / "none"), str(logdir / "a")], tmp_path / "beam", [])
     tables = tables_of(tmp_path / "beam", "*.parquet")
     assert len(tables["dead_letters"]) == 1 and "no directory" in tables["dead_letters"][0]

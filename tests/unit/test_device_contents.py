@@ -38,7 +38,9 @@ def test_the_text_has_the_figures_and_the_ten_largest_layers() -> None:
         ["frozen", "weights", "2.0", "MiB", "1"],
         ["allocated", "7.0", "MiB"],
     ]
-    assert [line.split()[0] for line in lines if "net/" in line] == [f"net/<{number}>" for number in range(10)]
+    assert [line.split()[0] for line in lines if "net/" in line] == [
+        f"net/<{number}>" for number in range(10)
+    ]
     assert lines[-1] == "Note: a note"
 
 

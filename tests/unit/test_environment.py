@@ -11,7 +11,8 @@ from tb_memplugin.environment import SWITCH, VARIABLE, absolute, is_off, keras_b
 
 
 @pytest.mark.parametrize(
-    ("value", "off"), [("0", True), (" 0 ", True), ("1", False), ("", False), ("false", False), (None, False)]
+    ("value", "off"),
+    [("0", True), (" 0 ", True), ("1", False), ("", False), ("false", False), (None, False)],
 )
 def test_only_a_zero_turns_off(value: str | None, off: bool) -> None:
     assert is_off({} if value is None else {SWITCH: value}) is off
@@ -32,15 +33,24 @@ def test_only_a_zero_turns_off(value: str | None, off: bool) -> None:
     ],
 )
 def test_the_backend_is_that_of_the_variable_or_of_keras_s_file(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, file: str | None, backend: str
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+    file: str | None,
+    backend: str,
 ) -> None:
     if file is not None:
         (tmp_path / "keras.json").write_text(file, encoding="utf-8")
-    given = {"KERAS_HOME": str(tmp_path), **({} if variable is None else {"KERAS_BACKEND": variable})}
+    given = {
+        "KERAS_HOME": str(tmp_path),
+        **({} if variable is None else {"KERAS_BACKEND": variable}),
+    }
     monkeypatch.setitem(sys.modules, "keras", None)
     assert keras_backend(given) == backend
     # AND once Keras is imported, it says what it runs on
-    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(backend=SimpleNamespace(backend=lambda: "numpy")))
+    monkeypatch.setitem(
+        sys.modules, "keras", SimpleNamespace(backend=SimpleNamespace(backend=lambda: "numpy"))
+    )
     assert keras_backend(given) == "numpy"
 
 
@@ -64,7 +74,9 @@ def test_bfc_is_asked_for_without_a_gpu_unless_the_variable_or_the_switch_is_set
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_GPU_FILES", (str(tmp_path if has_file else tmp_path / "nvidiactl"),))
+    monkeypatch.setattr(
+        module, "_GPU_FILES", (str(tmp_path if has_file else tmp_path / "nvidiactl"),)
+    )
     environment = dict(given)
     prefer_bfc(environment)
     assert environment.get(VARIABLE) == value

@@ -13,7 +13,13 @@ from reading_cases import MIB, make_samples, write_records
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"
-DEFAULTS = {"LOGDIR": "runs/pr", "MAX_PEAK": "10GiB", "BASELINE": "runs/main", "MAX_REGRESSION": "5%", "OF": "peak"}
+DEFAULTS = {
+    "LOGDIR": "runs/pr",
+    "MAX_PEAK": "10GiB",
+    "BASELINE": "runs/main",
+    "MAX_REGRESSION": "5%",
+    "OF": "peak",
+}
 
 pytestmark = pytest.mark.skipif(not ACTION.exists(), reason="a source distribution has no action")
 
@@ -21,7 +27,10 @@ pytestmark = pytest.mark.skipif(not ACTION.exists(), reason="a source distributi
 def script(name: str) -> str:
     """What a step runs, one line or a block of lines."""
     step = re.search(
-        rf"    - name: {name}\n(?:      .*\n)*?      run: (?:\|\n((?: {{8}}.*\n)+)|(.*)\n)", ACTION.read_text()
+        rf"    - name: {name}\n(?:      .*\n)*?      run: "
+        r"(?:\|\n((?: "
+        rf"{{8}}.*\n)+)|(.*)\n)",
+        ACTION.read_text(),
     )
     assert step is not None
     return textwrap.dedent(step[1] or step[2])
@@ -34,7 +43,9 @@ def record(directory: pathlib.Path, mib: int) -> None:
 def run(name: str, directory: pathlib.Path, **inputs: str) -> "subprocess.CompletedProcess[str]":
     command = directory / "bin" / "tb-memplugin"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tb_memplugin "$@"\n', encoding="utf-8")
+    command.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -m tb_memplugin "$@"\n', encoding="utf-8"
+    )
     command.chmod(0o755)
     environment = {
         **os.environ,
@@ -71,8 +82,14 @@ def test_peaks_are_compared_with_the_budget_and_the_baseline(
     record(tmp_path / "runs" / "pr" / "small", peak)
     done = run("Check the peaks", tmp_path, **DEFAULTS)
     assert (done.returncode, done.stderr) == (code, "")
-    assert [line.split(" ")[0] for line in done.stdout.splitlines() if line.startswith("::")] == annotations
-    assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("| | run | device | comparison |")
+    assert [
+        line.split(" ")[0] for line in done.stdout.splitlines() if line.startswith("::")
+    ] == annotations
+    assert (
+        (tmp_path / "summary.md")
+        .read_text(encoding="utf-8")
+        .startswith("| | run | device | comparison |")
+    )
 
 
 def test_the_bytes_live_at_once_are_compared_if_wanted(tmp_path: pathlib.Path) -> None:
@@ -82,10 +99,15 @@ def test_the_bytes_live_at_once_are_compared_if_wanted(tmp_path: pathlib.Path) -
     assert done.returncode == 0 and "live at once" in done.stdout and "(baseline " in done.stdout
 
 
-def test_without_a_budget_the_first_run_has_nothing_to_be_compared_with(tmp_path: pathlib.Path) -> None:
+def test_without_a_budget_the_first_run_has_nothing_to_be_compared_with(
+    tmp_path: pathlib.Path,
+) -> None:
     record(tmp_path / "runs" / "pr" / "small", 1000)
     done = run("Check the peaks", tmp_path, **{**DEFAULTS, "MAX_PEAK": ""})
-    assert (done.returncode, done.stdout) == (0, "::notice::No baseline yet, nothing to compare with.\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "::notice::No baseline yet, nothing to compare with.\n",
+    )
 
 
 def test_an_input_is_never_run(tmp_path: pathlib.Path) -> None:

@@ -18,13 +18,21 @@ def own_names(kind: type) -> set[str]:
 def test_a_stand_in_has_the_names_of_the_original() -> None:
     assert own_names(off.MemoryRecorder) == own_names(MemoryRecorder)
     assert own_names(off.MemoryCallback) == own_names(MemoryCallback)
-    assert {name for name in vars(MemoryCallback) if name.startswith(("_implements", "_supports", "_chief"))} == {
-        name for name in vars(off.MemoryCallback) if name.startswith(("_implements", "_supports", "_chief"))
+    assert {
+        name
+        for name in vars(MemoryCallback)
+        if name.startswith(("_implements", "_supports", "_chief"))
+    } == {
+        name
+        for name in vars(off.MemoryCallback)
+        if name.startswith(("_implements", "_supports", "_chief"))
     }
 
 
 @pytest.mark.parametrize("name", tb_memplugin._OFF)
-def test_the_package_gives_the_stand_in_while_it_is_off(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_gives_the_stand_in_while_it_is_off(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert getattr(tb_memplugin, name) is not getattr(off, name)
     monkeypatch.setenv(SWITCH, "0")
     assert getattr(tb_memplugin, name) is getattr(off, name)
@@ -48,7 +56,8 @@ def test_a_callback_has_no_hook_of_its_own() -> None:
     callback = copy.deepcopy(off.MemoryCallback("nowhere", scalars=True))
     hooks = [name for name in dir(keras.callbacks.Callback) if name.startswith("on_")]
     assert hooks and all(
-        getattr(type(callback), name) is getattr(keras.callbacks.Callback, name) for name in [*hooks, "set_model"]
+        getattr(type(callback), name) is getattr(keras.callbacks.Callback, name)
+        for name in [*hooks, "set_model"]
     )
     callback.close()
 
@@ -69,7 +78,9 @@ def test_with_another_backend_the_package_gives_the_stand_ins_which_say_so_once(
     for make in (off.MemoryCallback, off.MemoryCallback, off.MemoryRecorder):
         make("nowhere")
     (said,) = caplog.messages
-    assert said.startswith("Keras runs on jax: so far, nothing can be recorded or measured with this backend")
+    assert said.startswith(
+        "Keras runs on jax: so far, nothing can be recorded or measured with this backend"
+    )
     assert said in str(off.memory_summary(None))
     for ask in (off.probe, functools.partial(tb_memplugin.plan, budget=1)):
         with pytest.raises(RecordingError) as refused:

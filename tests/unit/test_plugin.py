@@ -25,7 +25,9 @@ def test_the_tab_is_called_memory_and_activates_with_data() -> None:
 
 def test_all_routes_share_what_was_read(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp")
-    plugin = MemoryPlugin(types.SimpleNamespace(logdir=str(tmp_path), data_provider=None, flags=None))
+    plugin = MemoryPlugin(
+        types.SimpleNamespace(logdir=str(tmp_path), data_provider=None, flags=None)
+    )
     apps = plugin.get_plugin_apps()
     assert Client(apps["/runs"]).get("/runs").status_code == 200
     server = plugin._server

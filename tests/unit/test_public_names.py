@@ -49,7 +49,17 @@ def test_the_public_names_are_exactly_these() -> None:
 def test_a_recorder_offers_exactly_these() -> None:
     offered = {name for name in dir(tb_memplugin.MemoryRecorder) if not name.startswith("_")}
     assert offered == {
-        *("begin_step", "close", "closed", "end_step", "flush", "set_epoch", "start", "step", "watch"),
+        *(
+            "begin_step",
+            "close",
+            "closed",
+            "end_step",
+            "flush",
+            "set_epoch",
+            "start",
+            "step",
+            "watch",
+        ),
     }
 
 
@@ -72,9 +82,17 @@ def test_an_unknown_name_says_what_there_is() -> None:
             ("tb_memplugin.server.routes",),
         ),
     ],
-    ids=["what exports need to read", "the page's server for commands", "the server before a request"],
+    ids=[
+        "what exports need to read",
+        "the page's server for commands",
+        "the server before a request",
+    ],
 )
-def test_what_is_not_needed_is_not_imported(code: str, names: tuple[str, ...], tmp_path: object) -> None:
+def test_what_is_not_needed_is_not_imported(
+    code: str, names: tuple[str, ...], tmp_path: object
+) -> None:
     code = f"import sys; {code}; print([name for name in {names!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -12,7 +12,13 @@ import tb_memplugin
 from tb_memplugin import summary
 from tb_memplugin.errors import RecordingError
 
-STEPS = {"default": 7, "integer": 0, "numpy": np.int64(9), "tensor": tf.constant(11, tf.int64), "largest": 2**53 - 1}
+STEPS = {
+    "default": 7,
+    "integer": 0,
+    "numpy": np.int64(9),
+    "tensor": tf.constant(11, tf.int64),
+    "largest": 2**53 - 1,
+}
 
 
 @pytest.fixture
@@ -58,20 +64,33 @@ def test_a_step_that_is_none_is_received(run: Any, step: Any) -> None:
 
 
 def test_without_any_step_it_says_what_to_do(run: Any) -> None:
-    with pytest.raises(RecordingError, match=r"the step is unknown: pass the `step` argument or call tf.summary"):
+    with pytest.raises(
+        RecordingError,
+        match=r"the step is unknown: "
+        r"pass "
+        r"the "
+        r"`step` "
+        r"argument "
+        r"or "
+        r"call tf.summary",
+    ):
         summary.layer_activations({"a": 1})
 
 
 @pytest.mark.parametrize("given", [{}, [("a", 1)], None, "a"])
 def test_activations_are_a_mapping_of_layers_to_bytes(run: Any, given: Any) -> None:
-    with pytest.raises(RecordingError, match="bytes_by_layer must map layer paths to bytes") as raised:
+    with pytest.raises(
+        RecordingError, match="bytes_by_layer must map layer paths to bytes"
+    ) as raised:
         summary.layer_activations(given, step=1)
     assert f"Received: {given!r}" in str(raised.value)
     with pytest.raises(RecordingError, match="bytes of layer 'net/conv'"):
         summary.layer_activations({"net/conv": -1}, step=1)
 
 
-def test_with_the_switch_nothing_is_recorded_or_checked(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_switch_nothing_is_recorded_or_checked(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TB_MEMPLUGIN", "0")
     assert summary.layer_activations({}, step=-1) is False
     assert summary.allocator_snapshot({}, step=-1) is False
@@ -97,11 +116,16 @@ def test_a_snapshot_and_a_mapping_keep_their_device_and_get_the_step(run: Any) -
 
 def test_a_snapshot_of_another_device_is_refused(run: Any) -> None:
     for given in (make_snapshot(3), {"device": make_snapshot(3).device, "in_use_bytes": 1}):
-        with pytest.raises(RecordingError, match=f"the snapshot is of {make_snapshot(3).device}. Received: device='G"):
+        with pytest.raises(
+            RecordingError,
+            match=f"the snapshot is of {make_snapshot(3).device}. Received: device='G",
+        ):
             summary.allocator_snapshot(given, step=1, device="GPU:77")
 
 
-@pytest.mark.parametrize(("gpus", "named", "device"), [(0, None, "CPU:0"), (1, None, "GPU:0"), (2, "GPU:1", "GPU:1")])
+@pytest.mark.parametrize(
+    ("gpus", "named", "device"), [(0, None, "CPU:0"), (1, None, "GPU:0"), (2, "GPU:1", "GPU:1")]
+)
 def test_statistics_are_of_the_named_or_the_only_device(
     run: Any, monkeypatch: pytest.MonkeyPatch, gpus: int, named: str | None, device: str
 ) -> None:
@@ -112,7 +136,11 @@ def test_statistics_are_of_the_named_or_the_only_device(
     assert (found.device, found.in_use_bytes) == (device, 512)
 
 
-def test_statistics_of_one_of_several_gpus_need_its_name(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_of_one_of_several_gpus_need_its_name(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [None] * 2)
-    with pytest.raises(RecordingError, match="this process has 2 GPUs: pass the one of the statistics"):
+    with pytest.raises(
+        RecordingError, match="this process has 2 GPUs: pass the one of the statistics"
+    ):
         summary.allocator_snapshot({"current": 256, "peak": 512}, step=1)

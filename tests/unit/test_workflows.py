@@ -10,7 +10,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
 
-pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="a source distribution has no workflows")
+pytestmark = pytest.mark.skipif(
+    not WORKFLOWS.exists(), reason="a source distribution has no workflows"
+)
 
 PYTHONS = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FIRST_TENSORFLOW = {"3.10": 16, "3.11": 16, "3.12": 16, "3.13": 20}
@@ -39,8 +41,14 @@ def test_the_wheel_is_installed_on_every_supported_python() -> None:
 
 
 def test_the_workflows_run_targets_that_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    used = set(re.findall(r"run: make ([a-z-]+)", "".join(path.read_text("utf-8") for path in WORKFLOWS.iterdir())))
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    used = set(
+        re.findall(
+            r"run: make ([a-z-]+)", "".join(path.read_text("utf-8") for path in WORKFLOWS.iterdir())
+        )
+    )
     assert {"bench", "check", "fresh", "test-all", "dist"} == used <= targets
 
 
@@ -48,12 +56,18 @@ def test_benchmarks_fail_if_a_limit_does_not_hold(tmp_path: pathlib.Path) -> Non
     """AND at the smallest size, a limit that says nothing there does not count."""
     script = tmp_path / "bench.py"
     path = str(ROOT / "tests" / "benchmarks")
-    lines = ["import sys", f"sys.path.insert(0, {path!r})", "from limits import finish, print_limit"]
+    lines = [
+        "import sys",
+        f"sys.path.insert(0, {path!r})",
+        "from limits import finish, print_limit",
+    ]
     lines += ["print_limit('a', 2, 1, any_size='any' in sys.argv)", "finish()"]
     script.write_text("\n".join(lines), encoding="utf-8")
 
     def fails(*options: str) -> bool:
-        done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, str(script), *options], capture_output=True, text=True
+        )
         assert "limit 1: DOES NOT HOLD" in done.stdout
         return done.returncode != 0
 
@@ -68,18 +82,27 @@ def test_every_benchmark_runs_after_one_that_fails(tmp_path: pathlib.Path) -> No
         lines = commands_of(target, f"BIN={tmp_path}").splitlines()
         (loop,) = (line for line in lines if "tests/benchmarks/bench_" in line)
         done = subprocess.run(["sh", "-c", loop], cwd=ROOT, capture_output=True, text=True)
-        assert done.stdout.count("ran tests/benchmarks/") == len(list((ROOT / "tests/benchmarks").glob("bench_*.py")))
+        assert done.stdout.count("ran tests/benchmarks/") == len(
+            list((ROOT / "tests/benchmarks").glob("bench_*.py"))
+        )
         assert done.returncode != 0
 
 
 def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_marked() -> None:
     commands = {target: commands_of(target) for target in ("test", "test-all")}
-    quick, whole = ([line for line in commands[name].splitlines() if "-m pytest" in line] for name in commands)
+    quick, whole = (
+        [line for line in commands[name].splitlines() if "-m pytest" in line] for name in commands
+    )
     assert quick and all('-m "not long"' in line for line in quick)
     assert whole and not any("not long" in line for line in whole)
     for suite in ("tests/unit", "tests/integration", "tests/hostile", "tests/browser"):
         assert any(suite in line for line in quick) and any(suite in line for line in whole)
-    for part in ("test_scenarios.py", "test_demo.py", "tests/accuracy/measure.py --small", "tests/benchmarks/"):
+    for part in (
+        "test_scenarios.py",
+        "test_demo.py",
+        "tests/accuracy/measure.py --small",
+        "tests/benchmarks/",
+    ):
         assert part in commands["test-all"], part
     assert all("npm test" in text for text in commands.values())
 
@@ -92,7 +115,12 @@ def test_the_demo_needs_python_only(tmp_path: pathlib.Path) -> None:
 
 def test_ci_runs_checks_quick_tests_and_documented_code_and_the_forge_every_test() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["check", "fresh", "test", "test-docs"]
+    assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == [
+        "check",
+        "fresh",
+        "test",
+        "test-docs",
+    ]
     assert re.findall(r"run: make (\S+)", text("ci.yml"))[:3] == ["check", "fresh", "test-all"]
 
 

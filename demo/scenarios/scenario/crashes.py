@@ -2,7 +2,9 @@
 
 import re
 
-PROFILER_CRASHED = "TensorFlow's profiler crashed a worker (see docs/limits.md). Run the scenario again."
+PROFILER_CRASHED = (
+    "TensorFlow's profiler crashed a worker (see docs/limits.md). Run the scenario again."
+)
 
 
 def crashed_in_profiler(log: str) -> bool:
@@ -12,6 +14,11 @@ def crashed_in_profiler(log: str) -> bool:
         log: The standard error of a process that ran with ``-X faulthandler``.
     """
     stack = re.search(
-        r"^Fatal Python error: .*?^Current thread [^\n]*\n(.*?)(?:\n\n|\Z)", log, re.DOTALL | re.MULTILINE
+        r"^Fatal Python error: .*?^Current thread " r"[^\n]*\n(.*?)(?:\n\n|\Z)",
+        log,
+        re.DOTALL | re.MULTILINE,
     )
-    return stack is not None and re.search(r'profiler_v2\.py", line \d+ in stop', stack[1]) is not None
+    return (
+        stack is not None
+        and re.search(r'profiler_v2\.py", ' r"line " r"\d+ " r"in " r"stop", stack[1]) is not None
+    )

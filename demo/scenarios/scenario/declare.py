@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 Figures: TypeAlias = Mapping[str, int]
-"""Measured bytes (or counts) of one run by name: the categories at the peak, ``peak``, ``saved_for_backward``, ..."""
+"""Measured bytes (or counts) of one run by name: the categories at the peak, ``peak``,
+``saved_for_backward``, ..."""
 
 Verdict: TypeAlias = Literal["true", "true only if", "not true"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What the advice says about a figure: its value after, divided by its value before, is from `low` to `high`.
+    """What the advice says about a figure: its value after, divided by its value before, is from
+    `low` to `high`.
 
     A figure that is 0 before and not after has an infinite ratio; 0 before and after counts as 1.
     """
@@ -35,7 +37,8 @@ HALVES = Claim("halves", 0.45, 0.55)
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What arithmetic from the model says about a figure, from counts of parameters, shapes and dtypes alone.
+    """What arithmetic from the model says about a figure, from counts of parameters, shapes and
+    dtypes alone.
 
     Attributes:
         figure: Name of the figure.
@@ -56,8 +59,16 @@ class Expected:
         """A sentence for each of the two runs whose figure is not the expected one."""
         largest = max(value for value in (self.before, self.after, 0) if value is not None)
         return [
-            f"{self.figure} {side}: {figures[self.figure]:,} measured, {value:,} expected ({self.formula})"
-            for side, figures, value in (("before", before, self.before), ("after", after, self.after))
+            f"{self.figure} {side}: "
+            f"{figures[self.figure]:,} "
+            "measured, "
+            f"{value:,} "
+            "expected "
+            f"({self.formula})"
+            for side, figures, value in (
+                ("before", before, self.before),
+                ("after", after, self.after),
+            )
             if value is not None and abs(figures[self.figure] - value) > self.within * largest
         ]
 
@@ -92,10 +103,11 @@ class Advice:
 
     Attributes:
         words: The advice as people usually put it; several ways of saying the same.
-        verdict: What the comparisons must come to on the CPU: "true" if the claim holds in all of them, "not true" if
-            in none, "true only if" if in some. On other devices the page says so where they come to something else.
-        because: Why, in one or two sentences, without measured numbers. For "true only if" it begins with the
-            condition and continues the sentence.
+        verdict: What the comparisons must come to on the CPU: "true" if the claim holds in all of
+            them, "not true" if in none, "true only if" if in some. On other devices the page says
+            so where they come to something else.
+        because: Why, in one or two sentences, without measured numbers. For "true only if" it
+            begins with the condition and continues the sentence.
         comparisons: At least one; "true only if" needs two.
         on_gpu: Why a GPU's verdict differs, if it does.
     """
@@ -117,8 +129,8 @@ class Variant:
     """One run of a scenario. It has a process of its own.
 
     Attributes:
-        train: Trains and records into the directory that it is given. May return further figures of the run, such as
-            the driver's, by name.
+        train: Trains and records into the directory that it is given. May return further figures of
+            the run, such as the driver's, by name.
         environment: Variables that must be set before TensorFlow is imported.
         gpus: GPUs that it needs; without them it is left out.
         timeout: Seconds after which it counts as failed.
@@ -141,7 +153,8 @@ class Scenario:
         description: Its docstring; the first paragraph stands on the page.
         runs: Variants by run name.
         advice: What is examined.
-        measure: Figures of a recorded run. A run that was not recorded has only those that `train` returned.
+        measure: Figures of a recorded run. A run that was not recorded has only those that `train`
+            returned.
     """
 
     number: int
@@ -159,8 +172,11 @@ class Scenario:
 
 
 def judged(advice: Advice, figures: Mapping[str, Figures], device: str) -> Verdict | None:
-    """What the figures measured on a device say about `advice`; None if a run or every comparison is missing."""
-    pairs = [(one, figures.get(one.before), figures.get(one.after)) for one in advice.made_on(device)]
+    """What the figures measured on a device say about `advice`; None if a run or every comparison
+    is missing."""
+    pairs = [
+        (one, figures.get(one.before), figures.get(one.after)) for one in advice.made_on(device)
+    ]
     if not pairs or any(before is None or after is None for _, before, after in pairs):
         return None
     held = [one.claim.holds(before[one.figure], after[one.figure]) for one, before, after in pairs]

@@ -8,12 +8,14 @@ from tb_memplugin.schema import CATEGORIES, PHASES
 
 def device_of(run: Run) -> str:
     """The first GPU that was recorded, else ``CPU:0``."""
-    return min({one.device for one in run.snapshots}, key=lambda name: (not name.startswith("GPU"), name))
+    return min(
+        {one.device for one in run.snapshots}, key=lambda name: (not name.startswith("GPU"), name)
+    )
 
 
 def figures_of(snapshot: Snapshot) -> dict[str, int]:
-    """Bytes by category at the peak of a traced step, their sum ``peak``, and ``saved_for_backward``, the forward
-    results that are kept at the end of the forward pass."""
+    """Bytes by category at the peak of a traced step, their sum ``peak``, and
+    ``saved_for_backward``, the forward results that are kept at the end of the forward pass."""
     figures = {"peak": snapshot.in_use_bytes, **dict.fromkeys(CATEGORIES, 0)}
     for row in snapshot.ledger:
         figures[row.category] += row.bytes
@@ -34,7 +36,12 @@ def step_end(run: Run, device: str, phase: str, step: int) -> int:
 def at_peak(run: Run) -> dict[str, int]:
     """Figures of the traced step with the highest peak on the first device."""
     device = device_of(run)
-    return _figures(run, max((one for one in run.snapshots if one.device == device), key=lambda one: one.in_use_bytes))
+    return _figures(
+        run,
+        max(
+            (one for one in run.snapshots if one.device == device), key=lambda one: one.in_use_bytes
+        ),
+    )
 
 
 def of_step(step: int) -> Callable[[Run], dict[str, int]]:
@@ -42,7 +49,11 @@ def of_step(step: int) -> Callable[[Run], dict[str, int]]:
 
     def measure(run: Run) -> dict[str, int]:
         device = device_of(run)
-        (snapshot,) = [one for one in run.snapshots if (one.device, one.phase, one.step) == (device, "train", step)]
+        (snapshot,) = [
+            one
+            for one in run.snapshots
+            if (one.device, one.phase, one.step) == (device, "train", step)
+        ]
         return _figures(run, snapshot)
 
     return measure

@@ -44,20 +44,28 @@ def main(scenario: Scenario) -> None:
 
 
 def run(scenario: Scenario, logdir: pathlib.Path) -> dict[str, Any]:
-    """Trains all variants, each in a process of its own, and returns what they came to: see `measured`."""
+    """Trains all variants, each in a process of its own, and returns what they came to: see
+    `measured`."""
     gpus = _count_gpus()
     for name, variant in scenario.runs.items():
         if variant.gpus > gpus:
-            print(f"{scenario.name}/{name}: left out, needs {variant.gpus} GPU", file=sys.stderr, flush=True)
+            print(
+                f"{scenario.name}/{name}: left out, needs {variant.gpus} GPU",
+                file=sys.stderr,
+                flush=True,
+            )
             continue
         began = time.monotonic()
         _start(scenario, name, variant, logdir)
-        print(f"{scenario.name}/{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        print(
+            f"{scenario.name}/{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True
+        )
     return measured(scenario, logdir)
 
 
 def measured(scenario: Scenario, logdir: pathlib.Path) -> dict[str, Any]:
-    """The figures of the runs below `logdir`: ``device``, ``tensorflow``, ``keras``, ``date``, and ``runs`` by name."""
+    """The figures of the runs below `logdir`: ``device``, ``tensorflow``, ``keras``, ``date``, and
+    ``runs`` by name."""
     directory = logdir / scenario.name
     recorded = tb_memplugin.load(directory)
     facts: dict[str, Any] = {}
@@ -83,7 +91,9 @@ def _start(scenario: Scenario, name: str, variant: Variant, logdir: pathlib.Path
         check=False,
     )
     if done.returncode != 0:
-        raise RuntimeError(f"{scenario.name}/{name} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"{scenario.name}/{name} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+        )
 
 
 def _train(scenario: Scenario, name: str, logdir: pathlib.Path) -> None:
@@ -99,7 +109,9 @@ def _train(scenario: Scenario, name: str, logdir: pathlib.Path) -> None:
     figures = scenario.runs[name].train(directory) or {}
     gpus = tf.config.list_physical_devices("GPU")
     facts = {
-        "device": tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else "CPU",
+        "device": tf.config.experimental.get_device_details(gpus[0])["device_name"]
+        if gpus
+        else "CPU",
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
         "date": datetime.date.today().isoformat(),

@@ -1,9 +1,11 @@
-"""Records what a program trains without a change of its code: `Wrapping` wraps what trains, as soon as the program
-imports it (`AfterImport`): methods of Keras models, and custom loops, whose steps are the calls of a `tf.function` that
-takes gradients and changes variables. `AutomaticRecording` has the runs.
+"""Records what a program trains without a change of its code: `Wrapping` wraps what trains, as soon
+as the program imports it (`AfterImport`): methods of Keras models, and custom loops, whose steps
+are the calls of a `tf.function` that takes gradients and changes variables. `AutomaticRecording`
+has the runs.
 
-Whether a function does so is known once its first call has traced it and before that call runs what was traced: there
-step 0 begins. The tracing is observed, so that the steps know which layer makes which operation."""
+Whether a function does so is known once its first call has traced it and before that call runs what
+was traced: there step 0 begins. The tracing is observed, so that the steps know which layer makes
+which operation."""
 
 import contextlib
 import functools
@@ -27,7 +29,8 @@ logger = logging.getLogger("tb_memplugin")
 Job = Callable[[ModuleType], None]
 
 MAX_RUNS = 16
-"""Most models that are recorded into runs of their own. Further ones share a run, in which each call is a step."""
+"""Most models that are recorded into runs of their own. Further ones share a run, in which each
+call is a step."""
 _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 """Beginnings of the types of ops that change variables."""
 
@@ -43,18 +46,21 @@ class Loop(NamedTuple):
 
 
 class AutomaticRecording:
-    """The runs of a program that does not record itself: a callback for each model, a recorder for each loop.
+    """The runs of a program that does not record itself: a callback for each model, a recorder for
+    each loop.
 
-    The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on. `arguments` are those of
-    `MemoryCallback` and `MemoryRecorder`, except `log_dir`."""
+    The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on.
+    `arguments` are those of `MemoryCallback` and `MemoryRecorder`, except `log_dir`."""
 
     def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
         self.log_dir = absolute(log_dir)
         self.names: list[str] = []
         self.latest: str | None = None  # the run that was last asked for
         self.unseen = 0  # calls of ``GradientTape.gradient`` that belong to no recorded step
-        self.ready_lists = 0  # calls that the program gave a `CallbackList`, to which nothing is added
-        self.failure_run: str | None = None  # opened for a failure before the first call of what trains
+        # calls that the program gave a `CallbackList`, to which nothing is added
+        self.ready_lists = 0
+        # opened for a failure before the first call of what trains
+        self.failure_run: str | None = None
         self.run = run
         self.can_record = True  # false with another backend of Keras than TensorFlow's
         self.records_itself = False  # whether the program has a recorder of its own
@@ -65,10 +71,12 @@ class AutomaticRecording:
         self._recorders: dict[str, Any] = {}
         self._more: Loop | None = None  # whose steps are the calls of all models beyond `MAX_RUNS`
         self._sees_failures = self._failed = False
-        self._local = threading.local()  # depth of `inside`, and the function of which this is the first call
+        # depth of `inside`, and the function of which this is the first call
+        self._local = threading.local()
 
     def close(self) -> None:
-        """Write what was recorded, wait for it, and record no more. In a forked child, do nothing."""
+        """Write what was recorded, wait for it, and record no more. In a forked child, do
+        nothing."""
         self.see_failures(False)
         for recorder in self._recorders.values() if os.getpid() == self._process else ():
             recorder._recording.told = True  # there is a summary
@@ -87,17 +95,35 @@ class AutomaticRecording:
         log = "the log of Python's logger tb_memplugin at level DEBUG says why."
         if self.records_itself and not self.names:
             yield "The program records itself, into a run of its own: nothing was added."
-        yield from (f"The first {MAX_RUNS} models have a run each. {further}",) if self._more is not None else ()
+        yield from (
+            (f"The first {MAX_RUNS} models have a run each. {further}",)
+            if self._more is not None
+            else ()
+        )
         yield from (f"Something could not be recorded: {log}",) if self._failed else ()
         if self.ready_lists:
             yield (
-                f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a `CallbackList` of the "
+                f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a "
+                "`CallbackList` "
+                "of "
+                "the "
                 "program's own: add tb_memplugin.MemoryCallback to that list."
             )
         if self.unseen:
             yield (
-                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside of `fit` and of a "
-                "`tf.function` that also updates the variables. Where such a step begins and ends cannot be seen from "
+                f"{counted(self.unseen, 'call')} of "
+                "GradientTape.gradient "
+                "not "
+                "recorded: "
+                "outside "
+                "of `fit` and of a "
+                "`tf.function` that also updates the variables. Where such a "
+                "step "
+                "begins "
+                "and "
+                "ends "
+                "cannot be seen "
+                "from "
                 "outside: record it with `with recorder.step(n)` of tb_memplugin.MemoryRecorder."
             )
 
@@ -117,7 +143,8 @@ class AutomaticRecording:
             self._local.depth -= 1
 
     def records(self) -> bool:
-        """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
+        """Whether to record here: not in a forked child, and not while a recorder of the program's
+        own records."""
         if not self.can_record:
             return False
         from tb_memplugin.recorder.loop import is_recording
@@ -127,12 +154,14 @@ class AutomaticRecording:
         return os.getpid() == self._process and not own
 
     def failed(self) -> None:
-        """Log the exception that is being handled: something is not recorded, and the program goes on."""
+        """Log the exception that is being handled: something is not recorded, and the program goes
+        on."""
         self._failed = True
         logger.debug("a call could not be recorded automatically", exc_info=True)
 
     def callback_for(self, model: Any) -> Any:
-        """The model's `MemoryCallback`; None if it is one of those that share a run: see `loop_for`."""
+        """The model's `MemoryCallback`; None if it is one of those that share a run: see
+        `loop_for`."""
         callback = self._callbacks.get(model)
         if callback is None:
             from tb_memplugin.recorder.loop import MemoryCallback
@@ -146,7 +175,8 @@ class AutomaticRecording:
         return callback
 
     def loop_for(self, owner: Any, model: Any) -> Loop:
-        """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond `MAX_RUNS`."""
+        """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond
+        `MAX_RUNS`."""
         loop = self._loops.get(owner)
         if loop is None:
             name = self._next_run()
@@ -168,14 +198,17 @@ class AutomaticRecording:
 
         recorder = self._recorders.get(name)
         if recorder is None:
-            recorder = MemoryRecorder(self._directory_of(name), model, **{**self._arguments, **more})
+            recorder = MemoryRecorder(
+                self._directory_of(name), model, **{**self._arguments, **more}
+            )
             self._recorders[name] = recorder
         elif model is not None:
             recorder.watch(model)
         return recorder
 
     def see_failures(self, opens: bool = True) -> None:
-        """Open a run for an allocation that fails while nothing is recorded, as in a model that is built."""
+        """Open a run for an allocation that fails while nothing is recorded, as in a model that is
+        built."""
         if opens or self._sees_failures:
             from tb_memplugin.recorder.failure import raised_errors
 
@@ -208,7 +241,8 @@ class AutomaticRecording:
 def _model_call(recording: AutomaticRecording, original: Any) -> Any:
     """Wrap a method of models: it gets a callback more, or each call is a step if it takes none."""
     parameters = list(inspect.signature(original).parameters)
-    position = parameters.index("callbacks") - 1 if "callbacks" in parameters else None  # without `self`
+    # without `self`
+    position = parameters.index("callbacks") - 1 if "callbacks" in parameters else None
 
     @functools.wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -229,18 +263,25 @@ def _model_call(recording: AutomaticRecording, original: Any) -> Any:
 
 
 def _add(
-    recording: AutomaticRecording, model: Any, position: int, arguments: tuple[Any, ...], named: dict[str, Any]
+    recording: AutomaticRecording,
+    model: Any,
+    position: int,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-    """The arguments with a callback more, unless one of this package is among them; and whether the model has none
-    because it shares a run."""
+    """The arguments with a callback more, unless one of this package is among them; and whether the
+    model has none because it shares a run."""
     positional = len(arguments) > position
     given = arguments[position] if positional else named.get("callbacks")
     if given is not None and any(kind.__name__ == "CallbackList" for kind in type(given).__mro__):
-        # Made by Keras, for an evaluation inside `fit`, or by the program, which then answers for all of it.
+        # Made by Keras, for an evaluation inside `fit`, or by the program, which then answers for
+        # all of it.
         if not recording.is_inside and not _any_of_ours(given.callbacks):
             recording.ready_lists += 1
         return arguments, named, False
-    callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    callbacks = (
+        [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    )
     ours = _any_of_ours(callbacks)
     recording.records_itself = recording.records_itself or ours
     callback = None if ours else recording.callback_for(model)
@@ -298,11 +339,14 @@ def _function_traced(recording: AutomaticRecording, original: Any) -> Any:
 
 
 class _FirstCall:
-    """The call that traces a function: observes it, notes in `trains` whether the function takes gradients and changes
-    variables, and if so, makes what runs after the tracing a step."""
+    """The call that traces a function: observes it, notes in `trains` whether the function takes
+    gradients and changes variables, and if so, makes what runs after the tracing a step."""
 
     def __init__(
-        self, recording: AutomaticRecording, function: Any, trains: "weakref.WeakKeyDictionary[Any, bool]"
+        self,
+        recording: AutomaticRecording,
+        function: Any,
+        trains: "weakref.WeakKeyDictionary[Any, bool]",
     ) -> None:
         from tb_memplugin.recorder.watch import call_notes, hooks
 
@@ -310,7 +354,9 @@ class _FirstCall:
         self._recording, self._hooks, self._notes = recording, hooks, call_notes
         self._step = contextlib.ExitStack()
         hooks.acquire()
-        self._before = {id(graph): len(notes.spans) for graph, notes in list(call_notes.graphs.items())}
+        self._before = {
+            id(graph): len(notes.spans) for graph, notes in list(call_notes.graphs.items())
+        }
 
     def __enter__(self) -> None:
         self._recording._local.first_call = self
@@ -326,12 +372,18 @@ class _FirstCall:
         """Begin the step if the function trains."""
         try:
             graphs = list(self._notes.graphs.items())
-            traced = [(graph, notes.spans[self._before.get(id(graph), 0) :]) for graph, notes in graphs]
+            traced = [
+                (graph, notes.spans[self._before.get(id(graph), 0) :]) for graph, notes in graphs
+            ]
             spans = [span for _, new in traced for span in new]
             kinds = {span.kind for span in spans}
             types = (op.type for graph, new in traced if new for op in graph.get_operations())
-            if "update" in kinds or ("backward" in kinds and any(one.startswith(_UPDATES) for one in types)):
-                self._step.enter_context(self._recording.loop_for(self.function, self._model(spans)).step())
+            if "update" in kinds or (
+                "backward" in kinds and any(one.startswith(_UPDATES) for one in types)
+            ):
+                self._step.enter_context(
+                    self._recording.loop_for(self.function, self._model(spans)).step()
+                )
                 self._trains[self.function] = True
         except Exception:
             self._recording.failed()
@@ -339,7 +391,9 @@ class _FirstCall:
     def _model(self, spans: list[Any]) -> Any:
         """The layer with most weights that no other layer called; None without layers."""
         layers = [span.layer() for span in spans if span.layer is not None]
-        outermost = [layer for layer in layers if layer is not None and layer in self._notes.outermost_layers]
+        outermost = [
+            layer for layer in layers if layer is not None and layer in self._notes.outermost_layers
+        ]
         return max(outermost, key=_weights, default=None)
 
 
@@ -363,12 +417,15 @@ def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:
 
 
 class Wrapping:
-    """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be seen."""
+    """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be
+    seen."""
 
     def __init__(self, recording: AutomaticRecording) -> None:
         self._recording = recording
         self._wrapped: list[tuple[type, str, Any, Any]] = []
-        self._imports = AfterImport({"tensorflow": self._functions, "keras": self._keras, "tf_keras": self.models})
+        self._imports = AfterImport(
+            {"tensorflow": self._functions, "keras": self._keras, "tf_keras": self.models}
+        )
         self.install = self._imports.install
 
     def remove(self) -> None:
@@ -398,10 +455,13 @@ class Wrapping:
         self._wrap(Function, "_initialize", _function_traced)
         self._wrap(tensorflow.GradientTape, "gradient", _tape_gradient)
 
-    def _wrap(self, kind: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]) -> None:
+    def _wrap(
+        self, kind: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]
+    ) -> None:
         owner = next(one for one in kind.__mro__ if name in vars(one))
         original = vars(owner)[name]
-        if not getattr(original, "tb_memplugin_automatic", False):  # of a package that is the same as another one
+        # of a package that is the same as another one
+        if not getattr(original, "tb_memplugin_automatic", False):
             replacement = wrapper(self._recording, original)
             replacement.tb_memplugin_automatic = True
             setattr(owner, name, replacement)
@@ -409,7 +469,8 @@ class Wrapping:
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls each job with its module once that is imported by its own loader. A failing job is only logged."""
+    """Calls each job with its module once that is imported by its own loader. A failing job is only
+    logged."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = dict(jobs)
@@ -437,7 +498,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
             find = None if finder is self else getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
             if spec is not None:
-                with contextlib.suppress(AttributeError, TypeError):  # a loader that takes no attributes
+                # a loader that takes no attributes
+                with contextlib.suppress(AttributeError, TypeError):
                     self._attach(fullname, spec.loader)
                 return spec
         return None

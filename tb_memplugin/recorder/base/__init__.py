@@ -1,6 +1,7 @@
-"""What the recorder stands on: checked settings, the background thread that does what takes time, faults that stop one
-part and not the training, and what keeps the process as it was (forks, garbage collection, temporary directories). The
-other packages of the recorder call it; it calls none and imports neither NumPy nor TensorFlow."""
+"""What the recorder stands on: checked settings, the background thread that does what takes time,
+faults that stop one part and not the training, and what keeps the process as it was (forks, garbage
+collection, temporary directories). The other packages of the recorder call it; it calls none and
+imports neither NumPy nor TensorFlow."""
 
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.background import (
@@ -21,4 +22,10 @@ from tb_memplugin.recorder.base.isolation import (
     is_private,
     remove_abandoned,
 )
-from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, checked_settings, is_batch_size, is_step
+from tb_memplugin.recorder.base.settings import (
+    DEFAULT_LOG_DIR,
+    Settings,
+    checked_settings,
+    is_batch_size,
+    is_step,
+)

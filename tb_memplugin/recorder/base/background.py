@@ -1,5 +1,6 @@
-"""The background thread: it writes files, queries the driver and analyzes traces, so that training does not wait. All
-recorders of a process share it. It refers to a recorder only while one of the recorder's jobs is queued or runs."""
+"""The background thread: it writes files, queries the driver and analyzes traces, so that training
+does not wait. All recorders of a process share it. It refers to a recorder only while one of the
+recorder's jobs is queued or runs."""
 
 import collections
 import contextlib
@@ -14,12 +15,15 @@ from typing import Any
 
 logger = logging.getLogger("tb_memplugin")
 
-WAIT_SECONDS = 5.0  # longest time that a thread of the program waits for the background thread while that does nothing
+# longest time that a thread of the program waits for the background thread while that does nothing
+WAIT_SECONDS = 5.0
 WORK_SECONDS = 60.0
-"""Longest time that it waits while the background thread works, for example on the profiles of traced steps."""
+"""Longest time that it waits while the background thread works, for example on the profiles of
+traced steps."""
 FOREIGN_SECONDS = 240.0
-"""Longest time that the end of the process waits for a call into TensorFlow's file systems. TensorFlow repeats a
-request ten times, by default for about 100 s (tsl/platform/retrying_utils.h); some of its file systems wait longer."""
+"""Longest time that the end of the process waits for a call into TensorFlow's file systems.
+TensorFlow repeats a request ten times, by default for about 100 s (tsl/platform/retrying_utils.h);
+some of its file systems wait longer."""
 _LOOK_SECONDS = 0.25
 _CLOCKS = hasattr(time, "pthread_getcpuclockid")
 _WORKED_SECONDS = 0.01  # processor time by which the background thread has worked
@@ -28,7 +32,8 @@ Job = Callable[[], None]
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls the method while its object exists, so that a dropped recorder goes at once."""
+    """A function that calls the method while its object exists, so that a dropped recorder goes at
+    once."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> None:
@@ -40,7 +45,8 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Background:
-    """Calls `tick`, a method kept weakly, every `interval` seconds. Any thread may call the methods."""
+    """Calls `tick`, a method kept weakly, every `interval` seconds. Any thread may call the
+    methods."""
 
     def __init__(self, tick: Job, interval: float) -> None:
         self.tick = weakly(tick)
@@ -50,7 +56,8 @@ class Background:
         self.set_ticking(True)
 
     def set_ticking(self, wanted: bool) -> None:
-        reference, interval = self._reference, self.interval  # not `self`, which a queued job would keep alive
+        # not `self`, which a queued job would keep alive
+        reference, interval = self._reference, self.interval
 
         def change() -> None:
             _thread.due.pop(reference, None)
@@ -61,14 +68,16 @@ class Background:
 
 
 class _Thread:
-    """A daemon thread that starts with the first job. A job that a job submits runs right after it, before the jobs of
-    other threads. Only the thread uses `due`, the time of each recorder's next tick."""
+    """A daemon thread that starts with the first job. A job that a job submits runs right after it,
+    before the jobs of other threads. Only the thread uses `due`, the time of each recorder's next
+    tick."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Start over, also in a forked child: it has no such thread, and queued jobs are the parent's."""
+        """Start over, also in a forked child: it has no such thread, and queued jobs are the
+        parent's."""
         self.due: dict[weakref.ref[Background], float] = {}
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()  # safe to put to in a finalizer
         self._next: collections.deque[Job] = collections.deque()  # submitted by the running job
@@ -84,12 +93,14 @@ class _Thread:
             self._next.append(job)
             return
         self._jobs.put(job)
-        if self._thread is None and self._first.acquire(blocking=False):  # only one thread starts it
+        # only one thread starts it
+        if self._thread is None and self._first.acquire(blocking=False):
             self._thread = threading.Thread(target=self._run, name="tb_memplugin", daemon=True)
             self._thread.start()
 
     def wait(self) -> bool:
-        """Wait until all jobs of all recorders are done; False if the thread did nothing, or worked, for too long."""
+        """Wait until all jobs of all recorders are done; False if the thread did nothing, or
+        worked, for too long."""
         if self.is_current():  # a finalizer on this thread
             self._run_next()
             return True
@@ -98,7 +109,8 @@ class _Thread:
         return self.while_it_works(done.wait)
 
     def while_it_works(self, done: Callable[[float], bool]) -> bool:
-        """Wait like `wait` until `done`, called with a number of seconds to wait for, returns True."""
+        """Wait like `wait` until `done`, called with a number of seconds to wait for, returns
+        True."""
         began = idle_since = time.monotonic()
         used = self._used_seconds()
         while not done(_LOOK_SECONDS):
@@ -111,8 +123,8 @@ class _Thread:
 
     @contextlib.contextmanager
     def foreign_call(self) -> Iterator[None]:
-        """A block of the background thread that calls TensorFlow's file systems, which wait without Python's lock.
-        Raises `InterruptedError` after `end_foreign_calls`."""
+        """A block of the background thread that calls TensorFlow's file systems, which wait without
+        Python's lock. Raises `InterruptedError` after `end_foreign_calls`."""
         if not self.is_current():
             yield
             return
@@ -122,9 +134,10 @@ class _Thread:
             yield
 
     def end_foreign_calls(self, told: Job) -> bool:
-        """Wait until the thread is in no foreign call, and refuse more of them. For the end of the process. When the
-        interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's code: that
-        aborts the process. Calls `told` if this takes some time; False if the call does not come back."""
+        """Wait until the thread is in no foreign call, and refuse more of them. For the end of the
+        process. When the interpreter ends, it ends each thread that comes back from such a call, in
+        the middle of TensorFlow's code: that aborts the process. Calls `told` if this takes some
+        time; False if the call does not come back."""
         self._ending = True
         if not self._foreign.acquire(timeout=_LOOK_SECONDS):
             told()
@@ -134,7 +147,8 @@ class _Thread:
         return True
 
     def add_clock(self, worker: object, clock: Callable[[], float]) -> None:
-        """Count the processor time of a worker that the thread waits for as its own, until `remove_clock`."""
+        """Count the processor time of a worker that the thread waits for as its own, until
+        `remove_clock`."""
         self._clocks[id(worker)] = clock
 
     def remove_clock(self, worker: object) -> None:
@@ -155,7 +169,8 @@ class _Thread:
 
     def _run(self) -> None:
         while True:
-            # Whatever happens, the thread goes on: other recorders need it, and programs wait for it.
+            # Whatever happens, the thread goes on: other recorders need it, and programs wait for
+            # it.
             _run_job(self._tick_those_due)
             timeout = max(0.0, min(self.due.values()) - time.monotonic()) if self.due else None
             try:
@@ -182,7 +197,8 @@ class _Thread:
 def _run_job(job: Job) -> None:
     try:
         job()
-    except BaseException:  # a job handles the errors that it expects; other recorders need the thread
+    # a job handles the errors that it expects; other recorders need the thread
+    except BaseException:
         logger.warning("a background job of the memory recorder failed", exc_info=True)
 
 

@@ -1,5 +1,5 @@
-"""Keeps the recorder from disturbing the training and its process: faults (`Faults`), what a fast path must look at
-(`changes`), forked children and temporary directories."""
+"""Keeps the recorder from disturbing the training and its process: faults (`Faults`), what a fast
+path must look at (`changes`), forked children and temporary directories."""
 
 import contextlib
 import glob
@@ -33,35 +33,42 @@ class Due(NamedTuple):
 
 
 class Changes:
-    """Changes of the program that no `Due` knows: each recorder of the process compares `last` with what it saw."""
+    """Changes of the program that no `Due` knows: each recorder of the process compares `last` with
+    what it saw."""
 
     __slots__ = ("last",)
 
     def note(self) -> None:
-        """Make every recorder look what is due before its next step. Any thread and any finalizer may call this."""
-        self.last = object()  # unlike a number that two threads increment at once, it loses no change
+        """Make every recorder look what is due before its next step. Any thread and any finalizer
+        may call this."""
+        # unlike a number that two threads increment at once, it loses no change
+        self.last = object()
 
     __init__ = note
 
 
 changes = Changes()
 
-# An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``. In quotation
-# marks, as in the operating system's errors, it may contain anything. Elsewhere the words between its parts count as
-# its own: rather too much is left out than a person's name stored.
+# An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not
+# ``a/b``. In quotation marks, as in the operating system's errors, it may contain anything.
+# Elsewhere the words between its parts count as its own: rather too much is left out than a
+# person's name stored.
 _START = r"(?<![\w/.])(?:[A-Za-z]:|~\w*)?[\\/]"
 _PART = r"[^\s'\":;,\\/]"
-_MORE = rf"(?:{_PART}|[\\/]| (?={_PART}+(?: {_PART}+)*[\\/]))*"  # with spaces, if another part follows
+# with spaces, if another part follows
+_MORE = rf"(?:{_PART}|[\\/]| (?={_PART}+(?: {_PART}+)*[\\/]))*"
 _PATH = re.compile(rf"(?<=')(?:{_START}|~)[^']*[\\/][^']*(?=')|{_START}{_PART}*[\\/]{_MORE}")
 _WORD = re.compile(r" [^\s'\":;,]+")
 
 
 def without_paths(sentence: str) -> str:
-    """The sentence with ``<path>`` for each path: run directories must name no person or machine."""
+    """The sentence with ``<path>`` for each path: run directories must name no person or
+    machine."""
     kept, at = "", 0
     while (found := _PATH.search(sentence, at)) is not None:
         end = place = found.end()
-        while (word := _WORD.match(sentence, place)) is not None:  # its last part may contain spaces
+        # its last part may contain spaces
+        while (word := _WORD.match(sentence, place)) is not None:
             place = word.end()
             end = place if os.path.exists(sentence[found.start() : place]) else end
         kept, at = f"{kept}{sentence[at : found.start()]}<path>", end
@@ -69,12 +76,13 @@ def without_paths(sentence: str) -> str:
 
 
 MAX_FAILED_STEPS = 3  # steps in a row whose analysis may fail before it stops
-MAX_STEP_NOTES = 5  # most steps that are reported for a part; further ones are logged at debug level only
+# most steps that are reported for a part; further ones are logged at debug level only
+MAX_STEP_NOTES = 5
 
 
 class Faults:
-    """Runs parts of the recorder; reports a part's first fault and does not run the part again. Any thread may call the
-    methods. `report` gets one sentence per fault and may raise."""
+    """Runs parts of the recorder; reports a part's first fault and does not run the part again. Any
+    thread may call the methods. `report` gets one sentence per fault and may raise."""
 
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self._report = report
@@ -82,9 +90,11 @@ class Faults:
         self._failed_steps: dict[str, int] = {}  # in a row
         self._noted_steps: dict[str, int] = {}
 
-    def run(self, part: str, job: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
-        """The job's result; None if its part has stopped, or stops now because the job raises. The part is a noun
-        phrase for the user that completes "… stopped"."""
+    def run(
+        self, part: str, job: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R | None:
+        """The job's result; None if its part has stopped, or stops now because the job raises. The
+        part is a noun phrase for the user that completes "… stopped"."""
         try:
             return None if part in self._stopped else job(*args, **kwargs)
         except KeyboardInterrupt:
@@ -93,9 +103,11 @@ class Faults:
             self.stop(part, error)
             return None
 
-    def run_step(self, part: str, step: int, job: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
-        """As `run`, for the analysis of one step on the background thread. An exception costs this step;
-        `MAX_FAILED_STEPS` in a row stop the part."""
+    def run_step(
+        self, part: str, step: int, job: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R | None:
+        """As `run`, for the analysis of one step on the background thread. An exception costs this
+        step; `MAX_FAILED_STEPS` in a row stop the part."""
         if part in self._stopped:
             return None
         try:
@@ -107,7 +119,9 @@ class Faults:
             if failed >= MAX_FAILED_STEPS:
                 self.stop(part, error)
             elif noted <= MAX_STEP_NOTES:
-                self.warn(f"{part} failed for step {step}: {_line(error)}; training is not affected")
+                self.warn(
+                    f"{part} failed for step {step}: {_line(error)}; training is not affected"
+                )
             return None
         self._failed_steps[part] = 0
         return result
@@ -135,7 +149,8 @@ class Faults:
         if self._report is not None:
             try:
                 self._report(without_paths(sentence))
-            except Exception:  # the cause of the fault, such as a full disk, may break the report as well
+            # the cause of the fault, such as a full disk, may break the report as well
+            except Exception:
                 logger.debug("a fault could not be noted in the run", exc_info=True)
 
 
@@ -148,8 +163,8 @@ _inherited: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def abandon_in_child(item: Any) -> None:
-    """Call the item's `_abandon` in every child that is forked while it exists. The method takes no lock: a thread that
-    does not exist in the child may hold it."""
+    """Call the item's `_abandon` in every child that is forked while it exists. The method takes no
+    lock: a thread that does not exist in the child may hold it."""
     _inherited.add(item)
 
 
@@ -170,8 +185,9 @@ _PREFIXES = tuple(map(_PREFIX.format, get_args(Use)))
 
 
 class PrivateDirectory:
-    """A new temporary directory, in memory if wanted and possible, that only this user can read. A forked child leaves
-    it to its parent. It is locked: the locks of a killed process end with it, so that `remove_abandoned` finds it."""
+    """A new temporary directory, in memory if wanted and possible, that only this user can read. A
+    forked child leaves it to its parent. It is locked: the locks of a killed process end with it,
+    so that `remove_abandoned` finds it."""
 
     def __init__(self, use: Use, in_memory: bool = False) -> None:
         self._process = os.getpid()
@@ -184,11 +200,14 @@ class PrivateDirectory:
             except (BlockingIOError, FileNotFoundError):
                 continue  # another process removed it as abandoned before it was locked
             except OSError:
-                self._locked = None  # locks are not supported, so other processes cannot lock and remove it either
+                # locks are not supported, so other processes cannot lock and remove it either
+                self._locked = None
                 break
         else:
             place = tempfile.gettempdir() if place is None else place
-            raise OSError(f"new directories in {place} are removed at once. Set TMPDIR to another directory.")
+            raise OSError(
+                f"new directories in {place} are removed at once. Set TMPDIR to another directory."
+            )
         abandon_in_child(self)
 
     def remove(self) -> None:
@@ -213,22 +232,26 @@ def remove_abandoned() -> None:
     for place in {tempfile.gettempdir(), MEMORY}:
         for name in glob.glob("tb_memplugin_*", root_dir=place):
             with contextlib.suppress(OSError):
-                locked = _lock(path := os.path.join(place, name)) if name.startswith(_PREFIXES) else None
+                locked = (
+                    _lock(path := os.path.join(place, name)) if name.startswith(_PREFIXES) else None
+                )
                 if locked is not None:
                     shutil.rmtree(path, ignore_errors=True)
                     os.close(locked)
 
 
 def _lock(path: str) -> int | None:
-    """Lock a directory and return the file descriptor, None if the system has no such locks. Raises `OSError` if
-    another process has locked it, or if it is not a directory of this user."""
+    """Lock a directory and return the file descriptor, None if the system has no such locks. Raises
+    `OSError` if another process has locked it, or if it is not a directory of this user."""
     if fcntl is None:
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         stat = os.fstat(descriptor)
-        if stat.st_uid != os.geteuid() or not os.path.samestat(stat, os.stat(path, follow_symlinks=False)):
+        if stat.st_uid != os.geteuid() or not os.path.samestat(
+            stat, os.stat(path, follow_symlinks=False)
+        ):
             raise FileNotFoundError(path)
     except BaseException:
         os.close(descriptor)

@@ -26,11 +26,12 @@ class Settings:
     source_lines: bool = True
     scalars: bool = False
     batch_size: int | None = None  # of a training step as the program names it, for one replica
-    at_failure: Callable[[BaseException, str], object] | None = None  # called as a failed allocation ends the program
+    # called as a failed allocation ends the program
+    at_failure: Callable[[BaseException, str], object] | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments that give these settings, here or in another process. A worker's name that is from
-        ``TF_CONFIG`` is left out: another process may be another worker."""
+        """The arguments that give these settings, here or in another process. A worker's name that
+        is from ``TF_CONFIG`` is left out: another process may be another worker."""
         arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.worker == _worker_of_cluster():
             arguments["worker"] = None
@@ -51,11 +52,24 @@ class Settings:
 
 
 def checked_settings(*arguments: Any, **options: Any) -> Settings:
-    """Check the arguments of `Settings`; a `RecordingError` names an invalid one and the received value."""
+    """Check the arguments of `Settings`; a `RecordingError` names an invalid one and the received
+    value."""
     given = Settings(*arguments, **options)
-    overhead, worker, devices, batch_size = given.overhead, given.worker, given.devices, given.batch_size
-    if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead <= 1:
-        _refuse("must be the share of run time that tracing may cost, from 0 (no tracing) to 1", overhead=overhead)
+    overhead, worker, devices, batch_size = (
+        given.overhead,
+        given.worker,
+        given.devices,
+        given.batch_size,
+    )
+    if (
+        isinstance(overhead, bool)
+        or not isinstance(overhead, (int, float))
+        or not 0 <= overhead <= 1
+    ):
+        _refuse(
+            "must be the share of run time that tracing may cost, from 0 (no tracing) to 1",
+            overhead=overhead,
+        )
     for name in ("keep_profile", "source_lines", "scalars"):
         if not isinstance(switch := getattr(given, name), bool):
             _refuse("must be True or False", **{name: switch})
@@ -64,7 +78,12 @@ def checked_settings(*arguments: Any, **options: Any) -> Settings:
     if batch_size is not None and not is_batch_size(batch_size):
         _refuse("must be an integer from 1 on", batch_size=batch_size)
     worker = _worker_of_cluster() if worker is None else worker
-    if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
+    if (
+        not isinstance(worker, str)
+        or worker.strip("./\\") != worker
+        or "/" in worker
+        or "\\" in worker
+    ):
         _refuse("must be a plain directory name, such as 'worker_1'", worker=worker)
     names = [devices] if isinstance(devices, str) else devices
     named = isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)
@@ -88,7 +107,8 @@ def _refuse(rule: str, **received: Any) -> NoReturn:
 
 def is_step(step: Any) -> bool:
     """Whether a value is a step, or an epoch: an integer from 0 to `MAX_STEP`."""
-    from tb_memplugin.schema import MAX_STEP  # here: it imports NumPy, and `tb-memplugin run` imports this module
+    # here: it imports NumPy, and `tb-memplugin run` imports this module
+    from tb_memplugin.schema import MAX_STEP
 
     try:
         return not isinstance(step, bool) and 0 <= operator.index(step) <= MAX_STEP
@@ -101,7 +121,8 @@ def is_batch_size(size: Any) -> bool:
 
 
 def _worker_of_cluster() -> str:
-    """``<type>_<index>`` of this process if ``TF_CONFIG`` lists several that train; "" otherwise."""
+    """``<type>_<index>`` of this process if ``TF_CONFIG`` lists several that train; ""
+    otherwise."""
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         task, cluster = config.get("task") or {}, config.get("cluster") or {}
@@ -140,5 +161,8 @@ def _check_steps(trace_steps: Any) -> frozenset[int] | None:
     except TypeError:
         steps = [None]
     if not all(map(is_step, steps)):
-        _refuse("must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]", trace_steps=trace_steps)
+        _refuse(
+            "must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]",
+            trace_steps=trace_steps,
+        )
     return frozenset(map(int, steps))

@@ -1,8 +1,9 @@
 """`Sampler`: the cheap record of every step, and the buffer in which it waits (`SampleBuffer`).
 
-`FastPath` ends a step and begins the next one while nothing else is due. A training step takes the processor's
-caches for itself, so whatever the recorder touches afterwards costs about ten times as much as in a loop of its own.
-That path is therefore one function with few calls; all else lies behind its comparisons."""
+`FastPath` ends a step and begins the next one while nothing else is due. A training step takes the
+processor's caches for itself, so whatever the recorder touches afterwards costs about ten times as
+much as in a loop of its own. That path is therefore one function with few calls; all else lies
+behind its comparisons."""
 
 import array
 import collections
@@ -22,13 +23,17 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, DeviceSamples, Phase, Samples
 
 RESIDENT_SECONDS = 0.05
-"""Shortest time between two reads of host RSS. A read takes longer than all other figures of an ordinary step."""
-GROWTH_BYTES = 8 << 20  # least growth of host RSS that `Sampler.host_grew` reports; twice as much each time
+"""Shortest time between two reads of host RSS. A read takes longer than all other figures of an
+ordinary step."""
+# least growth of host RSS that `Sampler.host_grew` reports; twice as much each time
+GROWTH_BYTES = 8 << 20
 MAX_ROWS = 1 << 18
-"""Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written for hours."""
+"""Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written
+for hours."""
 DROPPED = -1
 
-_COMMON = tuple(name for name in SAMPLE_COLUMNS if name != "wall_time")  # the order of a row's figures
+# the order of a row's figures
+_COMMON = tuple(name for name in SAMPLE_COLUMNS if name != "wall_time")
 _OF_DEVICE = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 _RESIDENT = _COMMON.index("host_resident_bytes")
 _POOL, _LARGEST_FREE = _OF_DEVICE.index("pool_bytes"), _OF_DEVICE.index("largest_free_bytes")
@@ -36,8 +41,9 @@ _NO_FIGURES = allocator.DriverFigures()
 
 
 class Clock:
-    """Wall time of one session. When the system's clock is set back, it goes on from the last time at the same pace;
-    otherwise hours of a training could lie before its start. One thread owns it."""
+    """Wall time of one session. When the system's clock is set back, it goes on from the last time
+    at the same pace; otherwise hours of a training could lie before its start. One thread owns
+    it."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -58,7 +64,8 @@ class Clock:
 
 
 class ResidentMemory:
-    """Host RSS of this process. A read takes about a microsecond on Linux; other systems give `MISSING`."""
+    """Host RSS of this process. A read takes about a microsecond on Linux; other systems give
+    `MISSING`."""
 
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -82,25 +89,29 @@ class ResidentMemory:
 
 
 class SampleBuffer:
-    """Takes rows of figures from one thread and returns them as columns on another. Every method is thread-safe."""
+    """Takes rows of figures from one thread and returns them as columns on another. Every method is
+    thread-safe."""
 
     def __init__(self, devices: Sequence[str]) -> None:
         self.devices = tuple(devices)
         self._width = len(_COMMON) + len(self.devices) * len(_OF_DEVICE)
-        self._values, self._times = array.array("q"), array.array("d")  # row after row, without an object for each
+        # row after row, without an object for each
+        self._values, self._times = array.array("q"), array.array("d")
         self._taken = self._dropped = 0
         self._awaited: set[int] = set()  # numbers of rows that wait for `measure`
         self._short: collections.deque[tuple[float, ...]] = collections.deque()
         self.keep = self._short.append
-        """Adds a short row without a lock, not while another thread calls `append`: wall time, step, host RSS, and the
-        bytes in use and the peak of each device. The buffers in host memory are unknown in it; see `like`."""
+        """Adds a short row without a lock, not while another thread calls `append`: wall time,
+        step, host RSS, and the bytes in use and the peak of each device. The buffers in host memory
+        are unknown in it; see `like`."""
         self._rest: tuple[int, ...] = ()  # what short rows leave out
         self._lock = threading.Lock()
 
     def append(self, wall_time: float, row: tuple[int, ...], waits: bool = False) -> int:
-        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A row is the integers
-        of `SAMPLE_COLUMNS`, then each device's fields of `DeviceSamples`; `MISSING` for unknown ones. One that `waits`,
-        and later ones, are not taken before `release`."""
+        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A
+        row is the integers of `SAMPLE_COLUMNS`, then each device's fields of `DeviceSamples`;
+        `MISSING` for unknown ones. One that `waits`, and later ones, are not taken before
+        `release`."""
         with self._lock:
             self._complete()
             number = self._append(wall_time, row)
@@ -138,14 +149,18 @@ class SampleBuffer:
         return self._taken + len(self._times) - 1
 
     def measure(self, number: int, device: str, pool_bytes: int, largest_free_bytes: int) -> bool:
-        """Fill in the pool at the step end of a row from `append`; False if the row was taken already."""
+        """Fill in the pool at the step end of a row from `append`; False if the row was taken
+        already."""
         start = len(_COMMON) + self.devices.index(device) * len(_OF_DEVICE)
         with self._lock:
             at = number - self._taken
             if not 0 <= at < len(self._times):
                 return False
             start += at * self._width
-            self._values[start + _POOL], self._values[start + _LARGEST_FREE] = pool_bytes, largest_free_bytes
+            self._values[start + _POOL], self._values[start + _LARGEST_FREE] = (
+                pool_bytes,
+                largest_free_bytes,
+            )
             return True
 
     def take_dropped(self) -> int:
@@ -157,20 +172,26 @@ class SampleBuffer:
         with self._lock:
             self._complete()
             count = min([len(self._times), *(number - self._taken for number in self._awaited)])
-            values, self._values = self._values[: count * self._width], self._values[count * self._width :]
+            values, self._values = (
+                self._values[: count * self._width],
+                self._values[count * self._width :],
+            )
             times, self._times = self._times[:count], self._times[count:]
             self._taken += count
         if not times:
             return None
         columns = np.frombuffer(values, np.int64).reshape(len(times), self._width).T
         common, *of_devices = np.split(columns, range(len(_COMMON), self._width, len(_OF_DEVICE)))
-        devices = {name: DeviceSamples(*rows) for name, rows in zip(self.devices, of_devices, strict=True)}
+        devices = {
+            name: DeviceSamples(*rows) for name, rows in zip(self.devices, of_devices, strict=True)
+        }
         own = dict(zip(_COMMON, common, strict=True))
         return Samples(**own, wall_time=np.asarray(times, np.float64), devices=devices)
 
 
 class PassedSteps(NamedTuple):
-    """Steps that ended by themselves: how many, how long they took together, the highest peak of any device."""
+    """Steps that ended by themselves: how many, how long they took together, the highest peak of
+    any device."""
 
     steps: int
     seconds: float
@@ -178,8 +199,9 @@ class PassedSteps(NamedTuple):
 
 
 class FastPath:
-    """The training's thread calls all methods except `disarm`, which any thread may call, as it may read `step`,
-    `began` (the running step's wall time by the recorder's clock) and `passed` (steps that ended since `arm`)."""
+    """The training's thread calls all methods except `disarm`, which any thread may call, as it may
+    read `step`, `began` (the running step's wall time by the recorder's clock) and `passed` (steps
+    that ended since `arm`)."""
 
     __slots__ = (
         *("step", "began", "passed"),
@@ -187,7 +209,12 @@ class FastPath:
         *("_handle", "_get", "_reset", "_devices", "_keep", "_host", "_resident", "_next_read"),
     )
 
-    def __init__(self, devices: Sequence[str], host: ResidentMemory, keep: Callable[[tuple[float, ...]], None]) -> None:
+    def __init__(
+        self,
+        devices: Sequence[str],
+        host: ResidentMemory,
+        keep: Callable[[tuple[float, ...]], None],
+    ) -> None:
         self._devices = tuple(devices)
         self._host = host
         self._keep = keep  # called with a short row for each step: `SampleBuffer.keep`
@@ -201,8 +228,9 @@ class FastPath:
         self._highest = self._resident = 0
 
     def next(self, step: int) -> bool:
-        """End the running step, keep its sample and begin the next one. False if more is due, or if this fails: the
-        step goes on then with its peaks, and the fault will show on the other path."""
+        """End the running step, keep its sample and begin the next one. False if more is due, or if
+        this fails: the step goes on then with its peaks, and the fault will show on the other
+        path."""
         if changes.last is not self._seen:
             return False
         row: tuple[float, ...] = ()
@@ -227,23 +255,36 @@ class FastPath:
                 reset(handle, device)
             self._keep(row)
         except Exception:
-            allocator.lose_peaks(dict(zip(self._devices, row[4::2], strict=False)))  # some were reset
+            # some were reset
+            allocator.lose_peaks(dict(zip(self._devices, row[4::2], strict=False)))
             return False
         self.step, self.began = step, wall_time
         self.passed += 1
         return True
 
     def begin(self, step: int, began: float) -> None:
-        """Begin a step on the other path. The next one does not begin here, unless `arm` is called."""
+        """Begin a step on the other path. The next one does not begin here, unless `arm` is
+        called."""
         self.step, self.began = step, began
         self._stop()
 
     def arm(
-        self, seen: object, due: Due, behind: float, read_at: float, resident: int, statistics: allocator.Statistics
+        self,
+        seen: object,
+        due: Due,
+        behind: float,
+        read_at: float,
+        resident: int,
+        statistics: allocator.Statistics,
     ) -> None:
-        """Let the following steps begin here until more is `due`, or `changes.last` is not what was `seen` before. The
-        recorder's clock adds `behind` to the system's; host RSS was last read at `read_at`."""
-        self._until, self._last_step, self._most_bytes = self.began + due.seconds, due.step, due.peak_bytes
+        """Let the following steps begin here until more is `due`, or `changes.last` is not what was
+        `seen` before. The recorder's clock adds `behind` to the system's; host RSS was last read at
+        `read_at`."""
+        self._until, self._last_step, self._most_bytes = (
+            self.began + due.seconds,
+            due.step,
+            due.peak_bytes,
+        )
         self._behind, self._first = behind, self.began
         self._resident, self._next_read = resident, read_at + RESIDENT_SECONDS
         self._handle, self._get, self._reset = statistics
@@ -254,7 +295,9 @@ class FastPath:
 
     def drain(self) -> PassedSteps:
         """What ended here since `arm`; begins no further step here."""
-        passed = PassedSteps(self.passed, self.began - self._first if self.passed else 0.0, self._highest)
+        passed = PassedSteps(
+            self.passed, self.began - self._first if self.passed else 0.0, self._highest
+        )
         self._stop()
         return passed
 
@@ -272,7 +315,8 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Samples steps on the training's thread: `ordinary` those at which nothing else is due, `sample` the others."""
+    """Samples steps on the training's thread: `ordinary` those at which nothing else is due,
+    `sample` the others."""
 
     def __init__(self, devices: Sequence[allocator.Device]) -> None:
         self.names = tuple(device.name for device in devices)
@@ -280,11 +324,15 @@ class Sampler:
         self.host = ResidentMemory()
         self.buffer = SampleBuffer(self.names)
         self.ordinary = FastPath(self.names, self.host, self.buffer.keep)
-        self.driver = allocator.Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
+        self.driver = allocator.Driver(
+            {device.name: device.pci_bus_id for device in devices if device.pci_bus_id}
+        )
         self._devices = devices
-        self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
+        # the last sample's wall time and row
+        self._last: tuple[float, tuple[int, ...]] | None = None
         self._next_bytes, self._step_bytes = 0, GROWTH_BYTES
-        self._lost: Mapping[str, int] = {}  # device to the highest peak that other recorders reset in the running step
+        # device to the highest peak that other recorders reset in the running step
+        self._lost: Mapping[str, int] = {}
 
     def sample(
         self,
@@ -295,10 +343,17 @@ class Sampler:
         host_buffers: tuple[int, int] | None,
         waits: bool = False,
     ) -> Sample:
-        """Sample a step that ends now; `host_buffers` as `HostBuffers.read` gives them, None if they were not read. One
-        that `waits` is kept back for the figures of its pool: `SampleBuffer.measure`, then `release`."""
+        """Sample a step that ends now; `host_buffers` as `HostBuffers.read` gives them, None if
+        they were not read. One that `waits` is kept back for the figures of its pool:
+        `SampleBuffer.measure`, then `release`."""
         self._last = None
-        row = [step, PHASES.index(phase), epoch, self.host.resident_bytes(), *(host_buffers or (MISSING, MISSING))]
+        row = [
+            step,
+            PHASES.index(phase),
+            epoch,
+            self.host.resident_bytes(),
+            *(host_buffers or (MISSING, MISSING)),
+        ]
         peaks, in_use = {}, {}
         for device in self._devices:
             name, capacity = device.name, device.capacity_bytes
@@ -306,8 +361,16 @@ class Sampler:
             peaks[name] = max(peak, allocator.lost_peaks.get(name, 0), self._lost.get(name, 0))
             process, used, total = self.driver.figures.get(name, _NO_FIGURES)
             total = total if device.total_bytes is None else device.total_bytes
-            row += (in_use[name], peaks[name], MISSING if capacity is None else capacity, process, used, total)
-            row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
+            row += (
+                in_use[name],
+                peaks[name],
+                MISSING if capacity is None else capacity,
+                process,
+                used,
+                total,
+            )
+            # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
+            row += (MISSING, MISSING)
         self._last = wall_time, tuple(row)
         return Sample(self.buffer.append(*self._last, waits), in_use, peaks)
 
@@ -330,7 +393,8 @@ class Sampler:
             self.ordinary.arm(seen, due, self.clock.behind, read_at, row[_RESIDENT], statistics)
 
     def host_grew(self) -> bool:
-        """Whether host RSS grew since this was last True; the first time that it is known, it did."""
+        """Whether host RSS grew since this was last True; the first time that it is known, it
+        did."""
         if self._last is None or self._last[1][_RESIDENT] < self._next_bytes:
             return False
         if self._next_bytes:

@@ -1,4 +1,5 @@
-"""TensorFlow's devices: which ones to record, their allocators' statistics, and the figures of NVIDIA's driver."""
+"""TensorFlow's devices: which ones to record, their allocators' statistics, and the figures of
+NVIDIA's driver."""
 
 import contextlib
 import dataclasses
@@ -12,13 +13,22 @@ from tb_memplugin.environment import VARIABLE
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.schema import MISSING, NOT_RECORDING, is_cpu, is_gpu
 
-Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Callable[[Any, str], None]]
-"""TensorFlow's context, and its functions of a context and a device that read and reset an allocator's statistics."""
+Statistics: TypeAlias = tuple[
+    Any, Callable[[Any, str], Mapping[str, int]], Callable[[Any, str], None]
+]
+"""TensorFlow's context, and its functions of a context and a device that read and reset an
+allocator's statistics."""
 
 _CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _CPU_DEFAULT_MIB = 1 << 16
 _MADE_BEFORE = (
-    "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin was imported. Put "
+    "TensorFlow had made its plain CPU allocator, which keeps "
+    "no "
+    "statistics, "
+    "before "
+    "tb_memplugin "
+    "was imported. "
+    "Put "
     "`import tb_memplugin` above the first line that makes a model, a tensor or a variable."
 )
 _PLAIN = (
@@ -34,34 +44,47 @@ class Device:
     """A device whose memory is recorded."""
 
     name: str  # ``GPU:0`` or ``CPU:0``
-    capacity_bytes: int | None  # the allocator's limit, at most the machine's memory for a CPU; None if unknown
+    # the allocator's limit, at most the machine's memory for a CPU; None if unknown
+    capacity_bytes: int | None
     pci_bus_id: str | None  # None for a CPU
-    total_bytes: int | None = None  # the memory that this process may have, for a CPU; None if unknown, and for a GPU
+    # the memory that this process may have, for a CPU; None if unknown, and for a GPU
+    total_bytes: int | None = None
 
 
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
-    """The devices to record, and a sentence for each one that cannot be recorded, or not fully. By default all GPUs, or
-    the CPU if there is no GPU. Raises `RecordingError` for a name that is none of a CPU or GPU."""
+    """The devices to record, and a sentence for each one that cannot be recorded, or not fully. By
+    default all GPUs, or the CPU if there is no GPU. Raises `RecordingError` for a name that is none
+    of a CPU or GPU."""
     import tensorflow as tf
 
-    logical = [_short(one.name) for one in tf.config.list_logical_devices() if one.device_type in ("CPU", "GPU")]
+    logical = [
+        _short(one.name)
+        for one in tf.config.list_logical_devices()
+        if one.device_type in ("CPU", "GPU")
+    ]
     if names is None:
         wanted = [name for name in logical if is_gpu(name)] or ["CPU:0"]
     else:
         wanted = [_checked(name) for name in names]
     missing = [name for name in wanted if names is not None and name not in logical]
     # The logical devices of the CPU share one allocator: each would repeat the bytes of all.
-    cpu, *others = dict.fromkeys(name for name in wanted if is_cpu(name) and name not in missing) or [""]
+    cpu, *others = dict.fromkeys(
+        name for name in wanted if is_cpu(name) and name not in missing
+    ) or [""]
     chosen = [name for name in wanted if name not in (*missing, *others)]
     details = _local_details() if any(map(is_gpu, chosen)) else {}
     devices: list[Device] = []
-    sentences = [f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing]
+    sentences = [
+        f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing
+    ]
     if others:
         same = f"logical devices of the CPU share one allocator, recorded as {cpu}."
         sentences.append(f"{NOT_RECORDING} {', '.join(others)}: {same}")
     for name in chosen:
         if is_cpu(name) and not cpu_uses_bfc():
-            sentences.append(f"{NOT_RECORDING} {name}: {_MADE_BEFORE if asks_for_bfc() else _PLAIN}")
+            sentences.append(
+                f"{NOT_RECORDING} {name}: {_MADE_BEFORE if asks_for_bfc() else _PLAIN}"
+            )
         elif is_cpu(name):
             limit, ignored = _cpu_capacity()
             total = machine_bytes()
@@ -70,7 +93,13 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
                 sentences.append(
-                    f"Layers, pool, free chunks and memory maps of {name} are unknown: the allocator of "
+                    "Layers, pool, free chunks and memory maps "
+                    "of "
+                    f"{name} "
+                    "are "
+                    "unknown: "
+                    "the "
+                    "allocator of "
                     "TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations."
                 )
             capacity, bus = details.get(name, (None, None))
@@ -84,8 +113,8 @@ def asks_for_bfc() -> bool:
 
 @functools.cache  # the allocator stays as long as the process
 def cpu_uses_bfc() -> bool:
-    """Whether ``CPU:0`` has the BFC allocator. A plain one has no statistics, and TensorFlow raises, or with oneDNN
-    statistics that stay 0."""
+    """Whether ``CPU:0`` has the BFC allocator. A plain one has no statistics, and TensorFlow
+    raises, or with oneDNN statistics that stay 0."""
     import numpy as np
     import tensorflow as tf
 
@@ -104,7 +133,8 @@ def cpu_uses_bfc() -> bool:
 
 
 def memory_info(device: str) -> tuple[int, int]:
-    """(bytes in use, peak bytes since the last reset) of a device's allocator; takes a few microseconds."""
+    """(bytes in use, peak bytes since the last reset) of a device's allocator; takes a few
+    microseconds."""
     import tensorflow as tf
 
     info = tf.config.experimental.get_memory_info(device)
@@ -112,13 +142,18 @@ def memory_info(device: str) -> tuple[int, int]:
 
 
 def statistics() -> Statistics | None:
-    """The context and the functions under `memory_info` and `reset_peak`; None if this TensorFlow has no such ones."""
+    """The context and the functions under `memory_info` and `reset_peak`; None if this TensorFlow
+    has no such ones."""
     try:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.eager.context import context
 
         handle = context()._context_handle  # without one they would crash the process
-        return None if handle is None else (handle, pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats)
+        return (
+            None
+            if handle is None
+            else (handle, pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats)
+        )
     except (ImportError, AttributeError):
         return None
 
@@ -157,24 +192,30 @@ def _short(name: str) -> str:
 def _checked(name: Any) -> str:
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        raise RecordingError(f"devices are named such as 'GPU:0' or 'CPU:0'. Received: devices=[…, {name!r}, …]")
+        raise RecordingError(
+            f"devices are named such as 'GPU:0' or 'CPU:0'. Received: devices=[…, {name!r}, …]"
+        )
     return f"{match[1].upper()}:{int(match[2])}"
 
 
 def _cpu_capacity() -> tuple[int, str | None]:
-    """The limit of the CPU's BFC allocator in bytes, and a sentence if the variable that sets it is no number.
-    TensorFlow uses the digits before the first other character then, so ``2GB`` is 2 MiB."""
+    """The limit of the CPU's BFC allocator in bytes, and a sentence if the variable that sets it is
+    no number. TensorFlow uses the digits before the first other character then, so ``2GB`` is 2
+    MiB."""
     text = os.environ.get(_CPU_LIMIT)
     if text is None:
         return _CPU_DEFAULT_MIB << 20, None
     number = re.match(r"\s*\+?(\d+)(\s*$)?", text, re.ASCII)
     limit = int(number[1]) if number else 0
-    ignored = f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
+    ignored = (
+        f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
+    )
     return limit << 20, None if number and number[2] is not None else ignored
 
 
 def machine_bytes() -> int | None:
-    """The machine's memory, or less if the control group of this process has a limit; None if unknown."""
+    """The machine's memory, or less if the control group of this process has a limit; None if
+    unknown."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -186,10 +227,12 @@ def machine_bytes() -> int | None:
         return total
 
 
-@functools.cache  # devices do not change once they are in use, and listing them takes milliseconds per GPU
+# devices do not change once they are in use, and listing them takes milliseconds per GPU
+@functools.cache
 def _local_details() -> dict[str, tuple[int | None, str | None]]:
     """Device name to (allocator's limit, PCI bus id)."""
-    from tensorflow.python.client import device_lib  # TensorFlow's only source of an allocator's limit
+    # TensorFlow's only source of an allocator's limit
+    from tensorflow.python.client import device_lib
 
     details = {}
     for device in device_lib.list_local_devices():
@@ -207,9 +250,9 @@ class DriverFigures(NamedTuple):
 
 
 class Driver:
-    """Queries NVIDIA's management library (NVML), if it is installed and works. The training's thread opens it and
-    reads once; the background thread makes all later calls. TensorFlow and the driver number GPUs differently: a device
-    (``GPU:0``) is found by its PCI bus id."""
+    """Queries NVIDIA's management library (NVML), if it is installed and works. The training's
+    thread opens it and reads once; the background thread makes all later calls. TensorFlow and the
+    driver number GPUs differently: a device (``GPU:0``) is found by its PCI bus id."""
 
     def __init__(self, pci_bus_ids: dict[str, str]) -> None:
         self.figures: dict[str, DriverFigures] = {}  # the last ones by device

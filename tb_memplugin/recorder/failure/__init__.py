@@ -1,6 +1,7 @@
-"""Failed allocations: notices them as TensorFlow makes their exceptions, finds the memory map of the failure and the
-owners of its chunks, and makes the post-mortem. Exceptions, TensorFlow's dumps and the chunks of traced steps come in;
-`Oom` records go out. Called by the recorder's loop, by `tracing` and, for the request alone, by probes."""
+"""Failed allocations: notices them as TensorFlow makes their exceptions, finds the memory map of
+the failure and the owners of its chunks, and makes the post-mortem. Exceptions, TensorFlow's dumps
+and the chunks of traced steps come in; `Oom` records go out. Called by the recorder's loop, by
+`tracing` and, for the request alone, by probes."""
 
 from tb_memplugin.recorder.failure.failed_allocations import (
     POLL_SECONDS,

@@ -1,4 +1,5 @@
-"""`OomWatch`: writes a post-mortem when a step runs out of memory. Costs nothing while no allocation fails."""
+"""`OomWatch`: writes a post-mortem when a step runs out of memory. Costs nothing while no
+allocation fails."""
 
 import dataclasses
 import itertools
@@ -11,12 +12,25 @@ from typing import NamedTuple, TypeAlias
 from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.failure.failed_allocations import FailureMaps, RaisedError, causes, dump_files
+from tb_memplugin.recorder.failure.failed_allocations import (
+    FailureMaps,
+    RaisedError,
+    causes,
+    dump_files,
+)
 from tb_memplugin.recorder.helper import NO_MODULE, Helper, OwnedMap, fact_of
-from tb_memplugin.recorder.watch import LayerWatch, batch_in, batch_notes, output_bytes, running_batch
+from tb_memplugin.recorder.watch import (
+    LayerWatch,
+    batch_in,
+    batch_notes,
+    output_bytes,
+    running_batch,
+)
 from tb_memplugin.schema import BatchFacts, FailedDuring, MemoryMap, Oom, Phase, TraceFacts
 
-MAX_RAISED = 16  # most failures of which it is noted at the session's end whether the program went on, the newest ones
+# most failures of which it is noted at the session's end whether the program went on, the newest
+# ones
+MAX_RAISED = 16
 
 
 class Place(NamedTuple):
@@ -32,12 +46,16 @@ Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], Owned
 
 
 class OomWatch:
-    """The post-mortems of one recorder. The background thread calls `tick`, the training's thread all other methods;
-    any thread may call `on_error` outside of steps. `write` writes a post-mortem and flushes the run; if its second
-    argument is True, it waits until that is done."""
+    """The post-mortems of one recorder. The background thread calls `tick`, the training's thread
+    all other methods; any thread may call `on_error` outside of steps. `write` writes a post-mortem
+    and flushes the run; if its second argument is True, it waits until that is done."""
 
     def __init__(
-        self, watch: LayerWatch, maps: FailureMaps, helper: Helper, write: Callable[[Oom, bool], None]
+        self,
+        watch: LayerWatch,
+        maps: FailureMaps,
+        helper: Helper,
+        write: Callable[[Oom, bool], None],
     ) -> None:
         self._maps = maps
         self._helper = helper
@@ -55,8 +73,9 @@ class OomWatch:
         self._idle_since = min(self._idle_since, since)
 
     def tick(self, step: int | None, phase: Phase | None, began: float = 0.0) -> None:
-        """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed. The running
-        step began at `began`, seconds since the epoch, if `step_ended` was not called for the previous one."""
+        """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be
+        killed. The running step began at `began`, seconds since the epoch, if `step_ended` was not
+        called for the previous one."""
         with self._lock:
             since = max(self._idle_since, began)
             dump_files.remove_before(since)  # of tolerated failures
@@ -69,8 +88,12 @@ class OomWatch:
             memory_map = self._maps.read(dumps[-1], device)
             if memory_map is not None:
                 identifier = next(self._numbers) if pending is None else pending.identifier
-                event = OomEvent(identifier, "failing", device, dumps[-1].wall_time, step, phase, during="step")
-                self._pending = self._of_untraced_step(event, memory_map, None, running_batch(self._thread))
+                event = OomEvent(
+                    identifier, "failing", device, dumps[-1].wall_time, step, phase, during="step"
+                )
+                self._pending = self._of_untraced_step(
+                    event, memory_map, None, running_batch(self._thread)
+                )
                 self._write(self._pending, False)
                 changes.note()
 
@@ -97,7 +120,8 @@ class OomWatch:
             self._write(post_mortem(event, None), False)
 
     def on_error(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
-        """Write the post-mortem of a failed allocation; `replay` finds its chunks' owners if the step was traced."""
+        """Write the post-mortem of a failed allocation; `replay` finds its chunks' owners if the
+        step was traced."""
         request, in_step = raised.request, place.during == "step"
         with self._lock:
             dumps = self._maps.dumps(self._idle_since, request.allocator)
@@ -113,23 +137,44 @@ class OomWatch:
         try:
             facts, paths = self._watch.look(device, place.during == "building")
         except Exception as error:
-            notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
+            notes.append(
+                f"Addresses of variables are unknown: reading them raised {type(error).__name__}."
+            )
             facts = self._helper.last_facts(device)
         failed = batch_notes.failed
-        if request.compiled and memory_map is not None and failed is not None and failed.size is None:
+        if (
+            request.compiled
+            and memory_map is not None
+            and failed is not None
+            and failed.size is None
+        ):
             # A compiled step's inputs are in memory as its module begins.
             variables = {one.end_address for one in facts.variables}
-            pairs = zip(memory_map.address.tolist(), memory_map.requested_bytes.tolist(), strict=True)
+            pairs = zip(
+                memory_map.address.tolist(), memory_map.requested_bytes.tolist(), strict=True
+            )
             sizes = {size for address, size in pairs if size > 0 and address not in variables}
-            batch_notes.failed = dataclasses.replace(failed, size=batch_in(sizes, failed.components))
+            batch_notes.failed = dataclasses.replace(
+                failed, size=batch_in(sizes, failed.components)
+            )
         owned = None if replay is None else replay(device, memory_map, request, facts)
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
-            notes.append("Chunks are unknown: no memory map or dump was taken while the request waited for memory.")
+            notes.append(
+                "Chunks are unknown: no memory map or dump was "
+                "taken "
+                "while "
+                "the "
+                "request "
+                "waited for "
+                "memory."
+            )
         if request.trials:
             notes.append("No algorithm for the operation got the memory that it asked for.")
         elif requested is None and in_step:
-            requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
+            requested = output_bytes(
+                request.op, None if owned is None else owned.batch_size or self._watch.batch_size
+            )
         layer, line = _layer_and_line(raised, facts, paths, in_step)
         inside, tensors, _ = NO_MODULE if owned is None else owned.inside
         event = OomEvent(
@@ -154,7 +199,9 @@ class OomWatch:
             oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
         else:
             batch = owned.batch_size or self._watch.batch_size
-            oom = post_mortem(event, owned.map, batch, self._helper.needed_bytes(event, batch), owned.running)
+            oom = post_mortem(
+                event, owned.map, batch, self._helper.needed_bytes(event, batch), owned.running
+            )
             oom = dataclasses.replace(oom, requests=owned.requests)
         if not in_step:
             oom = dataclasses.replace(oom, batch_size=None)
@@ -166,7 +213,8 @@ class OomWatch:
         ]
 
     def say_survived(self) -> None:
-        """As the session ends, note which failures did not end the program: it caught their errors."""
+        """As the session ends, note which failures did not end the program: it caught their
+        errors."""
         uncaught = list(causes(getattr(sys, "last_value", None), sys.exc_info()[1]))
         raised, self._raised = self._raised, []
         for oom, one in raised:
@@ -180,18 +228,25 @@ class OomWatch:
         return any(one.is_among(list(causes(error))) for _, one in self._raised)
 
     def _of_untraced_step(
-        self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts | None, given: BatchFacts | None
+        self,
+        event: OomEvent,
+        memory_map: MemoryMap | None,
+        facts: TraceFacts | None,
+        given: BatchFacts | None,
     ) -> Oom:
         table, size = self._watch.table, None if given is None else given.size
         layers = () if table is None else table.layers
-        return self._helper.post_mortem(event, memory_map, facts, layers, self._watch.batch_size, size)
+        return self._helper.post_mortem(
+            event, memory_map, facts, layers, self._watch.batch_size, size
+        )
 
 
 def _layer_and_line(
     raised: RaisedError, facts: TraceFacts, paths: Mapping[int, str], in_step: bool
 ) -> tuple[str | None, str | None]:
-    """The layer and the user's line that made a failed request. An input pipeline's ops, and those of a compiled
-    module, are no layer's. The line is that on the stack, if Python ran the op or called its function."""
+    """The layer and the user's line that made a failed request. An input pipeline's ops, and those
+    of a compiled module, are no layer's. The line is that on the stack, if Python ran the op or
+    called its function."""
     request = raised.request
     if request.compiled:
         return None, None

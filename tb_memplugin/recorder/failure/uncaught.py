@@ -1,4 +1,5 @@
-"""`uncaught_failures`: calls functions once a failed allocation has ended the program, or a cell of IPython."""
+"""`uncaught_failures`: calls functions once a failed allocation has ended the program, or a cell of
+IPython."""
 
 import os
 import sys
@@ -9,8 +10,9 @@ from typing import Any
 
 
 class UncaughtFailures:
-    """Calls each recording's `on_uncaught` with an exception that nobody caught, after its traceback was printed: as
-    the process ends, and in IPython after the cell. Not in other threads or in forked children."""
+    """Calls each recording's `on_uncaught` with an exception that nobody caught, after its
+    traceback was printed: as the process ends, and in IPython after the cell. Not in other threads
+    or in forked children."""
 
     def __init__(self) -> None:
         self._recordings: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -25,7 +27,9 @@ class UncaughtFailures:
                 self._before, sys.excepthook = sys.excepthook, self._hook
             shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
             if shell is not None:
-                shell.events.register("post_run_cell", lambda result: self._answer(result.error_in_exec))
+                shell.events.register(
+                    "post_run_cell", lambda result: self._answer(result.error_in_exec)
+                )
 
     def _hook(self, kind: Any, error: BaseException, trace: Any) -> None:
         self._before(kind, error, trace)

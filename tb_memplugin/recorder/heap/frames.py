@@ -1,8 +1,9 @@
-"""Running Python functions: their variables, Keras's training method among them, and the user's lines in their files.
+"""Running Python functions: their variables, Keras's training method among them, and the user's
+lines in their files.
 
-A line is that of the innermost frame outside TensorFlow, Keras and libraries. A layer that only Keras calls, inside
-`fit`, has the line that made it, if that is known, instead of the line of `fit`. The names of source files are stored
-so that they identify neither a person nor a machine."""
+A line is that of the innermost frame outside TensorFlow, Keras and libraries. A layer that only
+Keras calls, inside `fit`, has the line that made it, if that is known, instead of the line of
+`fit`. The names of source files are stored so that they identify neither a person nor a machine."""
 
 import ast
 import contextlib
@@ -21,33 +22,40 @@ from typing import Any
 
 logger = logging.getLogger("tb_memplugin")
 
-PREFIXES = ("keras.", "tf_keras.")  # beginnings of the names of Keras's modules: Keras 3, and Keras 2
+# beginnings of the names of Keras's modules: Keras 3, and Keras 2
+PREFIXES = ("keras.", "tf_keras.")
 DATASET_METHODS = ("fit", "evaluate", "predict")
 TRAINER_METHODS = (*DATASET_METHODS, "train_on_batch", "test_on_batch", "predict_on_batch")
 INSTALLED = ("site-packages", "dist-packages")
 MAX_FRAMES = 100  # most frames of a stack that are read
-MAX_OPS = 20_000  # most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread
+# most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread
+MAX_OPS = 20_000
 MAX_BYTES = 512 << 10
-"""Most bytes of source files that are parsed, in all, about 0.3 s: of a larger program no layer has a line, because
-the files that are left may make it, too."""
+"""Most bytes of source files that are parsed, in all, about 0.3 s: of a larger program no layer has
+a line, because the files that are left may make it, too."""
 _MIN_LETTERS = 3  # least characters that a formatted name must contain besides what it inserts
 _STARTED = time.time()
 _OWN = __name__.partition(".")[0]
 _READS_ITS_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _MARK = "(tb_memplugin)"  # not a name that a function can have for a variable
 _KEEPS_A_COPY = sys.version_info < (3, 13)
-"""Before Python 3.13, a frame keeps the dict of its variables, and so their values, until it ends. A function that
-calls ``locals()`` gets the same dict."""
+"""Before Python 3.13, a frame keeps the dict of its variables, and so their values, until it ends.
+A function that calls ``locals()`` gets the same dict."""
 
 
 def running_functions(thread: int | None = None) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Frames of a thread's (default: this thread's) running functions with their variables, innermost first. Keeps no
-    value alive. Leaves out the recorder's own functions and those that could notice that their variables were read."""
+    """Frames of a thread's (default: this thread's) running functions with their variables,
+    innermost first. Keeps no value alive. Leaves out the recorder's own functions and those that
+    could notice that their variables were read."""
     innermost = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
     for frame in itertools.islice(_stack(innermost), MAX_FRAMES):
         code = frame.f_code
         own = module_of(frame).partition(".")[0] == _OWN
-        if not own and code.co_flags & inspect.CO_OPTIMIZED and _READS_ITS_VARIABLES.isdisjoint(code.co_names):
+        if (
+            not own
+            and code.co_flags & inspect.CO_OPTIMIZED
+            and _READS_ITS_VARIABLES.isdisjoint(code.co_names)
+        ):
             yield frame, _variables(frame)
 
 
@@ -77,7 +85,8 @@ def _variables(frame: Any) -> Mapping[str, Any]:
 
 
 def keep_with(frame: Any, value: Any) -> None:
-    """Keep `value` as long as a frame, which ends with its function or with its exception's traceback."""
+    """Keep `value` as long as a frame, which ends with its function or with its exception's
+    traceback."""
     values = frame.f_locals
     if _KEEPS_A_COPY:
         values.clear()
@@ -85,9 +94,10 @@ def keep_with(frame: Any, value: Any) -> None:
 
 
 class RunningCall:
-    """The innermost training method of Keras that runs on this thread. Detects that it raised, of which Keras does not
-    notify callbacks. `ended` is called with this object when the method's frame is gone: as it returns, or when the
-    traceback of its exception is dropped; in a finalizer, on any thread, and at times although the method still runs.
+    """The innermost training method of Keras that runs on this thread. Detects that it raised, of
+    which Keras does not notify callbacks. `ended` is called with this object when the method's
+    frame is gone: as it returns, or when the traceback of its exception is dropped; in a finalizer,
+    on any thread, and at times although the method still runs.
     """
 
     def __init__(self, ended: Callable[["RunningCall"], None] | None = None) -> None:
@@ -116,8 +126,9 @@ class _Mark:
 
 
 class SourceFiles:
-    """Names the user's files, relative to the working directory at construction; those of libraries have none. Files
-    outside it, and all files if the working directory contains the home directory, have no directory in their names."""
+    """Names the user's files, relative to the working directory at construction; those of libraries
+    have none. Files outside it, and all files if the working directory contains the home directory,
+    have no directory in their names."""
 
     def __init__(self) -> None:
         import keras
@@ -125,7 +136,11 @@ class SourceFiles:
 
         packages = [sys.modules[_OWN], keras, sys.modules.get("tf_keras"), tf]
         files = [file for package in packages if (file := getattr(package, "__file__", None))]
-        libraries = [*map(os.path.dirname, files), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+        libraries = [
+            *map(os.path.dirname, files),
+            sysconfig.get_path("stdlib"),
+            sysconfig.get_path("platstdlib"),
+        ]
         self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries)
         self._names: dict[str, str | None] = {}
         directory = ""
@@ -138,15 +153,23 @@ class SourceFiles:
         if file_name not in self._names:
             path, within = os.path.realpath(file_name), self._directory
             is_inside = within is not None and path.startswith(within)
-            name = path[len(within or "") :].replace(os.sep, "/") if is_inside else os.path.basename(path)
-            is_library = path.startswith(self._libraries) or not {*INSTALLED}.isdisjoint(path.split(os.sep))
-            self._names[file_name] = None if is_library or not file_name or file_name.startswith("<") else name
+            name = (
+                path[len(within or "") :].replace(os.sep, "/")
+                if is_inside
+                else os.path.basename(path)
+            )
+            is_library = path.startswith(self._libraries) or not {*INSTALLED}.isdisjoint(
+                path.split(os.sep)
+            )
+            self._names[file_name] = (
+                None if is_library or not file_name or file_name.startswith("<") else name
+            )
         return self._names[file_name]
 
 
 class ConstructorLines:
-    """Finds the lines on which layers were made. Keras does not note them, but a layer with a name of its own was made
-    by the program's call of its class with that name, if there is only one."""
+    """Finds the lines on which layers were made. Keras does not note them, but a layer with a name
+    of its own was made by the program's call of its class with that name, if there is only one."""
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
@@ -162,7 +185,11 @@ class ConstructorLines:
                 self._read_sources()
             kind, name = type(layer).__name__, getattr(layer, "name", None)
             calls = self._calls if isinstance(name, str) and self._left >= 0 else []
-            lines = {line for made, pattern, line in calls if made == kind and pattern.fullmatch(str(name))}
+            lines = {
+                line
+                for made, pattern, line in calls
+                if made == kind and pattern.fullmatch(str(name))
+            }
             self._known[layer] = lines.pop() if len(lines) == 1 else None
         return self._known[layer]
 
@@ -177,12 +204,25 @@ class ConstructorLines:
             if name is not None and path.endswith(".py"):
                 for node in ast.walk(self._parsed(path)):
                     if isinstance(node, ast.Call):
-                        made = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                        patterns = (_pattern(keyword.value) for keyword in node.keywords if keyword.arg == "name")
-                        self._calls += [(made, one, f"{name}:{node.lineno}") for one in patterns if one is not None]
+                        made = (
+                            node.func.attr
+                            if isinstance(node.func, ast.Attribute)
+                            else getattr(node.func, "id", "")
+                        )
+                        patterns = (
+                            _pattern(keyword.value)
+                            for keyword in node.keywords
+                            if keyword.arg == "name"
+                        )
+                        self._calls += [
+                            (made, one, f"{name}:{node.lineno}")
+                            for one in patterns
+                            if one is not None
+                        ]
 
     def _parsed(self, path: str) -> ast.AST:
-        """A file's syntax tree; an empty one of a file that cannot be relied on or names no layer."""
+        """A file's syntax tree; an empty one of a file that cannot be relied on or names no
+        layer."""
         nothing = ast.Module([], [])
         try:
             # A file that was changed has other lines than the program that runs.
@@ -207,12 +247,15 @@ def _pattern(value: ast.expr) -> re.Pattern[str] | None:
 
 
 class SourceLines:
-    """Finds lines such as ``train.py:42``; for the training's thread. TensorFlow keeps the stack of every op."""
+    """Finds lines such as ``train.py:42``; for the training's thread. TensorFlow keeps the stack of
+    every op."""
 
     def __init__(self) -> None:
         self._files = SourceFiles()
         self._constructors = ConstructorLines(self._files)
-        self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._of_trainers: set[str] = set()
         self._left = MAX_OPS
 
@@ -224,13 +267,20 @@ class SourceLines:
         return self._constructors.of(layer) if line in self._of_trainers else None
 
     def calling(self, layer: Any = None) -> str | None:
-        """The line of this thread's stack; that which made the called layer, if only Keras calls it."""
-        frames = ((one.f_code.co_filename, one.f_lineno, one.f_code.co_name) for one in _stack(sys._getframe(1)))
+        """The line of this thread's stack; that which made the called layer, if only Keras calls
+        it."""
+        frames = (
+            (one.f_code.co_filename, one.f_lineno, one.f_code.co_name)
+            for one in _stack(sys._getframe(1))
+        )
         line, by_trainer = self._innermost(frames)
-        return (self._constructors.of(layer) if by_trainer and line and layer is not None else None) or line
+        return (
+            self._constructors.of(layer) if by_trainer and line and layer is not None else None
+        ) or line
 
     def _innermost(self, frames: Iterable[tuple[str, int, str]]) -> tuple[str | None, bool]:
-        """The user's innermost line among (file, line, function), and whether Keras's training method called it."""
+        """The user's innermost line among (file, line, function), and whether Keras's training
+        method called it."""
         by_trainer = False
         for file, number, function in frames:
             if (name := self._files.name(file)) is not None:
@@ -246,11 +296,14 @@ class SourceLines:
         return known[op.name]
 
     def _read(self, op: Any) -> str | None:
-        """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
+        """The line of an op's stack. Never raises: without lines, the graph's other facts are known
+        all the same."""
         try:
             stack = op.traceback
             frames = map(stack.__getitem__, range(len(stack) - 1, -1, -1))
-            line, by_trainer = self._innermost((one.filename, one.lineno, one.name) for one in frames)
+            line, by_trainer = self._innermost(
+                (one.filename, one.lineno, one.name) for one in frames
+            )
             if by_trainer and line:
                 self._of_trainers.add(line)
             return line

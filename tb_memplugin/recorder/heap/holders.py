@@ -1,12 +1,14 @@
-"""Finds and describes what keeps tensors alive: a variable, an attribute, or a list or dict and its owner.
+"""Finds and describes what keeps tensors alive: a variable, an attribute, or a list or dict and its
+owner.
 
-Python can list the referrers of an object, but scans every object of the process for it (about 50 ms for the 550,000
-objects of a program with a Keras model), once per level. So the search goes the other way, within a time limit: breadth
-first from the program's own modules and running functions down to the tensors. The NumPy arrays and iterators that the
-program keeps, which no garbage collector knows, are found on the same way.
+Python can list the referrers of an object, but scans every object of the process for it (about 50
+ms for the 550,000 objects of a program with a Keras model), once per level. So the search goes the
+other way, within a time limit: breadth first from the program's own modules and running functions
+down to the tensors. The NumPy arrays and iterators that the program keeps, which no garbage
+collector knows, are found on the same way.
 
-A holder is a phrase such as "list in attribute `outputs` of Evaluator", a retaining path the references from a root:
-``module __main__ › history (list) › [12] (dict) › "loss"``."""
+A holder is a phrase such as "list in attribute `outputs` of Evaluator", a retaining path the
+references from a root: ``module __main__ › history (list) › [12] (dict) › "loss"``."""
 
 import collections
 import contextlib
@@ -26,33 +28,52 @@ from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_funct
 from tb_memplugin.schema import OMITTED, SEPARATOR
 
 SEARCH_SECONDS = 0.05
-"""Processor time that one search may take of the training's thread, whatever else the machine does meanwhile."""
-MAX_DEPTH = 8  # most references from a module or a function to a tensor; an attribute may count as two
-MAX_HOLDERS = 3  # most holders of arrays, or iterators, that are told, those of the most bytes or iterators
+"""Processor time that one search may take of the training's thread, whatever else the machine does
+meanwhile."""
+# most references from a module or a function to a tensor; an attribute may count as two
+MAX_DEPTH = 8
+# most holders of arrays, or iterators, that are told, those of the most bytes or iterators
+MAX_HOLDERS = 3
 MAX_NAME_CHARACTERS = 400  # longer names are cut: keys may be texts of any length
 MAX_PATH_CHARACTERS = 2_000  # of a longer path, objects in its middle are left out
 REFERENCES_BETWEEN_CLOCKS = 1024
 _MAX_INTEGER_KEY = 10**9
 _PLAIN_KEY = re.compile(r"\w[\w.:-]*(/[\w.:-]+)*")
-"""Keys that may be stored: others, such as absolute paths and addresses of persons, are data of the program."""
+"""Keys that may be stored: others, such as absolute paths and addresses of persons, are data of the
+program."""
 _CONTAINERS = (list, tuple, dict, collections.deque)
-_ITERATORS = frozenset({"OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator"})
-_PLAIN = frozenset({str, bytes, int, float, bool, complex, type(None), property, staticmethod, classmethod})
+_ITERATORS = frozenset(
+    {"OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator"}
+)
+_PLAIN = frozenset(
+    {str, bytes, int, float, bool, complex, type(None), property, staticmethod, classmethod}
+)
 _LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
-_LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
+_LIBRARIES = frozenset(
+    {"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"}
+)
 """Packages with objects that are not searched."""
 _OF_KERAS = (
     *("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking"),
-    *("tf_keras.src.callbacks", "tf_keras.src.engine", "tf_keras.src.models", "tf_keras.src.layers"),
+    *(
+        "tf_keras.src.callbacks",
+        "tf_keras.src.engine",
+        "tf_keras.src.models",
+        "tf_keras.src.layers",
+    ),
 )
 """Modules of Keras with objects that may hold the program's tensors."""
 _SEARCHED = (
     *(*_OF_KERAS, "keras.src.trainers", "keras.src.backend.tensorflow.trainer"),
     *("tensorflow.python.data.ops", "tensorflow.python.trackable.data_structures"),
-    *("tensorflow.python.eager.polymorphic_function.polymorphic_function", "tensorflow.core.function.polymorphism"),
+    *(
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+        "tensorflow.core.function.polymorphism",
+    ),
     "tensorflow.python.eager.polymorphic_function.concrete_function",
 )
-"""Modules of Keras and TensorFlow with objects that may lead to tensors, data sets and traced functions."""
+"""Modules of Keras and TensorFlow with objects that may lead to tensors, data sets and traced
+functions."""
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
@@ -67,10 +88,12 @@ class Node(NamedTuple):
 
 
 def find_holders(
-    tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
+    tensors: Sequence[Any],
+    seconds: float = SEARCH_SECONDS,
+    clock: Callable[[], float] = time.thread_time,
 ) -> dict[int, tuple[str, str]]:
-    """Id of a tensor to its holder and its retaining path; tensors without a known holder are missing. Prefers an
-    attribute or a container to a variable."""
+    """Id of a tensor to its holder and its retaining path; tensors without a known holder are
+    missing. Prefers an attribute or a container to a variable."""
     end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
     holders, variables = dict[int, tuple[str, str]](), dict[int, tuple[str, str]]()
@@ -82,15 +105,22 @@ def find_holders(
         if key in ids and key not in holders and key not in found:
             if node is not described:
                 described, parts, keys = node, _parts(node), _keys(node.value)
-            found[key] = _holder(node, child), _joined([*parts, _reference(node, keys, place, child)])
+            found[key] = (
+                _holder(node, child),
+                _joined([*parts, _reference(node, keys, place, child)]),
+            )
     return {**variables, **holders}
 
 
 def reachable(
-    kinds: tuple[type, ...], ends: tuple[type, ...], roots: Iterable[Any] = (), seconds: float = SEARCH_SECONDS
+    kinds: tuple[type, ...],
+    ends: tuple[type, ...],
+    roots: Iterable[Any] = (),
+    seconds: float = SEARCH_SECONDS,
 ) -> list[Any]:
-    """Objects of these classes and their subclasses that the program can reach from its modules, this thread's running
-    functions and `roots`, as far as the time allows. Looks at nothing that objects of `ends` refer to."""
+    """Objects of these classes and their subclasses that the program can reach from its modules,
+    this thread's running functions and `roots`, as far as the time allows. Looks at nothing that
+    objects of `ends` refer to."""
     end = time.thread_time() + seconds
     known: dict[int, tuple[type, bool, bool, bool]] = {}  # by id of a class
     found: list[Any] = []
@@ -105,7 +135,12 @@ def reachable(
             kind = type(value)
             if (looked := known.get(id(kind))) is None:
                 leads_on = _leads_on(kind) and not _is_one(kind, ends)
-                looked = kind, _is_one(kind, kinds), leads_on, _is_one(kind, (type, types.FunctionType))
+                looked = (
+                    kind,
+                    _is_one(kind, kinds),
+                    leads_on,
+                    _is_one(kind, (type, types.FunctionType)),
+                )
                 known[id(kind)] = looked
             _, is_wanted, leads_on, is_special = looked
             if not (is_wanted or leads_on) or id(value) in visited:
@@ -136,13 +171,15 @@ def _leads_on(kind: type) -> bool:
     if kind in _PLAIN or _is_one(kind, _LEAVES):
         return False
     name = _module_name(kind)
-    if name == "inspect" or kind.__name__ == "Tracker":  # signatures, and what attributes lead to as well
+    # signatures, and what attributes lead to as well
+    if name == "inspect" or kind.__name__ == "Tracker":
         return False
     return name.startswith(_SEARCHED) or _is_searched(name)
 
 
 class Kept(NamedTuple):
-    """What an object keeps: `size` bytes of NumPy arrays, or iterators, whose buffers have an unknown size (None)."""
+    """What an object keeps: `size` bytes of NumPy arrays, or iterators, whose buffers have an
+    unknown size (None)."""
 
     holder: str
     number: int
@@ -150,7 +187,8 @@ class Kept(NamedTuple):
 
 
 def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept]]:
-    """NumPy arrays, and tf.data iterators, by holder; what is not found within the processor time is left out."""
+    """NumPy arrays, and tf.data iterators, by holder; what is not found within the processor time
+    is left out."""
     array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
     if array_type is None:
         return [], []
@@ -171,15 +209,21 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
         if is_array and child.base is None:  # a view has no memory of its own
             sizes[key] += child.nbytes
     return (
-        [Kept(_holder(*holders[key]), arrays[key], size) for key, size in sizes.most_common(MAX_HOLDERS)],
-        [Kept(_holder(*holders[key]), count, None) for key, count in iterators.most_common(MAX_HOLDERS)],
+        [
+            Kept(_holder(*holders[key]), arrays[key], size)
+            for key, size in sizes.most_common(MAX_HOLDERS)
+        ],
+        [
+            Kept(_holder(*holders[key]), count, None)
+            for key, count in iterators.most_common(MAX_HOLDERS)
+        ],
     )
 
 
 def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
-    """(object, position of a reference, object that it refers to), breadth first. Nothing is looked for beyond objects
-    with the ids of `ends`. Dicts and tuples of objects that the garbage collector does not track, such as NumPy arrays,
-    are looked into if `untracked`."""
+    """(object, position of a reference, object that it refers to), breadth first. Nothing is looked
+    for beyond objects with the ids of `ends`. Dicts and tuples of objects that the garbage
+    collector does not track, such as NumPy arrays, are looked into if `untracked`."""
     visited = set(ends)
     pending = collections.deque(_roots())
     while pending:
@@ -222,7 +266,9 @@ def _is_installed(name: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _is_searched(name: str) -> bool:
     package = name.partition(".")[0]
-    return package not in _LIBRARIES and (f"{package}." not in PREFIXES or name.startswith(_OF_KERAS))
+    return package not in _LIBRARIES and (
+        f"{package}." not in PREFIXES or name.startswith(_OF_KERAS)
+    )
 
 
 def _is(value: Any, kinds: Any) -> bool:
@@ -231,14 +277,19 @@ def _is(value: Any, kinds: Any) -> bool:
 
 
 def _children(value: Any) -> Sequence[Any]:
-    """Objects that an object refers to; for a function, its closure and defaults, but not its module."""
+    """Objects that an object refers to; for a function, its closure and defaults, but not its
+    module."""
     for kind in (list, tuple, collections.deque):
         if _is(value, kind):  # whatever a class of the program makes of its items
             return list(kind.__iter__(value))
     if _is(value, (dict, type)):
         return list(dict.values(value) if _is(value, dict) else vars(value).values())
     if _is(value, types.FunctionType):
-        return [*_closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [
+            *_closure(value).values(),
+            *(value.__defaults__ or ()),
+            *(value.__kwdefaults__ or {}).values(),
+        ]
     return gc.get_referents(value)
 
 
@@ -246,7 +297,11 @@ def _may_hold(value: Any) -> bool:
     if not gc.is_tracked(value) or _is(value, _LEAVES):
         return False
     is_class = _is(value, type)
-    return _is_program(str(value.__module__)) if is_class else _is_searched(str(type(value).__module__))
+    return (
+        _is_program(str(value.__module__))
+        if is_class
+        else _is_searched(str(type(value).__module__))
+    )
 
 
 def _holder(node: Node, child: Any) -> str:
@@ -255,7 +310,10 @@ def _holder(node: Node, child: Any) -> str:
     path = [node]
     while path[-1].parent is not None:
         path.append(path[-1].parent)
-    path = [*(one for one, parent in itertools.pairwise(path) if not _is_attribute_dict(one, parent)), path[-1]]
+    path = [
+        *(one for one, parent in itertools.pairwise(path) if not _is_attribute_dict(one, parent)),
+        path[-1],
+    ]
     kind = _kind(path[0].value)
     if kind is None:
         return _owner_name(path[0], child)
@@ -278,7 +336,9 @@ def _owner_name(owner: Node, child: Any) -> str:
         return f"`{_found(value, child)}` in {owner.root}"
     if _is(value, types.FunctionType):
         name = _found(_closure(value), child)
-        return f"variable {'of the defaults' if name is None else f'`{name}`'} of {value.__name__}()"
+        return (
+            f"variable {'of the defaults' if name is None else f'`{name}`'} of {value.__name__}()"
+        )
     kind = f"class {value.__name__}" if _is(value, type) else type(value).__name__
     name = _found(_attributes(value), child)
     return f"an object of type {kind}" if name is None else f"attribute `{name}` of {kind}"
@@ -307,7 +367,9 @@ def _attributes(value: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     with contextlib.suppress(AttributeError):
         attributes.update(object.__getattribute__(value, "__dict__"))
-    for name, member in ((name, one) for kind in type(value).__mro__ for name, one in vars(kind).items()):
+    for name, member in (
+        (name, one) for kind in type(value).__mro__ for name, one in vars(kind).items()
+    ):
         if _is(member, types.MemberDescriptorType):
             with contextlib.suppress(AttributeError):  # a slot without a value
                 attributes.setdefault(name, member.__get__(value))
@@ -326,8 +388,15 @@ def _parts(node: Node) -> list[str]:
 
 
 def _keys(value: Any) -> list[Any]:
-    """The names or keys of a dict or a class, in order. Finding them by their values would run code of the values."""
-    return list(dict.keys(value)) if _is(value, dict) else list(vars(value)) if _is(value, type) else []
+    """The names or keys of a dict or a class, in order. Finding them by their values would run code
+    of the values."""
+    return (
+        list(dict.keys(value))
+        if _is(value, dict)
+        else list(vars(value))
+        if _is(value, type)
+        else []
+    )
 
 
 def _joined(parts: list[str]) -> str:
@@ -343,12 +412,16 @@ def _reference(owner: Node, keys: list[Any], place: int, child: Any) -> str:
     value = owner.value
     if _is(value, (dict, type)):
         key = keys[place] if place < len(keys) else None  # another thread may have shrunk it
-        is_name = owner.parent is None or _is(value, type) or _is_attribute_dict(owner, owner.parent)
+        is_name = (
+            owner.parent is None or _is(value, type) or _is_attribute_dict(owner, owner.parent)
+        )
     elif _is(value, (list, tuple, collections.deque)):
         return f"[{place}]"
     else:
         is_name = True
-        key = _found(_closure(value) if _is(value, types.FunctionType) else _attributes(value), child)
+        key = _found(
+            _closure(value) if _is(value, types.FunctionType) else _attributes(value), child
+        )
     if type(key) is str and _PLAIN_KEY.fullmatch(key):
         return _cut(key) if is_name else f'"{_cut(key)}"'
     if is_name:

@@ -8,12 +8,21 @@ from typing import Literal
 import numpy as np
 
 from tb_memplugin.attribution import event_chunks, input_events
-from tb_memplugin.schema import IN_USE, AllocationTrace, Earlier, KnownChunk, MemoryMap, TraceFacts, VariableFact
+from tb_memplugin.schema import (
+    IN_USE,
+    AllocationTrace,
+    Earlier,
+    KnownChunk,
+    MemoryMap,
+    TraceFacts,
+    VariableFact,
+)
 
 
 class ChunkHistory:
-    """Remembers chunks of one device, where each resource handle of a variable requested `handle_bytes`, None without.
-    For one thread at a time, each window in order; any thread may call `ownable`."""
+    """Remembers chunks of one device, where each resource handle of a variable requested
+    `handle_bytes`, None without. For one thread at a time, each window in order; any thread may
+    call `ownable`."""
 
     def __init__(self, handle_bytes: int | None = None) -> None:
         self.handle_bytes = handle_bytes
@@ -21,34 +30,47 @@ class ChunkHistory:
         self._input_sizes: set[int] = set()
 
     def first_batches(self, before: MemoryMap, after: MemoryMap) -> None:
-        """Note the chunks that only the second map has as inputs: only the input pipeline ran between the maps."""
+        """Note the chunks that only the second map has as inputs: only the input pipeline ran
+        between the maps."""
         for address, allocated, requested in _chunks_in_use(after) - _chunks_in_use(before):
             if requested != self.handle_bytes:  # as the iterator's handle does
                 self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
                 self._input_sizes.add(requested)
 
     def ownable(self, memory_map: MemoryMap) -> set[int]:
-        """Addresses of the chunks in use that a variable or a tensor may own: all but variables' resource handles."""
+        """Addresses of the chunks in use that a variable or a tensor may own: all but variables'
+        resource handles."""
         chunks = _chunks_in_use(memory_map)
         return {address for address, _, requested in chunks if requested != self.handle_bytes}
 
     def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
         if trace.start_map is not None:
             in_use, known = _chunks_in_use(trace.start_map), self._known.items()
-            self._known = {at: one for at, one in known if (at, one.allocated, one.requested) in in_use}
+            self._known = {
+                at: one for at, one in known if (at, one.allocated, one.requested) in in_use
+            }
             sizes = {address: requested for address, _, requested in in_use}
             facts = dataclasses.replace(facts, variables=self._with_addresses(facts, sizes))
         earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self.handle_bytes)
         return dataclasses.replace(facts, earlier=earlier)
 
-    def _with_addresses(self, facts: TraceFacts, in_use: Mapping[int, int]) -> tuple[VariableFact, ...]:
-        """The variables with the addresses of copy-on-read variables corrected. A sparse update, such as an
-        embedding's, makes a variable copy-on-read for good. Python then sees no address, or that of a copy that no
-        longer exists when the map is read; the value is in a chunk of its size with unknown contents. Variables of one
-        size are matched only if there are as many such chunks as variables."""
-        lost = [one for one in facts.variables if in_use.get(one.start_address or -1) != one.requested_bytes]
+    def _with_addresses(
+        self, facts: TraceFacts, in_use: Mapping[int, int]
+    ) -> tuple[VariableFact, ...]:
+        """The variables with the addresses of copy-on-read variables corrected. A sparse update,
+        such as an embedding's, makes a variable copy-on-read for good. Python then sees no address,
+        or that of a copy that no longer exists when the map is read; the value is in a chunk of its
+        size with unknown contents. Variables of one size are matched only if there are as many such
+        chunks as variables."""
+        lost = [
+            one
+            for one in facts.variables
+            if in_use.get(one.start_address or -1) != one.requested_bytes
+        ]
         counts = Counter(fact.requested_bytes for fact in lost)
-        known = {fact.start_address for fact in facts.variables} | {fact.address for fact in facts.tensors}
+        known = {fact.start_address for fact in facts.variables} | {
+            fact.address for fact in facts.tensors
+        }
         known -= {fact.start_address for fact in lost}
         known |= {address for address, chunk in self._known.items() if chunk.category == "inputs"}
         candidates: dict[int, list[int]] = defaultdict(list)
@@ -56,12 +78,19 @@ class ChunkHistory:
             if requested in counts and address not in known:
                 candidates[requested].append(address)
         sizes = {size for size, count in counts.items() if len(candidates[size]) == count}
-        found = {id(fact): candidates[fact.requested_bytes].pop() for fact in lost if fact.requested_bytes in sizes}
+        found = {
+            id(fact): candidates[fact.requested_bytes].pop()
+            for fact in lost
+            if fact.requested_bytes in sizes
+        }
         starts = [(fact, found.get(id(fact), fact.start_address)) for fact in facts.variables]
         return tuple(dataclasses.replace(fact, start_address=start) for fact, start in starts)
 
     def remember(
-        self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
+        self,
+        trace: AllocationTrace,
+        input_sizes: Collection[int] = (),
+        arguments: Collection[str] = (),
     ) -> None:
         """Note the chunks that a window left behind, given the requested bytes of its batches."""
         made, is_input = event_chunks(trace), input_events(trace, arguments)
@@ -69,7 +98,9 @@ class ChunkHistory:
             self._known.pop(address, None)
         self._input_sizes.update(trace.requested[is_input].tolist(), input_sizes)
         for row in np.flatnonzero((made.birth >= 0) & (made.death == len(trace))).tolist():
-            category: Literal["inputs", "other_state"] = "inputs" if is_input[made.birth[row]] else "other_state"
+            category: Literal["inputs", "other_state"] = (
+                "inputs" if is_input[made.birth[row]] else "other_state"
+            )
             chunk = KnownChunk(int(made.allocated[row]), int(made.requested[row]), category)
             self._known[int(made.address[row])] = chunk
 

@@ -1,16 +1,20 @@
-"""What is kept of the analyzed steps: all timelines of the first ones, requests of a few steps of each batch size."""
+"""What is kept of the analyzed steps: all timelines of the first ones, requests of a few steps of
+each batch size."""
 
 import collections
 
-ALL_OF_FIRST = 64  # timelines that are all kept; of twice as many every second one, then every fourth one, and so on
+# timelines that are all kept; of twice as many every second one, then every fourth one, and so on
+ALL_OF_FIRST = 64
 
 
 class KeptTimelines:
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], tuple[int, int]] = {}  # timelines and the highest bytes in use
+        # timelines and the highest bytes in use
+        self._counts: dict[tuple[str, str], tuple[int, int]] = {}
 
     def wants(self, device: str, phase: str, in_use_bytes: int) -> bool:
-        """Whether to keep the timeline of a step with this peak. A new highest peak is always kept."""
+        """Whether to keep the timeline of a step with this peak. A new highest peak is always
+        kept."""
         number, highest = self._counts.get((device, phase), (0, 0))
         self._counts[device, phase] = (number + 1, max(highest, in_use_bytes))
         every = 1 << max(0, (number // ALL_OF_FIRST).bit_length())
@@ -26,7 +30,8 @@ FIRST = -1  # in place of the batch size of the first step, which counts for non
 class KeptRequests:
     def __init__(self) -> None:
         self._total: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._batches: dict[tuple[str, str], list[int | None]] = collections.defaultdict(list)  # since the last change
+        # since the last change
+        self._batches: dict[tuple[str, str], list[int | None]] = collections.defaultdict(list)
 
     def wants(self, device: str, phase: str, batch_size: int | None, first: bool) -> bool:
         """Whether to keep a step: the first one after a change, and a few of each batch size."""

@@ -1,9 +1,11 @@
-"""`Helper`: runs a `StepAnalysis` in a process of its own, so that the training's process only hands over what it saw.
+"""`Helper`: runs a `StepAnalysis` in a process of its own, so that the training's process only
+hands over what it saw.
 
-The process is started without a fork of the training, imports no TensorFlow, is niced, is the first one that Linux ends
-for want of memory, and ends when the training's end of the connection is closed. It is no child of the training: a
-program that waits for its own children does not see it. If it cannot be started, the same analysis runs in the
-training's process, on the thread that asks."""
+The process is started without a fork of the training, imports no TensorFlow, is niced, is the first
+one that Linux ends for want of memory, and ends when the training's end of the connection is
+closed. It is no child of the training: a program that waits for its own children does not see it.
+If it cannot be started, the same analysis runs in the training's process, on the thread that
+asks."""
 
 import contextlib
 import dataclasses
@@ -39,7 +41,8 @@ KEPT_GRAPHS = 3  # graphs of as many facts that the process knows, the last ones
 OPS_AT_ONCE = 500  # ops that are pickled without giving up Python's lock, in about 2 ms
 
 _PACKAGES = ("tb_memplugin", "numpy", "google.protobuf", "tensorboard")
-# It forks before anything else is imported: the one that was started ends at once, the other one is nobody's child.
+# It forks before anything else is imported: the one that was started ends at once, the other one is
+# nobody's child.
 _START = (
     "import os, sys\n"
     "os.fork() and os._exit(0)\n"
@@ -54,12 +57,16 @@ class HelperError(Exception):
 
 
 class Helper:
-    """A `StepAnalysis`, with its methods, in a process that is started when it is needed. Any thread may call; calls
-    wait for each other. What the analysis reports goes to `faults`; a call raises what the analysis raised. After
-    `HelperError`, the next call starts a new process, which knows nothing of earlier steps."""
+    """A `StepAnalysis`, with its methods, in a process that is started when it is needed. Any
+    thread may call; calls wait for each other. What the analysis reports goes to `faults`; a call
+    raises what the analysis raised. After `HelperError`, the next call starts a new process, which
+    knows nothing of earlier steps."""
 
     def __init__(
-        self, capacities: Mapping[str, int | None], handle_bytes: Mapping[str, int | None], faults: Faults
+        self,
+        capacities: Mapping[str, int | None],
+        handle_bytes: Mapping[str, int | None],
+        faults: Faults,
     ) -> None:
         self._settings = dict(capacities), dict(handle_bytes)
         self._faults = faults
@@ -76,8 +83,9 @@ class Helper:
         self._ask("exact_bytes", Request(), "")
 
     def prepare(self, graphs: tuple[GraphFacts, ...]) -> None:
-        """Pickle graphs for a later call. What pickling leaves may start a collection of Python's garbage, which runs
-        the program's destructors: better on this thread, the program's, than on the one that asks."""
+        """Pickle graphs for a later call. What pickling leaves may start a collection of Python's
+        garbage, which runs the program's destructors: better on this thread, the program's, than on
+        the one that asks."""
         process = self._process
         known = self._prepared[0] is graphs or (process is not None and process.knows(graphs))
         if not known and self._local is None:
@@ -99,7 +107,9 @@ class Helper:
         now: TraceFacts,
         given: BatchFacts | None,
     ) -> OwnedMap | None:
-        owned: OwnedMap | None = self._ask("failed_step", traced, device, memory_map, request, now, given)
+        owned: OwnedMap | None = self._ask(
+            "failed_step", traced, device, memory_map, request, now, given
+        )
         return owned
 
     def last_facts(self, device: str) -> TraceFacts:
@@ -123,7 +133,9 @@ class Helper:
         traced_batch: int | None,
         given_batch: int | None,
     ) -> Oom:
-        oom: Oom = self._ask("post_mortem", event, memory_map, facts, layers, traced_batch, given_batch)
+        oom: Oom = self._ask(
+            "post_mortem", event, memory_map, facts, layers, traced_batch, given_batch
+        )
         return oom
 
     def close(self) -> None:
@@ -137,7 +149,8 @@ class Helper:
             process.abandon()
 
     def _abandon(self) -> None:
-        """Close the connection in a forked child: it would keep the process alive after the training."""
+        """Close the connection in a forked child: it would keep the process alive after the
+        training."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
         if process is not None:
@@ -152,7 +165,13 @@ class Helper:
                     self._local = StepAnalysis(*self._settings, self._faults)
                     self._prepared = None, []
                     self._faults.warn(
-                        f"steps are analyzed in the training's process: no other one could be started ({error})"
+                        "steps are analyzed in the training's process: "
+                        "no "
+                        "other "
+                        "one "
+                        "could "
+                        "be "
+                        f"started ({error})"
                     )
             if self._process is None:
                 assert self._local is not None
@@ -166,7 +185,9 @@ class Helper:
                 if self._process.knows(self._prepared[0]):
                     self._prepared = None, []
             except (EOFError, OSError, HelperError) as error:
-                reason = str(error) if isinstance(error, HelperError) else "the helper process ended"
+                reason = (
+                    str(error) if isinstance(error, HelperError) else ("the helper process ended")
+                )
                 self._end()
                 raise HelperError(reason) from None
         self.cost_seconds += answer.seconds
@@ -193,8 +214,9 @@ class _Answer:
 
 class _Connection(Connection):
     def __del__(self) -> None:
-        """Do not close: Python also finalizes the parts of a dropped recording, whose own finalizer revives it. Its
-        end would close the descriptor a second time, which may be one of the program's by then."""
+        """Do not close: Python also finalizes the parts of a dropped recording, whose own finalizer
+        revives it. Its end would close the descriptor a second time, which may be one of the
+        program's by then."""
 
 
 class _Process:
@@ -216,7 +238,9 @@ class _Process:
             raise
         background.add_clock(self, functools.partial(_processor_seconds, self._pid))
 
-    def ask(self, method: str, arguments: Sequence[Any], prepared: "_Prepared" = (None, [])) -> _Answer:
+    def ask(
+        self, method: str, arguments: Sequence[Any], prepared: "_Prepared" = (None, [])
+    ) -> _Answer:
         light = [self._light(one, prepared) for one in arguments]
         self._connection.send((method, light))
         answer: _Answer = self._received(ANSWER_SECONDS)
@@ -234,9 +258,12 @@ class _Process:
         return any(sent is graphs for sent in self._sent)
 
     def _light(self, value: Any, prepared: "_Prepared") -> Any:
-        """The value with the numbers of graphs, which are the largest part of facts and seldom change."""
+        """The value with the numbers of graphs, which are the largest part of facts and seldom
+        change."""
         if isinstance(value, TraceFacts):
-            return _Light(self._number_of(value.graphs, prepared), dataclasses.replace(value, graphs=()))
+            return _Light(
+                self._number_of(value.graphs, prepared), dataclasses.replace(value, graphs=())
+            )
         if isinstance(value, TracedStep):
             facts: Any = {device: self._light(one, prepared) for device, one in value.facts.items()}
             return dataclasses.replace(value, facts=facts)
@@ -280,7 +307,9 @@ class _Light:
 
 def _start(descriptor: int) -> None:
     """Start the process; `RuntimeError` without a Python that can."""
-    if not os.path.basename(sys.executable or "").startswith("python") or getattr(sys, "frozen", False):
+    if not os.path.basename(sys.executable or "").startswith("python") or getattr(
+        sys, "frozen", False
+    ):
         raise RuntimeError(f"sys.executable is no Python: {sys.executable!r}")
     found = (importlib.util.find_spec(name) for name in _PACKAGES)
     places = [place for spec in found if spec for place in spec.submodule_search_locations or ()]
@@ -289,7 +318,16 @@ def _start(descriptor: int) -> None:
         os.path.abspath(os.path.join(place, *[os.pardir] * (1 + name.count("."))))
         for name, place in zip(_PACKAGES, places, strict=True)
     ]
-    command = [sys.executable, "-I", "-S", "-c", _START, str(descriptor), str(os.getpid()), *dict.fromkeys(roots)]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _START,
+        str(descriptor),
+        str(os.getpid()),
+        *dict.fromkeys(roots),
+    ]
     launcher = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -310,7 +348,8 @@ def _processor_seconds(pid: int) -> float:
 
 
 def main() -> None:
-    """Run as the helper process, with the connection's descriptor and the training's process id as arguments."""
+    """Run as the helper process, with the connection's descriptor and the training's process id as
+    arguments."""
     os.setpgid(0, 0)  # Ctrl+C is meant for the training
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
@@ -353,7 +392,8 @@ def main() -> None:
 
 def _next(connection: Any, training: int) -> tuple[str | None, Any]:
     while not connection.poll(LOOK_SECONDS):
-        os.kill(training, 0)  # raises if it is gone, while a process that it forked keeps the connection open
+        # raises if it is gone, while a process that it forked keeps the connection open
+        os.kill(training, 0)
     received: tuple[str | None, Any] = connection.recv()
     return received
 

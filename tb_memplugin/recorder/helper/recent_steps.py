@@ -46,7 +46,9 @@ class RecentSteps:
         self._requests: dict[tuple[str, Phase], StepRequests] = {}
         self._modules: dict[tuple[str, Phase], ModuleChunk] = {}
 
-    def add(self, device: str, chunks: StepChunks, facts: TraceFacts, module: ModuleChunk | None = None) -> None:
+    def add(
+        self, device: str, chunks: StepChunks, facts: TraceFacts, module: ModuleChunk | None = None
+    ) -> None:
         """Add a step; `module` is the largest chunk of a compiled module."""
         if module is not None:
             self._modules[device, chunks.phase] = module
@@ -62,7 +64,8 @@ class RecentSteps:
         return (device, phase) in self._requests
 
     def needed_bytes(self, event: OomEvent, batch_size: int | None) -> int | None:
-        """What a failed step needs at least at once, even if free memory is in one piece; None if unknown."""
+        """What a failed step needs at least at once, even if free memory is in one piece; None if
+        unknown."""
         requests = None if event.phase is None else self._requests.get((event.device, event.phase))
         if requests is None or not batch_size:
             return None
@@ -72,8 +75,8 @@ class RecentSteps:
         return self._facts.get(device, TraceFacts())
 
     def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
-        """(requested bytes, uncertainty in bytes). XLA's message rounds the size; it is exact if traced chunks have
-        only one size within the uncertainty."""
+        """(requested bytes, uncertainty in bytes). XLA's message rounds the size; it is exact if
+        traced chunks have only one size within the uncertainty."""
         about, uncertain = request.requested_bytes, request.uncertain_bytes
         if about is None or not uncertain:
             return about, 0
@@ -82,7 +85,9 @@ class RecentSteps:
             for (step_device, _), steps in self._steps.items()
             for step in steps
             if step_device == device
-            for size in step.requested[(step.birth >= 0) & (abs(step.requested - about) <= uncertain)]
+            for size in step.requested[
+                (step.birth >= 0) & (abs(step.requested - about) <= uncertain)
+            ]
         }
         return (sizes.pop(), 0) if len(sizes) == 1 else (about, uncertain)
 
@@ -95,8 +100,9 @@ class RecentSteps:
         traced_batch: int | None,
         given_batch: int | None = None,
     ) -> Oom:
-        """The post-mortem of an untraced step: owners by comparison with the recent steps. `facts` are of now,
-        None for those of the last traced step; the batches are sizes, of the traced and of the failed step."""
+        """The post-mortem of an untraced step: owners by comparison with the recent steps. `facts`
+        are of now, None for those of the last traced step; the batches are sizes, of the traced and
+        of the failed step."""
         if facts is None:
             facts = self.facts(event.device)
             facts = facts if memory_map is None else unmoved(facts, memory_map)
@@ -110,7 +116,8 @@ class RecentSteps:
             return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map, steps, event)
         matching.variables(facts.variables)
-        # In graph mode, Python holds no results of the step's ops: a tensor that it holds has no other owner.
+        # In graph mode, Python holds no results of the step's ops: a tensor that it holds has no
+        # other owner.
         if facts.mode == "eager":
             matching.same_place()
         matching.tensors(facts.tensors)
@@ -125,8 +132,12 @@ class RecentSteps:
         return post_mortem(event, owned, batch, self.needed_bytes(event, batch), running)
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
-        """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""
-        keys = sorted((key for key in self._steps if key[0] == event.device), key=lambda key: key[1] != event.phase)
+        """Recent steps of the device, those of the event's phase first; without gradients for a
+        forward op."""
+        keys = sorted(
+            (key for key in self._steps if key[0] == event.device),
+            key=lambda key: key[1] != event.phase,
+        )
         steps = [step for key in keys for step in self._steps[key]]
         if event.during in ("building", "between_steps") or is_forward(event.op, facts.graphs):
             return [without_gradients(step) for step in steps]
@@ -134,9 +145,9 @@ class RecentSteps:
 
 
 class OwnedMap(NamedTuple):
-    """A memory map with owners from the trace of its own step, that step's batch size, what a compiled module's request
-    holds, the largest tensors in the map, the step's requests, as in `Oom`, and what a compiled module's chunk in the
-    map holds."""
+    """A memory map with owners from the trace of its own step, that step's batch size, what a
+    compiled module's request holds, the largest tensors in the map, the step's requests, as in
+    `Oom`, and what a compiled module's chunk in the map holds."""
 
     map: MemoryMap
     batch_size: int | None

@@ -1,4 +1,5 @@
-"""`StepAnalysis`: turns the profile of a traced step into snapshots, memory maps, timelines and requests."""
+"""`StepAnalysis`: turns the profile of a traced step into snapshots, memory maps, timelines and
+requests."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -36,11 +37,18 @@ TIMELINES = "step timelines"
 REQUESTS = "requests of traced steps"
 RECORDS = "records of traced steps"
 _MISSED_EVENTS = (
-    "The memory map of this step is unknown: the trace misses events, so it does not lead from the map at step start "
+    "The memory map of this step is unknown: the trace misses events, so it does "
+    "not "
+    "lead "
+    "from "
+    "the map at "
+    "step "
+    "start "
     "to the map at step end."
 )
 
-Dumps: TypeAlias = Mapping[str, bytes | None]  # device to its serialized memory map, None if it cannot be read
+# device to its serialized memory map, None if it cannot be read
+Dumps: TypeAlias = Mapping[str, bytes | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,23 +65,30 @@ class TracedStep:
     only_learn: bool  # whether the step only updates the history of chunks and gets no snapshot
     compiled: bool = False  # whether the step traced a function
     observed: bool = True  # whether the facts are of the program's layers, variables and tensors
-    interrupted: bool = False  # whether a failed allocation ended it, so that it does not show all that a step requests
-    at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)  # where the analysis ends
+    # whether a failed allocation ended it, so that it does not show all that a step requests
+    interrupted: bool = False
+    # where the analysis ends
+    at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)
 
 
 class StepAnalysis:
-    """What follows from the traced steps of one recorder, step by step: ledgers, and the owners at a failure.
+    """What follows from the traced steps of one recorder, step by step: ledgers, and the owners at
+    a failure.
 
-    Needs neither TensorFlow nor any object of the program: its arguments and results are plain data. One thread at a
-    time calls the methods, in the order of the steps.
+    Needs neither TensorFlow nor any object of the program: its arguments and results are plain
+    data. One thread at a time calls the methods, in the order of the steps.
 
     Args:
         capacities: Device to its allocator's limit in bytes, None if unknown.
-        handle_bytes: Device to the requested bytes of the chunk of each variable's resource handle, None without.
+        handle_bytes: Device to the requested bytes of the chunk of each variable's resource handle,
+            None without.
         faults: Takes the faults of parts of a step."""
 
     def __init__(
-        self, capacities: Mapping[str, int | None], handle_bytes: Mapping[str, int | None], faults: Faults
+        self,
+        capacities: Mapping[str, int | None],
+        handle_bytes: Mapping[str, int | None],
+        faults: Faults,
     ) -> None:
         self._capacities, self._faults = capacities, faults
         self._history = {device: ChunkHistory(handle_bytes.get(device)) for device in capacities}
@@ -81,7 +96,8 @@ class StepAnalysis:
         self._ages: dict[str, Ages] = {}
         self._kept_timelines = KeptTimelines()
         self._kept_requests = KeptRequests()
-        self._failed: TracedStep | None = None  # with the facts behind the owners in its post-mortem
+        # with the facts behind the owners in its post-mortem
+        self._failed: TracedStep | None = None
 
     def first_batches(self, before: Dumps, after: Dumps) -> None:
         """Note the chunks that only the later maps have as batches."""
@@ -91,9 +107,9 @@ class StepAnalysis:
                 history.first_batches(first, second)
 
     def records(self, traced: TracedStep) -> list[PackedRecord]:
-        """The step's records, in the order in which they are written: of each device snapshot, memory map, timeline and
-        requests; only a snapshot if the trace misses events. After `failed_step`, the same step is one that a failed
-        allocation interrupted."""
+        """The step's records, in the order in which they are written: of each device snapshot,
+        memory map, timeline and requests; only a snapshot if the trace misses events. After
+        `failed_step`, the same step is one that a failed allocation interrupted."""
         failed, self._failed = self._failed, None
         result: list[TracedRecord] = []
         same = failed is not None and (failed.step, failed.phase) == (traced.step, traced.phase)
@@ -133,15 +149,23 @@ class StepAnalysis:
             if trace.device in traced.facts
         ]
         for one in analyzed:
-            self._faults.run_step(REQUESTS, traced.step, self._add_requests, traced, one, batch, result)
+            self._faults.run_step(
+                REQUESTS, traced.step, self._add_requests, traced, one, batch, result
+            )
 
-    def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
+    def _parse_both(
+        self, traced: TracedStep, device: str
+    ) -> tuple[MemoryMap | None, MemoryMap | None]:
         start, end = traced.start.get(device), traced.end.get(device)
         when, capacity = traced.wall_time, self._capacities[device]
         return _parse(start, when, capacity), _parse(end, when, capacity)
 
     def _analyze_device(
-        self, traced: TracedStep, profiled: AllocationTrace, batch: int | None, result: list[TracedRecord]
+        self,
+        traced: TracedStep,
+        profiled: AllocationTrace,
+        batch: int | None,
+        result: list[TracedRecord],
     ) -> AttributedStep:
         device = profiled.device
         start, end = self._parse_both(traced, device)
@@ -161,23 +185,35 @@ class StepAnalysis:
         result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
             self._recent.add(device, step.chunks, facts, step.module_chunk(facts.batch.size))
-            memory_map = self._faults.run_step(MAPS, traced.step, self._map, step, step.chunks, traced.interrupted)
+            memory_map = self._faults.run_step(
+                MAPS, traced.step, self._map, step, step.chunks, traced.interrupted
+            )
             result += [] if memory_map is None else [memory_map]
         if self._kept_timelines.wants(device, traced.phase, step.snapshot.in_use_bytes):
             kept = self._faults.run_step(TIMELINES, traced.step, step.timeline)
             result += [] if kept is None else [kept]
         return step
 
-    def _attributed(self, traced: TracedStep, trace: AllocationTrace, facts: TraceFacts) -> AttributedStep:
+    def _attributed(
+        self, traced: TracedStep, trace: AllocationTrace, facts: TraceFacts
+    ) -> AttributedStep:
         own = {name: getattr(traced, name) for name in ("step", "phase", "wall_time")}
         return AttributedStep(trace, facts, capacity_bytes=self._capacities[trace.device], **own)
 
     def _add_requests(
-        self, traced: TracedStep, step: AttributedStep, batch: int | None, result: list[TracedRecord]
+        self,
+        traced: TracedStep,
+        step: AttributedStep,
+        batch: int | None,
+        result: list[TracedRecord],
     ) -> None:
         # The chunks of a compilation for another batch size are those of no other step.
-        other = step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
-        if other or not self._kept_requests.wants(step.trace.device, traced.phase, batch, traced.only_learn):
+        other = (
+            step.chunks is None or traced.interrupted or (traced.compiled and not traced.only_learn)
+        )
+        if other or not self._kept_requests.wants(
+            step.trace.device, traced.phase, batch, traced.only_learn
+        ):
             return
         requests = step.requests(first=traced.only_learn, batch_size=batch)
         if requests is not None:
@@ -189,7 +225,9 @@ class StepAnalysis:
         ages = self._ages.get(device, {})
         after = ages_after(ages, chunks)
         # Most of what an interrupted step allocated is freed before the next one.
-        self._ages[device] = {key: after[key] for key in after if key in ages} if interrupted else after
+        self._ages[device] = (
+            {key: after[key] for key in after if key in ages} if interrupted else after
+        )
         return step.map(ages)
 
     def failed_step(
@@ -201,15 +239,17 @@ class StepAnalysis:
         now: TraceFacts,
         given: BatchFacts | None,
     ) -> OwnedMap | None:
-        """The memory map at the failed allocation that ended a step, with owners from the step's trace. `records` then
-        analyzes the step with the facts behind these owners, so that its timeline has the same ones. None if its trace
-        does not lead to a known map: the post-mortem takes the owners from earlier steps, and the step is only learned
-        from.
+        """The memory map at the failed allocation that ended a step, with owners from the step's
+        trace. `records` then analyzes the step with the facts behind these owners, so that its
+        timeline has the same ones. None if its trace does not lead to a known map: the post-mortem
+        takes the owners from earlier steps, and the step is only learned from.
 
-        Without a memory map, the failure is assumed at the step's peak; the request must fail in the replay as well.
-        `now` has the variables that the step may have made, such as the optimizer's slots; `given` is the batch of the
-        failed call, None if unknown."""
-        traced = dataclasses.replace(traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True)
+        Without a memory map, the failure is assumed at the step's peak; the request must fail in
+        the replay as well. `now` has the variables that the step may have made, such as the
+        optimizer's slots; `given` is the batch of the failed call, None if unknown."""
+        traced = dataclasses.replace(
+            traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True
+        )
         only_learn = traced.only_learn or memory_map is not None
         self._failed = dataclasses.replace(traced, only_learn=only_learn)
         trace = next((trace for trace in _traces(traced) if trace.device == device), None)
@@ -225,13 +265,17 @@ class StepAnalysis:
         step, about = self._attributed(traced, trace, facts), request.requested_bytes
         owned = step.map(self._ages.get(device, {}), len(trace) - 1)
         compiled = request.compiled and about
-        inside = step.module_contents(about, request.uncertain_bytes) if compiled else ModuleContents()
+        inside = (
+            step.module_contents(about, request.uncertain_bytes) if compiled else ModuleContents()
+        )
         if owned is None:
             return None
         batch, requests = (given or facts.batch).size, None
         if about and not self._recent.has_requests(device, traced.phase):
             of_request = about, request.uncertain_bytes, request.compiled
-            requests = self._faults.run_step(REQUESTS, traced.step, step.failed_requests, batch, *of_request)
+            requests = self._faults.run_step(
+                REQUESTS, traced.step, step.failed_requests, batch, *of_request
+            )
         tensors, running = step.largest_tensors(len(trace) - 1), step.module_contents()
         return OwnedMap(owned, batch, inside, tensors, requests, running)
 
@@ -241,7 +285,9 @@ def _traces(traced: TracedStep) -> tuple[AllocationTrace, ...]:
         return read_traces(file.read())
 
 
-def _parse(dump: bytes | None, wall_time: float = 0.0, capacity_bytes: int | None = None) -> MemoryMap | None:
+def _parse(
+    dump: bytes | None, wall_time: float = 0.0, capacity_bytes: int | None = None
+) -> MemoryMap | None:
     return None if dump is None else read_dump(dump, wall_time, capacity_bytes)
 
 
@@ -256,14 +302,23 @@ def _map_at_peak(
     return None if would_fit(at_peak, request.requested_bytes) else at_peak
 
 
-def _facts_at_failure(traced: TracedStep, device: str, request: Request, now: TraceFacts) -> Mapping[str, TraceFacts]:
-    """The facts of an interrupted step by device, including the variables that it made on the failing one."""
+def _facts_at_failure(
+    traced: TracedStep, device: str, request: Request, now: TraceFacts
+) -> Mapping[str, TraceFacts]:
+    """The facts of an interrupted step by device, including the variables that it made on the
+    failing one."""
     before_backward = is_forward(request.op, now.graphs)
     facts = {
-        name: dataclasses.replace(one, interrupted=traced.phase == "train", before_backward=before_backward)
+        name: dataclasses.replace(
+            one, interrupted=traced.phase == "train", before_backward=before_backward
+        )
         for name, one in traced.facts.items()
     }
     known = {variable.name for variable in facts[device].variables}
-    made = [dataclasses.replace(one, start_address=None) for one in now.variables if one.name not in known]
+    made = [
+        dataclasses.replace(one, start_address=None)
+        for one in now.variables
+        if one.name not in known
+    ]
     facts[device] = dataclasses.replace(facts[device], variables=(*facts[device].variables, *made))
     return facts

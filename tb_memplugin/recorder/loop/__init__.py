@@ -1,7 +1,7 @@
-"""The recorder's loop: steps come in, from hooks of Keras (`MemoryCallback`) or of the program's own loop
-(`MemoryRecorder`); rows, layer tables, results of traced steps, counters and post-mortems go out to the run's event
-file, on the background thread. Also `memory_summary`, and the writer of `tb_memplugin.summary`. Called by the program
-that trains, by `recorder.automatic` and by probes."""
+"""The recorder's loop: steps come in, from hooks of Keras (`MemoryCallback`) or of the program's
+own loop (`MemoryRecorder`); rows, layer tables, results of traced steps, counters and post-mortems
+go out to the run's event file, on the background thread. Also `memory_summary`, and the writer of
+`tb_memplugin.summary`. Called by the program that trains, by `recorder.automatic` and by probes."""
 
 from tb_memplugin.recorder.loop.callback import MemoryCallback
 from tb_memplugin.recorder.loop.contents import memory_summary

@@ -12,7 +12,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checked_settings, submit, weakly
+from tb_memplugin.recorder.base import (
+    DEFAULT_LOG_DIR,
+    abandon_in_child,
+    checked_settings,
+    submit,
+    weakly,
+)
 from tb_memplugin.recorder.devices import FastPath
 from tb_memplugin.recorder.heap import RunningCall
 from tb_memplugin.recorder.loop.recording import Recording
@@ -20,7 +26,8 @@ from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks
 from tb_memplugin.schema import RECORDING, Phase
 
 OTHER_MODELS = "recording of other models"
-_END_OF_DATA = (StopIteration, tf.errors.OutOfRangeError)  # exceptions of a step function after which Keras goes on
+# exceptions of a step function after which Keras goes on
+_END_OF_DATA = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -30,29 +37,36 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     model.fit(..., callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
     ```
 
-    One callback may serve several calls of `fit`, for example before and after layers are unfrozen; steps continue to
-    count. A step lasts from the beginning of its batch to the beginning of the next one. Before the first `fit`, the
-    batches of `evaluate` and `predict` count as steps; from then on they have the number of the last training step.
+    One callback may serve several calls of `fit`, for example before and after layers are unfrozen;
+    steps continue to count. A step lasts from the beginning of its batch to the beginning of the
+    next one. Before the first `fit`, the batches of `evaluate` and `predict` count as steps; from
+    then on they have the number of the last training step.
 
     Args:
-        log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can write to.
+        log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can
+            write to.
         overhead: Share of run time that tracing may cost; 0 traces nothing.
         trace_steps: Trace exactly these training steps instead.
         devices: Names of the devices to record; by default all GPUs, or the CPU if there is none.
-        keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
-        worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
-        source_lines: Store the line of your code that called each layer and op: name of the file and number.
+        keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's
+            profiler tab.
+        worker: Name of this process if several record into the same run; by default from
+            ``TF_CONFIG``.
+        source_lines: Store the line of your code that called each layer and op: name of the file
+            and number.
         scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
-        batch_size: Examples in the batch of a training step, for one replica, where neither Keras nor the tensors of a
-            step show it.
-        at_failure: A function that is called when a failed allocation is about to end the program, or has ended a cell
-            of IPython, and its traceback was printed: `tb_memplugin.print_what_fits`, or one with its parameters.
+        batch_size: Examples in the batch of a training step, for one replica, where neither Keras
+            nor the tensors of a step show it.
+        at_failure: A function that is called when a failed allocation is about to end the program,
+            or has ended a cell of IPython, and its traceback was printed:
+            `tb_memplugin.print_what_fits`, or one with its parameters.
 
     Raises:
         RecordingError: An argument is invalid."""
 
-    # on_*_batch_end is not overridden: with it, Keras would wait for the logs of every step, which slows a GPU down. A
-    # step ends when Keras calls the next hook. Keras 2 asks each callback the following.
+    # on_*_batch_end is not overridden: with it, Keras would wait for the logs of every step, which
+    # slows a GPU down. A step ends when Keras calls the next hook. Keras 2 asks each callback the
+    # following.
     _supports_tf_logs = True  # so it does not wait for the logs either
     _chief_worker_only = False
 
@@ -77,7 +91,16 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     ) -> None:
         super().__init__()
         settings = checked_settings(
-            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size, at_failure
+            log_dir,
+            overhead,
+            trace_steps,
+            devices,
+            keep_profile,
+            worker,
+            source_lines,
+            scalars,
+            batch_size,
+            at_failure,
         )
         self._recording = Recording(settings)
         # Weak: a callback that is kept must not keep its model.
@@ -95,7 +118,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._made = frozenset((*vars(self), "_made"))
 
     def __getstate__(self) -> dict[str, Any]:
-        """The configuration: a copy is a new callback with the same arguments, and with a subclass's own attributes."""
+        """The configuration: a copy is a new callback with the same arguments, and with a
+        subclass's own attributes."""
         own = {name: value for name, value in vars(self).items() if name not in self._made}
         return {"arguments": self._recording.settings.arguments(), "attributes": own}
 
@@ -105,12 +129,13 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     @property
     def model(self) -> Any:
-        """The model that is recorded; None before the first call and when it does not exist any more."""
+        """The model that is recorded; None before the first call and when it does not exist any
+        more."""
         return self._model_reference()
 
     def set_model(self, model: Any) -> None:
-        """Called by Keras before training. Another model than the first one is not recorded, also inside a call of the
-        first one."""
+        """Called by Keras before training. Another model than the first one is not recorded, also
+        inside a call of the first one."""
         self._recording.faults.run(RECORDING, self._set_model, model, sys._getframe())
 
     def _set_model(self, model: Any, frame: Any) -> None:
@@ -125,12 +150,17 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._other, self._other_phases = RunningCall(), 0
             self._recording.faults.stop(
                 OTHER_MODELS,
-                f"this MemoryCallback records model {self._model_name!r}. Received: model {model.name!r}; create a "
+                "this MemoryCallback records model "
+                f"{self._model_name!r}. "
+                "Received: "
+                "model "
+                f"{model.name!r}; create a "
                 "second callback with its own log_dir",
             )
             return
         with self._changing:
-            if self._call is None or not self._call.is_running():  # otherwise it evaluates inside a recorded `fit`
+            # otherwise it evaluates inside a recorded `fit`
+            if self._call is None or not self._call.is_running():
                 self._call = RunningCall(weakly(self._call_is_gone))
                 self._fitting = False  # an interrupted training did not call on_train_end
             self._recording.observe()
@@ -138,8 +168,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._recording.layers.find_unseen_functions(model)
 
     def _is_other(self, phases: int = 0) -> bool:
-        """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase. Inside a `fit` of the
-        recorded model, Keras does not call `set_model` when the other model's call has ended."""
+        """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase.
+        Inside a `fit` of the recorded model, Keras does not call `set_model` when the other model's
+        call has ended."""
         other = self._other
         if other is None:
             return False
@@ -147,13 +178,18 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._other = None
             return False
         self._other_phases += phases
-        if phases < 0 and self._other_phases == 0 and self._call is not None and self._call.is_running():
+        if (
+            phases < 0
+            and self._other_phases == 0
+            and self._call is not None
+            and self._call.is_running()
+        ):
             self._other = None
         return True
 
     def _guard(self, name: str) -> None:
-        """Wrap the named function of the model until the phase ends or fails, to observe exceptions: Keras calls no
-        hook of a callback then."""
+        """Wrap the named function of the model until the phase ends or fails, to observe
+        exceptions: Keras calls no hook of a callback then."""
         self._unguard([name])
         if self._recording.closed:
             return
@@ -169,11 +205,17 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recording.pause()
 
     def _call_is_gone(self, call: RunningCall) -> None:
-        """Restore what was wrapped; on any thread, in a finalizer. An exception outside of the step function, such as
-        Ctrl+C in another callback, is noticed when the frame of `fit` is gone. In a notebook the last traceback keeps
-        the frame, so the background thread looks whether it still runs."""
+        """Restore what was wrapped; on any thread, in a finalizer. An exception outside of the step
+        function, such as Ctrl+C in another callback, is noticed when the frame of `fit` is gone. In
+        a notebook the last traceback keeps the frame, so the background thread looks whether it
+        still runs."""
         recording = self._recording
-        if call is not self._call or not recording.active or recording.paused or not call.has_ended():
+        if (
+            call is not self._call
+            or not recording.active
+            or recording.paused
+            or not call.has_ended()
+        ):
             return
         self._unguard()
         if not hooks.busy:
@@ -239,7 +281,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._begin_step(self._count(), "train", "on_train_batch_begin")
 
     def _begin_step(self, step: int, phase: Phase, hook: str) -> None:
-        """Begin a step. Keras 2 times the hooks of the first batches and warns of slow callbacks: take the time out."""
+        """Begin a step. Keras 2 times the hooks of the first batches and warns of slow callbacks:
+        take the time out."""
         began = time.perf_counter()
         self._recording.begin_step(step, phase)
         timing = self._timing_list()
@@ -274,7 +317,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return step
 
     def _begin_without_training(self, phase: Phase, hook: str) -> None:
-        """Begin a step that has the number of the last training step, or of the batch while nothing was trained."""
+        """Begin a step that has the number of the last training step, or of the batch while nothing
+        was trained."""
         if self._is_other():
             return
         step = max((self._next or 0) - 1, 0) if self._trains else self._count()
@@ -324,7 +368,8 @@ class _Guard:
 
 
 def _timing_list(frame: Any) -> Callable[[], Any]:
-    """A weak reference to the list of callbacks that calls `set_model`, if it times their hooks as Keras 2 does."""
+    """A weak reference to the list of callbacks that calls `set_model`, if it times their hooks as
+    Keras 2 does."""
     while frame is not None and frame.f_code.co_name == "set_model":
         owner = frame.f_locals.get("self")
         if hasattr(owner, "_call_batch_hook_helper"):

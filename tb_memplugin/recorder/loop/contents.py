@@ -14,21 +14,26 @@ from tb_memplugin.recorder.watch import HeldTensors, ObservedWindow, variables_o
 from tb_memplugin.schema import IN_USE, Category, MemoryMap, TraceFacts, stack_order
 
 
-def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[str] | None = None) -> MemorySummary:
-    """Measure what the devices' memory holds now, for example between two steps. Nothing is recorded.
+def memory_summary(
+    model: Any = None, optimizer: Any = None, devices: Sequence[str] | None = None
+) -> MemorySummary:
+    """Measure what the devices' memory holds now, for example between two steps. Nothing is
+    recorded.
 
     ```python
     print(tb_memplugin.memory_summary())
     ```
 
-    The rows of a device sum to its allocated bytes. Tensors are found through the models, their optimizers and Python's
-    garbage collector, which takes 0.1 to 0.2 s, and as long again without a model. `unattributed` is allocated memory
-    that belongs to none of them.
+    The rows of a device sum to its allocated bytes. Tensors are found through the models, their
+    optimizers and Python's garbage collector, which takes 0.1 to 0.2 s, and as long again without a
+    model. `unattributed` is allocated memory that belongs to none of them.
 
     Args:
-        model: Keras model; its variables are attributed to layers. By default all models that the program holds.
+        model: Keras model; its variables are attributed to layers. By default all models that the
+            program holds.
         optimizer: Its optimizer; by default the one that each model was compiled with.
-        devices: Names of devices such as ``GPU:0``; by default all GPUs, or the CPU if there is none.
+        devices: Names of devices such as ``GPU:0``; by default all GPUs, or the CPU if there is
+            none.
 
     Returns:
         The figures; `print` shows them as text, a notebook as tables.
@@ -45,31 +50,45 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
     for device in chosen:
         dump = maps.read(device.name)
         memory_map = None if dump is None else read_dump(dump, time.time())
-        facts, (current, peak) = window.facts(device.name, (), ()), allocator.memory_info(device.name)
+        facts, (current, peak) = (
+            window.facts(device.name, (), ()),
+            allocator.memory_info(device.name),
+        )
         pool = None if memory_map is None else pool_at(memory_map)
         of_pool: tuple[int | None, int | None, int | None] = (None, None, None)
         if pool is not None:
             of_pool = pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes
         sums = _categories(facts, memory_map, current), _layers(facts)
-        contents.append(DeviceContents(device.name, current, peak, device.capacity_bytes, *of_pool, *sums))
+        contents.append(
+            DeviceContents(device.name, current, peak, device.capacity_bytes, *of_pool, *sums)
+        )
     names = tuple(str(getattr(one, "name", type(one).__name__)) for one in models)
     return MemorySummary(names, _last_step(models, optimizer), tuple(contents), tuple(notes))
 
 
 def _last_step(models: Sequence[Any], optimizer: Any) -> int | None:
     """The last step of the only model that was trained."""
-    optimizers = {id(one): one for one in (optimizer or getattr(model, "optimizer", None) for model in models)}
+    optimizers = {
+        id(one): one for one in (optimizer or getattr(model, "optimizer", None) for model in models)
+    }
     counts = [int(getattr(one, "iterations", 0)) for one in optimizers.values()]
     trained = [count for count in counts if count]
     return trained[0] - 1 if len(trained) == 1 else None
 
 
-def _categories(facts: TraceFacts, memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
+def _categories(
+    facts: TraceFacts, memory_map: MemoryMap | None, allocated: int
+) -> tuple[CategorySum, ...]:
     """The categories from the top of the stack; they sum to the allocated bytes."""
     sums: dict[tuple[Category, bool | None], int] = collections.Counter()
     counts: dict[tuple[Category, bool | None], int] = collections.Counter()
     owned: list[tuple[Category, bool | None, int | None, int]] = [
-        (one.role, one.trainable if one.role == "weights" else None, one.start_address, one.requested_bytes)
+        (
+            one.role,
+            one.trainable if one.role == "weights" else None,
+            one.start_address,
+            one.requested_bytes,
+        )
         for one in facts.variables
     ]
     owned += [(one.category, None, one.address, one.requested_bytes) for one in facts.tensors]
@@ -78,7 +97,9 @@ def _categories(facts: TraceFacts, memory_map: MemoryMap | None, allocated: int)
         counts[category, trainable] += 1
     if memory_map is not None:
         in_use = memory_map.state == IN_USE
-        chunks = dict(zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True))
+        chunks = dict(
+            zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True)
+        )
         sums["rounding", None] = sum(chunks[at] - size for _, _, at, size in owned if at in chunks)
     sums["unattributed", None] = allocated - sum(sums.values())
     order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)

@@ -1,5 +1,6 @@
-"""What is written of a run beside its steps: counters of the program (`ProgramCounts`), peaks as ordinary scalars
-(`PeakScalars`), and the event file (`Output`), which TensorFlow's record writer writes on a remote file system."""
+"""What is written of a run beside its steps: counters of the program (`ProgramCounts`), peaks as
+ordinary scalars (`PeakScalars`), and the event file (`Output`), which TensorFlow's record writer
+writes on a remote file system."""
 
 import collections
 import ctypes
@@ -26,14 +27,18 @@ from tb_memplugin.storage.write import RunWriter, Summarize
 Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
 """Kind, name, count, bytes and detail, as in `Counters`."""
 
-DENSE_ROWS = 256  # rows of a counter that are kept at every change; after them, one row for each `take`
-MAX_SESSIONS = 128  # most earlier sessions that a run is told, spread evenly: the first and the last are among them
-FREE_SECONDS = 0.25  # processor time that looking at kept objects may take at any cost, for short programs
+# rows of a counter that are kept at every change; after them, one row for each `take`
+DENSE_ROWS = 256
+# most earlier sessions that a run is told, spread evenly: the first and the last are among them
+MAX_SESSIONS = 128
+# processor time that looking at kept objects may take at any cost, for short programs
+FREE_SECONDS = 0.25
 SHARE = 0.2  # share of the overhead budget that it may take beyond that
 
 
 class CounterRows:
-    """Takes values on the training's thread and returns the rows that changed on another. Thread-safe."""
+    """Takes values on the training's thread and returns the rows that changed on another.
+    Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,9 +48,12 @@ class CounterRows:
         self._pending: dict[tuple[str, str | None], tuple[int, Value]] = {}
 
     def add(self, step: int, values: Sequence[Any]) -> None:
-        """Keep the values that changed since the last call. A counter that is missing in `values` became zero."""
+        """Keep the values that changed since the last call. A counter that is missing in `values`
+        became zero."""
         with self._lock:
-            now: dict[tuple[str, str | None], Value] = {(value[0], value[1]): tuple(value) for value in values}
+            now: dict[tuple[str, str | None], Value] = {
+                (value[0], value[1]): tuple(value) for value in values
+            }
             for key, last in self._last.items():
                 now.setdefault(key, (last[0], last[1], 0, min(0, last[3]), None))
             for key, value in now.items():
@@ -79,8 +87,13 @@ def earlier_sessions(number: int) -> list[list[Value]]:
     """The counters of each session before one, in order."""
     ends = sorted((one, left) for one, left in session_ends.copy().items() if one < number)
     if len(ends) > MAX_SESSIONS:
-        ends = [ends[round(at * (len(ends) - 1) / (MAX_SESSIONS - 1))] for at in range(MAX_SESSIONS)]
-    return [[("earlier_sessions", device, one, size, None) for device, size in left.items()] for one, left in ends]
+        ends = [
+            ends[round(at * (len(ends) - 1) / (MAX_SESSIONS - 1))] for at in range(MAX_SESSIONS)
+        ]
+    return [
+        [("earlier_sessions", device, one, size, None) for device, size in left.items()]
+        for one, left in ends
+    ]
 
 
 class ProgramCounts:
@@ -92,12 +105,14 @@ class ProgramCounts:
         self._overhead = overhead
         self._began = time.monotonic()
         self._spent_seconds = 0.0
-        self._earlier: Sequence[Value] | None = None  # the last earlier session; None before the first `count`
+        # the last earlier session; None before the first `count`
+        self._earlier: Sequence[Value] | None = None
         self._kept: list[Value] = []  # the objects that the program keeps
 
     def count(self, step: int, grew: Callable[[], bool]) -> float:
-        """Keep the counters that changed, and once those of earlier sessions. Looks at the program's objects if its
-        memory `grew` and the budget allows. Returns the cost in processor seconds."""
+        """Keep the counters that changed, and once those of earlier sessions. Looks at the
+        program's objects if its memory `grew` and the budget allows. Returns the cost in processor
+        seconds."""
         budget = FREE_SECONDS + SHARE * self._overhead * (time.monotonic() - self._began)
         cost = self._look() if self._overhead and self._spent_seconds <= budget and grew() else 0.0
         if program_counters.due_in() > 0.0 and self._earlier is not None and not cost:
@@ -114,20 +129,26 @@ class ProgramCounts:
     def _look(self) -> float:
         began = time.thread_time()
         arrays, iterators = kept_objects()
-        self._kept = [("kept_arrays", one.holder, one.number, one.size or 0, None) for one in arrays]
-        self._kept += [("kept_iterators", one.holder, one.number, MISSING, None) for one in iterators]
+        self._kept = [
+            ("kept_arrays", one.holder, one.number, one.size or 0, None) for one in arrays
+        ]
+        self._kept += [
+            ("kept_iterators", one.holder, one.number, MISSING, None) for one in iterators
+        ]
         self._spent_seconds += (seconds := time.thread_time() - began)
         return seconds
 
     def note_end(self, in_use: Mapping[str, int], own: Mapping[str, int]) -> None:
         """Note for later sessions what this one leaves in use beside its model."""
-        # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator does not know.
+        # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator
+        # does not know.
         left = {name: max(0, size - own.get(name, 0)) for name, size in in_use.items()}
         if left:
             session_ends[self._number] = left
 
 
-RUN_TAG = "memory/peak_bytes"  # the highest peak so far, of any device in any phase: the metric for HParams
+# the highest peak so far, of any device in any phase: the metric for HParams
+RUN_TAG = "memory/peak_bytes"
 EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"  # the highest peak of an epoch
 
 
@@ -135,8 +156,9 @@ ScalarPoint: TypeAlias = tuple[str, int, int]  # tag, step and value
 
 
 class PeakScalars:
-    """Collects samples and returns the points that are due. One thread owns it. The run's peak is due whenever it
-    rises; an epoch's peaks are due when the epoch ends. Steps outside of an epoch count towards the run's peak only."""
+    """Collects samples and returns the points that are due. One thread owns it. The run's peak is
+    due whenever it rises; an epoch's peaks are due when the epoch ends. Steps outside of an epoch
+    count towards the run's peak only."""
 
     def __init__(self) -> None:
         self._run_peak = MISSING
@@ -156,7 +178,9 @@ class PeakScalars:
             self._step = int(samples.step[rows].max())
             peaks = dict(_peaks(samples, rows))
             if epoch != MISSING:
-                self._peaks.update({tag: max(peak, self._peaks.get(tag, peak)) for tag, peak in peaks.items()})
+                self._peaks.update(
+                    {tag: max(peak, self._peaks.get(tag, peak)) for tag, peak in peaks.items()}
+                )
             highest = max(peaks.values(), default=MISSING)
             if highest > self._run_peak:
                 self._run_peak = highest
@@ -171,7 +195,9 @@ class PeakScalars:
         return points
 
 
-def _peaks(samples: Samples, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[tuple[str, int]]:
+def _peaks(
+    samples: Samples, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+) -> Iterator[tuple[str, int]]:
     """Tag and highest peak of each phase and device in the given rows, unless unknown."""
     for device, figures in samples.devices.items():
         for at, phase in enumerate(PHASES):
@@ -181,12 +207,15 @@ def _peaks(samples: Samples, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]")
 
 
 class RemoteRecordFile:
-    """A TFRecord file that TensorFlow uploads; each flush uploads all of it. Not thread-safe: one thread owns it.
+    """A TFRecord file that TensorFlow uploads; each flush uploads all of it. Not thread-safe: one
+    thread owns it.
 
-    Not `tf.io.TFRecordWriter`, which holds Python's lock while it uploads, so that all threads wait.
+    Not `tf.io.TFRecordWriter`, which holds Python's lock while it uploads, so that all threads
+    wait.
 
-    After a failure nothing is written any more. TensorFlow's file is then never destroyed: its destructor would hold
-    the lock and try again to upload what is left, for minutes if the store goes on failing."""
+    After a failure nothing is written any more. TensorFlow's file is then never destroyed: its
+    destructor would hold the lock and try again to upload what is left, for minutes if the store
+    goes on failing."""
 
     def __init__(self, path: str) -> None:
         import tensorflow as tf
@@ -199,7 +228,8 @@ class RemoteRecordFile:
         self._waiting += framed(record)
 
     def flush(self) -> None:
-        """Upload the file with the records that wait; raises also if this failed before, or the process ends."""
+        """Upload the file with the records that wait; raises also if this failed before, or the
+        process ends."""
         self._upload(self._file.flush)
 
     def close(self) -> None:
@@ -234,10 +264,12 @@ ROLL_UPS = "roll-ups for the list of workers"
 
 
 class Output:
-    """The event file of one session, and what is written into it. Methods run on the background thread. A failure of
-    the file is logged once and stops writing."""
+    """The event file of one session, and what is written into it. Methods run on the background
+    thread. A failure of the file is logged once and stops writing."""
 
-    def __init__(self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows) -> None:
+    def __init__(
+        self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows
+    ) -> None:
         self._settings = settings
         self._faults = faults
         self._samples = samples
@@ -248,7 +280,10 @@ class Output:
 
     def open(self) -> None:
         self._writer = self._faults.run(
-            FILES, open_run_writer, self._settings, lambda run: self._faults.run(ROLL_UPS, summarize_session, run)
+            FILES,
+            open_run_writer,
+            self._settings,
+            lambda run: self._faults.run(ROLL_UPS, summarize_session, run),
         )
 
     def do(self, method: Callable[..., None], *record: object) -> None:
@@ -283,7 +318,8 @@ class Output:
         self.do(RunWriter.flush)
 
     def write_samples(self) -> None:
-        """Write the samples and counters so far; after a fault of the file take them all the same."""
+        """Write the samples and counters so far; after a fault of the file take them all the
+        same."""
         samples = self._faults.run(KEPT, self._samples.take)
         counters = self._faults.run(KEPT, self._counters.take)
         dropped = self._samples.take_dropped()
@@ -297,7 +333,13 @@ class Output:
             self.do(RunWriter.counters, counters)
         if dropped:
             self._faults.warn(
-                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
+                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier "
+                "ones "
+                "could "
+                "not "
+                "be "
+                "written in "
+                "time"
             )
 
     def end_epoch(self) -> None:
@@ -319,7 +361,11 @@ def open_run_writer(settings: Settings, summarize: Summarize | None = None) -> R
 
     own: dict[str, Any] = {"worker": settings.worker, "summarize": summarize}
     if settings.remote:
-        own |= {"max_file_bytes": 8 << 20, "open_file": RemoteRecordFile, "make_directories": make_directories}
+        own |= {
+            "max_file_bytes": 8 << 20,
+            "open_file": RemoteRecordFile,
+            "make_directories": make_directories,
+        }
     return RunWriter(settings.log_dir, producer="recorder", versions=versions(), **own)
 
 

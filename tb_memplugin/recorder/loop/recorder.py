@@ -12,7 +12,8 @@ from tb_memplugin.schema import Phase
 
 
 class MemoryRecorder:
-    """Records the device memory of a training run: a sample of every step, layer tables, and traced steps.
+    """Records the device memory of a training run: a sample of every step, layer tables, and traced
+    steps.
 
     ```python
     with tb_memplugin.MemoryRecorder("runs/exp1", model=model, optimizer=optimizer) as recorder:
@@ -21,25 +22,31 @@ class MemoryRecorder:
                 train_step(batch)
     ```
 
-    Create it before the training functions are traced, so that it can observe which operations each layer makes.
-    A fault while recording never ends training or changes its result: the part that fails is logged once and stops.
+    Create it before the training functions are traced, so that it can observe which operations each
+    layer makes. A fault while recording never ends training or changes its result: the part that
+    fails is logged once and stops.
 
-    A background thread writes the run. The same thread closes a recorder that is dropped without `close`; one that
-    still exists when the process ends is closed then.
+    A background thread writes the run. The same thread closes a recorder that is dropped without
+    `close`; one that still exists when the process ends is closed then.
 
     Args:
-        log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can write to.
+        log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can
+            write to.
         model: Keras model or `tf.Module` that is trained; without it there are no layers.
         optimizer: Its optimizer; by default the one that the model was compiled with.
         overhead: Share of run time that tracing may cost; 0 traces nothing.
         trace_steps: Trace exactly these training steps instead.
         devices: Names of the devices to record; by default all GPUs, or the CPU if there is none.
-        keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
-        worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
-        source_lines: Store the line of your code that called each layer and op: name of the file and number.
+        keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's
+            profiler tab.
+        worker: Name of this process if several record into the same run; by default from
+            ``TF_CONFIG``.
+        source_lines: Store the line of your code that called each layer and op: name of the file
+            and number.
         scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
-        batch_size: Examples in the batch of a training step, for one replica, where the tensors of a step do not show
-            it: if they begin with different numbers, for example with that of time steps.
+        batch_size: Examples in the batch of a training step, for one replica, where the tensors of
+            a step do not show it: if they begin with different numbers, for example with that of
+            time steps.
 
     Raises:
         RecordingError: An argument is invalid."""
@@ -60,7 +67,15 @@ class MemoryRecorder:
         batch_size: int | None = None,
     ) -> None:
         settings = checked_settings(
-            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size
+            log_dir,
+            overhead,
+            trace_steps,
+            devices,
+            keep_profile,
+            worker,
+            source_lines,
+            scalars,
+            batch_size,
         )
         self._recording = Recording(settings)
         if model is not None:
@@ -76,9 +91,11 @@ class MemoryRecorder:
         self._recording.start()
 
     def close(self) -> None:
-        """End an open step, write everything and end the session; waits until everything is written.
+        """End an open step, write everything and end the session; waits until everything is
+        written.
 
-        It waits for 5 s at most while the background thread does nothing, and for 60 s while it works.
+        It waits for 5 s at most while the background thread does nothing, and for 60 s while it
+        works.
 
         Calling it again does nothing."""
         self._recording.close()
@@ -95,7 +112,8 @@ class MemoryRecorder:
         self.close()
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
-        """Set the model that is trained from now on, and its optimizer (by default the one it was compiled with)."""
+        """Set the model that is trained from now on, and its optimizer (by default the one it was
+        compiled with)."""
         self._recording.watch(model, optimizer)
 
     def set_epoch(self, epoch: int | None) -> None:
@@ -103,8 +121,11 @@ class MemoryRecorder:
         self._recording.set_epoch(epoch)
 
     @contextlib.contextmanager
-    def step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> Iterator[None]:
-        """Record the block as one step; in other phases than `train`, as a batch after training step `step`.
+    def step(
+        self, step: int, phase: Phase = "train", batch_size: int | None = None
+    ) -> Iterator[None]:
+        """Record the block as one step; in other phases than `train`, as a batch after training
+        step `step`.
 
         In a run without training steps, number the batches. `batch_size` names the step's own."""
         self.begin_step(step, phase, batch_size)
@@ -119,12 +140,14 @@ class MemoryRecorder:
             self.end_step()
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
-        """Begin a step and end the open one. Pair it with `end_step` where a `with` block does not fit."""
+        """Begin a step and end the open one. Pair it with `end_step` where a `with` block does not
+        fit."""
         self._recording.begin_step(step, phase, batch_size)
 
     def end_step(self, error: BaseException | None = None) -> None:
         """End the open step and keep its sample.
 
         Args:
-            error: Exception that ended the step. It need not be passed: a failed allocation is seen as it is raised."""
+            error: Exception that ended the step. It need not be passed: a failed allocation is seen
+                as it is raised."""
         self._recording.end_step()

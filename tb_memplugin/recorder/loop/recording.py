@@ -35,7 +35,14 @@ from tb_memplugin.recorder.base import (
     wait,
     weakly,
 )
-from tb_memplugin.recorder.devices import PINNED, FastPath, MemoryMaps, Sample, Sampler, choose_devices
+from tb_memplugin.recorder.devices import (
+    PINNED,
+    FastPath,
+    MemoryMaps,
+    Sample,
+    Sampler,
+    choose_devices,
+)
 from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import (
     POLL_SECONDS,
@@ -85,12 +92,14 @@ _STEPS = "must be integers from 0 to 2**53 - 1"
 _INCOMPLETE = "the memory run may be incomplete: its last records could not be written in time"
 
 _by_place: "weakref.WeakValueDictionary[tuple[str, str], Recording]" = weakref.WeakValueDictionary()
-"""The last one by run directory, as in `Settings`, and worker name; the active ones are closed at the process's end."""
+"""The last one by run directory, as in `Settings`, and worker name; the active ones are closed at
+the process's end."""
 
 
 @dataclasses.dataclass
 class _OpenStep:
-    """The running step; `Recording.ordinary` has its number, which may increase while this object stays."""
+    """The running step; `Recording.ordinary` has its number, which may increase while this object
+    stays."""
 
     phase: Phase
     epoch: int
@@ -98,9 +107,10 @@ class _OpenStep:
 
 
 class Recording:
-    """One process's recording into one run. The program's thread begins and ends steps; all that takes time runs on the
-    background thread, which holds a recording only weakly. One that is dropped without `close` pauses until the next
-    one is made: memory may run out after the training. One that still exists when the process ends is closed then."""
+    """One process's recording into one run. The program's thread begins and ends steps; all that
+    takes time runs on the background thread, which holds a recording only weakly. One that is
+    dropped without `close` pauses until the next one is made: memory may run out after the
+    training. One that still exists when the process ends is closed then."""
 
     closed = False
     told = False  # whether `tell` has nothing more to say
@@ -163,17 +173,22 @@ class Recording:
         self.ordinary = self._sampler.ordinary
         self._counts = ProgramCounts(settings.overhead)
         self._output = Output(settings, faults, self._sampler.buffer, self._counts.rows)
-        versions()  # kept from now on: what reading them leaves would be collected on the background thread
+        # kept from now on: what reading them leaves would be collected on the background thread
+        versions()
         submit(functools.partial(faults.run, ABANDONED, remove_abandoned))
-        submit(self._output.open)  # not opened here: by then a dropped recorder of the same run is closed
-        self._started = True  # from now on notes are recorded: the following parts may report faults
+        # not opened here: by then a dropped recorder of the same run is closed
+        submit(self._output.open)
+        # from now on notes are recorded: the following parts may report faults
+        self._started = True
         names = self._sampler.names
         maps = MemoryMaps([*names, *[PINNED] * any(map(is_gpu, names))], faults.warn)
         self._stalled = FailureMaps(self._devices, maps)
         self.tracer = StepTracer(settings, self._devices, self.layers, faults, maps)
         if settings.traces and self._devices:
             submit(functools.partial(faults.run, TRACING, self.tracer.helper.start))
-        paused = [one for one in list(_by_place.values()) if one is not self and one.active and one.paused]
+        paused = [
+            one for one in list(_by_place.values()) if one is not self and one.active and one.paused
+        ]
         for one in paused[: max(0, len(paused) - MAX_PAUSED)]:
             submit(one.tracer.helper.close)
         self.oom = OomWatch(self.layers, self._stalled, self.tracer.helper, weakly(self._write_oom))
@@ -207,7 +222,8 @@ class Recording:
             self.tell()
 
     def tell(self) -> None:
-        """Say once, on standard error, where the run is and what it shows, unless the package's warnings are off."""
+        """Say once, on standard error, where the run is and what it shows, unless the package's
+        warnings are off."""
         told, self.told = self.told, True
         if not told:
             self.faults.clean_up("the last line", self._tell)
@@ -215,7 +231,11 @@ class Recording:
     def _tell(self) -> None:
         peak, fatal = self._output.peak_bytes if self._started else None, self.fatal
         run = self.settings.log_dir
-        if is_private(run) or (peak is None and fatal is None) or not logger.isEnabledFor(logging.WARNING):
+        if (
+            is_private(run)
+            or (peak is None and fatal is None)
+            or not logger.isEnabledFor(logging.WARNING)
+        ):
             return
         run = shown(run)
         if fatal is None:
@@ -245,12 +265,14 @@ class Recording:
         raised_errors.update()
 
     def __del__(self) -> None:
-        # Runs on any thread, between any two statements, so it only submits a job; the job keeps the recording alive.
+        # Runs on any thread, between any two statements, so it only submits a job; the job keeps
+        # the recording alive.
         if self._started and not self.closed:
             submit(self._dropped)
 
     def _dropped(self) -> None:
-        """Pause after the last reference is gone; end if the garbage collector cleared weak references to it, too."""
+        """Pause after the last reference is gone; end if the garbage collector cleared weak
+        references to it, too."""
         place = self.settings.log_dir, self.settings.worker
         if _by_place.get(place) is self and not self.closed:
             self.end_step()
@@ -272,7 +294,8 @@ class Recording:
         return wait()
 
     def start_ordinary(self, on_tick: Job) -> FastPath | None:
-        """Start; what begins the steps at which nothing else is due, None if nothing is recorded."""
+        """Start; what begins the steps at which nothing else is due, None if nothing is
+        recorded."""
         self.start()
         if not self._started:
             return None
@@ -280,7 +303,8 @@ class Recording:
         return self.ordinary
 
     def pause(self) -> None:
-        """Until `observe` or the next step, observe nothing and keep no file open; write what was recorded soon."""
+        """Until `observe` or the next step, observe nothing and keep no file open; write what was
+        recorded soon."""
         with self._pausing:
             if self.active and not self.paused:
                 self.paused = True
@@ -291,7 +315,9 @@ class Recording:
         """Write what was recorded and close every file until `_wake`, without waiting."""
         if self._sample is not None:
             in_use = self._sample.in_use_bytes
-            self.faults.run(COUNTERS, lambda: self._counts.note_end(in_use, self.layers.model_bytes()))
+            self.faults.run(
+                COUNTERS, lambda: self._counts.note_end(in_use, self.layers.model_bytes())
+            )
         self.ordinary.disarm()
         self.faults.clean_up(SAMPLES, self._sampler.host.close)
         submit(self._write_and_rest)
@@ -306,7 +332,10 @@ class Recording:
                 return
             self.paused = False
             if not self.active:
-                self.faults.stop(RECORDING, "it was closed, or a newer recorder of this process took over the run")
+                self.faults.stop(
+                    RECORDING,
+                    "it was closed, or a newer recorder of this process took over the run",
+                )
                 return
             self._wake()
             self.layers.install()
@@ -341,7 +370,8 @@ class Recording:
         return self.settings.traces and not self.closed
 
     def before_data(self, phase: Phase) -> None:
-        """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
+        """A phase begins and no batch was requested yet: nothing in use now is a batch of the
+        phase."""
         if self.active:
             self.faults.run(RECORDING, self.tracer.before_data, phase)
 
@@ -419,11 +449,15 @@ class Recording:
 
     def _others(self) -> "list[Recording]":
         """Other recordings of this process that record now."""
-        return [one for one in list(_by_place.values()) if one is not self and one.active and not one.paused]
+        return [
+            one
+            for one in list(_by_place.values())
+            if one is not self and one.active and not one.paused
+        ]
 
     def _allow_ordinary(self, opened: _OpenStep, step: int) -> None:
-        """Let steps end and begin by themselves until a part wants more of them than a sample, or another recording
-        begins, which needs the peaks that these steps reset."""
+        """Let steps end and begin by themselves until a part wants more of them than a sample, or
+        another recording begins, which needs the peaks that these steps reset."""
         seen = changes.last  # before looking, so that no change is lost
         busy = self.oom.waits or self.tracer.tracing or self.tracer.compiled
         if busy or self._sample is None or self.faults.stopped(SAMPLES) or self._others():
@@ -448,7 +482,8 @@ class Recording:
         clock = self._sampler.clock
         clock.advance_to(self.ordinary.began)
         now = time.perf_counter()
-        passed = passed._replace(seconds=min(passed.seconds, now - opened.began))  # the clock may have been set
+        # the clock may have been set
+        passed = passed._replace(seconds=min(passed.seconds, now - opened.began))
         opened.began = max(opened.began, now - max(0.0, clock.now() - self.ordinary.began))
         self.oom.steps_ended(self.ordinary.began - clock.behind)
         self.tracer.passed(opened.phase, passed)
@@ -473,7 +508,11 @@ class Recording:
         cost = self.faults.run(COUNTERS, self._counts.count, step, self._sampler.host_grew)
         self.tracer.schedule.add_cost(cost or 0.0)
         if sample is not None and tracing:
-            submit(functools.partial(self._measure, step, sample, {} if traced is None else traced.end, False))
+            submit(
+                functools.partial(
+                    self._measure, step, sample, {} if traced is None else traced.end, False
+                )
+            )
         if traced is not None:
             submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
@@ -485,7 +524,8 @@ class Recording:
 
     def _sample_step(self, opened: _OpenStep, step: int, wall_time: float) -> Sample:
         buffers = None
-        if self._host_buffers.due_in() <= 0.0 and not self.tracer.tracing:  # reading tf.data's runs an operation
+        # reading tf.data's runs an operation
+        if self._host_buffers.due_in() <= 0.0 and not self.tracer.tracing:
             buffers = self.faults.run(HOST_BUFFERS, self._host_buffers.read)
         reads = self._step_ends.due_in() <= 0.0 and not self.tracer.tracing
         waits = reads or self.tracer.tracing
@@ -503,7 +543,8 @@ class Recording:
         return self.oom.fatal if self._started else None
 
     def on_uncaught(self, error: BaseException) -> None:
-        """Handle an exception that nobody caught and that ends the program, or a cell of IPython."""
+        """Handle an exception that nobody caught and that ends the program, or a cell of
+        IPython."""
         call = self.settings.at_failure
         if call is not None and self._started and self.active and self.oom.is_behind(error):
             self.drain()
@@ -525,7 +566,8 @@ class Recording:
         self._guarded_thread = threading.get_ident()
 
     def leave_step(self) -> None:
-        """End the block. An allocation that failed in it gets its post-mortem now: what the step was given is known."""
+        """End the block. An allocation that failed in it gets its post-mortem now: what the step
+        was given is known."""
         self._guards -= 1
         raised, self._raised = self._raised, None
         if raised is not None and self.active:
@@ -542,14 +584,18 @@ class Recording:
             if self._started:
                 self.oom.look_back(since)
         if self.active:
-            self._on_failure(raised, in_step=not self._uses_ordinary)  # a callback guards its own steps
+            # a callback guards its own steps
+            self._on_failure(raised, in_step=not self._uses_ordinary)
 
     def _on_failure(self, raised: RaisedError, in_step: bool = True) -> None:
-        """Write the post-mortem of an allocation that failed, by default in the open step, which its error ends."""
+        """Write the post-mortem of an allocation that failed, by default in the open step, which
+        its error ends."""
         opened = self._open
         if opened is None or not in_step:
             last = self.layers.last_step if opened is None else self.ordinary.step
-            place = Place(None if last < 0 else last, None, "building" if raised.builds else "between_steps")
+            place = Place(
+                None if last < 0 else last, None, "building" if raised.builds else "between_steps"
+            )
             self.faults.run(POST_MORTEMS, self.oom.on_error, raised, place)
             return
         self._take_ordinary(opened)
@@ -564,12 +610,16 @@ class Recording:
             return
         failed = dataclasses.replace(traced, interrupted=True)
 
-        def replay(device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts) -> OwnedMap | None:
+        def replay(
+            device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
+        ) -> OwnedMap | None:
             about = (failed, device, memory_map, request, now, batch_notes.failed)
             return self.faults.run(REPLAYS, self.tracer.helper.failed_step, *about)
 
         analyzed = self.drain()  # the chunks of earlier steps
-        self.faults.run(POST_MORTEMS, self.oom.on_error, raised, place, replay if analyzed else None)
+        self.faults.run(
+            POST_MORTEMS, self.oom.on_error, raised, place, replay if analyzed else None
+        )
         submit(functools.partial(self._work_through, failed))
 
     def _write_oom(self, oom: Oom, waits: bool) -> None:
@@ -610,14 +660,17 @@ class Recording:
         if began is None or began != before:
             return  # the step has not run for as long as from one poll to the next
         # An allocator without statistics is a fault of the samples, and is logged as that only.
-        self.faults.run(SAMPLES, lambda: [allocator.memory_info(name) for name in self._sampler.names])
+        self.faults.run(
+            SAMPLES, lambda: [allocator.memory_info(name) for name in self._sampler.names]
+        )
         if not self.faults.stopped(SAMPLES):
             self.faults.run(POST_MORTEMS, self._stalled.poll)
 
     def _work_through(self, traced: TracedStep) -> None:
         is_first = not self._has_breakdown
         if is_first:
-            self._output.do(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
+            # readers find nothing but this so far
+            self._output.do(RunWriter.analyzing, traced.step)
         records = self.tracer.work_through(traced)
         for record in records:
             self._output.do(RunWriter.traced, record)
@@ -642,7 +695,8 @@ class Recording:
 
 
 def is_recording(except_into: Collection[str]) -> bool:
-    """Whether a recorder is between its start and end, or in a recorded call of Keras, except into some directories."""
+    """Whether a recorder is between its start and end, or in a recorded call of Keras, except into
+    some directories."""
     open_ones = [one for one in list(_by_place.values()) if one.active and not one.paused]
     return any(one.settings.log_dir not in except_into for one in open_ones)
 
@@ -656,7 +710,13 @@ def _write(place: tuple[str, str]) -> bool:
 def _close_all() -> None:
     unclosed = [one for one in list(_by_place.values()) if one.active]
     reason = (
-        "the memory recorder waits for up to %d s until TensorFlow gives up a request to the file system of a run: "
+        "the memory recorder waits for up to %d s until TensorFlow gives up a "
+        "request "
+        "to "
+        "the "
+        "file "
+        "system of a "
+        "run: "
         "the process would be aborted otherwise"
     )
     try:

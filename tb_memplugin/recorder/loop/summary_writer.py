@@ -23,7 +23,8 @@ logger = logging.getLogger("tb_memplugin")
 
 
 class SummaryWriter:
-    """The session, the tags and the buffered activations of one `tf.summary` writer. Any thread may call it."""
+    """The session, the tags and the buffered activations of one `tf.summary` writer. Any thread may
+    call it."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = weakref.ref(writer)
@@ -57,8 +58,12 @@ class SummaryWriter:
         with self._lock:
             self._pending.append((step, time.time(), sizes))
             self._pending_values += len(sizes)
-            self._keep_alive = self._writer()  # so that a writer dropped without close() gets its last rows at exit
-            if time.monotonic() - self._drained >= FLUSH_SECONDS or self._pending_values >= MAX_ACTIVATION_VALUES // 2:
+            # so that a writer dropped without close() gets its last rows at exit
+            self._keep_alive = self._writer()
+            if (
+                time.monotonic() - self._drained >= FLUSH_SECONDS
+                or self._pending_values >= MAX_ACTIVATION_VALUES // 2
+            ):
                 self.drain()
 
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
@@ -72,7 +77,10 @@ class SummaryWriter:
             if rows:
                 layers = tuple(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
                 values = [[sizes.get(path, MISSING) for path in layers] for _, _, sizes in rows]
-                steps, times = np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows])
+                steps, times = (
+                    np.array([row[0] for row in rows], np.int64),
+                    np.array([row[1] for row in rows]),
+                )
                 table = LayerActivations(steps, times, layers, np.asarray(values, np.int64))
                 self._write("activations", int(steps.max()), table)
             self._keep_alive = None
@@ -80,7 +88,9 @@ class SummaryWriter:
     def _write(self, stream: str, step: int, record: Any) -> None:
         if stream != "meta" and "meta" not in self._rotations:
             versions = {"tb_memplugin": __version__}
-            self._write("meta", step, SessionInfo(self._session, time.time(), "summary", versions, ()))
+            self._write(
+                "meta", step, SessionInfo(self._session, time.time(), "summary", versions, ())
+            )
         rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
         data = codec.encode(frame_of(stream, record, rotation.sequence))
         summary = frame_summary(rotation.next(step), data).SerializeToString()
@@ -88,7 +98,8 @@ class SummaryWriter:
 
         writer = self._writer()
         if writer is not None:
-            # The rows were accepted when they were added, so the writer and condition of that time apply.
+            # The rows were accepted when they were added, so the writer and condition of that time
+            # apply.
             with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
                 tf.summary.experimental.write_raw_pb(summary, step=step)
 
@@ -98,15 +109,21 @@ _warned: set[str] = set()
 
 
 def recording_writer(call: str) -> SummaryWriter | None:
-    """The writer of a call of the summary API; None if it records nothing. Refuses calls inside a `tf.function`."""
+    """The writer of a call of the summary API; None if it records nothing. Refuses calls inside a
+    `tf.function`."""
     import tensorflow as tf
 
     if not tf.executing_eagerly():
         raise RecordingError(
-            f"summary.{call} records plain numbers and was called inside a tf.function: call it after the step, "
+            f"summary.{call} records plain numbers and was called inside a "
+            "tf.function: "
+            "call "
+            "it "
+            "after the step, "
             "outside of the function"
         )
-    from tensorflow.python.ops import summary_ops_v2  # there is no public name for the current writer
+    # there is no public name for the current writer
+    from tensorflow.python.ops import summary_ops_v2
 
     writer = summary_ops_v2._summary_state.writer
     if writer is None and call not in _warned:

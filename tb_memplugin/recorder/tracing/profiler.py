@@ -1,4 +1,5 @@
-"""`ProfilerWindow`: runs TensorFlow's profiler during one step, quietly, unless the user's code wants it."""
+"""`ProfilerWindow`: runs TensorFlow's profiler during one step, quietly, unless the user's code
+wants it."""
 
 import contextlib
 import ctypes
@@ -17,16 +18,18 @@ logger = logging.getLogger("tb_memplugin")
 
 _WARNING = 1  # ``absl::LogSeverityAtLeast::kWarning``
 _GET = rb"_ZN4absl\d+lts_\d+11MinLogLevelEv"
-"""``absl::LogSeverityAtLeast absl::MinLogLevel()``, in a namespace named after Abseil's release. The type is an
-enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
+"""``absl::LogSeverityAtLeast absl::MinLogLevel()``, in a namespace named after Abseil's release.
+The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level
+once, for good."""
 _SET = rb"_ZN4absl\d+lts_\d+14SetMinLogLevelENS\d*_\d*18LogSeverityAtLeastE"
 """``void absl::SetMinLogLevel(absl::LogSeverityAtLeast)``"""
 
 
 class QuietLog:
-    """Raises the level at which TensorFlow logs to warnings, for some milliseconds; the profiler has no option for it.
-    Any thread may call it. The level is the process's: while a block runs, no information of other threads is logged
-    either. Where the level cannot be changed safely, it stays."""
+    """Raises the level at which TensorFlow logs to warnings, for some milliseconds; the profiler
+    has no option for it. Any thread may call it. The level is the process's: while a block runs, no
+    information of other threads is logged either. Where the level cannot be changed safely, it
+    stays."""
 
     def __init__(self) -> None:
         self._blocks = 0
@@ -66,12 +69,15 @@ class QuietLog:
 
 @functools.cache
 def _functions() -> tuple[Callable[[], int], Callable[[int], Any]]:
-    """TensorFlow's functions that return and set the lowest level that is logged, or such as change nothing."""
+    """TensorFlow's functions that return and set the lowest level that is logged, or such as change
+    nothing."""
     try:
         library = open_library(MappedMemory())
         (get,), (change,) = (exported_names(library._name, pattern) for pattern in (_GET, _SET))
         integer = ctypes.c_int
-        return ctypes.PYFUNCTYPE(integer)((get, library)), ctypes.PYFUNCTYPE(None, integer)((change, library))
+        return ctypes.PYFUNCTYPE(integer)((get, library)), ctypes.PYFUNCTYPE(None, integer)(
+            (change, library)
+        )
     except Exception as error:
         logger.debug("TensorFlow's profiler logs as it starts and stops: %s", error)
         return lambda: _WARNING, lambda level: None
@@ -89,8 +95,9 @@ class ProfilerWindow:
     """Starts the profiler, or raises `ProfilerBusyError` if one runs already; `stop` ends it.
     For the training's thread.
 
-    If the user's code starts the profiler meanwhile, on any thread, the window gives way: its profile is dropped, and
-    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible."""
+    If the user's code starts the profiler meanwhile, on any thread, the window gives way: its
+    profile is dropped, and the user's starts. The public API can only write a file, which goes to
+    memory (``/dev/shm``) if possible."""
 
     def __init__(self) -> None:
         import tensorflow as tf
@@ -112,8 +119,8 @@ class ProfilerWindow:
             raise
 
     def stop(self) -> str:
-        """Stop the profiler and return the path of the serialized XSpace, a file that exists until `remove`;
-        `ProfilerBusyError` if the window gave way."""
+        """Stop the profiler and return the path of the serialized XSpace, a file that exists until
+        `remove`; `ProfilerBusyError` if the window gave way."""
         import tensorflow as tf
 
         try:
@@ -124,7 +131,9 @@ class ProfilerWindow:
                 self._restore_start()
                 with quiet_log.warnings_only():
                     tf.profiler.experimental.stop()
-            files = glob.glob(os.path.join(self._directory.path, "**", "*.xplane.pb"), recursive=True)
+            files = glob.glob(
+                os.path.join(self._directory.path, "**", "*.xplane.pb"), recursive=True
+            )
             if not files:
                 raise RuntimeError("the profiler wrote no profile")
             return files[0]
@@ -144,7 +153,9 @@ class ProfilerWindow:
             original = module.start
 
             @functools.wraps(original)
-            def start(*arguments: Any, _original: Callable[..., None] = original, **named: Any) -> None:
+            def start(
+                *arguments: Any, _original: Callable[..., None] = original, **named: Any
+            ) -> None:
                 self._give_way()
                 _original(*arguments, **named)
 
@@ -153,7 +164,8 @@ class ProfilerWindow:
 
     def _restore_start(self) -> None:
         for module, original, wrapper in self._originals:
-            if module.start is wrapper:  # else somebody wrapped the wrapper, which then only calls the original
+            # else somebody wrapped the wrapper, which then only calls the original
+            if module.start is wrapper:
                 module.start = original
         self._originals.clear()
 

@@ -1,5 +1,6 @@
-"""Selects the steps to trace (`TraceSchedule`), what is kept of them, and the steps after which more is measured than a
-sample as the overhead budget allows: `StepEnds`, the pool and its largest free chunk; `HostBuffers`."""
+"""Selects the steps to trace (`TraceSchedule`), what is kept of them, and the steps after which
+more is measured than a sample as the overhead budget allows: `StepEnds`, the pool and its largest
+free chunk; `HostBuffers`."""
 
 import collections
 import dataclasses
@@ -15,16 +16,17 @@ from tb_memplugin.recorder.watch import data_pipelines
 from tb_memplugin.schema import MISSING
 
 Wish: TypeAlias = Literal["learn", "trace"]
-"""``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots; ``trace``: for its
-ledger."""
+"""``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots;
+``trace``: for its ledger."""
 
 PEAK_GROWTH = 1.01  # A peak above the last traced one by this factor requests a new trace
 EARLY_SECONDS = (0.25, 0.5, 1.0, 2.0)
-"""Times after its first trace from which the first phase of a run is traced again beyond the budget, so that a short
-training has five breakdowns as well."""
+"""Times after its first trace from which the first phase of a run is traced again beyond the
+budget, so that a short training has five breakdowns as well."""
 EARLY_SHARE = 0.25
-"""Most of the time since the recorder's start that all traces may have cost by then. Traces of 20 ms still come at the
-times above; slower ones come later, so that a short training is not mostly tracing."""
+"""Most of the time since the recorder's start that all traces may have cost by then. Traces of 20
+ms still come at the times above; slower ones come later, so that a short training is not mostly
+tracing."""
 FIRST_ESTIMATE_SECONDS = 0.05  # assumed cost of a trace before the first measurement
 
 
@@ -43,14 +45,16 @@ class _PhaseState:
 class TraceSchedule:
     """Decides at the start of each step whether to trace it.
 
-    After a change (of the layer table, or a new compilation), a phase's first step compiles, autotunes and makes
-    long-lived chunks; it is traced to learn these. The second one is always traced, and in the phase that is traced
-    first also steps from `EARLY_SECONDS` on. Further traces must fit into the budget of `overhead` × run time, to which
-    all traces so far count; those after a new highest peak come before those that only spread over the run.
+    After a change (of the layer table, or a new compilation), a phase's first step compiles,
+    autotunes and makes long-lived chunks; it is traced to learn these. The second one is always
+    traced, and in the phase that is traced first also steps from `EARLY_SECONDS` on. Further traces
+    must fit into the budget of `overhead` × run time, to which all traces so far count; those after
+    a new highest peak come before those that only spread over the run.
 
     The training's thread calls all methods except `add_cost`, which any thread may call.
 
-    With `trace_steps`, exactly these training steps are traced, at any cost, and the first one to learn."""
+    With `trace_steps`, exactly these training steps are traced, at any cost, and the first one to
+    learn."""
 
     def __init__(self, overhead: float, trace_steps: Collection[int] | None = None) -> None:
         self._overhead = overhead
@@ -68,7 +72,8 @@ class TraceSchedule:
             state.steps_since_change, state.traced_since_change = 0, False
 
     def compiled(self, phase: str) -> None:
-        """Handle the end of a step that traced a function, or was traced to learn: the next one is traced."""
+        """Handle the end of a step that traced a function, or was traced to learn: the next one is
+        traced."""
         state = self._phases[phase]
         state.steps_since_change, state.traced_since_change = 1, False
 
@@ -87,11 +92,16 @@ class TraceSchedule:
             return None
         self._elapsed_seconds = elapsed_seconds
         state = self._phases[phase]
-        due = elapsed_seconds >= self._next_at(phase) if state.traced_since_change else state.steps_since_change >= 1
+        due = (
+            elapsed_seconds >= self._next_at(phase)
+            if state.traced_since_change
+            else state.steps_since_change >= 1
+        )
         return "trace" if due else self._learning(phase)
 
     def due(self, phase: str, step: int, elapsed_seconds: float) -> Due:
-        """Until when `wants` gives None for the steps of a phase after an untraced one; arguments as for `wants`."""
+        """Until when `wants` gives None for the steps of a phase after an untraced one; arguments
+        as for `wants`."""
         wanted = self._trace_steps
         if self._overhead <= 0 if wanted is None else phase != "train" or not wanted:
             return Due()
@@ -108,11 +118,20 @@ class TraceSchedule:
         # A trace that only spreads over the run leaves room for one after a new peak.
         affordable = self._affordable_at(traces=1 if self._phases[phase].grown else 2)
         cheap = (self._spent_seconds + self._last_cost_seconds) / EARLY_SHARE
-        return min([affordable, *(max(at, cheap) for at in self._early_times[: phase == self._early_phase])])
+        return min(
+            [
+                affordable,
+                *(max(at, cheap) for at in self._early_times[: phase == self._early_phase]),
+            ]
+        )
 
     def _learning(self, phase: str) -> Wish | None:
         state = self._phases[phase]
-        return "learn" if self._learns and not state.traced_since_change and not state.steps_since_change else None
+        return (
+            "learn"
+            if self._learns and not state.traced_since_change and not state.steps_since_change
+            else None
+        )
 
     def step_done(self, phase: str, peak_bytes: int, steps: int = 1) -> None:
         state = self._phases[phase]
@@ -123,12 +142,17 @@ class TraceSchedule:
         if self._early_phase is None:
             self._early_phase = phase
             self._early_times = [self._elapsed_seconds + seconds for seconds in EARLY_SECONDS]
-        elif phase == self._early_phase and self._early_times and self._elapsed_seconds >= self._early_times[0]:
+        elif (
+            phase == self._early_phase
+            and self._early_times
+            and self._elapsed_seconds >= self._early_times[0]
+        ):
             del self._early_times[0]
         self.step_done(phase, peak_bytes)
         state = self._phases[phase]
         state.traced_since_change = True
-        state.traced_peak_bytes = state.highest_peak_bytes  # only a still higher peak requests another trace
+        # only a still higher peak requests another trace
+        state.traced_peak_bytes = state.highest_peak_bytes
         self.add_cost(cost_seconds)
         self._last_cost_seconds = cost_seconds
 
@@ -146,13 +170,15 @@ class TraceSchedule:
 
 
 SHARE = 0.2  # share of the overhead budget that each of the two may cost
-MAX_WAITING = 16  # most maps that wait to be measured, for example while the background thread cannot write its files
+# most maps that wait to be measured, for example while the background thread cannot write its files
+MAX_WAITING = 16
 LOOK_SECONDS = 0.1  # time after which to look again whether they wait
 HOST_SECONDS = 0.2  # least time between two reads of `HostBuffers`
 
 
 class _Budgeted:
-    """Measures for a share of the run time. `spend` is called with each cost, which reduces the budget for traces."""
+    """Measures for a share of the run time. `spend` is called with each cost, which reduces the
+    budget for traces."""
 
     def __init__(self, maps: MemoryMaps, overhead: float, spend: Callable[[float], None]) -> None:
         self._maps = maps
@@ -162,7 +188,8 @@ class _Budgeted:
         self._spent_seconds = 0.0
 
     def due_in(self) -> float:
-        """Seconds until all costs so far are at most their share of the run time; infinite without a budget."""
+        """Seconds until all costs so far are at most their share of the run time; infinite without
+        a budget."""
         if self._share <= 0:
             return math.inf
         return self._began + self._spent_seconds / self._share - time.perf_counter()
@@ -173,17 +200,24 @@ class _Budgeted:
 
 
 class StepEnds(_Budgeted):
-    """Reads maps at the end of some steps and adds their figures to the samples. The training's thread calls `due_in`
-    and `read`, the background thread the other methods."""
+    """Reads maps at the end of some steps and adds their figures to the samples. The training's
+    thread calls `due_in` and `read`, the background thread the other methods."""
 
-    def __init__(self, maps: MemoryMaps, buffer: SampleBuffer, overhead: float, spend: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        maps: MemoryMaps,
+        buffer: SampleBuffer,
+        overhead: float,
+        spend: Callable[[float], None],
+    ) -> None:
         super().__init__(maps, overhead, spend)
         self._devices = [device for device in buffer.devices if maps.available(device)]
         self._buffer = buffer
         self._read = self._measured = 0  # each is counted by one thread only
 
     def due_in(self) -> float:
-        """Seconds until the budget allows a map, and few of them wait to be measured; infinite if none can be read."""
+        """Seconds until the budget allows a map, and few of them wait to be measured; infinite if
+        none can be read."""
         seconds = super().due_in() if self._devices else math.inf
         return max(seconds, LOOK_SECONDS) if self._read - self._measured >= MAX_WAITING else seconds
 
@@ -195,10 +229,14 @@ class StepEnds(_Budgeted):
         return dumps
 
     def measure(
-        self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None], waited: bool = False
+        self,
+        row: int,
+        in_use: Mapping[str, int],
+        dumps: Mapping[str, bytes | None],
+        waited: bool = False,
     ) -> None:
-        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment; those from
-        `read` `waited`."""
+        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another
+        moment; those from `read` `waited`."""
         self._measured += waited
         began = time.thread_time()
         for device, dump in dumps.items():
@@ -209,7 +247,8 @@ class StepEnds(_Budgeted):
 
 
 class HostBuffers(_Budgeted):
-    """Reads the buffers of ``tf.data`` and the pool of pinned memory on the training's thread, after some steps."""
+    """Reads the buffers of ``tf.data`` and the pool of pinned memory on the training's thread,
+    after some steps."""
 
     _next = -math.inf
 
@@ -217,7 +256,8 @@ class HostBuffers(_Budgeted):
         return max(super().due_in(), self._next - time.perf_counter())
 
     def read(self) -> tuple[int, int]:
-        """Bytes that ``tf.data`` buffers, and bytes of the pool of pinned memory; `MISSING` if unknown."""
+        """Bytes that ``tf.data`` buffers, and bytes of the pool of pinned memory; `MISSING` if
+        unknown."""
         began = time.perf_counter()
         buffered = data_pipelines.buffered_bytes()
         dump = self._maps.read(PINNED) if self._maps.available(PINNED) else None

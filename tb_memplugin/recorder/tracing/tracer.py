@@ -1,4 +1,5 @@
-"""`StepTracer`: opens a profiler window for each step that the schedule selects, and has its profile analyzed."""
+"""`StepTracer`: opens a profiler window for each step that the schedule selects, and has its
+profile analyzed."""
 
 import os
 import threading
@@ -17,14 +18,14 @@ from tb_memplugin.storage.write import PackedRecord
 PROFILES = "keeping raw profiles"
 MAX_WAITING = 16
 MAX_WAITING_BYTES = 32 << 20
-"""Most profiles that wait for analysis, and their bytes. While as many or more wait, no step is traced; explicitly
-requested steps wait."""
+"""Most profiles that wait for analysis, and their bytes. While as many or more wait, no step is
+traced; explicitly requested steps wait."""
 RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
 
 class StepTracer:
-    """The training's thread opens and closes windows, the background thread has them analyzed in order: it calls
-    `work_through`, the training's thread all other methods."""
+    """The training's thread opens and closes windows, the background thread has them analyzed in
+    order: it calls `work_through`, the training's thread all other methods."""
 
     def __init__(
         self,
@@ -59,15 +60,17 @@ class StepTracer:
             for device in self._devices
             if is_cpu(device) and maps.available(device) and settings.traces
         }
-        self.helper = Helper({device.name: device.capacity_bytes for device in devices}, handle_bytes, faults)
+        self.helper = Helper(
+            {device.name: device.capacity_bytes for device in devices}, handle_bytes, faults
+        )
 
     @property
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began
 
     def before_data(self, phase: Phase) -> None:
-        """Read the memory maps before a phase requests its first batch: always for its first run, later as the budget
-        allows. What is in use now is no batch of the phase."""
+        """Read the memory maps before a phase requests its first batch: always for its first run,
+        later as the budget allows. What is in use now is no batch of the phase."""
         if not self._settings.traces:
             return
         self._faults.run(OBSERVING, note_running_fit)
@@ -76,7 +79,8 @@ class StepTracer:
             self._before_data = self._read_maps_at_cost()
 
     def first_batches(self) -> tuple[Dumps, Dumps] | None:
-        """The memory maps before and after the first batches of a phase, once after `before_data`."""
+        """The memory maps before and after the first batches of a phase, once after
+        `before_data`."""
         before, self._before_data = self._before_data, None
         return None if before is None else (before, self._read_maps_at_cost())
 
@@ -117,7 +121,11 @@ class StepTracer:
             return
         elapsed = self._elapsed
         wish = self.schedule.wants(phase, step, elapsed)
-        if wish is not None and not self._only_requested and (self._settings.in_cluster or self._watch.replicated):
+        if (
+            wish is not None
+            and not self._only_requested
+            and (self._settings.in_cluster or self._watch.replicated)
+        ):
             self._trace_only_requested()
             wish = self.schedule.wants(phase, step, elapsed)
         if wish is None:
@@ -141,14 +149,20 @@ class StepTracer:
     def _trace_only_requested(self) -> None:
         """Beside other replicas every trace is a risk: make none that was not asked for.
 
-        TensorFlow's profiler sometimes crashes a process as it stops, with and without a recorder. A collective
-        operation may end on another thread than it began on, and TensorFlow 2.21 joins both events through a pointer to
-        an event that it has copied and freed meanwhile (`SplitEventTracker` in traceme_recorder.cc)."""
+        TensorFlow's profiler sometimes crashes a process as it stops, with and without a recorder.
+        A collective operation may end on another thread than it began on, and TensorFlow 2.21 joins
+        both events through a pointer to an event that it has copied and freed meanwhile
+        (`SplitEventTracker` in traceme_recorder.cc)."""
         self._only_requested = True
         self.schedule.only_requested()
         if self._settings.trace_steps is None:
             self._faults.warn(
-                "no step is traced: TensorFlow's profiler can crash a process in which replicas train together. "
+                "no step is traced: TensorFlow's profiler can crash a "
+                "process "
+                "in "
+                "which "
+                "replicas "
+                "train together. "
                 "trace_steps=[10, 100] traces these steps all the same"
             )
 
@@ -157,7 +171,8 @@ class StepTracer:
         try:
             self._faults.run(OBSERVING, self._watch.begin_window, self._last_began)
             self._window = ProfilerWindow()
-            # Read just after the profiler starts and just before it stops, so that no event between them is missed.
+            # Read just after the profiler starts and just before it stops, so that no event between
+            # them is missed.
             self._start = self._read_maps()
             self._opening_seconds = time.perf_counter() - began
         except ProfilerBusyError:
@@ -173,7 +188,9 @@ class StepTracer:
             "only one profiler can run in a process, so these steps are not traced",
         )
 
-    def end(self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int) -> TracedStep | None:
+    def end(
+        self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int
+    ) -> TracedStep | None:
         """Close the window, if one is open, and return the traced step, which took `seconds`."""
         window, self._window = self._window, None
         self._last_began = time.perf_counter() - seconds
@@ -190,14 +207,19 @@ class StepTracer:
         began = time.perf_counter()
         start, end = self._start, self._read_maps()
         profile = None
-        try:  # not a part: an open window must be closed even if the background thread stopped tracing meanwhile
+        # not a part: an open window must be closed even if the background thread stopped tracing
+        # meanwhile
+        try:
             profile = window.stop()
         except ProfilerBusyError:  # it gave way just now
             self._leave_to_user()
         except Exception as error:
             self._faults.stop(TRACING, error)
         end_window = self._watch.end_window
-        facts = {device: self._faults.run(OBSERVING, end_window, device) or TraceFacts() for device in self._devices}
+        facts = {
+            device: self._faults.run(OBSERVING, end_window, device) or TraceFacts()
+            for device in self._devices
+        }
         self._watch.close_window()
         for one in facts.values():
             self._faults.run(TRACING, self.helper.prepare, one.graphs)
@@ -213,7 +235,18 @@ class StepTracer:
             return None
         observed = not self._faults.stopped(OBSERVING)
         self._waiting[profile] = window, os.path.getsize(profile)
-        return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled, observed)
+        return TracedStep(
+            step,
+            phase,
+            wall_time,
+            profile,
+            facts,
+            start,
+            end,
+            self._only_learn,
+            self.compiled,
+            observed,
+        )
 
     # --- on the background thread
 
@@ -242,5 +275,8 @@ class StepTracer:
         step = f"memory_{traced.phase}_step_{traced.step:08d}"
         directory = os.path.join(self._settings.log_dir, "plugins", "profile", step)
         tf.io.gfile.makedirs(directory)
-        with open(traced.profile, "rb") as profile, tf.io.gfile.GFile(f"{directory}/memory.xplane.pb", "wb") as file:
+        with (
+            open(traced.profile, "rb") as profile,
+            tf.io.gfile.GFile(f"{directory}/memory.xplane.pb", "wb") as file,
+        ):
             file.write(profile.read())

@@ -1,9 +1,10 @@
 """What of the program's models, calls and tensors explains its memory.
 
-Comes in: a model with its optimizer, and what wrapped methods of Keras and TensorFlow see while a recorder is open.
-Goes out: the layer table, and of a profiler window which layer made each op, owns each variable and got which batch, as
-`TraceFacts`; beside it the program's counters. The recorder's other packages call it from the training's thread;
-`training` uses the layer graph and its segments."""
+Comes in: a model with its optimizer, and what wrapped methods of Keras and TensorFlow see while a
+recorder is open. Goes out: the layer table, and of a profiler window which layer made each op, owns
+each variable and got which batch, as `TraceFacts`; beside it the program's counters. The recorder's
+other packages call it from the training's thread; `training` uses the layer graph and its
+segments."""
 
 from tb_memplugin.recorder.watch.batches import batch_in, batch_notes, data_pipelines, running_batch
 from tb_memplugin.recorder.watch.counters import program_counters
@@ -12,7 +13,13 @@ from tb_memplugin.recorder.watch.graphs import output_bytes
 from tb_memplugin.recorder.watch.held_tensors import HeldTensors
 from tb_memplugin.recorder.watch.layers import variable_address, variables_of
 from tb_memplugin.recorder.watch.notes import call_notes, input_notes, note_running_fit
-from tb_memplugin.recorder.watch.observer import OBSERVING, STEP_FUNCTIONS, TABLE, LayerWatch, ObservedWindow
+from tb_memplugin.recorder.watch.observer import (
+    OBSERVING,
+    STEP_FUNCTIONS,
+    TABLE,
+    LayerWatch,
+    ObservedWindow,
+)
 from tb_memplugin.recorder.watch.segments import (
     LayerCall,
     Segments,

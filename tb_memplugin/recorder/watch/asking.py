@@ -1,8 +1,9 @@
 """Reads the program's objects so that an odd one costs itself only.
 
-Its class may define `__getattr__`, `__eq__`, `__len__` or properties that raise or build something. So attributes are
-read from the object's own `__dict__` where Keras or TensorFlow keep them there, objects are compared by identity, and
-what must be asked is asked in `asked`, which notes the class of an object that does not answer."""
+Its class may define `__getattr__`, `__eq__`, `__len__` or properties that raise or build something.
+So attributes are read from the object's own `__dict__` where Keras or TensorFlow keep them there,
+objects are compared by identity, and what must be asked is asked in `asked`, which notes the class
+of an object that does not answer."""
 
 import logging
 import weakref
@@ -27,16 +28,25 @@ def own(item: Any, name: str, default: Any = None) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """The list, tuple or dict in what TensorFlow puts in its place when it is assigned to an attribute."""
+    """The list, tuple or dict in what TensorFlow puts in its place when it is assigned to an
+    attribute."""
     if type(value).__module__ != "tensorflow.python.trackable.data_structures":
         return value
-    return own(value, "_storage", value) if is_a(value, list) else getattr(value, "__wrapped__", value)
+    return (
+        own(value, "_storage", value) if is_a(value, list) else getattr(value, "__wrapped__", value)
+    )
 
 
 def own_list(item: Any, name: str) -> list[Any]:
     """The items of a list or a tuple in the object's `__dict__`; none if it is anything else."""
     value = unwrapped(own(item, name))
-    return list(list.__iter__(value)) if is_a(value, list) else list(value) if type(value) is tuple else []
+    return (
+        list(list.__iter__(value))
+        if is_a(value, list)
+        else list(value)
+        if type(value) is tuple
+        else []
+    )
 
 
 def is_a(item: Any, kind: type) -> bool:
@@ -58,8 +68,8 @@ def asked(item: Any, question: Callable[[], _T], default: _T) -> _T:
 
 
 class ByIdentity(Generic[_T]):
-    """Values of objects that exist; the objects are compared by identity, and not kept. Ignores objects without weak
-    references."""
+    """Values of objects that exist; the objects are compared by identity, and not kept. Ignores
+    objects without weak references."""
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[Callable[[], Any], _T]] = {}
@@ -97,7 +107,13 @@ class ByIdentity(Generic[_T]):
         return value
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([item for reference, _ in list(self._values.values()) if (item := reference()) is not None])
+        return iter(
+            [
+                item
+                for reference, _ in list(self._values.values())
+                if (item := reference()) is not None
+            ]
+        )
 
     def __len__(self) -> int:
         return len(self._values)

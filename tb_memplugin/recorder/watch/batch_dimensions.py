@@ -1,10 +1,12 @@
-"""Which dimensions of the results of a traced function hold the batch, by following its arguments from op to op.
+"""Which dimensions of the results of a traced function hold the batch, by following its arguments
+from op to op.
 
-A dimension has a power: 0 if it does not depend on the batch, 1 if it is in proportion to it, alone or joined with
-others, 2 if it is joined with itself. It is None where that is not known. Sizes alone do not tell: a layer may have as
-many features as there are examples. An output's dimension has the power of that of an input at the same axis; for
-products, transpositions and reductions the axis is known exactly. What is left follows from the rule that an op neither
-adds nor drops powers."""
+A dimension has a power: 0 if it does not depend on the batch, 1 if it is in proportion to it, alone
+or joined with others, 2 if it is joined with itself. It is None where that is not known. Sizes
+alone do not tell: a layer may have as many features as there are examples. An output's dimension
+has the power of that of an input at the same axis; for products, transpositions and reductions the
+axis is known exactly. What is left follows from the rule that an op neither adds nor drops
+powers."""
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +20,29 @@ Powers: TypeAlias = tuple[int | None, ...]  # the power of each dimension
 
 _SOURCES = frozenset({"IteratorGetNext", "MultiDeviceIteratorGetNextFromShard", "OptionalGetValue"})
 _FIXED = frozenset({"ReadVariableOp", "VariableShape", "BiasAddGrad", "Shape", "ShapeN", "Size"})
-_FIXED_PARTS = ("BackpropFilter", "GradFilter")  # in the types of ops whose results are gradients of kernels
-_UNKNOWN_ROWS = {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
+# in the types of ops whose results are gradients of kernels
+_FIXED_PARTS = ("BackpropFilter", "GradFilter")
+_UNKNOWN_ROWS = {
+    "UnsortedSegmentSum",
+    "Unique",
+    "UniqueV2",
+    "SegmentSum",
+    "ScatterNd",
+    "TensorScatterUpdate",
+}
 _DRAWN_PARTS = ("Random", "Normal", "Multinomial")
 """In the types of ops that draw numbers in a shape that they are given."""
-_RESIZED = {"ConcatV2", "Tile", "Split", "SplitV", "StridedSlice", "Slice", "Pad", "PadV2", "MirrorPad"}
+_RESIZED = {
+    "ConcatV2",
+    "Tile",
+    "Split",
+    "SplitV",
+    "StridedSlice",
+    "Slice",
+    "Pad",
+    "PadV2",
+    "MirrorPad",
+}
 _RESIZED |= {"StridedSliceGrad"}  # ops that change the size of a dimension and keep its place
 _SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
 """Ops whose results have dimensions that no input has."""
@@ -33,23 +53,32 @@ MOST_AXES = 8  # longest vector of integers without batch that counts as a shape
 _Key: TypeAlias = tuple[int, int | None, bool, frozenset[tuple[str, Powers]] | None]
 _known: "weakref.WeakKeyDictionary[Any, tuple[_Key, list[tuple[Powers | None, ...]], bool]]"
 _known = weakref.WeakKeyDictionary()
-"""Graph to what its powers depend on beside its ops, the powers, and whether it has one batch size."""
+"""Graph to what its powers depend on beside its ops, the powers, and whether it has one batch
+size."""
 
 
 def batch_dimensions(
     graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None, fixed: bool
 ) -> "BatchDimensions":
     """As `BatchDimensions`, whose powers are kept as long as the graph exists."""
-    key = (graph.graph.version, batch_size, fixed, None if given is None else frozenset(given.items()))
+    key = (
+        graph.graph.version,
+        batch_size,
+        fixed,
+        None if given is None else frozenset(given.items()),
+    )
     known = _known.get(graph.graph)
-    found = BatchDimensions(graph, batch_size, given, fixed, None if known is None or known[0] != key else known[1:])
+    found = BatchDimensions(
+        graph, batch_size, given, fixed, None if known is None or known[0] != key else known[1:]
+    )
     _known[graph.graph] = key, found.powers, found.fixed
     return found
 
 
 class BatchDimensions:
-    """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that another one calls gets
-    its arguments' powers by name, and whether that one was traced for one batch size (`fixed`)."""
+    """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that
+    another one calls gets its arguments' powers by name, and whether that one was traced for one
+    batch size (`fixed`)."""
 
     def __init__(
         self,
@@ -70,24 +99,39 @@ class BatchDimensions:
         for number, op in enumerate(graph.ops):
             shapes = self._shapes[number]
             if op.type == "Placeholder" and given is not None:
-                found = [None if one is None else given.get(op.name) or self._unknown(one) for one in shapes]
+                found = [
+                    None if one is None else given.get(op.name) or self._unknown(one)
+                    for one in shapes
+                ]
             elif (op.type == "Placeholder" and op.name in arguments) or op.type in _SOURCES:
                 found = [self._of_argument(shape) for shape in shapes]
-                self.fixed |= any(shape is not None and shape[:1] == (batch_size,) for shape in shapes)
+                self.fixed |= any(
+                    shape is not None and shape[:1] == (batch_size,) for shape in shapes
+                )
             else:
-                found = [None if one is None else self._of_output(number, at, one) for at, one in enumerate(shapes)]
+                found = [
+                    None if one is None else self._of_output(number, at, one)
+                    for at, one in enumerate(shapes)
+                ]
             self.powers.append(tuple(found))
         self._from_readers()
         for number, of_results in enumerate(self.powers if self.fixed else ()):
             pairs = zip(self._shapes[number], of_results, strict=True)
             self.powers[number] = tuple(  # a first dimension of that size holds the batch
-                (1, *powers[1:]) if powers and shape and powers[0] is None and shape[0] == batch_size else powers
+                (1, *powers[1:])
+                if powers and shape and powers[0] is None and shape[0] == batch_size
+                else powers
                 for shape, powers in pairs
             )
 
-    def of_arguments(self, number: int, placeholders: Sequence[str], skipped: int = 0) -> dict[str, Powers]:
+    def of_arguments(
+        self, number: int, placeholders: Sequence[str], skipped: int = 0
+    ) -> dict[str, Powers]:
         sources = self._graph.inputs[number][skipped:]
-        powers = {name: self.powers[at][index] for name, (at, index) in zip(placeholders, sources, strict=False)}
+        powers = {
+            name: self.powers[at][index]
+            for name, (at, index) in zip(placeholders, sources, strict=False)
+        }
         return {name: one for name, one in powers.items() if one is not None}
 
     def _of_argument(self, shape: Shape | None) -> Powers | None:
@@ -100,7 +144,8 @@ class BatchDimensions:
         return holding if sum(holding) == 1 else self._unknown(shape)
 
     def _unknown(self, shape: Shape) -> Powers:
-        """Powers of a result of which nothing is known: a size that is no multiple of the batch does not hold it."""
+        """Powers of a result of which nothing is known: a size that is no multiple of the batch
+        does not hold it."""
         return tuple(None if self._may_hold(size) else 0 for size in shape)
 
     def _may_hold(self, size: int) -> bool:
@@ -113,13 +158,20 @@ class BatchDimensions:
             shape, powers = self._shapes[source][index], self.powers[source][index]
             if shape and powers is not None:
                 may_be_axes = len(shape) == 1 and 0 <= shape[0] <= MOST_AXES and not any(powers)
-                if not (may_be_axes and self._graph.output_dtypes[source][index].startswith(("int", "uint"))):
+                if not (
+                    may_be_axes
+                    and self._graph.output_dtypes[source][index].startswith(("int", "uint"))
+                ):
                     yield shape, powers
 
     def _of_output(self, number: int, index: int, shape: Shape) -> Powers | None:
         op = self._graph.ops[number]
         zeros = (0,) * len(shape)
-        if op.type in _FIXED or any(part in op.type for part in _FIXED_PARTS) or op.type == "Placeholder":
+        if (
+            op.type in _FIXED
+            or any(part in op.type for part in _FIXED_PARTS)
+            or op.type == "Placeholder"
+        ):
             return zeros
         if op.type == "Const":
             return self._unknown(shape[:1]) + zeros[1:] if shape[:1] == (self._batch,) else zeros
@@ -130,13 +182,21 @@ class BatchDimensions:
         if not inputs or op.type in _UNKNOWN_ROWS or any(part in op.type for part in _DRAWN_PARTS):
             return self._unknown(shape)
         exact = self._exactly(op, number, inputs)
-        return exact if exact is not None and len(exact) == len(shape) else self._by_place(op, shape, inputs)
+        return (
+            exact
+            if exact is not None and len(exact) == len(shape)
+            else self._by_place(op, shape, inputs)
+        )
 
-    def _exactly(self, op: Any, number: int, inputs: Sequence[tuple[Shape, Powers]]) -> Powers | None:
+    def _exactly(
+        self, op: Any, number: int, inputs: Sequence[tuple[Shape, Powers]]
+    ) -> Powers | None:
         """Powers of the result of an op that says where each dimension goes; None for others."""
         first, other = inputs[0][1], inputs[-1][1]
         if op.type == "MatMul" and len(inputs) == 2:
-            return first[1 if op.get_attr("transpose_a") else 0], other[0 if op.get_attr("transpose_b") else 1]
+            return first[1 if op.get_attr("transpose_a") else 0], other[
+                0 if op.get_attr("transpose_b") else 1
+            ]
         if op.type in ("BatchMatMulV2", "BatchMatMul", "BatchMatMulV3") and len(inputs) == 2:
             rows, columns = -1 if op.get_attr("adj_x") else -2, -2 if op.get_attr("adj_y") else -1
             return (*_joined(first[:-2], other[:-2]), first[rows], other[columns])
@@ -152,15 +212,25 @@ class BatchDimensions:
             return self._shaped_like(number)
         if op.type in _REDUCTIONS:
             axes = self._constant(number, 1)
-            if axes is None:  # as a gradient's, of what was broadcast: each dimension stays as it is, or becomes 1
-                return first if op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims") else None
+            # as a gradient's, of what was broadcast: each dimension stays as it is, or becomes 1
+            if axes is None:
+                return (
+                    first
+                    if op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
+                    else None
+                )
             gone = {axis % len(first) for axis in axes} if first else set()
             keeps = op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
-            return tuple(0 if axis in gone else power for axis, power in enumerate(first) if keeps or axis not in gone)
+            return tuple(
+                0 if axis in gone else power
+                for axis, power in enumerate(first)
+                if keeps or axis not in gone
+            )
         return None
 
     def _shaped_like(self, number: int) -> Powers | None:
-        """Powers of the tensor whose shape an op gives to its result, as gradients do; None without one."""
+        """Powers of the tensor whose shape an op gives to its result, as gradients do; None without
+        one."""
         at, _ = self._graph.inputs[number][1]
         if self._graph.ops[at].type != "Shape":
             return None
@@ -201,22 +271,36 @@ class BatchDimensions:
         return tuple(result)
 
     def _from_readers(self) -> None:
-        """Where a result's powers are unknown, take those of the results of its readers in the same shape."""
+        """Where a result's powers are unknown, take those of the results of its readers in the same
+        shape."""
         for number in reversed(range(len(self._graph))):
             pairs = zip(self._shapes[number], self.powers[number], strict=True)
-            known = [(shape, powers) for shape, powers in pairs if powers is not None and None not in powers]
+            known = [
+                (shape, powers)
+                for shape, powers in pairs
+                if powers is not None and None not in powers
+            ]
             for source, index in self._graph.inputs[number] if known else ():
                 before = self.powers[source][index] if index < len(self.powers[source]) else None
                 same = [powers for shape, powers in known if shape == self._shapes[source][index]]
                 if before is not None and None in before and same:
-                    filled = tuple(new if old is None else old for old, new in zip(before, same[0], strict=True))
-                    self.powers[source] = (*self.powers[source][:index], filled, *self.powers[source][index + 1 :])
+                    filled = tuple(
+                        new if old is None else old
+                        for old, new in zip(before, same[0], strict=True)
+                    )
+                    self.powers[source] = (
+                        *self.powers[source][:index],
+                        filled,
+                        *self.powers[source][index + 1 :],
+                    )
 
 
 _NOTHING = -1  # stands for a dimension that no input has
 
 
-def _at(axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]], resized: bool) -> int | None:
+def _at(
+    axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]], resized: bool
+) -> int | None:
     """The power of an output's dimension by its place; `_NOTHING` if no input has one there."""
     same = [(shape, powers) for shape, powers in inputs if len(shape) == rank]
     others = [(shape, powers) for shape, powers in inputs if len(shape) != rank]
@@ -226,7 +310,12 @@ def _at(axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]],
         [powers[axis] for shape, powers in same if resized and shape[axis] != 1],
         [powers[axis] for shape, powers in others if axis < len(shape) and shape[axis] == size],
         [powers[back] for shape, powers in others if -back <= len(shape) and shape[back] == size],
-        [power for shape, powers in others for one, power in zip(shape, powers, strict=True) if one == size != 1],
+        [
+            power
+            for shape, powers in others
+            for one, power in zip(shape, powers, strict=True)
+            if one == size != 1
+        ],
     ):
         if found:
             return _most(found)

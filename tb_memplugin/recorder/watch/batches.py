@@ -1,12 +1,14 @@
-"""The batch size of a step, which the recorder is told or the step's calls show, and facts about `tf.data` pipelines.
+"""The batch size of a step, which the recorder is told or the step's calls show, and facts about
+`tf.data` pipelines.
 
-Only calls that take gradients count, if any does: a policy may act on one observation before it learns from many. Each
-names candidates: the first dimensions of its tensors that agree with the model's inputs. Where an
-iterator leaves the number of examples open, Keras counts it, or the data set states it. If candidates disagree, the
-batch size is unknown.
+Only calls that take gradients count, if any does: a policy may act on one observation before it
+learns from many. Each names candidates: the first dimensions of its tensors that agree with the
+model's inputs. Where an iterator leaves the number of examples open, Keras counts it, or the data
+set states it. If candidates disagree, the batch size is unknown.
 
-TensorFlow keeps a model of each pipeline for its autotuning: each buffer and cache in memory counts the elements in it.
-A pipeline without autotuning has no model, and iterators over several devices do not return theirs."""
+TensorFlow keeps a model of each pipeline for its autotuning: each buffer and cache in memory counts
+the elements in it. A pipeline without autotuning has no model, and iterators over several devices
+do not return theirs."""
 
 import contextlib
 import dataclasses
@@ -29,27 +31,40 @@ MAX_DATASETS = 64  # most datasets below one dataset that are examined
 MAX_ITERATORS = 64  # more live iterators are not read
 OPEN = -1
 _T = TypeVar("_T")
-_OTHER_LENGTH = ("Unbatch", "FlatMap", "Interleave", "Filter", "Window", "GroupBy", "Sample", "Choose", "Rebatch")
+_OTHER_LENGTH = (
+    "Unbatch",
+    "FlatMap",
+    "Interleave",
+    "Filter",
+    "Window",
+    "GroupBy",
+    "Sample",
+    "Choose",
+    "Rebatch",
+)
 """In the names of datasets whose elements are not a fixed number of their input's."""
 
 
 class GivenCall(NamedTuple):
-    components: tuple[TensorSpec, ...]  # that an outermost call was given, or of an iterator's elements; no scalars
+    # that an outermost call was given, or of an iterator's elements; no scalars
+    components: tuple[TensorSpec, ...]
     sizes: Set[int]  # candidates for the batch size, none if they are left open
     trains: bool  # whether it takes gradients
 
 
 @dataclasses.dataclass
 class FunctionInputs:
-    """What a ``tf.function`` showed while it was traced; `model_inputs` are shapes given to outermost layer calls."""
+    """What a ``tf.function`` showed while it was traced; `model_inputs` are shapes given to
+    outermost layer calls."""
 
     trains: bool = False  # whether it takes gradients
     model_inputs: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
 
 
 class BatchNotes:
-    """Process-wide notes on the batch of the step in a profiler window, and of the last outermost call that `failed`.
-    The training's thread calls `begin` and `end`, any thread the other methods; none raises."""
+    """Process-wide notes on the batch of the step in a profiler window, and of the last outermost
+    call that `failed`. The training's thread calls `begin` and `end`, any thread the other methods;
+    none raises."""
 
     def __init__(self) -> None:
         self.active = False
@@ -58,9 +73,12 @@ class BatchNotes:
         self._calls: list[GivenCall] = []
         self._stated: set[int | None] = set()  # by the data of the window's calls
         self._counts: dict[int, float] = {}
-        self._models: list[Callable[[], Any]] = []  # weak references: the program may drop a model in the window
+        # weak references: the program may drop a model in the window
+        self._models: list[Callable[[], Any]] = []
         self._traced: list[tuple[int, ...]] = []
-        self._functions: weakref.WeakKeyDictionary[Any, FunctionInputs] = weakref.WeakKeyDictionary()
+        self._functions: weakref.WeakKeyDictionary[Any, FunctionInputs] = (
+            weakref.WeakKeyDictionary()
+        )
         self._iterator: Any = None
 
     def begin(self, models: Iterable[Any]) -> None:
@@ -70,7 +88,8 @@ class BatchNotes:
         self.active = True
 
     def end(self, named: int | None = None) -> BatchFacts:
-        """End the window; return what is known of its batch. A batch size that the program names is believed."""
+        """End the window; return what is known of its batch. A batch size that the program names is
+        believed."""
         self.active = False
         models, self._models = self._alive(), []
         if self.failed is not None and not self._calls:  # the window's only call
@@ -79,7 +98,9 @@ class BatchNotes:
         components = next((call.components for call in calls if call.components), ())
         sizes = frozenset[int]().union(*(call.sizes for call in calls))
         size = named or _only(sizes)
-        size = size or _believed(sizes, _counted(models, self._counts, max(1, sum(not call.sizes for call in calls))))
+        size = size or _believed(
+            sizes, _counted(models, self._counts, max(1, sum(not call.sizes for call in calls)))
+        )
         return BatchFacts(size or _believed(sizes, _only(self._stated)), components)
 
     def _alive(self) -> list[Any]:
@@ -110,15 +131,22 @@ class BatchNotes:
             return None
 
     def given(
-        self, values: Any, function: Any = None, known: FunctionInputs | None = None, failed: bool = False
+        self,
+        values: Any,
+        function: Any = None,
+        known: FunctionInputs | None = None,
+        failed: bool = False,
     ) -> None:
-        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input."""
+        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first
+        argument is its input."""
         if not failed and (not self.active or len(self._calls) >= MAX_CALLS):
             return
         try:
             call = self._call(values, function, known)
             if failed:
-                size = _only(call.sizes) or _believed(call.sizes, self._of_data(call, values, function))
+                size = _only(call.sizes) or _believed(
+                    call.sizes, self._of_data(call, values, function)
+                )
                 self.failed = BatchFacts(size, call.components)
             else:
                 self._calls.append(call)
@@ -129,16 +157,28 @@ class BatchNotes:
     def _call(self, values: Any, function: Any, known: FunctionInputs | None) -> GivenCall:
         components = components_of(values)
         if function is None:
-            return GivenCall(components, first_dimensions(components_of(values[0][:1]) or components), tape_records())
-        components, known = components or components_of(outer_values(function)), known or FunctionInputs()
-        return GivenCall(components, candidates(components, known.model_inputs), known.trains or tape_records())
+            return GivenCall(
+                components,
+                first_dimensions(components_of(values[0][:1]) or components),
+                tape_records(),
+            )
+        components, known = (
+            components or components_of(outer_values(function)),
+            known or FunctionInputs(),
+        )
+        return GivenCall(
+            components, candidates(components, known.model_inputs), known.trains or tape_records()
+        )
 
     def _of_data(self, call: GivenCall, values: Any, function: Any) -> int | None:
-        """The batch size of Keras's data, of a data set that a call is given, or of that which its tensors are from."""
+        """The batch size of Keras's data, of a data set that a call is given, or of that which its
+        tensors are from."""
         says, size = _of_trainer(threading.get_ident())
         if says:
             return size
-        sources = [one for one in leaves([values, outer_values(function)]) if dataset_of(one) is not None]
+        sources = [
+            one for one in leaves([values, outer_values(function)]) if dataset_of(one) is not None
+        ]
         if not sources and call.sizes and self._iterator is not None:
             sources = [self._iterator()]
         return _only({batch_below(one) for one in map(dataset_of, sources) if one is not None})
@@ -162,12 +202,14 @@ def tape_records() -> bool:
 
 
 def running_batch(thread: int) -> BatchFacts:
-    """The batch of the Keras method that trains on a thread, given its identifier, now; any thread may ask."""
+    """The batch of the Keras method that trains on a thread, given its identifier, now; any thread
+    may ask."""
     return BatchFacts(_of_trainer(thread)[1])
 
 
 def _counts(models: Iterable[Any]) -> dict[int, float]:
-    """How many examples Keras has counted for the mean of each model's loss; a step of one's own may count batches."""
+    """How many examples Keras has counted for the mean of each model's loss; a step of one's own
+    may count batches."""
     found = {}
     for model in models:
         try:
@@ -180,13 +222,17 @@ def _counts(models: Iterable[Any]) -> dict[int, float]:
 
 
 def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | None:
-    """Examples in the batch of each replica by the counts before and after; None if that is no whole number. Any of the
-    models may have run, and may have been given this many batches."""
+    """Examples in the batch of each replica by the counts before and after; None if that is no
+    whole number. Any of the models may have run, and may have been given this many batches."""
     now = _counts(models)
     for model in models:
         try:
             examples = now.get(id(model), 0.0) - before.get(id(model), 0.0)
-            parts = int(model.steps_per_execution) * int(model.distribute_strategy.num_replicas_in_sync) * calls
+            parts = (
+                int(model.steps_per_execution)
+                * int(model.distribute_strategy.num_replicas_in_sync)
+                * calls
+            )
             if examples > 0 and examples % parts == 0:
                 return int(examples) // parts
         except Exception:
@@ -195,8 +241,8 @@ def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | N
 
 
 def _of_trainer(thread: int) -> tuple[bool, int | None]:
-    """(whether the data of a Keras method on a thread's stack say something, the batch size of its step). The last
-    batch of an epoch may be a smaller one, whose size only arrays tell."""
+    """(whether the data of a Keras method on a thread's stack say something, the batch size of its
+    step). The last batch of an epoch may be a smaller one, whose size only arrays tell."""
     for frame, variables in running_functions(thread):
         epoch = variables.get("epoch_iterator")
         adapter = getattr(epoch, "data_adapter", None)
@@ -217,9 +263,10 @@ def _of_trainer(thread: int) -> tuple[bool, int | None]:
 
 
 def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ...]]) -> Set[int]:
-    """Candidates for the batch size of a function. Those first dimensions of its tensors count that the model's inputs
-    begin with, if there are any. If the model is given the first dimensions of all tensors joined into one, as those of
-    steps and of environments, each of these may be the batch."""
+    """Candidates for the batch size of a function. Those first dimensions of its tensors count that
+    the model's inputs begin with, if there are any. If the model is given the first dimensions of
+    all tensors joined into one, as those of steps and of environments, each of these may be the
+    batch."""
     shapes = [shape for shape, _ in components]
     sizes = first_dimensions(components)
     begins = {shape[0] for shape in model_inputs}
@@ -239,12 +286,15 @@ def first_dimensions(components: Iterable[TensorSpec]) -> Set[int]:
 
 
 def batch_in(requested: Iterable[int], components: Iterable[TensorSpec]) -> int | None:
-    """The only number of examples with which each tensor of a batch is one of the requested sizes, in bytes; None if
-    there are several or none, or if the bytes of an example are unknown."""
+    """The only number of examples with which each tensor of a batch is one of the requested sizes,
+    in bytes; None if there are several or none, or if the bytes of an example are unknown."""
     each = {
-        DTYPE_BYTES.get(dtype, 0) * (0 if OPEN in shape[1:] else math.prod(shape[1:])) for shape, dtype in components
+        DTYPE_BYTES.get(dtype, 0) * (0 if OPEN in shape[1:] else math.prod(shape[1:]))
+        for shape, dtype in components
     }
-    counts = [frozenset(size // one for size in requested if size % one == 0) for one in each if one]
+    counts = [
+        frozenset(size // one for size in requested if size % one == 0) for one in each if one
+    ]
     return _only(frozenset.intersection(*counts)) if counts and 0 not in each else None
 
 
@@ -255,12 +305,18 @@ def components_of(values: Any) -> tuple[TensorSpec, ...]:
 
         for value in leaves(values):
             tensors = [] if hasattr(value, "assign") else [value]  # no variable
-            if dataset_of(value) is not None or isinstance(value, (tf.data.Dataset, tf.data.Iterator)):
+            if dataset_of(value) is not None or isinstance(
+                value, (tf.data.Dataset, tf.data.Iterator)
+            ):
                 specs = tf.nest.flatten(value.element_spec)  # of one replica
                 tensors = [next(iter(getattr(spec, "_value_specs", ())), spec) for spec in specs]
             for tensor in tensors:
                 shape, dtype = getattr(tensor, "shape", None), getattr(tensor, "dtype", None)
-                sizes = shape if isinstance(shape, tuple) or getattr(shape, "rank", None) is not None else None
+                sizes = (
+                    shape
+                    if isinstance(shape, tuple) or getattr(shape, "rank", None) is not None
+                    else None
+                )
                 if sizes is not None and dtype is not None and len(sizes):
                     shape = tuple(OPEN if size is None else int(size) for size in sizes)
                     found.append((shape, getattr(dtype, "name", str(dtype))))
@@ -292,7 +348,8 @@ def leaves(values: Any) -> Iterator[Any]:
 
 
 def dataset_of(value: Any) -> Any:
-    """The `tf.data` data set that a value is, or takes elements from (of its first worker); None for others."""
+    """The `tf.data` data set that a value is, or takes elements from (of its first worker); None
+    for others."""
     import tensorflow as tf
 
     if isinstance(value, tf.data.Dataset):
@@ -305,7 +362,8 @@ def dataset_of(value: Any) -> Any:
 
 
 def outer_values(function: Any) -> list[Any]:
-    """Data sets and iterators that a function takes from around it instead of from its arguments."""
+    """Data sets and iterators that a function takes from around it instead of from its
+    arguments."""
     python: Any = getattr(function, "_python_function", None)
     if not hasattr(python, "__code__"):
         return []
@@ -317,15 +375,18 @@ def outer_values(function: Any) -> list[Any]:
 
 
 def batch_size(dataset: Any) -> int | None:
-    """Examples in the batches that a dataset makes itself; None if it makes none or its size is unknown."""
+    """Examples in the batches that a dataset makes itself; None if it makes none or its size is
+    unknown."""
     if (size := getattr(dataset, "_batch_size", None)) is not None:
         return int(size)
-    sizes = getattr(dataset, "_batch_sizes", None)  # of a data set of batches that is cut into those of the replicas
+    # of a data set of batches that is cut into those of the replicas
+    sizes = getattr(dataset, "_batch_sizes", None)
     return None if sizes is None else _only({int(part) for part in sizes.numpy().flat})
 
 
 def batch_below(dataset: Any) -> int | None:
-    """Size of the full batches that a dataset makes or takes over from those below it; None if these differ."""
+    """Size of the full batches that a dataset makes or takes over from those below it; None if
+    these differ."""
     sizes: set[int | None] = set()
     pending = [dataset]
     for one in _popped(pending, MAX_DATASETS):
@@ -347,7 +408,8 @@ class DatasetCaches:
     def __init__(self) -> None:
         self.changed = False
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._caches: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()  # to the bytes when full
+        # to the bytes when full
+        self._caches: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
 
     def iterated(self, iterator: Any) -> None:
         try:
@@ -358,7 +420,8 @@ class DatasetCaches:
             logger.debug("a dataset could not be examined", exc_info=True)
 
     def now(self) -> tuple[int, int | None]:
-        """Number of the datasets that cache in memory, and the bytes that they hold when full, if known."""
+        """Number of the datasets that cache in memory, and the bytes that they hold when full, if
+        known."""
         sizes = list(self._caches.values())
         return len(sizes), None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -368,21 +431,32 @@ class DatasetCaches:
             if type(dataset).__name__ == "CacheDataset":
                 if not bytes(dataset._filename.numpy()) and dataset not in self._caches:
                     size = element_bytes(dataset)
-                    self._caches[dataset] = None if size is None or elements is None else size * elements
+                    self._caches[dataset] = (
+                        None if size is None or elements is None else size * elements
+                    )
                     self.changed = True
                     changes.note()
                 continue  # a cache below this one is full when this one is
-            elements = None if elements is None or _has_other_length(dataset) else elements * (batch_size(dataset) or 1)
+            elements = (
+                None
+                if elements is None or _has_other_length(dataset)
+                else elements * (batch_size(dataset) or 1)
+            )
             pending.extend((below, elements) for below in dataset._inputs())
 
 
 def element_bytes(dataset: Any) -> int | None:
-    """Bytes of one element of a dataset, each tensor rounded up as the allocator does; None if a shape is unknown."""
+    """Bytes of one element of a dataset, each tensor rounded up as the allocator does; None if a
+    shape is unknown."""
     import tensorflow as tf
 
     total = 0
     for spec in tf.nest.flatten(dataset.element_spec):
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None or spec.dtype in (tf.string, tf.variant):
+        if (
+            not isinstance(spec, tf.TensorSpec)
+            or spec.shape.rank is None
+            or spec.dtype in (tf.string, tf.variant)
+        ):
             return None
         sizes: list[Any] = spec.shape.as_list()
         sizes[:1] = [batch_below(dataset) if one is None else one for one in sizes[:1]]
@@ -401,7 +475,8 @@ class DataPipelines:
         self._iterators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def note(self, iterator: Any) -> None:
-        """Note an iterator that was made eagerly. The first one is read, so that no step waits for what that loads."""
+        """Note an iterator that was made eagerly. The first one is read, so that no step waits for
+        what that loads."""
         import tensorflow as tf
 
         resource = getattr(iterator, "_iterator_resource", None)
@@ -422,7 +497,11 @@ class DataPipelines:
         nodes = [node for pipeline in pipelines for node in pipeline or ()]
         buffers = [node.buffered_bytes for node in nodes if "MemoryCache" not in node.name]
         # Iterators over the same cached dataset share the cache.
-        caches = {(one.buffered_elements, one.buffered_bytes) for one in nodes if "MemoryCache" in one.name}
+        caches = {
+            (one.buffered_elements, one.buffered_bytes)
+            for one in nodes
+            if "MemoryCache" in one.name
+        }
         return None if None in pipelines else int(sum(buffers) + sum(size for _, size in caches))
 
 

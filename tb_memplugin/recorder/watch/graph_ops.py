@@ -1,4 +1,5 @@
-"""The ops of a function graph by number, the layer and pass of each, and what a called graph inherits."""
+"""The ops of a function graph by number, the layer and pass of each, and what a called graph
+inherits."""
 
 import dataclasses
 import functools
@@ -16,9 +17,11 @@ CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     **dict.fromkeys(("If", "StatelessIf"), _BRANCHES),
     **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), (("f", ""),)),
 }
-"""Type of an op that calls functions to pairs of attribute and label. The attribute names the function; TensorFlow puts
-the label into the names of the ops that it inlines."""
-SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
+"""Type of an op that calls functions to pairs of attribute and label. The attribute names the
+function; TensorFlow puts the label into the names of the ops that it inlines."""
+SHAPE_OPS = frozenset(
+    {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"}
+)
 """Ops that do not read the values of their inputs."""
 VECTORIZED_SCOPE = "/pfor/"
 GRADIENT_SCOPE = "gradient_tape/"
@@ -26,16 +29,28 @@ GRADIENT_SCOPE = "gradient_tape/"
 REPEATABLE = {
     *("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "StringFormat"),
     *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),  # Keras leaves dropout to its own layers
-    *("LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"),  # vocabularies
+    # vocabularies
+    *("LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"),
 }
-"""Types of ops that TensorFlow marks as stateful although they return the same when they run again."""
+"""Types of ops that TensorFlow marks as stateful although they return the same when they run
+again."""
 ASSIGNING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
-"""Types of ops that change a variable. A trainable one that changes in the forward pass would change twice."""
+"""Types of ops that change a variable. A trainable one that changes in the forward pass would
+change twice."""
 OF_VARIABLES = ASSIGNING | {
-    *("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp", "VariableShape")
+    *(
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "VariableShape",
+    )
 }
-"""Types of stateful ops of variables, which a second pass is given as they were in the first one."""
-_LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")  # in the gradient of a loop's body, after the body's own op
+"""Types of stateful ops of variables, which a second pass is given as they were in the first
+one."""
+# in the gradient of a loop's body, after the body's own op
+_LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")
 
 VariableOwner = tuple[str, str | None]  # name and layer of a variable
 OwnerOf = Callable[[Any], VariableOwner | None]
@@ -43,26 +58,33 @@ OwnerOf = Callable[[Any], VariableOwner | None]
 
 
 def repeats(op_type: str, is_stateful: bool) -> bool:
-    """Whether an op returns the same in a second pass of a segment of layers, given the same inputs."""
+    """Whether an op returns the same in a second pass of a segment of layers, given the same
+    inputs."""
     return not is_stateful or op_type in REPEATABLE
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Properties that a graph inherits from the op that calls it; `powers` is None of a graph that Python calls."""
+    """Properties that a graph inherits from the op that calls it; `powers` is None of a graph that
+    Python calls."""
 
     layer: str | None = None
     pass_name: Pass | None = None
-    variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)  # by placeholder of the caller
-    read_outputs: frozenset[int] = frozenset()  # indices of the callee's outputs that the backward pass reads
-    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)  # index of an output to the layer
-    powers: Mapping[str, tuple[int | None, ...]] | None = None  # of the batch in an argument's dimensions, by name
+    # by placeholder of the caller
+    variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)
+    # indices of the callee's outputs that the backward pass reads
+    read_outputs: frozenset[int] = frozenset()
+    # index of an output to the layer
+    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
+    # of the batch in an argument's dimensions, by name
+    powers: Mapping[str, tuple[int | None, ...]] | None = None
     fixed: bool = False  # whether the caller was traced for one batch size
 
 
 class GraphOps:
-    """The ops of a graph, numbered in the order in which they were made. The `inputs` of an op are pairs of (number of
-    the producer, index of the producer's output). They look through IdentityN, which only bundles tensors."""
+    """The ops of a graph, numbered in the order in which they were made. The `inputs` of an op are
+    pairs of (number of the producer, index of the producer's output). They look through IdentityN,
+    which only bundles tensors."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
@@ -73,25 +95,33 @@ class GraphOps:
         for at, op in enumerate(self.ops):
             sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
             bundled = ((one, one[0] < at and self.types[one[0]] == "IdentityN") for one in sources)
-            self.inputs.append([self.inputs[one[0]][one[1]] if through else one for one, through in bundled])
+            self.inputs.append(
+                [self.inputs[one[0]][one[1]] if through else one for one, through in bundled]
+            )
         self._outputs = list(getattr(graph, "outputs", ()) or ())
 
     def __len__(self) -> int:
         return len(self.ops)
 
     def output(self, index: int) -> tuple[int, int] | None:
-        """(op number, index of the op's output) of the graph's output; None if the graph lacks it."""
-        tensors = (tensor for tensor in self._outputs[index : index + 1] if tensor.op.name in self.number)
+        """(op number, index of the op's output) of the graph's output; None if the graph lacks
+        it."""
+        tensors = (
+            tensor for tensor in self._outputs[index : index + 1] if tensor.op.name in self.number
+        )
         return next(((self.number[tensor.op.name], tensor.value_index) for tensor in tensors), None)
 
     def vectorized_from(self, number: int) -> int | None:
-        """The op that an op computes for all iterations of a vectorized loop at once; None for other ops.
-        ``tf.vectorized_map`` and ``GradientTape.jacobian`` trace one iteration, then convert each op of it to ops in
-        its scope ``pfor``. Of the traced iteration, TensorFlow runs only what all iterations share."""
+        """The op that an op computes for all iterations of a vectorized loop at once; None for
+        other ops. ``tf.vectorized_map`` and ``GradientTape.jacobian`` trace one iteration, then
+        convert each op of it to ops in its scope ``pfor``. Of the traced iteration, TensorFlow runs
+        only what all iterations share."""
         original, scope, _ = self.ops[number].name.rpartition(VECTORIZED_SCOPE)
         return self.number.get(original) if scope else None
 
-    def reached(self, numbers: Iterable[int], others: Callable[[int], Iterable[int | None]]) -> set[int]:
+    def reached(
+        self, numbers: Iterable[int], others: Callable[[int], Iterable[int | None]]
+    ) -> set[int]:
         """The ops, those whose results they read, others that they need, and so on."""
         found: set[int] = set()
         pending: list[int | None] = list(numbers)
@@ -105,16 +135,21 @@ class GraphOps:
 
     @functools.cached_property
     def needed(self) -> Set[int]:
-        """The ops whose results or effects the function needs; TensorFlow runs no others. A gradient of something that
-        is no variable, such as a loss's divisor, is traced and never computed. Of a graph without outputs, all ops."""
+        """The ops whose results or effects the function needs; TensorFlow runs no others. A
+        gradient of something that is no variable, such as a loss's divisor, is traced and never
+        computed. Of a graph without outputs, all ops."""
         if not self._outputs:
             return set(range(len(self)))
-        ends = [tensor.op for tensor in self._outputs] + list(getattr(self.graph, "control_outputs", ()) or ())
+        ends = [tensor.op for tensor in self._outputs] + list(
+            getattr(self.graph, "control_outputs", ()) or ()
+        )
         pending = [self.number[op.name] for op in ends if op.name in self.number]
         of_kind = dict(zip(self.types, self.ops, strict=True))
         stateful = {kind for kind, op in of_kind.items() if op.op_def.is_stateful}
         pending += [number for number, kind in enumerate(self.types) if kind in stateful]
-        return self.reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
+        return self.reached(
+            pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs]
+        )
 
     @functools.cached_property
     def output_shapes(self) -> list[tuple[tuple[int, ...] | None, ...]]:
@@ -138,11 +173,18 @@ class GraphOps:
         """Numbers of the placeholders of trainable variables."""
         handles = {id(one.handle) for one in getattr(self.graph, "variables", ()) if one.trainable}
         captures = getattr(self.graph, "captures", ())
-        return frozenset(self.number[internal.op.name] for external, internal in captures if id(external) in handles)
+        return frozenset(
+            self.number[internal.op.name]
+            for external, internal in captures
+            if id(external) in handles
+        )
 
     def own_arguments(self) -> frozenset[str]:
         captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}
-        return frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()) - captured
+        return (
+            frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ())
+            - captured
+        )
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
         if self.types[number] == "ReadVariableOp":
@@ -152,25 +194,36 @@ class GraphOps:
 
 
 def _sizes(shape: Any) -> tuple[int, ...] | None:
-    return None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())
+    return (
+        None
+        if shape.rank is None
+        else tuple(-1 if size is None else size for size in shape.as_list())
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _same(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One object for equal values: one for each op would let Python's garbage collector run earlier."""
+    """One object for equal values: one for each op would let Python's garbage collector run
+    earlier."""
     return values
 
 
 class OpLayers:
     """Layer (None for none) and pass of each op of a graph, by the op's number.
 
-    Layer calls that were noted while the graph was traced decide: they made the ops that are `in_layer`. Other ops
-    follow from the forward op that their name refers to, and optimizer ops from the variable that they read or write.
-    `forward` are the layers of the graph that this one is the gradient of, if any. `backward_spans` are the backward
-    passes that no other one differentiates; another one is part of the forward pass."""
+    Layer calls that were noted while the graph was traced decide: they made the ops that are
+    `in_layer`. Other ops follow from the forward op that their name refers to, and optimizer ops
+    from the variable that they read or write. `forward` are the layers of the graph that this one
+    is the gradient of, if any. `backward_spans` are the backward passes that no other one
+    differentiates; another one is part of the forward pass."""
 
     def __init__(
-        self, graph: GraphOps, notes: GraphNotes, paths: Mapping[int, str], call: Call, forward: "OpLayers | None"
+        self,
+        graph: GraphOps,
+        notes: GraphNotes,
+        paths: Mapping[int, str],
+        call: Call,
+        forward: "OpLayers | None",
     ) -> None:
         self._graph = graph
         self.layer: list[str | None] = [call.layer] * len(graph)
@@ -180,28 +233,44 @@ class OpLayers:
         self._inner = [False] * len(graph)
         self._place_spans(notes, paths)
         first = min((span.start for span in self.backward_spans), default=0)
-        self._scopes: dict[str, str | None] = {}  # name scope to the first layer with forward ops in it
+        # name scope to the first layer with forward ops in it
+        self._scopes: dict[str, str | None] = {}
         for number in range(len(graph)):
             original = graph.vectorized_from(number)
-            if original is not None:  # it computes another op for all iterations of a vectorized loop
-                self.layer[number], self.pass_name[number] = self.layer[original], self.pass_name[original]
-                self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
+            # it computes another op for all iterations of a vectorized loop
+            if original is not None:
+                self.layer[number], self.pass_name[number] = (
+                    self.layer[original],
+                    self.pass_name[original],
+                )
+                self.in_layer[number], self._inner[number] = (
+                    self.in_layer[original],
+                    self._inner[original],
+                )
         for number, op in enumerate(graph.ops):
             in_gradient_scope = GRADIENT_SCOPE in op.name or op.name.startswith("gradients/")
-            if self.pass_name[number] == "other" and (in_gradient_scope or number < first):  # such as the loss
+            # such as the loss
+            if self.pass_name[number] == "other" and (in_gradient_scope or number < first):
                 self.pass_name[number] = "backward" if in_gradient_scope else "forward"
             if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
                 self._scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
-        for number, op in enumerate(graph.ops):  # by the forward op in a gradient op's name, or else by its inputs
+        # by the forward op in a gradient op's name, or else by its inputs
+        for number, op in enumerate(graph.ops):
             if self._of_gradient(number) and not self.in_layer[number]:
-                sources = (source for source, _ in graph.inputs[number] if self._of_gradient(source))
-                layers = (self.layer[source] for source in sources if self.layer[source] is not None)
+                sources = (
+                    source for source, _ in graph.inputs[number] if self._of_gradient(source)
+                )
+                layers = (
+                    self.layer[source] for source in sources if self.layer[source] is not None
+                )
                 named, layer = self._layer_by_name(op.name, forward)
                 self.layer[number] = layer if named else next(layers, self.layer[number])
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> None:
-        """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost wins."""
-        threads: list[int | None] = [None] * len(self._graph)  # of the call that gave an op its pass
+        """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost
+        wins."""
+        # of the call that gave an op its pass
+        threads: list[int | None] = [None] * len(self._graph)
         for span in sorted(notes.spans, key=lambda span: (span.start, span.depth)):
             path = paths.get(id(span.layer())) if span.kind == "layer" else None
             if span.kind == "layer" and path is None:
@@ -213,29 +282,41 @@ class OpLayers:
                     self.pass_name[number] = "forward"
                 elif span.kind != "layer":
                     self.pass_name[number] = span.kind
-                elif self.pass_name[number] == "other" or threads[number] not in (None, span.thread):
+                elif self.pass_name[number] == "other" or threads[number] not in (
+                    None,
+                    span.thread,
+                ):
                     self.pass_name[number] = "forward"
                 threads[number] = span.thread
                 if path is not None:
                     self.layer[number], self.in_layer[number] = path, True
 
     def late_pass(self, number: int) -> int | None:
-        """Number of the backward pass that an op is part of, if that pass differentiates another one."""
+        """Number of the backward pass that an op is part of, if that pass differentiates another
+        one."""
         original = self._graph.vectorized_from(number)
         while original is not None:
             number, original = original, self._graph.vectorized_from(original)
-        return next((at for at, span in enumerate(self._late_spans) if span.start <= number < span.end), None)
+        return next(
+            (at for at, span in enumerate(self._late_spans) if span.start <= number < span.end),
+            None,
+        )
 
     @functools.cached_property
     def _late_spans(self) -> list[Span]:
         inner = {number for number, is_inner in enumerate(self._inner) if is_inner}
-        return [span for span in self.backward_spans if inner and not inner.isdisjoint(_needed_by(self._graph, span))]
+        return [
+            span
+            for span in self.backward_spans
+            if inner and not inner.isdisjoint(_needed_by(self._graph, span))
+        ]
 
     def _of_gradient(self, number: int) -> bool:
         return self.pass_name[number] == "backward" or self._inner[number]
 
     def _layer_by_name(self, name: str, forward: "OpLayers | None") -> tuple[bool, str | None]:
-        """Whether the name of a gradient op refers to a forward op, or a scope above it, and that one's layer."""
+        """Whether the name of a gradient op refers to a forward op, or a scope above it, and that
+        one's layer."""
         inner = _LOOP_GRADIENT.search(name)
         if inner and forward is not None and inner[1] in forward._graph.number:
             return True, forward.layer[forward._graph.number[inner[1]]]
@@ -247,10 +328,13 @@ class OpLayers:
             scope = scope.rpartition("/")[0]
         return False, None
 
-    def place_updates(self, variables: Mapping[str, VariableOwner], gradient_of: Mapping[int, str | None]) -> None:
-        """Assign the optimizer's ops to the layer of the variable that they read or write. An op that mixes gradients
-        of several layers, such as the concatenation that replicas on several workers sum, belongs to none of them; what
-        follows from its result belongs to the layer that alone reads it."""
+    def place_updates(
+        self, variables: Mapping[str, VariableOwner], gradient_of: Mapping[int, str | None]
+    ) -> None:
+        """Assign the optimizer's ops to the layer of the variable that they read or write. An op
+        that mixes gradients of several layers, such as the concatenation that replicas on several
+        workers sum, belongs to none of them; what follows from its result belongs to the layer that
+        alone reads it."""
         graph = self._graph
         mixed: dict[int, bool] = {}  # to whether the op only passes on what others mixed
         readers: list[set[str | None]] = [set() for _ in range(len(graph))]
@@ -258,7 +342,9 @@ class OpLayers:
         for number in updates:
             if self.layer[number] is None:
                 sources = [source for source, _ in graph.inputs[number]]
-                owners = (variables.get(graph.ops[source].name, ("", None))[1] for source in sources)
+                owners = (
+                    variables.get(graph.ops[source].name, ("", None))[1] for source in sources
+                )
                 of_variable = [layer for layer in owners if layer is not None][:1]
                 own = {one: self.layer[one] for one in sources if self.pass_name[one] == "update"}
                 of_gradients = {gradient_of.get(one) or own.get(one) for one in sources} - {None}
@@ -274,14 +360,19 @@ class OpLayers:
 
 
 def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span]:
-    """The outermost backward passes of a graph, without those that another one differentiates. A tape must have
-    recorded such a pass, and the target of a later one depend on its results, as with a gradient penalty. In a function
-    whose results the caller's backward pass reads, every pass is part of the forward pass."""
+    """The outermost backward passes of a graph, without those that another one differentiates. A
+    tape must have recorded such a pass, and the target of a later one depend on its results, as
+    with a gradient penalty. In a function whose results the caller's backward pass reads, every
+    pass is part of the forward pass."""
     if call.pass_name == "forward" and call.read_outputs:
         return []
     spans: list[Span] = []
     for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
-        if span.kind == "backward" and span.start < span.end and not (spans and span.start < spans[-1].end):
+        if (
+            span.kind == "backward"
+            and span.start < span.end
+            and not (spans and span.start < spans[-1].end)
+        ):
             spans.append(span)
     outer: list[Span] = []
     differentiated: set[int] = set()  # what the targets of later passes depend on
@@ -293,6 +384,7 @@ def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span
 
 
 def _needed_by(graph: GraphOps, span: Span) -> set[int]:
-    """The ops that make a pass's targets, what these depend on, and what those compute for all iterations of a loop."""
+    """The ops that make a pass's targets, what these depend on, and what those compute for all
+    iterations of a loop."""
     targets = (graph.number[name] for name in span.targets if name in graph.number)
     return graph.reached(targets, lambda number: [graph.vectorized_from(number)])

@@ -1,4 +1,5 @@
-"""Reads facts about each op from traced function graphs and from the layer calls noted during tracing."""
+"""Reads facts about each op from traced function graphs and from the layer calls noted during
+tracing."""
 
 import collections
 import dataclasses
@@ -34,10 +35,12 @@ _SAME_BYTES = {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims"}
 _SAME_BYTES |= {"StopGradient", "PreventGradient", "CheckNumerics"}
 _COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
 _SCALES = _SAME_BYTES | {"Cast", "Mul", "RealDiv", "Maximum", "Minimum", "ClipByValue"}
-_MAKES_DENSE = "UnsortedSegmentSum"  # type of the op that makes a dense tensor of `tf.IndexedSlices`
+# type of the op that makes a dense tensor of `tf.IndexedSlices`
+_MAKES_DENSE = "UnsortedSegmentSum"
 _ONES = frozenset({"Const", "Fill", "OnesLike"})
 _ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
-"""Make the values that sums of gradients start from, as in a loop's backward pass: they hold no forward result."""
+"""Make the values that sums of gradients start from, as in a loop's backward pass: they hold no
+forward result."""
 _WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
 """Types of ops that request no memory in a step."""
 
@@ -49,17 +52,21 @@ def graph_facts(
     others: Iterable[Any] = (),
     batch_size: int | None = None,
 ) -> tuple[GraphFacts, ...]:
-    """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first. Of
-    `others` that were not read so, only the constants are read. `paths` is the id of a layer to its path."""
+    """Facts about every graph with noted layer calls, its outermost caller and all callees; callers
+    come first. Of `others` that were not read so, only the constants are read. `paths` is the id of
+    a layer to its path."""
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
         try:
             tuple(getattr(graph, "variables", ()))
-        except AssertionError:  # its variables are gone: TensorFlow keeps one graph of every model that was trained
+        # its variables are gone: TensorFlow keeps one graph of every model that was trained
+        except AssertionError:
             call_notes.forget(graph)
             continue
         outer = graph
-        while getattr(outer, "outer_graph", None) is not None and hasattr(outer.outer_graph, "captures"):
+        while getattr(outer, "outer_graph", None) is not None and hasattr(
+            outer.outer_graph, "captures"
+        ):
             outer = outer.outer_graph
         roots[id(outer)] = outer
     reader = _Reader(paths, owner_of, lines, batch_size)
@@ -76,14 +83,16 @@ def graph_facts(
 
 
 def output_bytes(op: str | None, batch_size: int | None) -> int | None:
-    """Bytes of the first output of an op of a traced function graph; None if unknown. The op's name may begin with the
-    name of the op that calls its function. The batch size replaces an unknown first dimension."""
+    """Bytes of the first output of an op of a traced function graph; None if unknown. The op's name
+    may begin with the name of the op that calls its function. The batch size replaces an unknown
+    first dimension."""
     for graph in reversed(list(call_notes.graphs)) if op is not None else ():
         for name in (op, str(op).partition("/")[2]):
             try:
                 tensor = graph.get_operation_by_name(name).outputs[0]
                 shape = tensor.shape.as_list()
-            except (KeyError, ValueError, IndexError):  # another graph's op, no such name, unknown rank
+            # another graph's op, no such name, unknown rank
+            except (KeyError, ValueError, IndexError):
                 continue
             if shape and shape[0] is None:
                 shape[0] = batch_size
@@ -92,12 +101,15 @@ def output_bytes(op: str | None, batch_size: int | None) -> int | None:
     return None
 
 
-_known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantFact]]]" = weakref.WeakKeyDictionary()
+_known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantFact]]]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _constants_of(graph: Any) -> dict[str, ConstantFact]:
-    """The constants of a function graph with at least `MIN_BYTES`, by the name of their op, without layer and line.
-    TensorFlow allocates each when it first runs the function, without naming an op, and keeps it as long."""
+    """The constants of a function graph with at least `MIN_BYTES`, by the name of their op, without
+    layer and line. TensorFlow allocates each when it first runs the function, without naming an op,
+    and keeps it as long."""
     version, constants = _known_constants.get(graph, (-1, {}))
     if version == graph.version:
         return constants
@@ -106,14 +118,20 @@ def _constants_of(graph: Any) -> dict[str, ConstantFact]:
         shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
         dtype, size = tensor.dtype.name, math.prod(shape) * int(tensor.dtype.size)
         if dtype != "string" and size >= MIN_BYTES:
-            constants[tensor.op.name] = ConstantFact(size, shape, dtype, function=graph.name, of_input=of_input)
+            constants[tensor.op.name] = ConstantFact(
+                size, shape, dtype, function=graph.name, of_input=of_input
+            )
     _known_constants[graph] = graph.version, constants
     return constants
 
 
 class _Reader:
     def __init__(
-        self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None, batch_size: int | None
+        self,
+        paths: Mapping[int, str],
+        owner_of: OwnerOf,
+        lines: SourceLines | None,
+        batch_size: int | None,
     ) -> None:
         self.paths, self.owner_of, self.lines, self.batch_size = paths, owner_of, lines, batch_size
         self._by_graph: dict[int, _Graph] = {}
@@ -147,7 +165,11 @@ class _Reader:
         return index
 
     def read_constants(self, graph: Any) -> None:
-        if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS and _constants_of(graph):
+        if (
+            id(graph) not in self._by_graph
+            and len(self.facts) < MAX_GRAPHS
+            and _constants_of(graph)
+        ):
             constants = tuple(self._constants(graph, None))
             self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
 
@@ -156,7 +178,11 @@ class _Reader:
             number = -1 if reading is None else reading.graph.number.get(name, -1)
             if reading is None or number in reading.graph.needed:
                 layer = None if reading is None else reading.layers.layer[number]
-                line = None if self.lines is None else self.lines.of_op(graph, graph.get_operation_by_name(name))
+                line = (
+                    None
+                    if self.lines is None
+                    else self.lines.of_op(graph, graph.get_operation_by_name(name))
+                )
                 yield dataclasses.replace(constant, layer=layer, line=line)
 
 
@@ -170,8 +196,9 @@ def _callee(graph: Any, name: str) -> Any:
 
 
 class _Graph:
-    """One graph's ops, by their numbers. `gradients` are the ops that make gradients of variables, to the layer of the
-    variable, `of_output` the same by (call op, index of output), `made_dense` those that make a sparse one dense."""
+    """One graph's ops, by their numbers. `gradients` are the ops that make gradients of variables,
+    to the layer of the variable, `of_output` the same by (call op, index of output), `made_dense`
+    those that make a sparse one dense."""
 
     def __init__(self, graph: Any, reader: _Reader, call: Call, forward: OpLayers | None) -> None:
         self.graph = ops = GraphOps(graph)
@@ -185,8 +212,11 @@ class _Graph:
         self._find_gradients()
         self.made_dense = self._sparse_sums()
         self.layers.place_updates(self._variables, self.gradients)
-        self._backward = [at for at, name in enumerate(self._passes) if name == "backward" and at in ops.needed]
-        self.reads = {source for at in self._backward for source in ops.inputs[at]}  # (op, index of its output)
+        self._backward = [
+            at for at, name in enumerate(self._passes) if name == "backward" and at in ops.needed
+        ]
+        # (op, index of its output)
+        self.reads = {source for at in self._backward for source in ops.inputs[at]}
         self._early = self._early_ops()
         self._saved = self._saved_for_backward()
         self.batch = batch_dimensions(ops, reader.batch_size, call.powers, call.fixed)
@@ -195,7 +225,10 @@ class _Graph:
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
         kind = self.graph.types[number]
         chosen = kind in ("If", "StatelessIf")  # its first input is the condition
-        saves = kind in ("PartitionedCall", "StatefulPartitionedCall") and self._passes[number] != "backward"
+        saves = (
+            kind in ("PartitionedCall", "StatefulPartitionedCall")
+            and self._passes[number] != "backward"
+        )
         return Call(
             self.layers.layer[number],
             self._passes[number],
@@ -207,8 +240,9 @@ class _Graph:
         )
 
     def unrepeatable(self) -> frozenset[str]:
-        """Layers whose forward pass has an op that may return something else again, or changes what is trained. A
-        second pass reads variables as the first one found them. What a called function has, its own graph tells."""
+        """Layers whose forward pass has an op that may return something else again, or changes what
+        is trained. A second pass reads variables as the first one found them. What a called
+        function has, its own graph tells."""
         kinds = dict(zip(self.graph.types, self.graph.ops, strict=True))
         odd = {kind for kind, op in kinds.items() if not repeats(kind, op.op_def.is_stateful)}
         odd = odd - OF_VARIABLES - CALLS.keys()
@@ -227,7 +261,9 @@ class _Graph:
         facts: dict[str, OpFact] = {}
         for number, op in enumerate(graph.ops):
             sources = graph.inputs[number] if self._passes[number] == "backward" else ()
-            gradient_inputs = sorted({source for source, _ in sources if self._passes[source] == "backward"})
+            gradient_inputs = sorted(
+                {source for source, _ in sources if self._passes[source] == "backward"}
+            )
             has_shape = self._passes[number] != "update" or number in self.made_dense
             facts[op.name] = OpFact(
                 layer=layers.layer[number],
@@ -239,7 +275,9 @@ class _Graph:
                 made_dense=number in self.made_dense,
                 assigns=graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
-                forward_inputs=tuple(at for at, (one, _) in enumerate(sources) if self._passes[one] != "backward"),
+                forward_inputs=tuple(
+                    at for at, (one, _) in enumerate(sources) if self._passes[one] != "backward"
+                ),
                 gradient_inputs=tuple(graph.ops[source].name for source in gradient_inputs),
                 gradient_free=number in self._early,
                 output_shapes=graph.output_shapes[number] if has_shape else (),
@@ -250,8 +288,8 @@ class _Graph:
         return facts
 
     def _find_gradients(self) -> None:
-        """Find the ops that make gradients of variables. Includes the terms of a gradient that is a sum, and the same
-        values before a cast or a change of shape, if nothing else reads them."""
+        """Find the ops that make gradients of variables. Includes the terms of a gradient that is a
+        sum, and the same values before a cast or a change of shape, if nothing else reads them."""
         graph = self.graph
         readers = collections.Counter(source for sources in graph.inputs for source in sources)
         # To the op that makes an op's results for all iterations: the last one in the scope.
@@ -283,16 +321,19 @@ class _Graph:
         sums = {number for number, kind in enumerate(graph.types) if kind == _MAKES_DENSE}
         for number in sorted(sums):
             (source, _), (rows, _) = graph.inputs[number][:2]
-            while source not in gradients and graph.types[source] in _SCALES and graph.inputs[source]:
+            while (
+                source not in gradients and graph.types[source] in _SCALES and graph.inputs[source]
+            ):
                 source = graph.inputs[source][0][0]  # values that were clipped or scaled
             if source in gradients and rows in gradients:
                 gradients.setdefault(number, gradients[source])
         return gradients.keys() & sums
 
     def _early_ops(self) -> set[int]:
-        """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown. A tape first
-        makes the gradient of its target with respect to itself, which is 1; every other gradient depends on it. If a
-        variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is known."""
+        """Backward ops that depend on no gradient, except those that make zeros; empty if that is
+        unknown. A tape first makes the gradient of its target with respect to itself, which is 1;
+        every other gradient depends on it. If a variable's gradient does not, the tape started from
+        an `output_gradients` argument, and nothing is known."""
         graph = self.graph
         seeds = {span.start for span in self.layers.backward_spans}
         if not seeds or any(graph.types[seed] not in _ONES for seed in seeds if seed < len(graph)):
@@ -301,14 +342,18 @@ class _Graph:
         for number, sources in enumerate(graph.inputs):
             if number in seeds or any(source in dependent for source, _ in sources):
                 dependent.add(number)
-        others = [at for at, name in enumerate(self._passes) if name == "backward" and at not in dependent]
+        others = [
+            at for at, name in enumerate(self._passes) if name == "backward" and at not in dependent
+        ]
         outputs = [graph.ops[number].outputs for number in others if number in self.gradients]
-        if not all(tensors and tensors[0].dtype.is_integer for tensors in outputs):  # but the rows of a sparse gradient
+        # but the rows of a sparse gradient
+        if not all(tensors and tensors[0].dtype.is_integer for tensors in outputs):
             return set()
         return {number for number in others if graph.types[number] not in _ZEROS}
 
     def _saved_for_backward(self) -> set[int]:
-        """Numbers of the ops with results that an op of the backward pass reads that TensorFlow runs."""
+        """Numbers of the ops with results that an op of the backward pass reads that TensorFlow
+        runs."""
         graph, layers, early = self.graph, self.layers, self._early
         producers = (graph.output(index) for index in self._call.read_outputs)
         saved = {producer[0] for producer in producers if producer is not None}
@@ -327,7 +372,8 @@ class _Graph:
         return saved
 
     def _late_reads(self) -> dict[int, int]:
-        """Op to the number of the backward pass that reads its result, of passes that differentiate another one."""
+        """Op to the number of the backward pass that reads its result, of passes that differentiate
+        another one."""
         reads: dict[int, int] = {}
         for number in self._backward:
             read_late = self.layers.late_pass(number)
@@ -335,12 +381,14 @@ class _Graph:
                 for source, _ in self.graph.inputs[number]:
                     while self._passes[source] != "backward" and source not in reads:
                         reads[source] = read_late
-                        if self.graph.types[source] in _SAME_BYTES:  # the buffer is that of its input
+                        # the buffer is that of its input
+                        if self.graph.types[source] in _SAME_BYTES:
                             source = self.graph.inputs[source][0][0]
         return reads
 
     def _buffer_reusers(self) -> dict[int, list[str]]:
-        """Op number to the names of the ops that may reuse its output buffer: readers of the same pass and dtype."""
+        """Op number to the names of the ops that may reuse its output buffer: readers of the same
+        pass and dtype."""
         names: dict[int, list[str]] = {}
         dtypes = self.graph.output_dtypes
         for number, op in enumerate(self.graph.ops):
@@ -352,39 +400,51 @@ class _Graph:
         return names
 
     def _lines(self) -> list[str | None]:
-        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape. A
-        graph has no lines if reading them would exceed the recording's limit: with some of them, a gradient may get a
-        wrong one."""
+        """The line of each op. A gradient has that of its forward op; if that is unknown, of the
+        call of the tape. A graph has no lines if reading them would exceed the recording's limit:
+        with some of them, a gradient may get a wrong one."""
         graph, source_lines = self.graph, self._reader.lines
         lines: list[str | None] = [None] * len(graph)
-        calls = {  # number of each op that a tape or an optimizer made to the number of the first op of that call
+        # number of each op that a tape or an optimizer made to the number of the first op of that
+        # call
+        calls = {
             number: span.start
             for span in self._notes.spans
             if span.kind != "layer"
             for number in range(span.start, min(span.end, len(graph)))
             if self._passes[number] == span.kind and not self.layers.in_layer[number]
         }
-        own = [at for at, kind in enumerate(graph.types) if at not in calls and kind not in _WITHOUT_LINE]
+        own = [
+            at
+            for at, kind in enumerate(graph.types)
+            if at not in calls and kind not in _WITHOUT_LINE
+        ]
         wanted = [graph.ops[number] for number in (*own, *calls.values())]
         if source_lines is None or not source_lines.may_read(graph.graph, wanted):
             return lines
         for number in own:
             lines[number] = source_lines.of_op(graph.graph, graph.ops[number])
-        for span in sorted(self._notes.spans, key=lambda span: -span.depth):  # the innermost layer with a line decides
+        # the innermost layer with a line decides
+        for span in sorted(self._notes.spans, key=lambda span: -span.depth):
             layer = None if span.layer is None else span.layer()
             for number in range(span.start, min(span.end, len(lines))) if layer is not None else ():
                 lines[number] = source_lines.made(layer, lines[number]) or lines[number]
-        scopes: dict[str, str | None] = {}  # name scope to the line of the forward ops in it; None if they have several
+        # name scope to the line of the forward ops in it; None if they have several
+        scopes: dict[str, str | None] = {}
         for op, line in zip(graph.ops, lines, strict=True):
             if line is not None and GRADIENT_SCOPE not in op.name:
                 scope = op.name.rpartition("/")[0]
                 scopes[scope] = line if scopes.get(scope, line) == line else None
         for number, call in calls.items():
             line = self._forward_line(graph.ops[number].name, lines, scopes)
-            lines[number] = source_lines.of_op(graph.graph, graph.ops[call]) if line is None else line
+            lines[number] = (
+                source_lines.of_op(graph.graph, graph.ops[call]) if line is None else line
+            )
         return lines
 
-    def _forward_line(self, name: str, lines: list[str | None], scopes: dict[str, str | None]) -> str | None:
+    def _forward_line(
+        self, name: str, lines: list[str | None], scopes: dict[str, str | None]
+    ) -> str | None:
         _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
         while gradient and (scope := scope.rpartition("/")[0]):
             forward = self.graph.number.get(scope)

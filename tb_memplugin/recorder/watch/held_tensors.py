@@ -1,11 +1,14 @@
-"""Tensors that Python holds beside variables: input data, constants and held tensors; and variables, models, pipelines.
+"""Tensors that Python holds beside variables: input data, constants and held tensors; and
+variables, models, pipelines.
 
-A batch is input data in the step that uses it and in the next one, in which a loop may still refer to it. A batch that
-is alive afterwards is a held tensor, unless it was made before the first window: such data is often used again.
+A batch is input data in the step that uses it and in the next one, in which a loop may still refer
+to it. A batch that is alive afterwards is a held tensor, unless it was made before the first
+window: such data is often used again.
 
-Only what the program can reach is read, since the garbage collector's list of all objects contains some that a
-collection on another thread has already cleared. The objects are found from the program's modules, running functions
-and models, from the graphs that TensorFlow keeps, and by weak notes of what calls used and returned."""
+Only what the program can reach is read, since the garbage collector's list of all objects contains
+some that a collection on another thread has already cleared. The objects are found from the
+program's modules, running functions and models, from the graphs that TensorFlow keeps, and by weak
+notes of what calls used and returned."""
 
 import dataclasses
 import functools
@@ -25,8 +28,9 @@ from tb_memplugin.recorder.watch.variables import former_variables
 from tb_memplugin.schema import DATA_SET, TensorFact
 
 HOLDER_SHARE = 0.01
-"""Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
-the held tensors that those of one shape must have: a search for a few scalars would take as long."""
+"""Least share of a device's bytes in use that held tensors must have for a search, unless they
+grew; and least share of the held tensors that those of one shape must have: a search for a few
+scalars would take as long."""
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
@@ -37,25 +41,38 @@ _ById: TypeAlias = "weakref.WeakValueDictionary[int, Any]"
 
 class Captures:
     def __init__(self) -> None:
-        self.graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
-        self._captured: dict[int, tuple[Callable[[], Any], TensorCategory, str]] = {}  # by id, with a weak reference
+        # to the graph's version
+        self.graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # by id, with a weak reference
+        self._captured: dict[int, tuple[Callable[[], Any], TensorCategory, str]] = {}
 
     def read(self, graphs: Iterable[Any]) -> None:
         """Read graphs that are new or have grown, and their outer graphs."""
         read = False
         for graph in graphs:
-            while graph is not None and hasattr(graph, "captures") and self.graphs.get(graph) != graph.version:
+            while (
+                graph is not None
+                and hasattr(graph, "captures")
+                and self.graphs.get(graph) != graph.version
+            ):
                 self.graphs[graph], read = graph.version, True
                 is_data = graph.name.startswith(PIPELINE_FUNCTION)
-                for tensor in (external for external, _ in graph.captures if not hasattr(external, "graph")):
-                    category: TensorCategory = "inputs" if is_data or self.of(tensor)[0] == "inputs" else "other_state"
+                for tensor in (
+                    external for external, _ in graph.captures if not hasattr(external, "graph")
+                ):
+                    category: TensorCategory = (
+                        "inputs" if is_data or self.of(tensor)[0] == "inputs" else "other_state"
+                    )
                     self._captured[id(tensor)] = weakref.ref(tensor), category, graph.name
                 graph = getattr(graph, "outer_graph", None)
         if read:
-            self._captured = {key: one for key, one in self._captured.items() if one[0]() is not None}
+            self._captured = {
+                key: one for key, one in self._captured.items() if one[0]() is not None
+            }
 
     def of(self, tensor: Any) -> tuple[TensorCategory | None, str]:
-        """Whether a function of an input pipeline captured a tensor, or another one; and the last one's name."""
+        """Whether a function of an input pipeline captured a tensor, or another one; and the last
+        one's name."""
         reference, category, name = self._captured.get(id(tensor), (None, None, ""))
         return (category, name) if reference is not None and reference() is tensor else (None, "")
 
@@ -73,7 +90,8 @@ Entry = tuple[Device, TensorFact, KnownTensor]
 
 
 class HeldTensors:
-    """Facts about the tensors of one program, and its remembered objects by id; for the training's thread."""
+    """Facts about the tensors of one program, and its remembered objects by id; for the training's
+    thread."""
 
     def __init__(self) -> None:
         self.captures = Captures()
@@ -98,11 +116,14 @@ class HeldTensors:
         known_variables: Container[int] = (),
         batches_since: float = -math.inf,
     ) -> DeviceFacts:
-        """Tensors that Python holds as a window opens, with their devices. A batch that was last used before
-        `batches_since`, by `time.perf_counter`, is a held tensor: then the step before the window's began."""
+        """Tensors that Python holds as a window opens, with their devices. A batch that was last
+        used before `batches_since`, by `time.perf_counter`, is a held tensor: then the step before
+        the window's began."""
         self._windows += 1
         self._batches_since = batches_since
-        self._first_number = _next_tensor_number() if self._first_number is None else self._first_number
+        self._first_number = (
+            _next_tensor_number() if self._first_number is None else self._first_number
+        )
         self._known_variables, self._in_use = known_variables, in_use
         self._search()
         self.captures.read([*graphs, *self.captures.graphs])
@@ -113,11 +134,14 @@ class HeldTensors:
     def finish(
         self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
     ) -> tuple[DeviceFacts, DeviceFacts]:
-        """(The tensors of `find` with their holders, new tensors) as the window closes; the arguments are as of now."""
+        """(The tensors of `find` with their holders, new tensors) as the window closes; the
+        arguments are as of now."""
         self._search()
         self.captures.read(graphs)
         before = {id(known) for _, _, known in self._at_start}
-        aliases = {fact.address for _, fact, known in self._at_start if known.reference() is not None}
+        aliases = {
+            fact.address for _, fact, known in self._at_start if known.reference() is not None
+        }
         new = self._entries({*variable_addresses, *aliases}, before)
         at_start, self._at_start = [self._with_category(entry) for entry in self._at_start], []
         self._find_holders([*at_start, *new])
@@ -134,7 +158,9 @@ class HeldTensors:
         return [model for model in models if id(model) not in inner]
 
     def variables_of_no_model(self) -> list[Any]:
-        return [one for one in list(self._variables.values()) if id(one) not in self._known_variables]
+        return [
+            one for one in list(self._variables.values()) if id(one) not in self._known_variables
+        ]
 
     def _search(self) -> None:
         import tensorflow as tf
@@ -146,10 +172,15 @@ class HeldTensors:
         self._add(input_notes.tensors())
 
     def _know_handles(self) -> None:
-        """Remember the resource handles that traced functions captured: they keep the memory of variables."""
-        for graph in {id(graph): graph for graph in (*self.captures.graphs, *registered_graphs())}.values():
+        """Remember the resource handles that traced functions captured: they keep the memory of
+        variables."""
+        for graph in {
+            id(graph): graph for graph in (*self.captures.graphs, *registered_graphs())
+        }.values():
             if hasattr(graph, "captures"):
-                self._add(external for external, _ in graph.captures if not hasattr(external, "graph"))
+                self._add(
+                    external for external, _ in graph.captures if not hasattr(external, "graph")
+                )
         self._add(former_variables.handles())
 
     def _remember(self, objects: Iterable[Any]) -> None:
@@ -164,9 +195,15 @@ class HeldTensors:
             elif is_a(item, tf.data.Dataset):
                 if isinstance(own(item, "_tensors"), (list, tuple)):
                     self._datasets[id(item)] = item
-                    tensors += [one for one in own(item, "_tensors") if type(one) is tf.__internal__.EagerTensor]
+                    tensors += [
+                        one
+                        for one in own(item, "_tensors")
+                        if type(one) is tf.__internal__.EagerTensor
+                    ]
             elif is_a(item, tf.Variable):
-                if tf.executing_eagerly() and asked(item, functools.partial(hasattr, item, "handle"), False):
+                if tf.executing_eagerly() and asked(
+                    item, functools.partial(hasattr, item, "handle"), False
+                ):
                     self._variables[id(item)] = item
             elif any(is_a(item, kind) for kind in models) or layers.is_module(item):
                 self._models[id(item)] = item
@@ -183,12 +220,19 @@ class HeldTensors:
             known = self._tensors.get(id(tensor))
             if tensor.dtype == tf.resource:
                 self.handles[id(tensor)] = tensor
-            elif tensor.dtype not in (tf.variant, tf.string) and (known is None or known.reference() is not tensor):
+            elif tensor.dtype not in (tf.variant, tf.string) and (
+                known is None or known.reference() is not tensor
+            ):
                 self._tensors[id(tensor)] = KnownTensor(tensor)
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:
-        """One fact for each address, of the most certain category; without some addresses and `KnownTensor`s."""
-        of_datasets = {id(tensor) for dataset in list(self._datasets.values()) for tensor in own(dataset, "_tensors")}
+        """One fact for each address, of the most certain category; without some addresses and
+        `KnownTensor`s."""
+        of_datasets = {
+            id(tensor)
+            for dataset in list(self._datasets.values())
+            for tensor in own(dataset, "_tensors")
+        }
         entries: dict[int, Entry] = {}
         for key, known in list(self._tensors.items()):
             tensor = known.reference()
@@ -196,18 +240,28 @@ class HeldTensors:
                 del self._tensors[key]
             if tensor is None or id(known) in known_ids:
                 continue
-            address = known.address = tensor_address(tensor) if known.address == 0 else known.address
+            address = known.address = (
+                tensor_address(tensor) if known.address == 0 else known.address
+            )
             if address is None or address in excluded:
                 continue
             category, holder = self._kind(tensor, of_datasets)
             if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
                 shape = tuple(int(size) for size in tensor.shape)
-                held = (known.held_by, known.retaining_path) if category == "held_tensors" else (holder, None)
-                fact = TensorFact(category, layers.tensor_size(tensor), address, shape, tensor.dtype.name, *held)
+                held = (
+                    (known.held_by, known.retaining_path)
+                    if category == "held_tensors"
+                    else (holder, None)
+                )
+                fact = TensorFact(
+                    category, layers.tensor_size(tensor), address, shape, tensor.dtype.name, *held
+                )
                 entries[address] = layers.short_device(tensor.device), fact, known
         return list(entries.values())
 
-    def _kind(self, tensor: Any, of_datasets: Container[int] = ()) -> tuple[TensorCategory, str | None]:
+    def _kind(
+        self, tensor: Any, of_datasets: Container[int] = ()
+    ) -> tuple[TensorCategory, str | None]:
         """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
         category, name = self.captures.of(tensor)
         captured = f"captured by function `{name}`"
@@ -219,7 +273,8 @@ class HeldTensors:
         return ("held_tensors", None) if category is None else (category, captured)
 
     def _with_category(self, entry: Entry) -> Entry:
-        """A tensor of the window's start with its category now: the step may have been fed with it."""
+        """A tensor of the window's start with its category now: the step may have been fed with
+        it."""
         device, fact, known = entry
         tensor = known.reference()
         if fact.category != "held_tensors" or tensor is None:
@@ -227,11 +282,16 @@ class HeldTensors:
         category, holder = self._kind(tensor)
         if category == "held_tensors":
             return entry
-        return device, dataclasses.replace(fact, category=category, held_by=holder, retaining_path=None), known
+        return (
+            device,
+            dataclasses.replace(fact, category=category, held_by=holder, retaining_path=None),
+            known,
+        )
 
     def _find_holders(self, entries: Iterable[Entry]) -> None:
-        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown. A
-        search that fails is repeated when the number of the window has doubled."""
+        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the
+        holder is unknown. A search that fails is repeated when the number of the window has
+        doubled."""
         held = [entry for entry in entries if entry[1].category == "held_tensors"]
         by_device: Counter[Device] = Counter()
         by_shape: Counter[object] = Counter()
@@ -239,7 +299,10 @@ class HeldTensors:
             by_device[device] += fact.requested_bytes
             by_shape[device, fact.shape, fact.dtype] += fact.requested_bytes
         before, self._held_before = self._held_before, by_device
-        least = {one: min(before.get(one, 0), HOLDER_SHARE * self._in_use.get(one, 0)) for one in by_device}
+        least = {
+            one: min(before.get(one, 0), HOLDER_SHARE * self._in_use.get(one, 0))
+            for one in by_device
+        }
         due = [
             known
             for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes)

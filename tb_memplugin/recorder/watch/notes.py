@@ -1,13 +1,14 @@
-"""Notes on calls of layers, tapes and optimizers while TensorFlow traces functions, and on which eager tensors are
-data.
+"""Notes on calls of layers, tapes and optimizers while TensorFlow traces functions, and on which
+eager tensors are data.
 
-Name scopes do not identify layers, so names are used only where nothing better can be observed. The notes stay with the
-process, weakly keyed by graph, so that a later observer knows functions that were traced before it was installed.
+Name scopes do not identify layers, so names are used only where nothing better can be observed. The
+notes stay with the process, weakly keyed by graph, so that a later observer knows functions that
+were traced before it was installed.
 
-A tensor is input data if a tf.data iterator returned it, or if it was passed to the outermost layer call, to a traced
-function that calls layers, or to one of Keras's training methods. A tensor that such a call returned is a result, and
-stays one if it is passed on. A batch is input data only for a while: each note has the time of its last use. All notes
-are weak: they keep no tensor alive."""
+A tensor is input data if a tf.data iterator returned it, or if it was passed to the outermost layer
+call, to a traced function that calls layers, or to one of Keras's training methods. A tensor that
+such a call returned is a result, and stays one if it is passed on. A batch is input data only for a
+while: each note has the time of its last use. All notes are weak: they keep no tensor alive."""
 
 import logging
 import math
@@ -29,8 +30,9 @@ DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
 
 
 class Span(NamedTuple):
-    """A range of ops of one graph, by their numbers, that one call made. Each replica of a distributed step is traced
-    on a thread of its own, while the optimizer calls of the replicas before it wait."""
+    """A range of ops of one graph, by their numbers, that one call made. Each replica of a
+    distributed step is traced on a thread of its own, while the optimizer calls of the replicas
+    before it wait."""
 
     start: int
     end: int
@@ -45,27 +47,32 @@ class Span(NamedTuple):
 class GraphNotes:
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.gradients: list[tuple[str, int, Any]] = []  # op name, index of its output, weak reference to the variable
+        # op name, index of its output, weak reference to the variable
+        self.gradients: list[tuple[str, int, Any]] = []
 
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Any] = []  # calls that the thread is in: the layer, or None for another kind of call
-        self.again: set[int] = set()  # ids of the layers that the backward pass which it is in called again
+        # calls that the thread is in: the layer, or None for another kind of call
+        self.stack: list[Any] = []
+        # ids of the layers that the backward pass which it is in called again
+        self.again: set[int] = set()
         self.depth = 0  # of the calls that may be given data
 
 
 class CallNotes:
     """Process-wide notes, taken while `active`. Any thread may trace a function and so take notes.
 
-    While a profiler window is open, `eager_paths` is the id of a layer to its path, `eager_lines` a `SourceLines`;
-    `eager_gradients` are (address, requested bytes, weak reference to the variable) of the last window."""
+    While a profiler window is open, `eager_paths` is the id of a layer to its path, `eager_lines` a
+    `SourceLines`; `eager_gradients` are (address, requested bytes, weak reference to the variable)
+    of the last window."""
 
     def __init__(self) -> None:
         self.active = False
         self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
         self.outermost_layers = ByIdentity[bool]()  # that no other layer called
-        # Layer that the backward pass traced last called again, to whether that call left all variables as they were.
+        # Layer that the backward pass traced last called again, to whether that call left all
+        # variables as they were.
         self.recomputed = ByIdentity[bool]()
         self.optimizers = ByIdentity[bool]()  # with a traced update
         self.traced_calls = 0
@@ -92,7 +99,8 @@ class CallNotes:
 
 
 class _Note(weakref.ref[Any]):
-    """A weak reference to a tensor, with the time of its last use as input data, by `time.perf_counter`."""
+    """A weak reference to a tensor, with the time of its last use as input data, by
+    `time.perf_counter`."""
 
     __slots__ = ("key", "used_at")
     key: int
@@ -100,7 +108,8 @@ class _Note(weakref.ref[Any]):
 
 
 class InputNotes:
-    """Process-wide notes, by id of the tensor, taken while `active`. Any thread may call a method; none raises."""
+    """Process-wide notes, by id of the tensor, taken while `active`. Any thread may call a method;
+    none raises."""
 
     def __init__(self) -> None:
         self.active = False
@@ -120,7 +129,8 @@ class InputNotes:
         self._iterators[id(iterator)] = iterator
 
     def roots(self) -> list[Any]:
-        """Traced functions and iterators that were used: what they refer to is found through them."""
+        """Traced functions and iterators that were used: what they refer to is found through
+        them."""
         return [*self._functions.values(), *self._iterators.values()]
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
@@ -139,7 +149,8 @@ class InputNotes:
         return self._functions.get(id(function)) is function
 
     def begin(self) -> bool | None:
-        """Begin a call. Return whether it is the outermost one of its thread, None if it is traced into a graph."""
+        """Begin a call. Return whether it is the outermost one of its thread, None if it is traced
+        into a graph."""
         try:
             if not self.active or not self._tensorflow()[0]():
                 return None
@@ -154,8 +165,9 @@ class InputNotes:
             self._of_thread.depth -= 1
 
     def data(self, values: Any, used_at: float | None = None, is_argument: bool = False) -> None:
-        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is noted as a batch. An
-        argument of an outermost call is no batch if another such call returned it."""
+        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is
+        noted as a batch. An argument of an outermost call is no batch if another such call returned
+        it."""
         used_at = time.perf_counter() if used_at is None else used_at
         for tensor in self._examined(values):
             key = id(tensor)
@@ -165,7 +177,8 @@ class InputNotes:
             if note is None or note() is not tensor:
                 note = self._inputs[key] = _Note(tensor, self._gone)
                 note.key, note.used_at = key, used_at
-            elif not is_argument or note.used_at != math.inf:  # a call inside of `fit` does not end the use of its data
+            # a call inside of `fit` does not end the use of its data
+            elif not is_argument or note.used_at != math.inf:
                 note.used_at = used_at
 
     def _gone(self, note: _Note) -> None:
@@ -192,14 +205,26 @@ class InputNotes:
             elif isinstance(value, dict):
                 pending.extend(list(value.values())[:left])
             elif isinstance(value, composite):
-                pending.extend(part for part in flatten(value, expand_composites=True) if part is not value)
+                pending.extend(
+                    part for part in flatten(value, expand_composites=True) if part is not value
+                )
 
     def _tensorflow(self) -> Any:
         if self._kinds is None:
             import tensorflow as tf
 
-            composite = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.distribute.DistributedValues)
-            self._kinds = tf.executing_eagerly, tf.__internal__.EagerTensor, composite, tf.nest.flatten
+            composite = (
+                tf.RaggedTensor,
+                tf.SparseTensor,
+                tf.IndexedSlices,
+                tf.distribute.DistributedValues,
+            )
+            self._kinds = (
+                tf.executing_eagerly,
+                tf.__internal__.EagerTensor,
+                composite,
+                tf.nest.flatten,
+            )
         return self._kinds
 
 
@@ -208,7 +233,8 @@ input_notes = InputNotes()
 
 
 def note_running_fit() -> None:
-    """Note the data of the Keras method that runs on this thread, called before its callbacks began. Never raises."""
+    """Note the data of the Keras method that runs on this thread, called before its callbacks
+    began. Never raises."""
     try:
         for frame, variables in running_functions():
             if is_trainer(frame):

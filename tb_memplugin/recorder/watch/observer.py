@@ -1,7 +1,8 @@
 """`LayerWatch`: what one recorder knows of the model that is trained and of the program around it.
 
-Keras keeps a model's step functions from one `fit` to the next. The layers of a function that was traced while nothing
-was observed are unknown, so it is made again before recording; Keras traces it again, with the same result."""
+Keras keeps a model's step functions from one `fit` to the next. The layers of a function that was
+traced while nothing was observed are unknown, so it is made again before recording; Keras traces it
+again, with the same result."""
 
 import dataclasses
 import logging
@@ -37,47 +38,72 @@ STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")  # attr
 
 
 class ObservedWindow:
-    """Variables and held tensors at the start and end of a profiler window; for the training's thread. Keeps no model
-    alive. `finding` are further arguments of the `find` of `held`."""
+    """Variables and held tensors at the start and end of a profiler window; for the training's
+    thread. Keeps no model alive. `finding` are further arguments of the `find` of `held`."""
 
-    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], held: HeldTensors, **finding: Any) -> None:
+    def __init__(
+        self,
+        models: list[tuple[Any, Any]],
+        optimizers: list[Any],
+        held: HeldTensors,
+        **finding: Any,
+    ) -> None:
         import tensorflow as tf
 
         self.variables = variables = Variables(models, optimizers)
-        names = sorted({layers.short_device(device.name) for device in tf.config.list_logical_devices()})
-        self._start_in_use = {name: size for name in names if (size := layers.bytes_in_use(name)) is not None}
+        names = sorted(
+            {layers.short_device(device.name) for device in tf.config.list_logical_devices()}
+        )
+        self._start_in_use = {
+            name: size for name in names if (size := layers.bytes_in_use(name)) is not None
+        }
         self._held = held
         addresses, ids = variables.start_addresses(), variables.ids()
         self._tensors = held.find(self._start_in_use, addresses, known_variables=ids, **finding)
-        variables.add_unowned(held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
+        variables.add_unowned(
+            held.variables_of_no_model(), {fact.address for _, fact in self._tensors}
+        )
         self._former = former_variables.facts(list(held.handles.values()), variables.owner_of)
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False
 
     def finish(self, graphs: Iterable[Any]) -> None:
-        """Find new held tensors, and the holders of all, after the window has closed. Calling it again does nothing."""
+        """Find new held tensors, and the holders of all, after the window has closed. Calling it
+        again does nothing."""
         if not self._finished:
             self._finished = True
-            self._tensors, self._tensors_at_end = self._held.finish(self.variables.read_end(), graphs)
+            self._tensors, self._tensors_at_end = self._held.finish(
+                self.variables.read_end(), graphs
+            )
 
     def facts(
         self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
     ) -> TraceFacts:
-        """All facts about the window on one device. Eager gradients are (address, bytes, weak reference)."""
-        owners = [(address, size, self.variables.owner_of(reference())) for address, size, reference in gradients]
+        """All facts about the window on one device. Eager gradients are (address, bytes, weak
+        reference)."""
+        owners = [
+            (address, size, self.variables.owner_of(reference()))
+            for address, size, reference in gradients
+        ]
         return TraceFacts(
             mode="eager" if self.variables.eager or not graphs else "graph",
             trainable=self.variables.trainable,
             graphs=graphs,
-            variables=(*self.variables.facts(device), *(fact for fact in self._former if fact.device == device)),
+            variables=(
+                *self.variables.facts(device),
+                *(fact for fact in self._former if fact.device == device),
+            ),
             tensors=tuple(fact for place, fact in self._tensors if place == device),
             tensors_at_end=tuple(fact for place, fact in self._tensors_at_end if place == device),
             start_in_use=self._start_in_use.get(device),
-            gradients=tuple((address, size, owner[1] if owner else None) for address, size, owner in owners),
+            gradients=tuple(
+                (address, size, owner[1] if owner else None) for address, size, owner in owners
+            ),
         )
 
 
-_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()  # step functions that were made while their model was not observed
+# step functions that were made while their model was not observed
+_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _seen = ByIdentity["weakref.WeakSet[Any]"]()
 """Model to those that were made while it was."""
 
@@ -94,13 +120,16 @@ def _step_functions(model: Any) -> list[Any]:
 
 
 def _note_seen(model: Any) -> None:
-    """Note that the model's current functions, except the unseen ones, were made while it was observed."""
-    _seen.setdefault(model, weakref.WeakSet()).update(one for one in _step_functions(model) if one not in _unseen)
+    """Note that the model's current functions, except the unseen ones, were made while it was
+    observed."""
+    _seen.setdefault(model, weakref.WeakSet()).update(
+        one for one in _step_functions(model) if one not in _unseen
+    )
 
 
 class _LastGraphs:
-    """The facts about the program's graphs that were read last, by what they depend on, also for the next recording.
-    They are dropped with the first of the graphs."""
+    """The facts about the program's graphs that were read last, by what they depend on, also for
+    the next recording. They are dropped with the first of the graphs."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, tuple[GraphFacts, ...]] | None = None
@@ -130,11 +159,13 @@ def _reference(item: Any) -> Callable[[], Any]:
 
 
 class LayerWatch:
-    """Watches a model and its optimizer: keeps their last layer table, and knows the owners of the program's ops,
-    variables and tensors, and the user's lines that call layers and ops, now and from window to window.
+    """Watches a model and its optimizer: keeps their last layer table, and knows the owners of the
+    program's ops, variables and tensors, and the user's lines that call layers and ops, now and
+    from window to window.
 
-    The training's thread calls all methods except `completed_table`, which the background thread calls; that thread
-    also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`."""
+    The training's thread calls all methods except `completed_table`, which the background thread
+    calls; that thread also sets `batch_size`, and calls `remove` for a recorder that was dropped
+    without `close`."""
 
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
         self.step_batch_size: int | None = None  # of the current step, as the program names it
@@ -142,7 +173,8 @@ class LayerWatch:
         self.batch_size: int | None = None  # for the table
         self._installed = False
         self._lines = SourceLines() if source_lines else None
-        self._watched: list[tuple[Any, Any]] = []  # weak references to each model that was trained and its optimizer
+        # weak references to each model that was trained and its optimizer
+        self._watched: list[tuple[Any, Any]] = []
         self._window: ObservedWindow | None = None
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
@@ -150,7 +182,8 @@ class LayerWatch:
         self.table: LayerTable | None = None
         self._observing = False
         self._faults = faults
-        # Weak references: a recorder that is not closed must not keep a model that is not used any more.
+        # Weak references: a recorder that is not closed must not keep a model that is not used any
+        # more.
         self._model = self._optimizer = _reference(None)
         self._last_optimizer: FormerOptimizer | None = None
         self._table_before: LayerTable | None = None
@@ -177,7 +210,8 @@ class LayerWatch:
         if self._installed:
             self._installed = False
             window, self._window = self._window, None
-            if window is not None and call_notes.eager_paths is window.variables.paths:  # not another recorder's window
+            # not another recorder's window
+            if window is not None and call_notes.eager_paths is window.variables.paths:
                 call_notes.end_window()
             hooks.release()
 
@@ -187,35 +221,56 @@ class LayerWatch:
 
     @property
     def traces(self) -> int:
-        """A number that grows whenever a function is traced: if it grew during a step, that step compiled."""
+        """A number that grows whenever a function is traced: if it grew during a step, that step
+        compiled."""
         return call_notes.traced_calls
 
-    def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
-        """Warn once about a model without layers or of another framework. `gone` is called in a finalizer, on any
-        thread, when the model does not exist any more."""
+    def watch(
+        self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None
+    ) -> None:
+        """Warn once about a model without layers or of another framework. `gone` is called in a
+        finalizer, on any thread, when the model does not exist any more."""
         if not layers.is_layer(model) and not layers.is_module(model):
             received = f"Received: model of type {type(model).__name__}"
-            self._faults.stop(TABLE, f"layers are known only for a Keras model or a tf.Module. {received}")
+            self._faults.stop(
+                TABLE, f"layers are known only for a Keras model or a tf.Module. {received}"
+            )
             return
         self._model, self._optimizer = weakref.ref(model, lambda _: gone()), _reference(optimizer)
         if layers.is_layer(model):
             program_counters.models.note(model)
-        if not layers.children(model) and not (layers.is_module(model) and layers.variables_of(model, "weights")):
-            self._faults.warn(f"Model {layers.name_of(model)!r} has no layers: only totals per device are recorded.")
+        if not layers.children(model) and not (
+            layers.is_module(model) and layers.variables_of(model, "weights")
+        ):
+            self._faults.warn(
+                f"Model {layers.name_of(model)!r} has no "
+                "layers: "
+                "only "
+                "totals "
+                "per "
+                "device are "
+                "recorded."
+            )
 
     def find_unseen_functions(self, model: Any) -> None:
-        """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
+        """Find the model's step functions that were made while it was not observed, before Keras
+        makes new ones."""
 
         def find() -> None:
             spans = (span for notes in list(call_notes.graphs.values()) for span in notes.spans)
-            if model in _seen or all(span.layer is None or span.layer() is not model for span in spans):
+            if model in _seen or all(
+                span.layer is None or span.layer() is not model for span in spans
+            ):
                 seen = _seen.get(model, ())
-                _unseen.update(function for function in _step_functions(model) if function not in seen)
+                _unseen.update(
+                    function for function in _step_functions(model) if function not in seen
+                )
 
         self._faults.run(OBSERVING, find)
 
     def see_function(self, model: Any, name: str) -> None:
-        """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
+        """Note a step function that is about to be called, or a new one in its place if it was made
+        unseen."""
 
         def see() -> None:
             function = unguarded(getattr(model, name, None))
@@ -227,7 +282,8 @@ class LayerWatch:
         self._faults.run(OBSERVING, see)
 
     def begin_window(self, batches_since: float = -math.inf) -> None:
-        """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
+        """Read the variables' addresses before a profiler window opens; in eager mode, start
+        marking layer calls."""
         self._window = window = self._observed(self._held, batches_since=batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
@@ -239,7 +295,9 @@ class LayerWatch:
         """Name the classes of the program's objects that could not be read, each once."""
         for name in unread.keys() - self._unread:
             self._unread.add(name)
-            self._faults.warn(f"Model part {name} could not be read: its memory may be unattributed.")
+            self._faults.warn(
+                f"Model part {name} could not be read: its memory may be unattributed."
+            )
 
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
@@ -266,23 +324,29 @@ class LayerWatch:
         self._window = None
 
     def look(self, device: str, building: bool = False) -> tuple[TraceFacts, Mapping[int, str]]:
-        """Facts about the program now, without a window, and the paths of its layers by their id; with `building`, also
-        of layers that no model has yet."""
+        """Facts about the program now, without a window, and the paths of its layers by their id;
+        with `building`, also of layers that no model has yet."""
         window = self._observed(HeldTensors(), layers.outermost() if building else ())
         variables = window.variables
-        return window.facts(device, graph_facts(variables.paths, variables.owner_of, self._lines), ()), variables.paths
+        return window.facts(
+            device, graph_facts(variables.paths, variables.owner_of, self._lines), ()
+        ), variables.paths
 
     def calling_line(self, layer: Any = None) -> str | None:
-        """The user's line on this thread's stack, given the running layer; None if lines are not recorded."""
+        """The user's line on this thread's stack, given the running layer; None if lines are not
+        recorded."""
         return None if self._lines is None else self._lines.calling(layer)
 
-    def _observed(self, held: HeldTensors, more: Iterable[Any] = (), **finding: Any) -> ObservedWindow:
+    def _observed(
+        self, held: HeldTensors, more: Iterable[Any] = (), **finding: Any
+    ) -> ObservedWindow:
         optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
         models = [*self._models(), *((layer, None) for layer in more)]
         return ObservedWindow(models, optimizers, held, graphs=graphs, **finding)
 
     def _models(self) -> list[tuple[Any, Any]]:
-        """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""
+        """Watched models with their optimizers, then other models: called outermost or found among
+        Python's objects."""
         watched = ((model(), optimizer()) for model, optimizer in self._watched)
         models = {id(pair[0]): pair for pair in watched if pair[0] is not None}
         for model in (*call_notes.outermost_layers, *self._held.models()):
@@ -305,13 +369,16 @@ class LayerWatch:
 
             strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
             variables = layers.variables_of(model, "variables") if model is not None else ()
-            return strategy.num_replicas_in_sync > 1 or any(len(layers.replicas(one)) > 1 for one in variables)
+            return strategy.num_replicas_in_sync > 1 or any(
+                len(layers.replicas(one)) > 1 for one in variables
+            )
         except Exception:
             logger.debug("whether replicas train could not be read", exc_info=True)
             return False
 
     def completed_table(self) -> LayerTable | None:
-        """The last layer table with output sizes, if `batch_size` changed since it was returned. Reads no layer."""
+        """The last layer table with output sizes, if `batch_size` changed since it was returned.
+        Reads no layer."""
         with self._lock:
             if self.table is None or self.batch_size == self._table_batch_size:
                 return None
@@ -328,19 +395,23 @@ class LayerWatch:
         self._faults.run(OBSERVING, self._note_owners, model, optimizer, step)
         if self.table is not None and self.table.step < step:
             self._table_before = self.table
-        # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
-        # a step builds the optimizer.
+        # A second table of one step replaces the first one, so its reason describes the whole
+        # change: the first run of a step builds the optimizer.
         table = layers.build_layer_table(model, optimizer, step=step, previous=self._table_before)
         with self._lock:
-            self._outputs = {node.path: layers.outputs_of(node.layer) for node in layers.walk(model)}
+            self._outputs = {
+                node.path: layers.outputs_of(node.layer) for node in layers.walk(model)
+            }
             table = self._complete(table)
-        self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
+        self._watched = [
+            pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model
+        ]
         self._watched.append((weakref.ref(model), _reference(optimizer)))
         return table
 
     def _note_owners(self, model: Any, optimizer: Any, step: int) -> None:
-        """Note the owners of the variables, which may stay in memory when model and optimizer are gone, and the step at
-        which an optimizer takes over from another one."""
+        """Note the owners of the variables, which may stay in memory when model and optimizer are
+        gone, and the step at which an optimizer takes over from another one."""
         now = None if optimizer is None else former_variables.optimizer(optimizer)
         Variables([(model, optimizer)], [], addresses=False)
         if self._last_optimizer is not None and self._last_optimizer is not now:

@@ -1,7 +1,7 @@
 """Cut points of a model's layer graph, and the segments of layers between them.
 
-Layers are named by their path: `conv1`, or `backbone/conv1` inside a nested model. The linear order is the one in which
-Keras runs the graph."""
+Layers are named by their path: `conv1`, or `backbone/conv1` inside a nested model. The linear order
+is the one in which Keras runs the graph."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -11,7 +11,8 @@ from tb_memplugin.errors import RecomputationError
 from tb_memplugin.schema import some, unknown_name
 
 Segments = tuple[tuple[str, ...], ...]
-"""Segments in linear order, each with the paths of all its layers. A segment lies inside one (nested) model."""
+"""Segments in linear order, each with the paths of all its layers. A segment lies inside one
+(nested) model."""
 
 
 class LayerCall:
@@ -23,9 +24,14 @@ class LayerCall:
 
 
 def is_graph(layer: Any) -> bool:
-    """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with Keras's `call`."""
-    import keras  # not above: the program may be importing it when it imports TensorFlow, whose calls are wrapped then
-    from keras.src.models.functional import Functional  # not exported; a model made here would be the program's
+    """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with
+    Keras's `call`."""
+    # not above: the program may be importing it when it imports TensorFlow, whose calls are wrapped
+    # then
+    import keras
+
+    # not exported; a model made here would be the program's
+    from keras.src.models.functional import Functional
 
     if isinstance(layer, keras.Sequential):
         return type(layer).call is keras.Sequential.call and layer._functional is not None
@@ -50,18 +56,26 @@ def layer_order(model: Any) -> tuple[str, ...]:
 
 
 def cut_points(model: Any) -> tuple[str, ...]:
-    """Paths of the layers after which everything that follows depends on a single tensor, in linear order.
+    """Paths of the layers after which everything that follows depends on a single tensor, in linear
+    order.
 
-    Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model, whose order of
-    calls is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself."""
+    Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model,
+    whose order of calls is unknown, these are the layers that it keeps in lists; each of them can
+    be recomputed by itself."""
     if is_graph(model):
         return tuple(_cut_points(model, "", set(range(len(model.inputs)))))
     import keras
 
     listed: dict[int, Any] = {}  # lists or tuples of a single layer are none
     for value in vars(model).values():
-        if isinstance(value, list | tuple) and len(value) > 1 and value is not getattr(model, "_layers", None):
-            listed.update({id(layer): layer for layer in value if isinstance(layer, keras.layers.Layer)})
+        if (
+            isinstance(value, list | tuple)
+            and len(value) > 1
+            and value is not getattr(model, "_layers", None)
+        ):
+            listed.update(
+                {id(layer): layer for layer in value if isinstance(layer, keras.layers.Layer)}
+            )
     return tuple(layer.name for layer in listed.values())
 
 
@@ -75,7 +89,11 @@ def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
     for at, call in enumerate(steps):
         alive = {tensor for tensor in alive if last_use.get(tensor, -1) > at}
         if not alive and times[call.name] == 1 and is_graph(call.operation):
-            inner = {position for position, tensor in enumerate(call.node.input_tensors) if id(tensor) in uncounted}
+            inner = {
+                position
+                for position, tensor in enumerate(call.node.input_tensors)
+                if id(tensor) in uncounted
+            }
             yield from _cut_points(call.operation, f"{prefix}{call.name}/", inner)
         makes = {tensor for tensor in call.makes if last_use.get(tensor, -1) > at}
         if not alive and len(makes) == 1 and times[call.name] == 1:
@@ -85,20 +103,24 @@ def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
 
 def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
     planned = getattr(plan_or_cuts, "segments", None)
-    if planned is not None:  # all layers of each segment; operations that are no layers lie between and after them
+    # all layers of each segment; operations that are no layers lie between and after them
+    if planned is not None:
         named = tuple(tuple(segment) for segment in planned if segment)
         return _segments(model, named, False) if is_graph(model) else named
     cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
     if not isinstance(cuts, Collection):
-        raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
+        raise RecomputationError(
+            f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}"
+        )
     are_names = all(isinstance(one, str) for one in cuts)
     return _between_cuts(model, list(cuts)) if are_names else _of_pairs(model, list(cuts))
 
 
 def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:
-    """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none. A
-    segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the name
-    of a layer that is a segment by itself. A cut must be a layer of the model that is called once."""
+    """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut
+    are in none. A segment also ends where a nested model with cuts inside begins or ends. In a
+    subclassed model, each cut is the name of a layer that is a segment by itself. A cut must be a
+    layer of the model that is called once."""
     if not is_graph(model):
         return tuple((name,) for name in cuts)
     opened = {path.rpartition("/")[0] for path in cuts}
@@ -108,7 +130,13 @@ def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:
     for cut in cuts:
         if times[cut] != 1:
             raise RecomputationError(
-                f"Layer {cut} is called {times[cut]} times, so it marks no single place. Cut after another layer."
+                f"Layer {cut} is called {times[cut]} times, so it marks "
+                "no "
+                "single "
+                "place. "
+                "Cut "
+                "after another "
+                "layer."
                 if times[cut]
                 else f"The model has no layer {cut}. cut_points(model) lists where it can be cut."
             )
@@ -117,7 +145,9 @@ def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:
     last = max(at for at, place in enumerate(flat) if place.path in set(cuts))
     segments: list[list[str]] = [[]]
     for path, whole, _ in flat[: last + 1]:
-        if not whole or (segments[-1] and segments[-1][-1].rpartition("/")[0] != path.rpartition("/")[0]):
+        if not whole or (
+            segments[-1] and segments[-1][-1].rpartition("/")[0] != path.rpartition("/")[0]
+        ):
             segments.append([])
         if whole:
             segments[-1].append(path)
@@ -127,21 +157,35 @@ def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:
 
 
 def _of_pairs(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
-    """The segments between pairs of layers, the first and the last one of each, in linear order. Operations that are no
-    layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must follow each other in one
-    (nested) model."""
+    """The segments between pairs of layers, the first and the last one of each, in linear order.
+    Operations that are no layers, such as `x + y`, belong to the layers that they follow. The
+    layers of a pair must follow each other in one (nested) model."""
     for pair in pairs:
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+        if (
+            isinstance(pair, str)
+            or len(pair) != 2
+            or not all(isinstance(name, str) for name in pair)
+        ):
             raise RecomputationError(
-                f"A segment is a pair of names, its first and its last layer. Received: {pair!r:.80}"
+                "A segment is a pair of names, its first "
+                "and "
+                "its "
+                "last "
+                "layer. "
+                "Received: "
+                f"{pair!r:.80}"
             )
         first, last = pair
         if first != last and not is_graph(model):
             raise RecomputationError(
-                f"Layers {first} and {last} are one segment, but {model.name} is a subclassed model. Make each layer a "
+                f"Layers {first} and {last} are one segment, but {model.name} is a "
+                "subclassed "
+                "model. Make each layer a "
                 f"segment by itself: ({first!r}, {first!r})."
             )
-    return _segments(model, pairs, True) if is_graph(model) else tuple((first,) for first, _ in pairs)
+    return (
+        _segments(model, pairs, True) if is_graph(model) else tuple((first,) for first, _ in pairs)
+    )
 
 
 def _segments(model: Any, groups: Sequence[Sequence[str]], with_layers_between: bool) -> Segments:
@@ -155,7 +199,9 @@ def _segments(model: Any, groups: Sequence[Sequence[str]], with_layers_between: 
         for name in names:
             start = places[-1] if places and with_layers_between else after.get(inside, 0)
             if name not in paths:
-                raise RecomputationError(unknown_name("The model has no layer", name, paths, "in order:"))
+                raise RecomputationError(
+                    unknown_name("The model has no layer", name, paths, "in order:")
+                )
             if name not in paths[start:]:
                 behind = f"behind the segments before it. These follow: {some(paths[start:])}."
                 raise RecomputationError(f"The model has no layer {name!r} {behind}")
@@ -170,8 +216,8 @@ def _segments(model: Any, groups: Sequence[Sequence[str]], with_layers_between: 
 
 
 class _Place(NamedTuple):
-    """A call in linear order: whether it is one unit, which a nested model with cuts inside is not, and whether it is a
-    layer, not an operation such as `x + y`."""
+    """A call in linear order: whether it is one unit, which a nested model with cuts inside is not,
+    and whether it is a layer, not an operation such as `x + y`."""
 
     path: str
     whole: bool
@@ -185,7 +231,8 @@ def _prefixes(path: str) -> Iterator[str]:
 
 
 def _flat(model: Any, prefix: str, opened: set[str] | None) -> Iterator[_Place]:
-    """The calls in linear order, those inside of opened nested models (None: of all) before these themselves."""
+    """The calls in linear order, those inside of opened nested models (None: of all) before these
+    themselves."""
     import keras
 
     for call in calls(model):

@@ -1,8 +1,10 @@
-"""Wrappers of the calls that are observed, and `Hooks`, which installs them while at least one observer needs them.
+"""Wrappers of the calls that are observed, and `Hooks`, which installs them while at least one
+observer needs them.
 
-A function that runs from its graph calls no layer, ``Optimizer.apply`` or tape, so observing these costs nothing then.
-Each such call has a span: a range of ops in the graph, or in eager mode a span on the profile's timeline. `enter` and
-`leave`, which begin and end it, never raise: they run inside the user's training code."""
+A function that runs from its graph calls no layer, ``Optimizer.apply`` or tape, so observing these
+costs nothing then. Each such call has a span: a range of ops in the graph, or in eager mode a span
+on the profile's timeline. `enter` and `leave`, which begin and end it, never raise: they run inside
+the user's training code."""
 
 import contextlib
 import functools
@@ -23,16 +25,24 @@ from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
 from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, tape_records
 from tb_memplugin.recorder.watch.counters import program_counters, traces_of
 from tb_memplugin.recorder.watch.layers import packages, tensor_size
-from tb_memplugin.recorder.watch.notes import DATA_ARGUMENTS, CallKind, Span, call_notes, input_notes
+from tb_memplugin.recorder.watch.notes import (
+    DATA_ARGUMENTS,
+    CallKind,
+    Span,
+    call_notes,
+    input_notes,
+)
 from tb_memplugin.schema import LAYER_PREFIX, LINE_MARK
 
 logger = logging.getLogger("tb_memplugin")
 
-Wrapper: TypeAlias = Callable[..., Any]  # called instead of a method, with the method itself before its arguments
+# called instead of a method, with the method itself before its arguments
+Wrapper: TypeAlias = Callable[..., Any]
 
 
 class _HiddenFiles:
-    """The files of this package, in the place of a filter of TensorFlow's for the lines at which an op is defined."""
+    """The files of this package, in the place of a filter of TensorFlow's for the lines at which an
+    op is defined."""
 
     def __init__(self) -> None:
         from tensorflow.python.util import tf_stack
@@ -57,7 +67,8 @@ def _hidden_files() -> _HiddenFiles | None:
 
 @contextlib.contextmanager
 def _without_own_lines() -> Iterator[None]:
-    """Leave out the lines of this package where TensorFlow says at which an op was defined that it adds meanwhile."""
+    """Leave out the lines of this package where TensorFlow says at which an op was defined that it
+    adds meanwhile."""
     hidden = _hidden_files()
     if hidden is None:
         yield
@@ -72,7 +83,8 @@ def _without_own_lines() -> Iterator[None]:
 
 
 def _hide_frames() -> None:
-    """Have TensorFlow and Keras leave the frames of this package out of tracebacks, as they do with their own ones."""
+    """Have TensorFlow and Keras leave the frames of this package out of tracebacks, as they do with
+    their own ones."""
     of_keras = (f"{keras.__name__}.src.utils.traceback_utils" for keras in packages())
     for utils in map(sys.modules.get, ("tensorflow.python.util.traceback_utils", *of_keras)):
         with contextlib.suppress(AttributeError):
@@ -89,7 +101,8 @@ class OpenCall(NamedTuple):
 
 
 def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
-    """Note where a call begins; return None if there is nothing to note. A backward pass has a `tape`."""
+    """Note where a call begins; return None if there is nothing to note. A backward pass has a
+    `tape`."""
     try:
         if not call_notes.active:
             return None
@@ -105,7 +118,9 @@ def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
             import keras
 
             # Whether the call changes no variables: statistics and seeds.
-            call_notes.recomputed[layer] = bool(keras.src.backend.common.stateless_scope.in_stateless_scope())
+            call_notes.recomputed[layer] = bool(
+                keras.src.backend.common.stateless_scope.in_stateless_scope()
+            )
         call_notes.of_thread.stack.append(layer)
         return OpenCall(graph, graph.version, kind, layer, None)
     except Exception:
@@ -120,17 +135,28 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | N
     name = paths.get(id(layer)) if kind == "layer" else f"({kind})"
     if tape is not None:
         differentiated = not tape._recording and tape_records()
-        name = DIFFERENTIATED_BACKWARD if differentiated else KEEPING_BACKWARD if tape._persistent else BACKWARD
+        name = (
+            DIFFERENTIATED_BACKWARD
+            if differentiated
+            else KEEPING_BACKWARD
+            if tape._persistent
+            else BACKWARD
+        )
     if name is None:
         return None
     line = None if call_notes.eager_lines is None else call_notes.eager_lines.calling(layer)
-    trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
+    trace = tf.profiler.experimental.Trace(
+        LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line)
+    )
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)
 
 
 def _is_outermost(layer: Any) -> bool:
-    return next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None) is layer
+    return (
+        next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None)
+        is layer
+    )
 
 
 def leave(call: OpenCall | None, target: Any = None) -> None:
@@ -156,7 +182,9 @@ def leave(call: OpenCall | None, target: Any = None) -> None:
         if call.layer is not None and _is_outermost(call.layer):
             call_notes.outermost_layers.add(call.layer)
         reference = None if call.layer is None else weakref.ref(call.layer)
-        targets = tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph)
+        targets = tuple(
+            one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph
+        )
         recorded = call.kind == "backward" and tape_records()
         place = (call.start, call.graph.version, len(stack), threading.get_ident())
         notes.spans.append(Span(*place, call.kind, reference, targets, recorded))
@@ -185,7 +213,9 @@ def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def optimizer_apply(original: Any, self: Any, /, grads: Any, trainable_variables: Any = None) -> Any:
+def optimizer_apply(
+    original: Any, self: Any, /, grads: Any, trainable_variables: Any = None
+) -> Any:
     opened = enter("update", None)
     if opened is not None:
         grads = _listed(grads)
@@ -195,15 +225,22 @@ def optimizer_apply(original: Any, self: Any, /, grads: Any, trainable_variables
     return _update(self, opened, original, grads, trainable_variables)
 
 
-def optimizer_apply_gradients(original: Any, self: Any, /, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+def optimizer_apply_gradients(
+    original: Any, self: Any, /, grads_and_vars: Any, *args: Any, **kwargs: Any
+) -> Any:
     opened = enter("update", None)
     if opened is not None:
         grads_and_vars = _listed(grads_and_vars)
-        _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
+        _note_gradients(
+            [variable for _, variable in grads_and_vars],
+            [gradient for gradient, _ in grads_and_vars],
+        )
     return _update(self, opened, original, grads_and_vars, *args, **kwargs)
 
 
-def _update(optimizer: Any, opened: OpenCall | None, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _update(
+    optimizer: Any, opened: OpenCall | None, original: Any, /, *args: Any, **kwargs: Any
+) -> Any:
     try:
         if opened is not None:
             call_notes.optimizers.add(optimizer)
@@ -238,15 +275,22 @@ def _note_gradients(sources: Any, gradients: Any) -> None:
         import tensorflow as tf
 
         for variable, gradient in zip(_flat(sources), _flat(gradients), strict=False):
-            handles = (getattr(one, "handle", None) for one in (getattr(variable, "value", None), variable))
+            handles = (
+                getattr(one, "handle", None) for one in (getattr(variable, "value", None), variable)
+            )
             if gradient is None or all(handle is None for handle in handles):
                 continue
             reference = weakref.ref(variable)
             sparse = isinstance(gradient, tf.IndexedSlices)
             for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
                 if not tf.executing_eagerly():
-                    call_notes.notes(tensor.graph).gradients.append((tensor.op.name, tensor.value_index, reference))
-                elif call_notes.eager_paths is not None and (noted := call_notes.eager_gradients) is not None:
+                    call_notes.notes(tensor.graph).gradients.append(
+                        (tensor.op.name, tensor.value_index, reference)
+                    )
+                elif (
+                    call_notes.eager_paths is not None
+                    and (noted := call_notes.eager_gradients) is not None
+                ):
                     address = tensor_address(tensor)
                     noted += [] if address is None else [(address, tensor_size(tensor), reference)]
     except Exception:
@@ -308,13 +352,19 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
     outermost = input_notes.begin()
     if outermost is None:
         return original(self, *args, **kwargs)
-    calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
+    calls_before, traces_before, tracing = (
+        call_notes.traced_calls,
+        traces_of(self),
+        batch_notes.tracing(),
+    )
     try:
         with _without_own_lines() if outermost else contextlib.nullcontext():
             result = original(self, *args, **kwargs)
     except BaseException:
         if outermost:
-            batch_notes.given([args, kwargs], self, batch_notes.function_called(self, tracing), failed=True)
+            batch_notes.given(
+                [args, kwargs], self, batch_notes.function_called(self, tracing), failed=True
+            )
         raise
     finally:
         input_notes.end(outermost)
@@ -343,7 +393,8 @@ def resets_peak(original: Callable[..., Any], context: Any, device: str) -> Any:
 
 
 class Hooks:
-    """Counts observers; the first one installs the wrappers and the last one removes them. Thread-safe."""
+    """Counts observers; the first one installs the wrappers and the last one removes them.
+    Thread-safe."""
 
     def __init__(self) -> None:
         self._users = 0
@@ -377,7 +428,8 @@ class Hooks:
 
     @property
     def busy(self) -> bool:
-        """Whether a thread, maybe this one, is inside a method; a finalizer must not wait for that."""
+        """Whether a thread, maybe this one, is inside a method; a finalizer must not wait for
+        that."""
         return self._lock.locked()
 
     def _abandon(self) -> None:
@@ -388,14 +440,16 @@ class Hooks:
     def _restore(self) -> None:
         call_notes.active = input_notes.active = data_pipelines.active = False
         for owner, name, original, replacement in reversed(self._originals):
-            # If somebody else wrapped our wrapper, theirs stays and calls ours, which then only calls the original.
+            # If somebody else wrapped our wrapper, theirs stays and calls ours, which then only
+            # calls the original.
             if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
         self._originals.clear()
 
 
 def _wrapped(original: Any, wrapper: Wrapper) -> Any:
-    # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that module.
+    # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that
+    # module.
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return wrapper(original, self, *args, **kwargs)
@@ -404,27 +458,41 @@ def _wrapped(original: Any, wrapper: Wrapper) -> Any:
 
 
 def places() -> dict[tuple[Any, str], Wrapper]:
-    """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow and Keras have."""
+    """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow
+    and Keras have."""
     import tensorflow as tf
     from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.context import Context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
     methods: list[tuple[Any, str, Wrapper]] = [
-        *((tf.GradientTape, name, tape_gradient) for name in ("gradient", "jacobian", "batch_jacobian")),
+        *(
+            (tf.GradientTape, name, tape_gradient)
+            for name in ("gradient", "jacobian", "batch_jacobian")
+        ),
         (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", next_element),
         (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
-        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
+        (
+            getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None),
+            "__init__",
+            makes_iterator,
+        ),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", function_call),
         (Context, "reset_memory_stats", resets_peak),
     ]
     for keras in packages():
-        methods += [(keras.layers.Layer, "__call__", layer_call), (keras.Model, "__init__", makes_model)]
+        methods += [
+            (keras.layers.Layer, "__call__", layer_call),
+            (keras.Model, "__init__", makes_model),
+        ]
         methods += [(keras.Model, name, takes_data) for name in TRAINER_METHODS]
         base = keras.optimizers.Optimizer
         if hasattr(base, "apply"):
-            methods += [(kind, "apply", optimizer_apply) for kind in (base, keras.optimizers.LossScaleOptimizer)]
+            methods += [
+                (kind, "apply", optimizer_apply)
+                for kind in (base, keras.optimizers.LossScaleOptimizer)
+            ]
         else:
             kinds = (base, keras.optimizers.legacy.Optimizer)
             methods += [(kind, "apply_gradients", optimizer_apply_gradients) for kind in kinds]

@@ -1,4 +1,5 @@
-"""This plugin's frames in one event file: their places, found incrementally, and the newest, found from its end."""
+"""This plugin's frames in one event file: their places, found incrementally, and the newest, found
+from its end."""
 
 import dataclasses
 import re
@@ -34,7 +35,8 @@ class Place:
 
 
 class EventFile:
-    """The index of one event file: the places of a tag's frames, in order, up to the end of the last scan."""
+    """The index of one event file: the places of a tag's frames, in order, up to the end of the
+    last scan."""
 
     def __init__(self, run: str, path: str) -> None:
         self.path = path
@@ -50,8 +52,8 @@ class EventFile:
         self._reset()
 
     def scan(self, deadline: float, state: files.FileState | None = None) -> bool:
-        """Index what was appended since the last scan, up to the `time.monotonic` of `deadline`; True if that changed
-        anything. Asks for the file's state if none is given."""
+        """Index what was appended since the last scan, up to the `time.monotonic` of `deadline`;
+        True if that changed anything. Asks for the file's state if none is given."""
         try:
             state = state or files.state(self.path)
             if state == self._state and not self.remaining and self.error is None:
@@ -67,16 +69,25 @@ class EventFile:
         return True
 
     def damage(self, live: bool) -> tuple[str, ...]:
-        """Sentences on bytes that cannot be read. If `live`, the end of a file written a moment ago is no damage."""
+        """Sentences on bytes that cannot be read. If `live`, the end of a file written a moment ago
+        is no damage."""
         sentences = list(self._damage)
         if self._more_damage:
-            sentences.append(f"run {self._run}: {self._more_damage} more damaged ranges in {self._name}")
+            sentences.append(
+                f"run {self._run}: {self._more_damage} more damaged ranges in {self._name}"
+            )
         if self._tail is not None and not self._is_being_written(live):
             sentences.append(self._tail)
         if self.remaining and self.is_ours:
             length = self._state.length if self._state else 0
             sentences.append(
-                f"run {self._run}: {self._name} is still being read: {self.remaining} of {length} bytes remain"
+                f"run {self._run}: {self._name} is still "
+                "being "
+                "read: "
+                f"{self.remaining} "
+                "of "
+                f"{length} "
+                "bytes remain"
             )
         if self.unread is not None:
             sentences.append(self.unread)
@@ -85,7 +96,11 @@ class EventFile:
     @property
     def unread(self) -> str | None:
         """A sentence on why the last scan could not read the file; None if it could."""
-        return None if self.error is None else f"run {self._run}: {self._name} cannot be read: {self.error}"
+        return (
+            None
+            if self.error is None
+            else (f"run {self._run}: {self._name} cannot be read: {self.error}")
+        )
 
     @property
     def is_ours(self) -> bool:
@@ -111,13 +126,17 @@ class EventFile:
         if state.length == old.length and state.modified != old.modified:
             return True
         size = len(self._anchor)
-        return self._anchor != files.reader(self.path)(self._scanned - size, size) if size else False
+        return (
+            self._anchor != files.reader(self.path)(self._scanned - size, size) if size else False
+        )
 
     def _scan_to(self, length: int, deadline: float) -> None:
         read_at = files.reader(self.path)
         self._tail = None
         self.remaining = 0
-        self._is_marked = self._is_marked or self._is_recorders or self._has_marks(read_at, length, deadline)
+        self._is_marked = (
+            self._is_marked or self._is_recorders or self._has_marks(read_at, length, deadline)
+        )
         if not self._is_marked:
             return
         for part in tfrecord.walk_records(read_at, self._scanned, length):
@@ -127,7 +146,13 @@ class EventFile:
                     self._index(part)
             elif part.at_end:
                 self._tail = (
-                    f"run {self._run}: {self._name} ends inside a record at byte {part.offset} ({part.size} bytes): "
+                    f"run {self._run}: {self._name} ends inside a "
+                    "record "
+                    "at "
+                    "byte "
+                    f"{part.offset} "
+                    f"({part.size} "
+                    "bytes): "
                     "the last record is lost or still being written"
                 )
             else:
@@ -143,7 +168,8 @@ class EventFile:
         self._anchor = read_at(start, self._scanned - start)
 
     def _has_marks(self, read_at: tfrecord.ReadAt, length: int, deadline: float) -> bool:
-        """Whether unscanned bytes hold a mark; searching is much faster than walking the records of other plugins."""
+        """Whether unscanned bytes hold a mark; searching is much faster than walking the records of
+        other plugins."""
         overlap = max(map(len, _OUR_MARKS)) - 1
         while self._without_marks < length:
             begin = max(0, self._without_marks - overlap)
@@ -160,7 +186,9 @@ class EventFile:
 
     def _index(self, record: tfrecord.Record) -> None:
         if not record.is_intact():
-            self._add_damage(f"the record at byte {record.offset} of {self._name} is damaged: wrong checksum")
+            self._add_damage(
+                f"the record at byte {record.offset} of {self._name} is damaged: wrong checksum"
+            )
             return
         try:
             event = event_pb2.Event.FromString(record.data)
@@ -196,7 +224,9 @@ def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
     values = event.summary.value
     if value >= len(values) or not _holds_one_string(values[value].tensor):
         return None
-    return values[value].tag, StoredFrame(int(event.step), bytes(values[value].tensor.string_val[0]))
+    return values[value].tag, StoredFrame(
+        int(event.step), bytes(values[value].tensor.string_val[0])
+    )
 
 
 def _is_marked(data: bytes) -> bool:
@@ -204,21 +234,28 @@ def _is_marked(data: bytes) -> bool:
 
 
 def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
-    """Whether a tensor is one string. Others state shapes that TensorBoard would fill with copies of the string."""
+    """Whether a tensor is one string. Others state shapes that TensorBoard would fill with copies
+    of the string."""
     dimensions = tensor.tensor_shape.dim
-    return len(tensor.string_val) == 1 and (not dimensions or all(dimension.size == 1 for dimension in dimensions))
+    return len(tensor.string_val) == 1 and (
+        not dimensions or all(dimension.size == 1 for dimension in dimensions)
+    )
 
 
 TAIL_BYTES = (64 << 10, 1 << 20)
-"""Bytes at a file's end that are searched, the second only if the first hold no record of the stream."""
+"""Bytes at a file's end that are searched, the second only if the first hold no record of the
+stream."""
 _BEFORE_TAG = 64
 """Most bytes between the begin of a record and its tag."""
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 
 
-def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> tuple[str, StoredFrame] | str | None:
-    """The tag and frame of a stream's newest record in a file of `length` bytes, without one still being written.
+def read_tail(
+    read_at: tfrecord.ReadAt, length: int, stream: str
+) -> tuple[str, StoredFrame] | str | None:
+    """The tag and frame of a stream's newest record in a file of `length` bytes, without one still
+    being written.
 
     Or why there is none; None if nothing was recorded."""
     pattern = re.compile(stream.encode() + rb"/[0-9A-Za-z_-]{1,64}/[0-9]{1,9}")
@@ -251,8 +288,8 @@ def _record_before(data: bytes, tag_at: int) -> int | None:
     """Where the record begins whose tag lies at `tag_at`; None if its header is damaged."""
     for start in range(tag_at - _HEADER_BYTES, max(-1, tag_at - _HEADER_BYTES - _BEFORE_TAG), -1):
         # Records of this length have a header with six zero bytes, which leaves few candidates.
-        if data[start + 2 : start + 8] == bytes(6) and masked_crc32c(data[start : start + 8]) == int.from_bytes(
-            data[start + 8 : start + _HEADER_BYTES], "little"
-        ):
+        if data[start + 2 : start + 8] == bytes(6) and masked_crc32c(
+            data[start : start + 8]
+        ) == int.from_bytes(data[start + 8 : start + _HEADER_BYTES], "little"):
             return start
     return None

@@ -10,17 +10,25 @@ from typing import Any
 
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of, read_tail
-from tb_memplugin.storage.files.source import MAX_TAG_BYTES, Listing, NewestFrames, SourceError, StoredFrame, TagContent
+from tb_memplugin.storage.files.source import (
+    MAX_TAG_BYTES,
+    Listing,
+    NewestFrames,
+    SourceError,
+    StoredFrame,
+    TagContent,
+)
 from tb_memplugin.storage.frames import run_name
 
 SCAN_SECONDS = 1.0
-"""Time that a live listing spends on files with records of this plugin before it leaves the others to the next one."""
+"""Time that a live listing spends on files with records of this plugin before it leaves the others
+to the next one."""
 _OTHER_SECONDS = 0.5
 """The same for files without a known record of this plugin."""
 _REST_FACTOR = 10
 _MAX_REST_SECONDS, _MAX_REMOTE_REST_SECONDS = 10.0, 60.0
-"""A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may hold many files. In
-an object store at most 60 seconds: each file and directory costs a request."""
+"""A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may
+hold many files. In an object store at most 60 seconds: each file and directory costs a request."""
 _READ_BYTES = 4 << 20
 """Most bytes of one read of neighboring records."""
 _READ_GAP_BYTES = 64 << 10
@@ -31,14 +39,18 @@ class FileSource:
     """The frames in the event files under a directory.
 
     Args:
-        live: Whether the directory is listed again and again, as by a server: then a listing is quick at the expense of
-            being complete, what it leaves out is said, and the next one goes on.
-        found: The event files to read; by default all under the directory, which are looked for at each listing.
+        live: Whether the directory is listed again and again, as by a server: then a listing is
+            quick at the expense of being complete, what it leaves out is said, and the next one
+            goes on.
+        found: The event files to read; by default all under the directory, which are looked for at
+            each listing.
 
     Raises:
         NotFoundError: There is no such directory."""
 
-    def __init__(self, logdir: str | os.PathLike[str], live: bool = False, found: files.Found | None = None) -> None:
+    def __init__(
+        self, logdir: str | os.PathLike[str], live: bool = False, found: files.Found | None = None
+    ) -> None:
         self._logdir = files.log_directory(os.fspath(logdir))
         self._found = found
         self._live = live
@@ -51,7 +63,8 @@ class FileSource:
         self._runs_valid_until = -math.inf
 
     def listing(self) -> Listing:
-        """See `Source.listing`; a tag's mark is the number of its frames by file. Reads only appended bytes.
+        """See `Source.listing`; a tag's mark is the number of its frames by file. Reads only
+        appended bytes.
 
         The same object is returned as long as nothing has changed."""
         began = time.monotonic()
@@ -61,21 +74,28 @@ class FileSource:
         self._unlisted = found.damage
         known = {run: list(of_run) for run, of_run in self._files.items()}
         self._files = {run: self._files_of(run, paths) for run, paths in found.files.items()}
-        changed = self._scanned_alone or known != {run: list(of_run) for run, of_run in self._files.items()}
+        changed = self._scanned_alone or known != {
+            run: list(of_run) for run, of_run in self._files.items()
+        }
         self._scanned_alone = False
         every = [file for of_run in self._files.values() for file in of_run.values()]
         # What the last listing did not finish comes last: it must not hold up the others again.
         for file in sorted(every, key=lambda file: (not file.is_ours, file.remaining > 0)):
             seconds = SCAN_SECONDS if file.is_ours else _OTHER_SECONDS
-            changed |= file.scan(began + seconds if self._live else math.inf, found.states.get(file.path))
+            changed |= file.scan(
+                began + seconds if self._live else math.inf, found.states.get(file.path)
+            )
         if changed:
-            self._marks = {run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))}
+            self._marks = {
+                run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))
+            }
         if self._live and not any(file.remaining for file in every):
             self._valid_until = self._rested(began)
         return self._marks
 
     def event_runs(self) -> Mapping[str, Hashable]:
-        """See `Source.event_runs`: runs with files of the recorder. Their marks are the states of their files."""
+        """See `Source.event_runs`: runs with files of the recorder. Their marks are the states of
+        their files."""
         began = time.monotonic()
         if began < self._runs_valid_until:
             return self._runs
@@ -84,7 +104,9 @@ class FileSource:
         unknown = [path for paths in runs.values() for path in paths if path not in found.states]
         asked = zip(unknown, files.at_once(_state, unknown, self._logdir), strict=True)
         states: dict[str, files.FileState | None] = {**found.states, **dict(asked)}
-        self._runs = {run: tuple((path, states[path]) for path in paths) for run, paths in runs.items()}
+        self._runs = {
+            run: tuple((path, states[path]) for path in paths) for run, paths in runs.items()
+        }
         if self._live:
             self._runs_valid_until = self._rested(began)
         return self._runs
@@ -95,14 +117,19 @@ class FileSource:
             states = dict(self._runs[run])
             self._files[run] = self._files_of(run, states)
             for path, file in self._files[run].items():
-                # The length of a store's listing was true a moment ago; a local file is asked for its own.
-                self._scanned_alone |= file.scan(math.inf, None if files.is_local(path) else states[path])
+                # The length of a store's listing was true a moment ago; a local file is asked for
+                # its own.
+                self._scanned_alone |= file.scan(
+                    math.inf, None if files.is_local(path) else states[path]
+                )
         return {run: _marks(self._files[run]) for run in runs}
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         self.event_runs()
         known = self._runs
-        yield from files.at_once(lambda run: _newest(run, known.get(run, ()), stream), [*event_runs], self._logdir)
+        yield from files.at_once(
+            lambda run: _newest(run, known.get(run, ()), stream), [*event_runs], self._logdir
+        )
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         for run, tags in wanted.items():
@@ -138,7 +165,8 @@ class FileSource:
         return now + min(_REST_FACTOR * (now - began), longest)
 
     def unread(self) -> tuple[str, ...]:
-        """Sentences on files and directories that the last `listing` could not read; the next one may."""
+        """Sentences on files and directories that the last `listing` could not read; the next one
+        may."""
         unlisted = [text for texts in self._unlisted.values() for text in texts]
         every = [file.unread for of_run in self._files.values() for file in of_run.values()]
         return (*unlisted, *(text for text in every if text is not None))
@@ -147,7 +175,9 @@ class FileSource:
         fitting: dict[str, list[Place]] = {}
         for tag, places in wanted.items():
             ends = itertools.accumulate(place.size for place in places)
-            fitting[tag] = [place for place, end in zip(places, ends, strict=True) if end <= MAX_TAG_BYTES]
+            fitting[tag] = [
+                place for place, end in zip(places, ends, strict=True) if end <= MAX_TAG_BYTES
+            ]
         contents = _read_places(itertools.chain(*fitting.values()))
         for tag, places in fitting.items():
             frames, damage = [], []
@@ -169,7 +199,9 @@ def _state(path: str) -> files.FileState | None:
     return None
 
 
-def _newest(run: str, paths: Sequence[tuple[str, files.FileState | None]], stream: str) -> NewestFrames:
+def _newest(
+    run: str, paths: Sequence[tuple[str, files.FileState | None]], stream: str
+) -> NewestFrames:
     sessions: dict[str, TagContent] = {}
     missing = None
     for path, state in paths:
@@ -205,13 +237,19 @@ def _read_places(places: Iterable[Place]) -> dict[tuple[str, int], bytes]:
         end, last = begin + size, at + 1
         while last < len(ordered):
             next_path, offset, next_size = ordered[last]
-            if next_path != path or offset > end + _READ_GAP_BYTES or offset + next_size - begin > _READ_BYTES:
+            if (
+                next_path != path
+                or offset > end + _READ_GAP_BYTES
+                or offset + next_size - begin > _READ_BYTES
+            ):
                 break
             end, last = max(end, offset + next_size), last + 1
         try:
             data = files.reader(path)(begin, end - begin)
         except Exception as error:  # each file system raises its own
-            raise SourceError(f"an event file cannot be read now: {files.reason(error, path)}") from error
+            raise SourceError(
+                f"an event file cannot be read now: {files.reason(error, path)}"
+            ) from error
         for _, offset, next_size in itertools.islice(ordered, at, last):
             contents[path, offset] = data[offset - begin : offset - begin + next_size]
         at = last

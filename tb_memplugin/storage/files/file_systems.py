@@ -1,7 +1,8 @@
-"""Directories and files, local or behind a URL, read by fsspec: S3 by s3fs, Google Cloud Storage by gcsfs.
+"""Directories and files, local or behind a URL, read by fsspec: S3 by s3fs, Google Cloud Storage by
+gcsfs.
 
-TensorBoard's own file layer is not used: it takes failed requests for answers, asks once more for each name of a
-directory, and its reading has no end if an object has become shorter than it was."""
+TensorBoard's own file layer is not used: it takes failed requests for answers, asks once more for
+each name of a directory, and its reading has no end if an object has become shorter than it was."""
 
 import concurrent.futures
 import dataclasses
@@ -20,7 +21,8 @@ from tb_memplugin.storage.frames import tfrecord
 from tb_memplugin.storage.write import EVENT_FILE_PART
 
 READ_ATTEMPTS = 3
-"""How often bytes of a remote file are asked for, if fewer come. A store's client repeats other failures itself."""
+"""How often bytes of a remote file are asked for, if fewer come. A store's client repeats other
+failures itself."""
 REQUESTS = 16
 """Most requests to an object store at a time."""
 _PAUSE_SECONDS = 0.2
@@ -32,7 +34,8 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 @dataclasses.dataclass(frozen=True)
 class FileState:
-    """Changes whenever a file changes: bytes, what differs between files of one path, time of the last change in ns.
+    """Changes whenever a file changes: bytes, what differs between files of one path, time of the
+    last change in ns.
 
     Remote file systems tell only the length."""
 
@@ -72,36 +75,48 @@ def log_directory(path: str) -> str:
         if is_directory(logdir):
             return absolute(logdir)
     except Exception as error:  # each file system raises its own
-        raise SourceError(f"the log directory {logdir} cannot be read now: {reason(error, logdir)}") from error
-    raise NotFoundError(f"no directory {logdir}; pass the log directory, as for tensorboard --logdir")
+        raise SourceError(
+            f"the log directory {logdir} cannot be read now: {reason(error, logdir)}"
+        ) from error
+    raise NotFoundError(
+        f"no directory {logdir}; pass the log directory, as for tensorboard --logdir"
+    )
 
 
 def entries(directory: str) -> list[Entry]:
     """The names in a directory, sorted. Raises whatever its file system raises."""
     if is_local(directory):
         with os.scandir(directory) as found:
-            local = [Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink()) for entry in found]
+            local = [
+                Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink())
+                for entry in found
+            ]
         return sorted(local, key=lambda entry: entry.name)
     store, inner = _store(directory)
     files = []
     for listed in store.ls(inner, detail=True):
         name, is_inner = os.path.basename(listed["name"].rstrip("/")), listed["type"] == "directory"
-        if listed["name"].strip("/") != inner.strip("/"):  # an object that stands for the directory itself
+        # an object that stands for the directory itself
+        if listed["name"].strip("/") != inner.strip("/"):
             state = None if is_inner else FileState(int(listed["size"]))
             files.append(Entry(name, f"{directory}/{name}", is_inner, False, state))
     return sorted(files, key=lambda entry: entry.name)
 
 
 def _store(path: str) -> tuple[Any, str]:
-    """The file system of a URL and its path there. A store that keeps its listings would not see a run grow."""
+    """The file system of a URL and its path there. A store that keeps its listings would not see a
+    run grow."""
     import fsspec
 
     store, inner = fsspec.core.url_to_fs(path, use_listings_cache=False)
     return store, str(inner)
 
 
-def at_once(function: Callable[[_Item], _Result], items: Sequence[_Item], place: str) -> Iterator[_Result]:
-    """The results of a function, which must not raise, in order; in a store at `place` several run at a time."""
+def at_once(
+    function: Callable[[_Item], _Result], items: Sequence[_Item], place: str
+) -> Iterator[_Result]:
+    """The results of a function, which must not raise, in order; in a store at `place` several run
+    at a time."""
     if is_local(place) or len(items) < 2:
         yield from map(function, items)
         return
@@ -118,7 +133,8 @@ def is_readable(path: str) -> bool:
 
 
 def state(path: str) -> FileState:
-    """The state of a file. Raises whatever its file system raises, and OSError for devices and pipes."""
+    """The state of a file. Raises whatever its file system raises, and OSError for devices and
+    pipes."""
     if not is_local(path):
         store, inner = _store(path)
         return FileState(int(store.size(inner)))
@@ -136,7 +152,8 @@ def reader(path: str) -> tfrecord.ReadAt:
 def _read_whole(path: str, offset: int, size: int) -> bytes:
     """A range within a remote file; asked for again if fewer bytes come.
 
-    Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end."""
+    Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's
+    end."""
     store, inner = _store(path)
     data = b""
     for attempt in range(READ_ATTEMPTS if size else 0):
@@ -150,7 +167,8 @@ def _read_whole(path: str, offset: int, size: int) -> bytes:
 
 
 def reason(error: Exception, path: str) -> str:
-    """The reason of a failure, without paths and URLs: reports are passed on, and those name people and machines."""
+    """The reason of a failure, without paths and URLs: reports are passed on, and those name people
+    and machines."""
     text = getattr(error, "strerror", None)
     if text is None and isinstance(error, FileNotFoundError):
         return "it does not exist"  # stores say nothing but the path
@@ -184,7 +202,8 @@ MAX_DIRECTORIES = 50_000
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Event files of a directory and sentences on directories that cannot be listed, by run; known states, by path."""
+    """Event files of a directory and sentences on directories that cannot be listed, by run; known
+    states, by path."""
 
     files: Mapping[str, Sequence[str]]
     damage: Mapping[str, Sequence[str]]
@@ -209,8 +228,9 @@ def _list(visit: _Visit) -> tuple[object, Sequence[Entry], str | None]:
 def event_files(logdir: str) -> Found:
     """The event files under `logdir`.
 
-    Each symbolic link is followed once, by the path with the fewest links, and never to a directory above it, so that
-    directories that link to each other cost no more than their number and that of their links."""
+    Each symbolic link is followed once, by the path with the fewest links, and never to a directory
+    above it, so that directories that link to each other cost no more than their number and that of
+    their links."""
     found: dict[str, list[str]] = {}
     damage: dict[str, list[str]] = {}
     states: dict[str, FileState] = {}
@@ -222,18 +242,26 @@ def event_files(logdir: str) -> Found:
         if not level:
             level, behind_links = behind_links, []
         below: list[_Visit] = []
-        for (_, run, above), (identity, listed, why) in zip(level, at_once(_list, level, logdir), strict=False):
+        for (_, run, above), (identity, listed, why) in zip(
+            level, at_once(_list, level, logdir), strict=False
+        ):
             if why is not None:
-                damage.setdefault(run, []).append(f"run {run}: the directory cannot be listed: {why}")
+                damage.setdefault(run, []).append(
+                    f"run {run}: the directory cannot be listed: {why}"
+                )
                 continue
             visited += 1
             if visited > MAX_DIRECTORIES:
-                damage.setdefault(".", []).append(f"only the first {MAX_DIRECTORIES} directories are read")
+                damage.setdefault(".", []).append(
+                    f"only the first {MAX_DIRECTORIES} directories are read"
+                )
                 break
             ancestors = (*above, identity)
             for entry in listed:
                 if entry.is_directory:
-                    if len(ancestors) > MAX_DEPTH or (entry.is_link and (identity, entry.name) in followed):
+                    if len(ancestors) > MAX_DEPTH or (
+                        entry.is_link and (identity, entry.name) in followed
+                    ):
                         continue
                     name = printable(entry.name)
                     inner = (entry.path, name if run == "." else f"{run}/{name}", ancestors)

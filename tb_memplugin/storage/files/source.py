@@ -1,4 +1,5 @@
-"""The interface of a source of frames, TensorBoard's data provider as one, and limits on what one run costs.
+"""The interface of a source of frames, TensorBoard's data provider as one, and limits on what one
+run costs.
 
 A run directory may come from a stranger: a few kilobytes can state gigabytes."""
 
@@ -48,8 +49,8 @@ DAMAGED_ROLLUP = "its newest roll-up is damaged"
 
 @dataclasses.dataclass(frozen=True)
 class NewestFrames:
-    """The newest frame of one stream of each session in an event run; or why a session may lack it, as the end of a
-    sentence."""
+    """The newest frame of one stream of each session in an event run; or why a session may lack it,
+    as the end of a sentence."""
 
     event_run: str
     contents: tuple[TagContent, ...]
@@ -57,31 +58,37 @@ class NewestFrames:
 
 
 class Source(Protocol):
-    """A source of frames, used by one thread at a time. Methods raise SourceError if it cannot be read now."""
+    """A source of frames, used by one thread at a time. Methods raise SourceError if it cannot be
+    read now."""
 
     def listing(self) -> Listing:
         """The current tags; cheap enough for every request."""
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        """Read the wanted tags (event run to tags) in batches of bounded size; missing tags are left out."""
+        """Read the wanted tags (event run to tags) in batches of bounded size; missing tags are
+        left out."""
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         """Event run to sentences on data that the last `listing` could not list."""
 
     def event_runs(self) -> Mapping[str, Hashable]:
-        """Event runs that may have frames, each with a mark that changes whenever its frames do. Reads no frames."""
+        """Event runs that may have frames, each with a mark that changes whenever its frames do.
+        Reads no frames."""
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
         """The current tags of some event runs, complete however many others there are."""
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
-        """The newest frames of a stream in some event runs, at a cost that does not depend on how much they hold."""
+        """The newest frames of a stream in some event runs, at a cost that does not depend on how
+        much they hold."""
 
 
 MAX_RUN_BYTES = 96 << 20
-"""Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""
+"""Limit of what the data of one run takes in memory, without activations; the run's damage says
+what is not shown."""
 MAX_RUN_ROWS = 1 << 20
-"""Limit of the samples of one run, of all workers together: a view widens the columns of one device."""
+"""Limit of the samples of one run, of all workers together: a view widens the columns of one
+device."""
 MAX_TAG_BYTES = 32 << 20
 """Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
 MAX_SESSIONS = 1000
@@ -97,9 +104,11 @@ Entry: TypeAlias = tuple[str, str, Tag, Hashable]
 
 @dataclasses.dataclass
 class ByteBudget:
-    """What the frames of a run may still take: bytes in memory, and rows of samples or values of activations.
+    """What the frames of a run may still take: bytes in memory, and rows of samples or values of
+    activations.
 
-    The first frame that does not fit is left out, and so are all after it. Equal tuples of layer paths are kept once.
+    The first frame that does not fit is left out, and so are all after it. Equal tuples of layer
+    paths are kept once.
     """
 
     bytes: int
@@ -119,12 +128,19 @@ class ByteBudget:
 
 
 def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """The entries of the workers and sessions that are shown, and a sentence on each kind of others."""
+    """The entries of the workers and sessions that are shown, and a sentence on each kind of
+    others."""
     sentences = []
     workers = sorted({entry[0] for entry in entries})
     if len(workers) > MAX_WORKERS:
         sentences.append(
-            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the first {MAX_WORKERS} by name are read"
+            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the "
+            "first "
+            f"{MAX_WORKERS} "
+            "by "
+            "name "
+            "are "
+            "read"
         )
         shown = set(workers[:MAX_WORKERS])
         entries = [entry for entry in entries if entry[0] in shown]
@@ -132,7 +148,9 @@ def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     sessions = sorted({(entry[2].session, entry[0]) for entry in entries})
     if len(sessions) > MAX_SESSIONS:
         left_out = len(sessions) - MAX_SESSIONS
-        sentences.append(f"{left_out} of {len(sessions)} sessions: only the last {MAX_SESSIONS} are read")
+        sentences.append(
+            f"{left_out} of {len(sessions)} sessions: only the last {MAX_SESSIONS} are read"
+        )
         newest = set(sessions[-MAX_SESSIONS:])
         entries = [entry for entry in entries if (entry[2].session, entry[0]) in newest]
     return list(entries), sentences
@@ -149,7 +167,8 @@ MAX_FAILURES = 24
 
 
 class ProviderSource:
-    """The frames of one experiment (empty for a local log directory) in a data provider, for one request."""
+    """The frames of one experiment (empty for a local log directory) in a data provider, for one
+    request."""
 
     def __init__(self, provider: Any, context: Any, experiment_id: str) -> None:
         self._provider = provider
@@ -165,7 +184,9 @@ class ProviderSource:
         except errors.PublicError:
             raise
         except Exception as error:  # providers raise any type: connection errors, bugs
-            raise SourceError(f"TensorBoard's data cannot be listed now: {_brief(error)}") from error
+            raise SourceError(
+                f"TensorBoard's data cannot be listed now: {_brief(error)}"
+            ) from error
         return {
             run: {tag: (series.max_step, series.max_wall_time) for tag, series in tags.items()}
             for run, tags in (listing or {}).items()
@@ -184,7 +205,9 @@ class ProviderSource:
             except Exception as error:  # over the response limit, or one bad tag: bisect
                 failures += 1
                 if failures > MAX_FAILURES:
-                    raise SourceError(f"TensorBoard's data cannot be read now: {_brief(error)}") from error
+                    raise SourceError(
+                        f"TensorBoard's data cannot be read now: {_brief(error)}"
+                    ) from error
                 if len(batch) == 1:
                     run, tag = batch[0]
                     yield TagContent(run, tag, (), (f"the tag could not be read: {_brief(error)}",))
@@ -198,9 +221,12 @@ class ProviderSource:
             size = max(1, min(fitting, len(batch) * 4, MAX_BATCH_TAGS))
 
     def event_runs(self) -> Mapping[str, Hashable]:
-        """See `Source.event_runs`; a run's mark is the number of its tags and the newest of their marks."""
+        """See `Source.event_runs`; a run's mark is the number of its tags and the newest of their
+        marks."""
         listing = self.listing()
-        return {run: (len(tags), max(tags.values(), key=_time)) for run, tags in listing.items() if tags}
+        return {
+            run: (len(tags), max(tags.values(), key=_time)) for run, tags in listing.items() if tags
+        }
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
         return {run: tags for run, tags in self.listing().items() if run in event_runs}
@@ -208,14 +234,21 @@ class ProviderSource:
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         listing = self.listing_of(event_runs)
         parsed = {run: sorted(filter(None, map(parse_tag, tags))) for run, tags in listing.items()}
-        last = {run: {tag.session: str(tag) for tag in tags if tag.stream == stream} for run, tags in parsed.items()}
+        last = {
+            run: {tag.session: str(tag) for tag in tags if tag.stream == stream}
+            for run, tags in parsed.items()
+        }
         contents: dict[str, list[TagContent]] = {}
         for content in self.read({run: list(tags.values()) for run, tags in last.items()}):
-            contents.setdefault(content.event_run, []).append(dataclasses.replace(content, frames=content.frames[-1:]))
+            contents.setdefault(content.event_run, []).append(
+                dataclasses.replace(content, frames=content.frames[-1:])
+            )
         for run in event_runs:
             recorded = {tag.session for tag in parsed.get(run, ()) if tag.stream in RECORDED}
             missing = NO_ROLLUP if recorded - last.get(run, {}).keys() else None
-            yield NewestFrames(run, tuple(sorted(contents.get(run, ()), key=lambda content: content.tag)), missing)
+            yield NewestFrames(
+                run, tuple(sorted(contents.get(run, ()), key=lambda content: content.tag)), missing
+            )
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         return {}

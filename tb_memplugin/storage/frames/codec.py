@@ -1,8 +1,8 @@
 """Frames: the binary format of all stored data.
 
-A frame is a fixed header and a zlib body. The body holds named tables of named columns, delta-coded and
-byte-transposed, interned strings, and a small JSON object of attributes. Frames are independent, so damage to one
-costs no other. Little-endian:
+A frame is a fixed header and a zlib body. The body holds named tables of named columns, delta-coded
+and byte-transposed, interned strings, and a small JSON object of attributes. Frames are
+independent, so damage to one costs no other. Little-endian:
 
 ====== ===== ==================================================================
 offset bytes meaning
@@ -19,13 +19,15 @@ offset bytes meaning
 40     …     the body, one zlib stream, whose own checksum is not compared
 ====== ===== ==================================================================
 
-The inflated body: four bytes of length, JSON of this length (``attributes``, ``strings``, ``tables``), then the bytes
-of the columns in the order of ``tables``. Damaged bytes raise `FormatError`, a frame of a newer version of this package
-`NewerFormatError`; sizes are checked before memory is taken.
+The inflated body: four bytes of length, JSON of this length (``attributes``, ``strings``,
+``tables``), then the bytes of the columns in the order of ``tables``. Damaged bytes raise
+`FormatError`, a frame of a newer version of this package `NewerFormatError`; sizes are checked
+before memory is taken.
 
-Column types: ``f`` float64; ``i`` int64 (differences of neighbors, transposed: first the lowest bytes of all values,
-then the next); ``r1`` to ``r8`` int64 (values, transposed, only the 1 to 8 lowest bytes, the others being zero); ``s``
-index into the frame's strings (stored as ``i``; -1 is null)."""
+Column types: ``f`` float64; ``i`` int64 (differences of neighbors, transposed: first the lowest
+bytes of all values, then the next); ``r1`` to ``r8`` int64 (values, transposed, only the 1 to 8
+lowest bytes, the others being zero); ``s`` index into the frame's strings (stored as ``i``; -1 is
+null)."""
 
 import dataclasses
 import io
@@ -67,7 +69,9 @@ def encode_column(column: Column, strings: dict[str, int]) -> tuple[str, bytes]:
                 raise FormatError("a column holds a number that is not finite")
             return "f", column.astype("<f8").tobytes()
         return _pack_integers(column.astype("<i8"))
-    indices = [-1 if text is None else strings.setdefault(_shorten(text), len(strings)) for text in column]
+    indices = [
+        -1 if text is None else strings.setdefault(_shorten(text), len(strings)) for text in column
+    ]
     return "s", _transpose(_differences(np.asarray(indices, "<i8")))
 
 
@@ -83,8 +87,8 @@ def decode_table(
 ) -> dict[str, Any]:
     """Decode the columns of a table, of several frames one after the other.
 
-    Columns of one value take no memory and are read-only. Name, type and length of each column are the same in all
-    frames; those that are not needed may be left out."""
+    Columns of one value take no memory and are read-only. Name, type and length of each column are
+    the same in all frames; those that are not needed may be left out."""
     sizes = [length * value_bytes(kind) for _, kind, length in columns]
     if sum(sizes) * len(takes) > _AT_ONCE:
         # Column by column: all stored bytes would be about as large as the values.
@@ -96,7 +100,9 @@ def decode_table(
             if is_needed(name):
                 by_kind.setdefault(str(kind), []).append(at)
         groups = list(by_kind.values())
-        stored = np.frombuffer(b"".join(take(sum(sizes)) for take in takes), np.uint8).reshape(len(takes), -1)
+        stored = np.frombuffer(b"".join(take(sum(sizes)) for take in takes), np.uint8).reshape(
+            len(takes), -1
+        )
     starts = list(itertools.accumulate(sizes, initial=0))
     table: dict[str, Any] = {}
     for group in groups:
@@ -105,7 +111,9 @@ def decode_table(
             raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
         count, width = (1, 8 * length) if kind == "f" else (_PLANES.get(kind, 8), length)
         planes = _planes(stored, takes, [starts[at] for at in group], count, width)
-        decoded: Sequence[Any] = _floats(next(planes)) if kind == "f" else _integers(kind in "is", planes)
+        decoded: Sequence[Any] = (
+            _floats(next(planes)) if kind == "f" else _integers(kind in "is", planes)
+        )
         if kind == "s":
             decoded = [_texts(column, strings) for column in decoded]
         table.update(zip((columns[at][0] for at in group), decoded, strict=True))
@@ -119,16 +127,20 @@ def _planes(
     planes: int,
     length: int,
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """The bytes of columns of one type, which begin at `starts`: `planes` arrays of shape [columns, frames, length].
+    """The bytes of columns of one type, which begin at `starts`: `planes` arrays of shape [columns,
+    frames, length].
 
-    `stored` are those of all columns, shape [frames, bytes]; None if `takes` yield them for the only column."""
+    `stored` are those of all columns, shape [frames, bytes]; None if `takes` yield them for the
+    only column."""
     if stored is None:
         for _ in range(planes):
             yield np.stack([np.frombuffer(take(length), np.uint8) for take in takes])[None]
         return
     of_columns = np.empty((len(stored), len(starts), planes, length), np.uint8)
     for at, start in enumerate(starts):
-        of_columns[:, at] = stored[:, start : start + planes * length].reshape(len(stored), planes, length)
+        of_columns[:, at] = stored[:, start : start + planes * length].reshape(
+            len(stored), planes, length
+        )
     for plane in range(planes):
         yield of_columns[:, :, plane].transpose(1, 0, 2)
 
@@ -144,7 +156,9 @@ def _texts(indices: Integers, strings: Sequence[str]) -> tuple[str | None, ...]:
     if len(indices) and (indices.min() < -1 or indices.max() >= len(strings)):
         raise FormatError(f"frame refers to string {int(indices.max())} of {len(strings)}")
     table = [*strings, None]
-    parts = (indices[at : at + _AT_ONCE // 8].tolist() for at in range(0, len(indices), _AT_ONCE // 8))
+    parts = (
+        indices[at : at + _AT_ONCE // 8].tolist() for at in range(0, len(indices), _AT_ONCE // 8)
+    )
     return tuple(table[index] for part in parts for index in part)
 
 
@@ -164,14 +178,17 @@ def _integers(are_differences: bool, planes: Iterator[npt.NDArray[np.uint8]]) ->
         return list(columns)
     # Columns of one value are views of it.
     flat, kept = np.broadcast_to(columns[:, :1].copy(), columns.shape), iter(columns[varying])
-    return [next(kept) if varies else one for one, varies in zip(flat, varying.tolist(), strict=True)]
+    return [
+        next(kept) if varies else one for one, varies in zip(flat, varying.tolist(), strict=True)
+    ]
 
 
 def _pack_integers(values: npt.NDArray[np.int64]) -> tuple[str, bytes]:
     """Type and bytes of an integer column, transposed: this compresses several times better.
 
-    Differences are stored where they need at least one byte less than the values (steps, addresses). Other values
-    (sizes that rarely change) are stored without the high bytes that are zero in all of them."""
+    Differences are stored where they need at least one byte less than the values (steps,
+    addresses). Other values (sizes that rarely change) are stored without the high bytes that are
+    zero in all of them."""
     differences = _differences(values)
     if not len(values) or _extent(differences[1:]) * 256 <= _extent(values):
         return "i", _transpose(differences)
@@ -213,9 +230,11 @@ _CRC_FROM = 12
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """One decoded frame: the index of its stream in `metadata.STREAMS`, and its place in stream and session, from 0.
+    """One decoded frame: the index of its stream in `metadata.STREAMS`, and its place in stream and
+    session, from 0.
 
-    The tables have columns by name: an int64 array, a float64 array, or a tuple of strings and None."""
+    The tables have columns by name: an int64 array, a float64 array, or a tuple of strings and
+    None."""
 
     stream: int
     sequence: int
@@ -228,7 +247,8 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True)
 class FrameHead(Frame):
-    """A frame without its columns: `tables` has the name, type and length of each, `strings` those that they use."""
+    """A frame without its columns: `tables` has the name, type and length of each, `strings` those
+    that they use."""
 
     tables: Mapping[str, Sequence[tuple[str, Any, int]]]  # type: ignore[assignment]
     strings: tuple[str, ...]
@@ -241,7 +261,8 @@ class FrameHead(Frame):
 
 
 class OpenFrame:
-    """A frame whose columns are decoded later, or never: `head_only`. `text` is the JSON of the body's head."""
+    """A frame whose columns are decoded later, or never: `head_only`. `text` is the JSON of the
+    body's head."""
 
     def __init__(self, data: bytes, head_only: bool = False) -> None:
         self._fixed = _check_header(data)
@@ -252,7 +273,13 @@ class OpenFrame:
         head_bytes = int.from_bytes(prefix, "little")
         if len(prefix) < 4 or 4 + head_bytes > self.body_bytes or head_bytes > MAX_HEAD_BYTES:
             raise FormatError(
-                f"frame's head of {head_bytes} bytes is over its body of {self.body_bytes} bytes or the limit of "
+                f"frame's head of {head_bytes} bytes is over its "
+                "body "
+                "of "
+                f"{self.body_bytes} "
+                "bytes "
+                "or the limit "
+                "of "
                 f"{MAX_HEAD_BYTES}"
             )
         self.text = body.take(head_bytes)
@@ -264,10 +291,12 @@ class OpenFrame:
 
 
 class _Body:
-    """A body that is inflated in order, without holding all of it. One of at most `_WHOLE` bytes is checked at once.
+    """A body that is inflated in order, without holding all of it. One of at most `_WHOLE` bytes is
+    checked at once.
 
-    The checksum at the end of `packed` is not compared: the frame's covers all of its bytes, and this one takes a fifth
-    of the time of inflating. With `head_only` little is inflated at once, and nothing is checked."""
+    The checksum at the end of `packed` is not compared: the frame's covers all of its bytes, and
+    this one takes a fifth of the time of inflating. With `head_only` little is inflated at once,
+    and nothing is checked."""
 
     def __init__(self, packed: memoryview, size: int, head_only: bool) -> None:
         method, flags = bytes(packed[:2]).ljust(2, b"\0")
@@ -319,7 +348,15 @@ class PackedFrame:
     packed: bytes
 
     def encode(self, sequence: int) -> bytes:
-        place = self.stream, 0, sequence, self.first_step, self.last_step, self.rows, self.body_bytes
+        place = (
+            self.stream,
+            0,
+            sequence,
+            self.first_step,
+            self.last_step,
+            self.rows,
+            self.body_bytes,
+        )
         header = _HEADER.pack(MAGIC, FORMAT_VERSION, *place)
         rest = header[_CRC_FROM:] + self.packed
         return header[: _CRC_FROM - 4] + struct.pack("<I", _checksum(header, rest)) + rest
@@ -349,10 +386,18 @@ def pack(frame: Frame, level: int = 1) -> PackedFrame:
     packed = zlib.compress(body, level)
     if len(body) > MAX_BODY_BYTES or len(packed) + _HEADER.size > MAX_FRAME_BYTES:
         raise FormatError(
-            f"frame of {len(body)} bytes ({len(packed)} compressed) is over the limit of {MAX_BODY_BYTES} "
+            f"frame of {len(body)} bytes ({len(packed)} compressed) "
+            "is "
+            "over "
+            "the "
+            "limit "
+            "of "
+            f"{MAX_BODY_BYTES} "
             f"({MAX_FRAME_BYTES} compressed); write fewer rows per frame"
         )
-    return PackedFrame(frame.stream, frame.first_step, frame.last_step, frame.rows, len(body), packed)
+    return PackedFrame(
+        frame.stream, frame.first_step, frame.last_step, frame.rows, len(body), packed
+    )
 
 
 def decode(data: bytes) -> Frame:
@@ -361,32 +406,57 @@ def decode(data: bytes) -> Frame:
 
 
 def decode_columns(
-    head: FrameHead, frames: Sequence[OpenFrame], is_needed: Callable[[str], bool] = lambda name: True
+    head: FrameHead,
+    frames: Sequence[OpenFrame],
+    is_needed: Callable[[str], bool] = lambda name: True,
 ) -> Frame:
-    """The rows of frames with equal heads, one after the other, as one frame; its other fields are those of `head`."""
+    """The rows of frames with equal heads, one after the other, as one frame; its other fields are
+    those of `head`."""
     takes = [frame.take for frame in frames]
-    tables = {name: decode_table(columns, takes, head.strings, is_needed) for name, columns in head.tables.items()}
-    return Frame(head.stream, head.sequence, head.first_step, head.last_step, head.rows, head.attributes, tables)
+    tables = {
+        name: decode_table(columns, takes, head.strings, is_needed)
+        for name, columns in head.tables.items()
+    }
+    return Frame(
+        head.stream,
+        head.sequence,
+        head.first_step,
+        head.last_step,
+        head.rows,
+        head.attributes,
+        tables,
+    )
 
 
 def _check_header(data: bytes) -> tuple[int, int, int, int, int, int]:
     if len(data) < _HEADER.size:
-        raise FormatError(f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}")
+        raise FormatError(
+            f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}"
+        )
     if len(data) > MAX_FRAME_BYTES:
         raise FormatError(f"frame of {len(data)} bytes is over the limit of {MAX_FRAME_BYTES}")
-    magic, version, stream, crc, sequence, first_step, last_step, rows, body_bytes = _HEADER.unpack_from(data)
+    magic, version, stream, crc, sequence, first_step, last_step, rows, body_bytes = (
+        _HEADER.unpack_from(data)
+    )
     if magic != MAGIC:
         raise FormatError(f"not a frame: it starts with {bytes(magic)!r}, expected {MAGIC!r}")
     if version > FORMAT_VERSION:
         raise NewerFormatError(
-            f"frame of format {version}; this version reads format {FORMAT_VERSION}: upgrade tb_memplugin"
+            f"frame of format {version}; this version "
+            "reads "
+            "format "
+            f"{FORMAT_VERSION}: "
+            "upgrade "
+            "tb_memplugin"
         )
     if version < FORMAT_VERSION:
         raise FormatError(f"frame of unknown format {version}")
     if _checksum(data, memoryview(data)[_CRC_FROM:]) != crc:
         raise FormatError("frame is damaged: its checksum does not match")
     if body_bytes > MAX_BODY_BYTES:
-        raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
+        raise FormatError(
+            f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}"
+        )
     return stream, sequence, first_step, last_step, rows, body_bytes
 
 
@@ -423,10 +493,19 @@ def _parse_head(text: bytes) -> tuple[dict[str, Any], list[str], dict[str, Any]]
     if not isinstance(head, dict):
         raise FormatError("frame's head is not an object")
     attributes, strings, described = head.get("attributes"), head.get("strings"), head.get("tables")
-    if not isinstance(attributes, dict) or not isinstance(strings, list) or not isinstance(described, dict):
+    if (
+        not isinstance(attributes, dict)
+        or not isinstance(strings, list)
+        or not isinstance(described, dict)
+    ):
         raise FormatError("frame's head lacks attributes, strings or tables")
-    if not {str}.issuperset(map(type, strings)) or max(map(len, strings), default=0) > MAX_STRING_CHARACTERS:
-        raise FormatError(f"frame's strings must be texts of at most {MAX_STRING_CHARACTERS} characters")
+    if (
+        not {str}.issuperset(map(type, strings))
+        or max(map(len, strings), default=0) > MAX_STRING_CHARACTERS
+    ):
+        raise FormatError(
+            f"frame's strings must be texts of at most {MAX_STRING_CHARACTERS} characters"
+        )
     return attributes, strings, described
 
 
@@ -440,10 +519,19 @@ def _check_tables(described: dict[str, Any], size: int) -> dict[str, list[tuple[
         table = tables[table_name] = []
         for column in columns:
             if not (
-                isinstance(column, list) and len(column) == 3 and isinstance(column[0], str) and type(column[2]) is int
+                isinstance(column, list)
+                and len(column) == 3
+                and isinstance(column[0], str)
+                and type(column[2]) is int
             ):
                 raise FormatError(
-                    f"table {table_name!r} needs columns of [name, type, length]. Received: {column!r:.80}"
+                    f"table {table_name!r} needs columns "
+                    "of "
+                    "[name, "
+                    "type, "
+                    "length]. "
+                    "Received: "
+                    f"{column!r:.80}"
                 )
             name, kind, length = column
             if length < 0 or at + length * value_bytes(kind) > size:

@@ -1,9 +1,10 @@
-"""Records as frames and back, with all checks, as their fields say; see `tb_memplugin.schema.fields`.
+"""Records as frames and back, with all checks, as their fields say; see
+`tb_memplugin.schema.fields`.
 
-A run directory may come from a stranger, so types, signs, lengths and indices are checked even in frames with a valid
-checksum. Invalid values raise `FormatError` and cost only their frame. Of a record, scalars are attributes of the
-frame, arrays are columns, and a tuple of records is a table; None, empty tables and columns without a value are left
-out."""
+A run directory may come from a stranger, so types, signs, lengths and indices are checked even in
+frames with a valid checksum. Invalid values raise `FormatError` and cost only their frame. Of a
+record, scalars are attributes of the frame, arrays are columns, and a tuple of records is a table;
+None, empty tables and columns without a value are left out."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,18 +42,27 @@ def frame_of(stream: str, record: Any, sequence: int, **attributes: Any) -> Fram
     """The frame of a record, with further `attributes`, which do not belong to the record."""
     tables: dict[str, dict[str, Any]] = {}
     own = _parts(record, "", tables)
-    steps = getattr(record, "step", 0) if any(one.name == "step" for one in stored_fields(type(record))) else 0
+    steps = (
+        getattr(record, "step", 0)
+        if any(one.name == "step" for one in stored_fields(type(record)))
+        else 0
+    )
     steps = steps if isinstance(steps, np.ndarray) else np.asarray([steps or 0])
     if not len(steps):
         raise FormatError(f"a frame of stream {stream} needs at least one row. Received: no rows")
     first, last = int(steps.min()), int(steps.max())
-    return Frame(STREAMS.index(stream), sequence, first, last, len(steps), {**attributes, **own}, tables)
+    return Frame(
+        STREAMS.index(stream), sequence, first, last, len(steps), {**attributes, **own}, tables
+    )
 
 
-def read_frame(record: type[Record], frame: Frame, only: Collection[str] = (), **given: Any) -> Record:
+def read_frame(
+    record: type[Record], frame: Frame, only: Collection[str] = (), **given: Any
+) -> Record:
     """The record of a frame, with the `given` values of fields that frames do not hold.
 
-    Of the records of each device, only the fields of `only` are read, all if it is empty; the others are unknown."""
+    Of the records of each device, only the fields of `only` are read, all if it is empty; the
+    others are unknown."""
     made: Record = _read(record, frame.attributes, frame.tables, "", given, only)
     return made
 
@@ -65,7 +75,9 @@ def object_bytes(record: Any, prefix: str = "") -> dict[str, int]:
         elif field.kind == "rows":
             found[prefix + field.name] = _ROW_BYTES
             sizes = [one.name for one in fields_of(field.record) if one.kind == "sizes"]
-            found |= dict.fromkeys((f"{prefix}{field.name}.{name}" for name in sizes), _NUMBER_BYTES)
+            found |= dict.fromkeys(
+                (f"{prefix}{field.name}.{name}" for name in sizes), _NUMBER_BYTES
+            )
             found |= object_bytes(field.record, f"{prefix}{field.name}.")
         elif field.kind == "texts" and field.table:
             found[prefix + field.table.name] = _NUMBER_BYTES
@@ -88,12 +100,17 @@ def _parts(record: Any, prefix: str, tables: dict[str, dict[str, Any]]) -> dict[
             attributes[name] = list(value)
             columns = tables[prefix + field.table.name]
             for device, one in value.items():
-                columns.update((f"{part.name}/{device}", getattr(one, part.name)) for part in fields_of(field.record))
+                columns.update(
+                    (f"{part.name}/{device}", getattr(one, part.name))
+                    for part in fields_of(field.record)
+                )
         elif field.table:
             _check_count(record, field, len(value), field.table.most)
             if field.matrix:
                 if value.shape != tuple(len(getattr(record, axis)) for axis in field.matrix):
-                    raise FormatError(f"{name} of shape {value.shape} does not fit {' × '.join(field.matrix)}")
+                    raise FormatError(
+                        f"{name} of shape {value.shape} does not fit {' × '.join(field.matrix)}"
+                    )
                 value = np.ascontiguousarray(value.T).reshape(-1)
             tables.setdefault(prefix + field.table.name, {})[name] = value
         else:
@@ -101,14 +118,21 @@ def _parts(record: Any, prefix: str, tables: dict[str, dict[str, Any]]) -> dict[
     return attributes
 
 
-def _add_rows(name: str, record: Any, rows: Sequence[Any], tables: dict[str, dict[str, Any]]) -> None:
+def _add_rows(
+    name: str, record: Any, rows: Sequence[Any], tables: dict[str, dict[str, Any]]
+) -> None:
     if not rows:
         return
     columns = tables[name] = {}
     for field in stored_fields(record):
         values = [getattr(row, field.name) for row in rows]
         if field.kind == "rows":
-            _add_rows(f"{name}.{field.name}", field.record, [one for value in values for one in value], tables)
+            _add_rows(
+                f"{name}.{field.name}",
+                field.record,
+                [one for value in values for one in value],
+                tables,
+            )
             values = [len(value) for value in values]
         if field.kind == "sizes":
             sizes = [size for value in values for size in value or ()]
@@ -126,7 +150,12 @@ def _check_count(record: Any, field: Field, count: int, most: int) -> None:
 
 
 def _read(
-    record: Any, attributes: Any, tables: _Tables, prefix: str, given: Mapping[str, Any], only: Collection[str] = ()
+    record: Any,
+    attributes: Any,
+    tables: _Tables,
+    prefix: str,
+    given: Mapping[str, Any],
+    only: Collection[str] = (),
 ) -> Any:
     if not isinstance(attributes, Mapping):
         raise FormatError(f"a {record.__name__} is not an object")
@@ -190,12 +219,19 @@ def _is_valid(field: Field, value: Any) -> bool:
         case "integer":
             return type(value) is int and bounds.least <= value <= bounds.most
         case "number":
-            return type(value) in (int, float) and bounds.least <= value <= bounds.most  # False for NaN
+            # False for NaN
+            return type(value) in (int, float) and bounds.least <= value <= bounds.most
         case "text":
             least = field.bounds.least if field.bounds else 0
-            return _is_text(value) and least <= len(value) and (not field.choices or value in field.choices)
+            return (
+                _is_text(value)
+                and least <= len(value)
+                and (not field.choices or value in field.choices)
+            )
         case "texts":
-            return isinstance(value, list) and len(value) <= field.most and all(map(_is_text, value))
+            return (
+                isinstance(value, list) and len(value) <= field.most and all(map(_is_text, value))
+            )
         case "mapping":
             is_small = isinstance(value, dict) and len(value) <= field.most
             return is_small and all(map(_is_text, (*value, *value.values())))
@@ -206,23 +242,36 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_STRING_CHARACTERS
 
 
-def _devices(field: Field, names: Any, columns: "_Columns", only: Collection[str]) -> dict[str, Any]:
+def _devices(
+    field: Field, names: Any, columns: "_Columns", only: Collection[str]
+) -> dict[str, Any]:
     valid = isinstance(names, list) and len(names) <= field.most
     if not valid or not all(_is_text(name) and name for name in names):
-        raise FormatError(f"{field.name} must be at most {field.most} names of 1 to {MAX_STRING_CHARACTERS} characters")
+        raise FormatError(
+            f"{field.name} must be at most {field.most} names of 1 "
+            "to "
+            f"{MAX_STRING_CHARACTERS} "
+            "characters"
+        )
     parts = fields_of(field.record)
     wanted = {part.name for part in parts if not only or part.name in only}
     unknown = np.broadcast_to(np.int64(MISSING), columns.rows(field))
     return {
         name: field.record(
-            *(columns.array(part, f"{part.name}/{name}", field) if part.name in wanted else unknown for part in parts)
+            *(
+                columns.array(part, f"{part.name}/{name}", field)
+                if part.name in wanted
+                else unknown
+                for part in parts
+            )
         )
         for name in names
     }
 
 
 class _Columns:
-    """The arrays of one record, whose bounds are checked together: that takes a fraction of the time."""
+    """The arrays of one record, whose bounds are checked together: that takes a fraction of the
+    time."""
 
     def __init__(self, record: Any, tables: _Tables, prefix: str) -> None:
         self._record, self._tables, self._prefix = record, tables, prefix
@@ -274,7 +323,15 @@ def _check_bounds(name: str, column: Integers, bounds: Bounds) -> None:
         if most == MISSING:
             return
     if least < bounds.least or most > bounds.most:
-        raise FormatError(f"column {name!r:.80} holds {least} to {most}, not {bounds.least:.0f} to {bounds.most:.0f}")
+        raise FormatError(
+            f"column {name!r:.80} holds "
+            f"{least} "
+            "to "
+            f"{most}, "
+            "not "
+            f"{bounds.least:.0f} "
+            f"to {bounds.most:.0f}"
+        )
 
 
 def _rows(record: Any, field: Field, name: str, tables: _Tables) -> tuple[Any, ...]:
@@ -283,11 +340,16 @@ def _rows(record: Any, field: Field, name: str, tables: _Tables) -> tuple[Any, .
     _check_count(record, field, count, field.most)
     if not count:
         return ()
-    columns = [_row_values(one, table, count, f"{name}.{one.name}", tables) for one in stored_fields(field.record)]
+    columns = [
+        _row_values(one, table, count, f"{name}.{one.name}", tables)
+        for one in stored_fields(field.record)
+    ]
     return tuple(map(field.record, *columns))
 
 
-def _row_values(field: Field, table: Mapping[str, Any], count: int, name: str, tables: _Tables) -> Iterable[Any]:
+def _row_values(
+    field: Field, table: Mapping[str, Any], count: int, name: str, tables: _Tables
+) -> Iterable[Any]:
     column = table.get(field.name)
     if column is None and field.optional:
         return [None] * count
@@ -295,7 +357,9 @@ def _row_values(field: Field, table: Mapping[str, Any], count: int, name: str, t
         return _texts(field, column)
     if not isinstance(column, np.ndarray) or column.dtype != np.int64:
         raise FormatError(f"column {name!r:.80} is missing or of another type")
-    bounds = {"flag": Bounds(0, 1), "sizes": _RANKS, "rows": Bounds(0, MAX_ROWS)}.get(field.kind, field.bounds or _ANY)
+    bounds = {"flag": Bounds(0, 1), "sizes": _RANKS, "rows": Bounds(0, MAX_ROWS)}.get(
+        field.kind, field.bounds or _ANY
+    )
     _check_bounds(name, column, Bounds(bounds.least, bounds.most, field.optional))
     values: list[Any] = column.tolist()
     if field.kind == "sizes":
@@ -325,5 +389,7 @@ def _texts(field: Field, column: Any) -> tuple[str | None, ...]:
     if None in found and not field.optional:
         raise FormatError(f"column {field.name!r:.80} lacks a text")
     for unknown in found - {None, *field.choices} if field.choices else ():
-        raise FormatError(f"unknown {field.name} {unknown!r:.40}; expected one of {', '.join(field.choices)}")
+        raise FormatError(
+            f"unknown {field.name} {unknown!r:.40}; expected one of {', '.join(field.choices)}"
+        )
     return column

@@ -21,7 +21,9 @@ _VECTOR_FROM = 48
 
 _TABLE = np.arange(256, dtype=np.uint32)
 for _ in range(8):
-    _TABLE = np.where(_TABLE & 1, (_TABLE >> 1) ^ np.uint32(_POLYNOMIAL), _TABLE >> 1).astype(np.uint32)
+    _TABLE = np.where(_TABLE & 1, (_TABLE >> 1) ^ np.uint32(_POLYNOMIAL), _TABLE >> 1).astype(
+        np.uint32
+    )
 _TABLE_LIST: list[int] = _TABLE.tolist()
 
 
@@ -35,7 +37,8 @@ _zeros_fed = [_TABLE]
 for _ in range(_BLOCK - 1):
     _zeros_fed.append(_fed(_zeros_fed[-1]))
 _PLACES = np.concatenate(_zeros_fed[::-1])
-"""Flat table [place in a block, byte]: the register after this byte alone, and zeros up to the block's end."""
+"""Flat table [place in a block, byte]: the register after this byte alone, and zeros up to the
+block's end."""
 _OFFSETS = np.arange(0, 256 * _BLOCK, 256)
 _registers = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
 for _ in range(_BLOCK):
@@ -45,15 +48,16 @@ _SHIFT: list[list[int]] = _registers.tolist()
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """CRC-32C, the checksum of TFRecord files, vectorized with NumPy (pure Python reaches about 8 MB/s)."""
+    """CRC-32C, the checksum of TFRecord files, vectorized with NumPy (pure Python reaches about 8
+    MB/s)."""
     if len(data) < _VECTOR_FROM:
         register = 0xFFFFFFFF
         for byte in data:
             register = _TABLE_LIST[(register ^ byte) & 0xFF] ^ (register >> 8)
         return register ^ 0xFFFFFFFF
-    # Starting from all ones equals starting from zero with the first four bytes complemented. Leading zero bytes then
-    # change nothing, so the input is padded to whole blocks. The register is linear in the bytes: that of a block is
-    # the sum (xor) of those of its bytes.
+    # Starting from all ones equals starting from zero with the first four bytes complemented.
+    # Leading zero bytes then change nothing, so the input is padded to whole blocks. The register
+    # is linear in the bytes: that of a block is the sum (xor) of those of its bytes.
     blocks = -(-len(data) // _BLOCK)
     padded = np.zeros(blocks * _BLOCK, np.uint8)
     begin = len(padded) - len(data)
@@ -66,7 +70,12 @@ def crc32c(data: bytes | memoryview) -> int:
         # The indices are in range; "wrap" is faster than checking them.
         registers = _PLACES.take(rows[start : start + _BLOCKS_AT_ONCE] + _OFFSETS, mode="wrap")
         for register in np.bitwise_xor.reduce(registers, axis=1).tolist():
-            shifted = first[total & 255] ^ second[total >> 8 & 255] ^ third[total >> 16 & 255] ^ fourth[total >> 24]
+            shifted = (
+                first[total & 255]
+                ^ second[total >> 8 & 255]
+                ^ third[total >> 16 & 255]
+                ^ fourth[total >> 24]
+            )
             total = shifted ^ register
     return total ^ 0xFFFFFFFF
 
@@ -77,7 +86,8 @@ def masked_crc32c(data: bytes | memoryview) -> int:
 
 
 def header_matches(headers: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Mask of valid rows of `headers`, shape [rows, 12]: a length (8 bytes) and its masked checksum (4 bytes)."""
+    """Mask of valid rows of `headers`, shape [rows, 12]: a length (8 bytes) and its masked checksum
+    (4 bytes)."""
     registers = np.full(len(headers), 0xFFFFFFFF, np.uint32)
     for column in range(8):
         registers = _fed(registers, headers[:, column])
@@ -103,14 +113,20 @@ class RecordFile(Protocol):
 
 
 class LocalRecordFile:
-    """A new TFRecord file, or with `append` the end of an existing one. Not thread-safe: one thread owns it.
+    """A new TFRecord file, or with `append` the end of an existing one. Not thread-safe: one thread
+    owns it.
 
-    Its records wait in this process's memory, not in the C library's, until `flush`. So a forked child, which gets
-    copies of the C library's buffers, cannot write a record a second time, and a failed write leaves only whole records
-    behind. Raises OSError if the file cannot be opened."""
+    Its records wait in this process's memory, not in the C library's, until `flush`. So a forked
+    child, which gets copies of the C library's buffers, cannot write a record a second time, and a
+    failed write leaves only whole records behind. Raises OSError if the file cannot be opened."""
 
     def __init__(self, path: str, append: bool = False) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | (0 if append else os.O_CREAT | os.O_TRUNC) | getattr(os, "O_BINARY", 0)
+        flags = (
+            os.O_WRONLY
+            | os.O_APPEND
+            | (0 if append else os.O_CREAT | os.O_TRUNC)
+            | getattr(os, "O_BINARY", 0)
+        )
         self._path = path
         self._descriptor: int | None = os.open(path, flags, 0o666)
         self._waiting: list[bytes] = []
@@ -128,7 +144,9 @@ class LocalRecordFile:
         if self._descriptor is None:
             return
         if os.fstat(self._descriptor).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the event file was deleted during the run", self._path)
+            raise FileNotFoundError(
+                errno.ENOENT, "the event file was deleted during the run", self._path
+            )
         data = memoryview(b"".join(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
         end = os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -147,7 +165,8 @@ class LocalRecordFile:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file without the records that wait: in a forked child they belong to the parent."""
+        """Close the file without the records that wait: in a forked child they belong to the
+        parent."""
         descriptor, self._descriptor = self._descriptor, None
         self._waiting, self._waiting_bytes = [], 0
         if descriptor is not None:
@@ -164,7 +183,8 @@ def framed(record: bytes) -> tuple[bytes, ...]:
 MAX_RECORD_BYTES = 12 << 20
 """Longest record that is read; this plugin's records stay below 9 MiB. Longer ones are skipped."""
 MAX_SEARCH_BYTES = 64 << 20
-"""Bytes after a damaged length in which the next record is searched; then the remainder of the file is given up."""
+"""Bytes after a damaged length in which the next record is searched; then the remainder of the file
+is given up."""
 _CHUNK = 4 << 20
 _FIRST_SEARCH = 64
 _HEADER = struct.Struct("<QI")
@@ -188,7 +208,8 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A range without a readable record. `at_end`: the file ends inside a record, which may still be being written."""
+    """A range without a readable record. `at_end`: the file ends inside a record, which may still
+    be being written."""
 
     offset: int
     size: int
@@ -196,7 +217,8 @@ class Loss:
 
 
 def walk_records(read_at: ReadAt, start: int, end: int) -> Iterator[Record | Loss]:
-    """Yield the records of a file from offset `start` to `end`; a `Loss` with `at_end` comes last."""
+    """Yield the records of a file from offset `start` to `end`; a `Loss` with `at_end` comes
+    last."""
     window = _Window(read_at, end)
     at = start
     while at < end:
@@ -219,7 +241,9 @@ def walk_records(read_at: ReadAt, start: int, end: int) -> Iterator[Record | Los
             if len(content) < length + _FOOTER_BYTES:  # the file was truncated meanwhile
                 yield Loss(at, end - at, at_end=True)
                 return
-            yield Record(at + _HEADER.size, content[:length], int.from_bytes(content[length:], "little"))
+            yield Record(
+                at + _HEADER.size, content[:length], int.from_bytes(content[length:], "little")
+            )
         at = following
 
 
@@ -245,15 +269,21 @@ def _next_header(window: _Window, start: int, end: int) -> int:
     limit = min(end, start + MAX_SEARCH_BYTES)
     at, span = start, _FIRST_SEARCH
     while at + _HEADER.size <= limit:
-        # Short spans first: the cost of a search is that of the bytes up to the next record, not of the whole file.
-        # Successive spans overlap by a header's length minus one, so that no header is missed.
+        # Short spans first: the cost of a search is that of the bytes up to the next record, not of
+        # the whole file. Successive spans overlap by a header's length minus one, so that no header
+        # is missed.
         data = np.frombuffer(window.take(at, min(span, limit - at)), np.uint8)
         span = min(2 * span, _CHUNK)
         if len(data) < _HEADER.size:
             break
         starts = len(data) - _HEADER.size + 1
         # Records of interest are not empty and below 2^32 bytes, which leaves few candidates.
-        plausible = (data[4 : 4 + starts] | data[5 : 5 + starts] | data[6 : 6 + starts] | data[7 : 7 + starts]) == 0
+        plausible = (
+            data[4 : 4 + starts]
+            | data[5 : 5 + starts]
+            | data[6 : 6 + starts]
+            | data[7 : 7 + starts]
+        ) == 0
         plausible &= (data[:starts] | data[1 : 1 + starts] | data[2 : 2 + starts]) != 0
         places = np.flatnonzero(plausible)
         if len(places):

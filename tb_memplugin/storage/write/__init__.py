@@ -1,7 +1,9 @@
-"""Writes a session: records of `schema` go in, frames under rotating tags of event files come out, with roll-ups.
+"""Writes a session: records of `schema` go in, frames under rotating tags of event files come out,
+with roll-ups.
 
-`RunWriter` belongs to one thread of a recorder, an importer or the summary API; `recordings` tells which directories
-are being recorded into, so that a second process takes its own and a reader in this process waits."""
+`RunWriter` belongs to one thread of a recorder, an importer or the summary API; `recordings` tells
+which directories are being recorded into, so that a second process takes its own and a reader in
+this process waits."""
 
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.storage.write.recordings import EVENT_FILE_PART

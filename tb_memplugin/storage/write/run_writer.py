@@ -1,4 +1,5 @@
-"""Writes event files of a run: frames of every stream under rotating tags, in a directory of their own."""
+"""Writes event files of a run: frames of every stream under rotating tags, in a directory of their
+own."""
 
 import dataclasses
 import functools
@@ -58,15 +59,17 @@ MAX_COUNTER_ROWS = 4096
 """Most rows of counters per frame."""
 ROLLUP_SECONDS = 30.0
 ROLLUP_SHARE = 0.01
-"""A flush writes a roll-up if the last one is older than this and than this share of the session's time so far, sooner
-in the first minute."""
+"""A flush writes a roll-up if the last one is older than this and than this share of the session's
+time so far, sooner in the first minute."""
 
 MAX_ROWS = 1024
 """Most rows of samples that are kept, enough for the trend of eight rows a bucket."""
 MAX_FAILURES = 1000
 """Most records of failed allocations that are kept."""
 
-_NO_ACTIVATIONS = LayerActivations(np.empty(0, np.int64), np.empty(0), (), np.empty((0, 0), np.int64))
+_NO_ACTIVATIONS = LayerActivations(
+    np.empty(0, np.int64), np.empty(0), (), np.empty((0, 0), np.int64)
+)
 Summarize: TypeAlias = Callable[[Run], WorkerSummary | None]
 
 
@@ -81,7 +84,8 @@ _STREAMS: dict[type, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class PackedRecord:
-    """A record of a traced step in the form in which it is stored; of a snapshot also what a roll-up needs."""
+    """A record of a traced step in the form in which it is stored; of a snapshot also what a
+    roll-up needs."""
 
     stream: str
     frame: codec.PackedFrame
@@ -95,17 +99,21 @@ def pack(record: TracedRecord) -> PackedRecord:
 
 
 class RunWriter:
-    """One session's event files in ``<run_directory>/memory[/<worker>]``. Not thread-safe: one thread owns it.
+    """One session's event files in ``<run_directory>/memory[/<worker>]``. Not thread-safe: one
+    thread owns it.
 
     Args:
         run_directory: The run, e.g. ``runs/exp1``; created if missing.
         producer: The component that records.
         versions: Package versions to store, in addition to this package's.
-        worker: Name of this process among those that write into the same run; becomes a subdirectory.
-        max_file_bytes: Start a new event file above this size: on remote file systems each flush uploads the whole
-            file.
-        open_file: Function that opens a new record file at a path; default: `LocalRecordFile`, which can also append.
-        make_directories: Function that creates a directory and its parents; default: on a local disk.
+        worker: Name of this process among those that write into the same run; becomes a
+            subdirectory.
+        max_file_bytes: Start a new event file above this size: on remote file systems each flush
+            uploads the whole file.
+        open_file: Function that opens a new record file at a path; default: `LocalRecordFile`,
+            which can also append.
+        make_directories: Function that creates a directory and its parents; default: on a local
+            disk.
         summarize: Makes the roll-ups; by default there are none.
 
     Raises:
@@ -149,13 +157,15 @@ class RunWriter:
         self._write("meta", self.info, step)
 
     def analyzing(self, step: int | None) -> None:
-        """Add to the session's facts, and flush, that a traced step is being analyzed; None removes that again."""
+        """Add to the session's facts, and flush, that a traced step is being analyzed; None removes
+        that again."""
         self.info = dataclasses.replace(self.info, analyzing=step)
         self._write("meta", self.info, step or 0)
         self.flush()
 
     def end(self) -> None:
-        """Add to the session's facts that it ended now. Readers take a session without this for interrupted.
+        """Add to the session's facts that it ended now. Readers take a session without this for
+        interrupted.
 
         Nothing is written after `close` if another process records into the directory by now."""
         if self._file is None and self._open_file is None and self._is_taken():
@@ -194,7 +204,8 @@ class RunWriter:
         self._keep(KeptSession.add_oom, oom)
 
     def roll_up(self) -> None:
-        """Write a summary of what the session has recorded so far, unless nothing was added since the last one."""
+        """Write a summary of what the session has recorded so far, unless nothing was added since
+        the last one."""
         if self._rolled_up or self._summarize is None:
             return
         self._rolled_up, self._rolled_up_at = True, time.monotonic()
@@ -210,7 +221,9 @@ class RunWriter:
         if self._file is None or not self._unflushed:
             return
         now, elapsed = time.monotonic(), time.monotonic() - self._began
-        if now - self._rolled_up_at >= max(min(ROLLUP_SECONDS, elapsed / 2), ROLLUP_SHARE * elapsed):
+        if now - self._rolled_up_at >= max(
+            min(ROLLUP_SECONDS, elapsed / 2), ROLLUP_SHARE * elapsed
+        ):
             self.roll_up()
         self._file.flush()
         self._unflushed = False
@@ -253,7 +266,9 @@ class RunWriter:
         self._began = self._rolled_up_at = time.monotonic()
         self._make_directories(self.directory)
         self._begin_file()
-        self.info = SessionInfo(self.session, time.time(), self._producer, self._versions, (), earlier=earlier)
+        self.info = SessionInfo(
+            self.session, time.time(), self._producer, self._versions, (), earlier=earlier
+        )
         self._write("meta", self.info)
 
     def _begin_file(self) -> RecordFile:
@@ -264,20 +279,24 @@ class RunWriter:
         self._file_bytes = 0
         self._path = f"{self.directory}/{name}"
         self._file = file = (self._open_file or LocalRecordFile)(self._path)
-        file.write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        file.write(
+            event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()
+        )
         file.flush()
         self._unflushed = False
         self._mark = recordings.hold(self._path)
         return file
 
     def _opened(self) -> RecordFile:
-        """The open file; after `close`, the same file again, or a new one on a remote file system."""
+        """The open file; after `close`, the same file again, or a new one on a remote file
+        system."""
         if self._file is not None:
             return self._file
         if self._open_file is not None:
             return self._begin_file()
         if self._is_taken():
-            # A new session, in a directory of its own if another session still records into this one.
+            # A new session, in a directory of its own if another session still records into this
+            # one.
             notes, table = self.info.notes, self._table
             self._begin_session()
             for sentence in notes:
@@ -290,7 +309,8 @@ class RunWriter:
         return self._file
 
     def _is_taken(self) -> bool:
-        """Whether another session records into the directory now, or began there while this one's file was closed."""
+        """Whether another session records into the directory now, or began there while this one's
+        file was closed."""
         there, earlier = recordings.sessions_in(self.directory), self.info.earlier
         began = there is not None and earlier is not None and there > earlier + 1
         return began or recordings.any_live(self.directory)
@@ -337,15 +357,23 @@ class RunWriter:
 
 
 def _free_directory(run: str, worker: str) -> str:
-    """The worker's directory, or the first free ``process_2``, ``process_3``, … if another process writes there."""
+    """The worker's directory, or the first free ``process_2``, ``process_3``, … if another process
+    writes there."""
     # Always forward slashes: a run directory may be a URL.
-    names = (worker, *(f"{worker}_process_{number}" if worker else f"process_{number}" for number in range(2, 1000)))
+    names = (
+        worker,
+        *(
+            f"{worker}_process_{number}" if worker else f"process_{number}"
+            for number in range(2, 1000)
+        ),
+    )
     directories = ("/".join(filter(None, [run, DIRECTORY_NAME, name])) for name in names)
     return next(directory for directory in directories if not recordings.any_live(directory))
 
 
 class KeptSession:
-    """What a session's writer keeps of its records, in bounded memory, to summarize them at any time."""
+    """What a session's writer keeps of its records, in bounded memory, to summarize them at any
+    time."""
 
     def __init__(self) -> None:
         self._samples = NO_SAMPLES
@@ -365,12 +393,16 @@ class KeptSession:
         """Add what `_small` gives of a snapshot."""
         self._traced[snapshot.device] += 1
         key, highest = (snapshot.device, snapshot.phase), self._highest
-        highest[key] = max(highest.get(key, snapshot), snapshot, key=lambda one: (one.in_use_bytes, -one.step))
+        highest[key] = max(
+            highest.get(key, snapshot), snapshot, key=lambda one: (one.in_use_bytes, -one.step)
+        )
 
     def add_oom(self, oom: Oom) -> None:
         if len(self._ooms) < MAX_FAILURES:
             self._ooms.append(
-                dataclasses.replace(oom, ledger=_by_group(oom.ledger), map=None, requests=None, not_available=())
+                dataclasses.replace(
+                    oom, ledger=_by_group(oom.ledger), map=None, requests=None, not_available=()
+                )
             )
 
     def summary(self, info: SessionInfo, summarize: Summarize) -> WorkerSummary | None:
@@ -407,7 +439,9 @@ class KeptSession:
 def _small(snapshot: Snapshot) -> Snapshot:
     """What a roll-up needs of a snapshot."""
     none: dict[str, Any] = {name: () for name in LISTS if name != "ledger"}
-    return dataclasses.replace(snapshot, ledger=_by_group(snapshot.ledger), not_available=(), **none)
+    return dataclasses.replace(
+        snapshot, ledger=_by_group(snapshot.ledger), not_available=(), **none
+    )
 
 
 def _by_group(ledger: Sequence[LedgerRow]) -> tuple[LedgerRow, ...]:
@@ -415,11 +449,14 @@ def _by_group(ledger: Sequence[LedgerRow]) -> tuple[LedgerRow, ...]:
 
 
 def _quoted_rows(samples: Samples) -> Iterator[int]:
-    """The rows of each device's highest peaks in each phase, also with a measured pool, and of its last figures."""
+    """The rows of each device's highest peaks in each phase, also with a measured pool, and of its
+    last figures."""
     for phase in set(samples.phase.tolist()):
         of_phase = samples.phase == phase
         for figures in samples.devices.values():
-            peaks = np.where(of_phase, np.maximum(figures.peak_bytes, figures.in_use_bytes), MISSING)
+            peaks = np.where(
+                of_phase, np.maximum(figures.peak_bytes, figures.in_use_bytes), MISSING
+            )
             in_last_step = of_phase & (samples.step == samples.step[of_phase][-1])
             for rows in (of_phase, measured_pools(figures), in_last_step):
                 yield int(np.where(rows, peaks, MISSING).argmax())

@@ -7,24 +7,42 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.schema import MAX_BYTES, Field, LedgerRow, Snapshot, fields_of, rounding_total, split_rounding
+from tb_memplugin.schema import (
+    MAX_BYTES,
+    Field,
+    LedgerRow,
+    Snapshot,
+    fields_of,
+    rounding_total,
+    split_rounding,
+)
 from tb_memplugin.storage.frames import MAX_STRING_CHARACTERS
 
 _OF_RECORDER = {"step", "wall_time", "replay", "held_tensors", "at_failure", "largest_tensors"}
 
 
 def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
-    """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0. Raises RecordingError."""
+    """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0. Raises
+    RecordingError."""
     if not isinstance(fields, Mapping) or "device" not in fields or "in_use_bytes" not in fields:
-        raise RecordingError(f"an allocator snapshot needs device and in_use_bytes. Received: {fields!r:.200}")
+        raise RecordingError(
+            f"an allocator snapshot needs device and in_use_bytes. Received: {fields!r:.200}"
+        )
     known = set(Snapshot.__dataclass_fields__) - _OF_RECORDER
     unknown = sorted(set(map(str, fields)) - known)
     if unknown:
         raise RecordingError(
-            f"an allocator snapshot has the fields {', '.join(sorted(known))}. Received: {', '.join(unknown)}"
+            "an allocator snapshot has the fields "
+            f"{', '.join(sorted(known))}. "
+            "Received: "
+            f"{', '.join(unknown)}"
         )
     described = {"phase": "train", "mode": "graph", **fields}
-    values = {field.name: _checked(field, described) for field in fields_of(Snapshot) if field.name in known}
+    values = {
+        field.name: _checked(field, described)
+        for field in fields_of(Snapshot)
+        if field.name in known
+    }
     made = Snapshot(step=0, wall_time=time.time(), **values)
     remainder = made.in_use_bytes - sum(row.bytes for row in made.ledger)
     if remainder < 0:
@@ -45,21 +63,31 @@ def _checked(field: Field, described: Mapping[str, Any], of: str = "") -> Any:
         value = described.get(field.name, ())
         several = (value,) if isinstance(value, str) else value
         if not isinstance(several, Sequence) or not all(isinstance(one, str) for one in several):
-            raise RecordingError(f"{field.name} must be a sentence, or a list of sentences. Received: {value!r:.200}")
+            raise RecordingError(
+                f"{field.name} must be a sentence, or a list of sentences. Received: {value!r:.200}"
+            )
         return tuple(several)
     if field.kind == "rows":
         row, rows = f" of a {field.name} row", described.get(field.name, ())
         if not isinstance(rows, Sequence) or not all(isinstance(one, Mapping) for one in rows):
-            raise RecordingError(f"{field.name} must be a list of mappings. Received: {rows!r:.200}")
+            raise RecordingError(
+                f"{field.name} must be a list of mappings. Received: {rows!r:.200}"
+            )
         parts = fields_of(field.record)
-        return tuple(field.record(**{one.name: _checked(one, given, row) for one in parts}) for given in rows)
+        return tuple(
+            field.record(**{one.name: _checked(one, given, row) for one in parts}) for given in rows
+        )
     if value is None and (field.optional or field.kind == "flag"):
         return None
     if field.choices and value not in field.choices:
-        raise RecordingError(f"{field.name}{of} must be one of {', '.join(field.choices)}. Received: {value!r:.100}")
+        raise RecordingError(
+            f"{field.name}{of} must be one of {', '.join(field.choices)}. Received: {value!r:.100}"
+        )
     if field.name == "batch_size":
         if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 < value <= MAX_BYTES:
-            raise RecordingError(f"batch_size must be a number of examples from 1. Received: {value!r:.100}")
+            raise RecordingError(
+                f"batch_size must be a number of examples from 1. Received: {value!r:.100}"
+            )
         return int(value)
     if field.kind == "integer":
         return check_bytes(value, field.name + of)
@@ -71,14 +99,18 @@ def _checked(field: Field, described: Mapping[str, Any], of: str = "") -> Any:
 
 
 def is_statistics(fields: Any) -> bool:
-    """Whether `fields` is what `tf.config.experimental.get_memory_info` returns: ``current`` and ``peak``."""
+    """Whether `fields` is what `tf.config.experimental.get_memory_info` returns: ``current`` and
+    ``peak``."""
     return isinstance(fields, Mapping) and set(fields) == {"current", "peak"}
 
 
 def snapshot_from_statistics(statistics: Mapping[str, Any], device: str) -> Snapshot:
-    """The snapshot at the peak of an allocator whose statistics are known; its step is 0. Raises RecordingError."""
+    """The snapshot at the peak of an allocator whose statistics are known; its step is 0. Raises
+    RecordingError."""
     check_bytes(statistics["current"], "current")
-    return snapshot_from_mapping({"device": device, "in_use_bytes": check_bytes(statistics["peak"], "peak")})
+    return snapshot_from_mapping(
+        {"device": device, "in_use_bytes": check_bytes(statistics["peak"], "peak")}
+    )
 
 
 def with_rounding_apart(snapshot: Snapshot) -> Snapshot:
@@ -94,15 +126,23 @@ def check_layer(path: Any) -> str:
     """A layer path, validated."""
     if not isinstance(path, str) or not path or len(path) > MAX_STRING_CHARACTERS:
         raise RecordingError(
-            f"a layer path must be a string of 1 to {MAX_STRING_CHARACTERS} characters. Received: {path!r:.100}"
+            "a layer path must be a string of 1 to "
+            f"{MAX_STRING_CHARACTERS} "
+            "characters. "
+            "Received: "
+            f"{path!r:.100}"
         )
     return path
 
 
 def check_bytes(size: Any, what: str) -> int:
     """A byte count, validated; `what` names it in the error."""
-    number = not isinstance(size, (bool, str, bytes)) and (hasattr(size, "__index__") or hasattr(size, "__float__"))
+    number = not isinstance(size, (bool, str, bytes)) and (
+        hasattr(size, "__index__") or hasattr(size, "__float__")
+    )
     value = float(size) if number else math.nan
     if not math.isfinite(value) or value < 0 or value != math.floor(value) or value > MAX_BYTES:
-        raise RecordingError(f"{what} must be an integer number of bytes from 0. Received: {size!r:.100}")
+        raise RecordingError(
+            f"{what} must be an integer number of bytes from 0. Received: {size!r:.100}"
+        )
     return int(size)

@@ -1,4 +1,5 @@
-"""Fails today with an audit hook (as filelock >= 4 installs on CPython >= 3.12): argv: "hook", "filelock" or "none"."""
+"""Fails today with an audit hook (as filelock >= 4 installs on CPython >= 3.12): argv: "hook",
+"filelock" or "none"."""
 
 import sys
 import threading
@@ -35,5 +36,14 @@ while time.time() < end:
     listings += 1
 stop.set()
 thread.join()
-print(sys.version.split()[0], sys.argv[1], "listings", listings, "tuples", done, "SystemErrors", faults)
+print(
+    sys.version.split()[0],
+    sys.argv[1],
+    "listings",
+    listings,
+    "tuples",
+    done,
+    "SystemErrors",
+    faults,
+)
 sys.exit(faults > 0)

@@ -1,4 +1,5 @@
-# a tf.function of a whole epoch takes the step as a bound method; each call makes a new method and is traced again
+# a tf.function of a whole epoch takes the step as a bound method; each call makes a new method and
+# is traced again
 import keras
 import numpy as np
 import tensorflow as tf

@@ -20,7 +20,9 @@ if kind == "boxes":
         name="detector",
     )
 else:
-    m = keras.Sequential([keras.Input((32,)), L.Dense(256, "relu"), L.Dense(256, "relu"), L.Dense(4)], name="policy")
+    m = keras.Sequential(
+        [keras.Input((32,)), L.Dense(256, "relu"), L.Dense(256, "relu"), L.Dense(4)], name="policy"
+    )
 opt = keras.optimizers.SGD(0.01)
 opt.build(m.trainable_variables)
 

@@ -35,14 +35,25 @@ class WholeSet(keras.callbacks.Callback):
 
 
 m = keras.Sequential(
-    [keras.Input((64,)), keras.layers.Dense(4096, activation="relu", name="wide"), keras.layers.Dense(1, name="out")]
+    [
+        keras.Input((64,)),
+        keras.layers.Dense(4096, activation="relu", name="wide"),
+        keras.layers.Dense(1, name="out"),
+    ]
 )
 m.compile("sgd", "mse")
 cbs = [WholeSet(), tb_memplugin.MemoryCallback(f"runs/cb_oom_{where}{sys.argv[2]}/r")]
 if sys.argv[2] == "1":
     cbs.reverse()
 try:
-    m.fit(np.random.rand(640, 64), np.random.rand(640, 1), batch_size=16, epochs=2, verbose=0, callbacks=cbs)
+    m.fit(
+        np.random.rand(640, 64),
+        np.random.rand(640, 1),
+        batch_size=16,
+        epochs=2,
+        verbose=0,
+        callbacks=cbs,
+    )
     if where == "after":
         m(xv)
 except tf.errors.ResourceExhaustedError:

@@ -1,4 +1,5 @@
-# a layer multiplies by a NumPy matrix: a constant of the graph (a fixed projection, filter bank or position table)
+# a layer multiplies by a NumPy matrix: a constant of the graph (a fixed projection, filter bank or
+# position table)
 import keras
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,14 @@ class Project(keras.layers.Layer):
         return tf.matmul(x, P)
 
 
-m = keras.Sequential([keras.Input((2048,)), Project(name="project"), keras.layers.Dense(1, name="out")])
+m = keras.Sequential(
+    [keras.Input((2048,)), Project(name="project"), keras.layers.Dense(1, name="out")]
+)
 m.compile("sgd", "mse")
-m.fit(np.random.rand(640, 2048).astype("float32"), np.zeros((640, 1), "float32"), batch_size=16, epochs=2, verbose=0)
+m.fit(
+    np.random.rand(640, 2048).astype("float32"),
+    np.zeros((640, 1), "float32"),
+    batch_size=16,
+    epochs=2,
+    verbose=0,
+)

@@ -8,7 +8,12 @@ import tb_memplugin
 
 B = int(sys.argv[1])
 q = keras.Sequential(
-    [keras.Input((64,)), keras.layers.Dense(512, "relu"), keras.layers.Dense(512, "relu"), keras.layers.Dense(4)],
+    [
+        keras.Input((64,)),
+        keras.layers.Dense(512, "relu"),
+        keras.layers.Dense(512, "relu"),
+        keras.layers.Dense(4),
+    ],
     name="q",
 )
 opt = keras.optimizers.Adam(1e-3)
@@ -28,4 +33,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[2], model=q, optimizer=opt, trace_step
     for i in range(10):
         with r.step(i):
             q(tf.constant(rng.random((1, 64)).astype("f")))  # the policy acts
-            learn(tf.constant(rng.random((B, 64)).astype("f")), tf.constant(rng.random((B, 4)).astype("f")))
+            learn(
+                tf.constant(rng.random((B, 64)).astype("f")),
+                tf.constant(rng.random((B, 4)).astype("f")),
+            )

@@ -8,7 +8,9 @@ L = keras.layers
 
 
 def net(name):
-    return keras.Sequential([keras.Input((256,)), L.Dense(2048, "relu"), L.Dense(512), L.Dense(1)], name=name)
+    return keras.Sequential(
+        [keras.Input((256,)), L.Dense(2048, "relu"), L.Dense(512), L.Dense(1)], name=name
+    )
 
 
 class MeanTeacher(keras.Model):
@@ -21,8 +23,12 @@ class MeanTeacher(keras.Model):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as t:
-            loss = tf.reduce_mean((self.student(x) - y) ** 2) + tf.reduce_mean((self.student(x) - self.teacher(x)) ** 2)
-        self.optimizer.apply(t.gradient(loss, self.student.trainable_variables), self.student.trainable_variables)
+            loss = tf.reduce_mean((self.student(x) - y) ** 2) + tf.reduce_mean(
+                (self.student(x) - self.teacher(x)) ** 2
+            )
+        self.optimizer.apply(
+            t.gradient(loss, self.student.trainable_variables), self.student.trainable_variables
+        )
         for e, w in zip(self.teacher.weights, self.student.weights):
             e.assign(0.99 * e + 0.01 * w)
         return {"loss": loss}

@@ -14,7 +14,9 @@ class Segmenter(keras.Model):
     def __init__(self):
         super().__init__()
         self.features = keras.Model(
-            backbone.inputs, [backbone.get_layer("c1").output, backbone.get_layer("c2").output], name="features"
+            backbone.inputs,
+            [backbone.get_layer("c1").output, backbone.get_layer("c2").output],
+            name="features",
         )
         self.head = L.Conv2D(4, 1, name="head")
 

@@ -1,5 +1,5 @@
-# another thread collects garbage; its tensors are cleared before they are freed, as something beside them waits;
-# argv: steps
+# another thread collects garbage; its tensors are cleared before they are freed, as something
+# beside them waits; argv: steps
 import gc
 import sys
 import threading
@@ -37,7 +37,9 @@ def collects():
 
 thread = threading.Thread(target=collects)
 thread.start()
-model = keras.Sequential([keras.Input((24,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)])
+model = keras.Sequential(
+    [keras.Input((24,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)]
+)
 model.compile("adam", "mse")
 x, y = np.ones((32, 24), "float32"), np.ones((32, 4), "float32")
 for _step in range(int(sys.argv[1])):

@@ -1,4 +1,5 @@
-# iterators that are kept: each epoch opens iter(ds) again and the old ones stay in a list: each keeps a shuffle buffer
+# iterators that are kept: each epoch opens iter(ds) again and the old ones stay in a list: each
+# keeps a shuffle buffer
 import keras
 import tensorflow as tf
 

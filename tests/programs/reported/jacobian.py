@@ -3,7 +3,9 @@ import keras
 import tensorflow as tf
 
 B, D, U = 64, 256, 128
-model = keras.Sequential([keras.Input((D,)), keras.layers.Dense(U, name="wide"), keras.layers.Dense(1, name="out")])
+model = keras.Sequential(
+    [keras.Input((D,)), keras.layers.Dense(U, name="wide"), keras.layers.Dense(1, name="out")]
+)
 opt = keras.optimizers.SGD(0.01)
 opt.build(model.trainable_variables)
 

@@ -6,7 +6,9 @@ import numpy as np
 
 keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)
-policy = keras.Sequential([keras.Input((24,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)])
+policy = keras.Sequential(
+    [keras.Input((24,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)]
+)
 policy.compile("adam", "mse")
 memory, state = [], rng.random((1, 24))
 for _move in range(int(sys.argv[1])):

@@ -5,7 +5,9 @@ import tensorflow as tf
 
 import tb_memplugin
 
-q = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(4)], name="q")
+q = keras.Sequential(
+    [keras.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(4)], name="q"
+)
 opt = keras.optimizers.Adam()
 opt.build(q.trainable_variables)
 buf = tf.Variable(tf.zeros((160000, 64)), trainable=False, name="replay_obs")

@@ -28,11 +28,18 @@ class Contrastive(keras.Model):
         )  # one or two views
         n = tf.shape(z)[0]
         s = tf.matmul(z, z, transpose_b=True) / 0.1
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits((tf.range(n) + n // 2) % n, s))
+        return tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits((tf.range(n) + n // 2) % n, s)
+        )
 
 
 m = Contrastive()
 m.compile("sgd")
 x = np.random.rand(1000, 64).astype("f")
-ds = tf.data.Dataset.from_tensor_slices((x, x + 0.1)).repeat().batch(B, drop_remainder=static).take(12)
+ds = (
+    tf.data.Dataset.from_tensor_slices((x, x + 0.1))
+    .repeat()
+    .batch(B, drop_remainder=static)
+    .take(12)
+)
 m.fit(ds, verbose=0, callbacks=[tb_memplugin.MemoryCallback(log, trace_steps=[3, 5, 7])])

@@ -8,7 +8,9 @@ import tb_memplugin
 
 B, mask, log = int(sys.argv[1]), sys.argv[2] == "mask", sys.argv[3]
 L = keras.layers
-m = keras.Sequential([keras.Input((200,)), *[L.Dense(500, "gelu") for _ in range(6)], L.Dense(8)], name="net")
+m = keras.Sequential(
+    [keras.Input((200,)), *[L.Dense(500, "gelu") for _ in range(6)], L.Dense(8)], name="net"
+)
 
 
 def loss(t, p):

@@ -19,7 +19,11 @@ m.compile("adam", "mse")
 B = 500
 data = {"text": np.array([["t1 t2 t3"]] * B, object), "num": np.random.rand(B, 256).astype("f")}
 ds = tf.data.Dataset.from_tensors((data, np.random.rand(B, 1).astype("f"))).repeat(12)
-m.fit(ds, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1] + "/run", trace_steps=[3, 5, 7])])
+m.fit(
+    ds,
+    verbose=0,
+    callbacks=[tb_memplugin.MemoryCallback(sys.argv[1] + "/run", trace_steps=[3, 5, 7])],
+)
 run = tb_memplugin.load(sys.argv[1])["run"]
 peak = float(np.median(run.samples.devices["CPU:0"].peak_bytes[3:]))
 for share in (0.9, 0.8, 0.7, 0.6):

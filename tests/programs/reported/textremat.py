@@ -12,8 +12,12 @@ def make():
     num = keras.Input((16,), name="num")
     tv = L.TextVectorization(300, output_sequence_length=12, name="vectorize")
     tv.adapt([" ".join(f"t{j}" for j in range(280))])
-    x = L.Concatenate(name="join")([L.GlobalAveragePooling1D()(L.Embedding(300, 64, name="words")(tv(text))), num])
-    return keras.Model({"text": text, "num": num}, L.Dense(1)(L.Dense(64, "gelu", name="deep")(x)), name="net")
+    x = L.Concatenate(name="join")(
+        [L.GlobalAveragePooling1D()(L.Embedding(300, 64, name="words")(tv(text))), num]
+    )
+    return keras.Model(
+        {"text": text, "num": num}, L.Dense(1)(L.Dense(64, "gelu", name="deep")(x)), name="net"
+    )
 
 
 data = {"text": np.array([["t1 t2 t3"]] * 32, object), "num": np.random.rand(32, 16).astype("f")}

@@ -3,7 +3,9 @@ import keras
 import tensorflow as tf
 
 B, D, U = 64, 256, 128
-model = keras.Sequential([keras.Input((D,)), keras.layers.Dense(U, name="wide"), keras.layers.Dense(1, name="out")])
+model = keras.Sequential(
+    [keras.Input((D,)), keras.layers.Dense(U, name="wide"), keras.layers.Dense(1, name="out")]
+)
 opt = keras.optimizers.SGD(0.01)
 opt.build(model.trainable_variables)
 
@@ -18,7 +20,9 @@ def one(xy):
 @tf.function
 def step(x, y):
     per = tf.vectorized_map(one, (x, y))
-    grads = [tf.reduce_mean(tf.clip_by_norm(g, 1.0, axes=list(range(1, len(g.shape)))), 0) for g in per]
+    grads = [
+        tf.reduce_mean(tf.clip_by_norm(g, 1.0, axes=list(range(1, len(g.shape)))), 0) for g in per
+    ]
     opt.apply(grads, model.trainable_variables)
 
 

@@ -1,4 +1,5 @@
-"""Fits and verdicts on hand-made maps (`golden/fits.json` has more), and against a search through all chunks."""
+"""Fits and verdicts on hand-made maps (`golden/fits.json` has more), and against a search through
+all chunks."""
 
 import dataclasses
 import itertools
@@ -17,10 +18,14 @@ from tb_memplugin.allocator import map_summary, verdict, would_fit
 from tb_memplugin.schema import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 
 MAP = make_map(3, capacity=16 * MIB)
-GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "fits.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads(
+    (pathlib.Path(__file__).parents[2] / "golden" / "fits.json").read_text(encoding="utf-8")
+)
 
 
-def test_a_verdict_follows_from_the_free_bytes_and_from_what_the_limit_leaves_unless_the_device_refused_it() -> None:
+def test_a_verdict_follows_from_the_free_bytes_and_from_what_the_limit_leaves_unless_the_device_refused_it() -> (
+    None
+):
     assert verdict(MAP, 8 * MIB)[0] == "fragmentation"
     assert verdict(MAP, 8 * MIB + 1)[0] == "capacity"
     grown = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
@@ -44,44 +49,77 @@ def test_a_summary_has_the_sums_of_its_chunks() -> None:
     in_use = told["owned_bytes"] + told["owner_unknown_bytes"]
     assert in_use + told["free_bytes"] + told["unknown_bytes"] == 16 * MIB
     assert told["rounding_bytes"] == 100 + 412  # of the two chunks whose requests are known
-    assert [tuple(entry.values()) for entry in told["bins"]] == [(2 * MIB, 1, 2 * MIB), (4 * MIB, 1, 6 * MIB)]
+    assert [tuple(entry.values()) for entry in told["bins"]] == [
+        (2 * MIB, 1, 2 * MIB),
+        (4 * MIB, 1, 6 * MIB),
+    ]
     # AND single chunks between free ones are blocking
-    assert told["blocking_chunks"] == [{"owner": 1, "chunks": 1, "bytes": 4 * MIB, "joined_bytes": 12 * MIB}]
+    assert told["blocking_chunks"] == [
+        {"owner": 1, "chunks": 1, "bytes": 4 * MIB, "joined_bytes": 12 * MIB}
+    ]
 
 
-@given(st.lists(st.tuples(st.integers(1, 64), st.booleans()), min_size=1, max_size=20), st.integers(1, 20_000))
-def test_request_fits_if_a_search_through_all_chunks_finds_one(blocks: list[tuple[int, bool]], asked: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 64), st.booleans()), min_size=1, max_size=20),
+    st.integers(1, 20_000),
+)
+def test_request_fits_if_a_search_through_all_chunks_finds_one(
+    blocks: list[tuple[int, bool]], asked: int
+) -> None:
     sizes = [256 * units for units, _ in blocks]
     places = itertools.accumulate(sizes, initial=0)
-    rows = [(at, size, size if used else MISSING) for at, size, (_, used) in zip(places, sizes, blocks, strict=False)]
-    taken = dataclasses.replace(memory_map(rows, [(0, sum(sizes))], capacity=sum(sizes)), device="CPU:0")
-    assert would_fit(taken, asked) is any(256 * units >= asked for units, in_use in blocks if not in_use)
+    rows = [
+        (at, size, size if used else MISSING)
+        for at, size, (_, used) in zip(places, sizes, blocks, strict=False)
+    ]
+    taken = dataclasses.replace(
+        memory_map(rows, [(0, sum(sizes))], capacity=sum(sizes)), device="CPU:0"
+    )
+    assert would_fit(taken, asked) is any(
+        256 * units >= asked for units, in_use in blocks if not in_use
+    )
 
 
-IDLE = dataclasses.replace(MAP, state=np.asarray([IN_USE, IN_USE, FREE, FREE, FREE]), in_use_bytes=4 * MIB)
+IDLE = dataclasses.replace(
+    MAP, state=np.asarray([IN_USE, IN_USE, FREE, FREE, FREE]), in_use_bytes=4 * MIB
+)
 HUGE = dataclasses.replace(MAP, bytes=MAP.bytes * 64, region_bytes=MAP.region_bytes * 64)
 MAPS = {
     "a pool at its limit": MAP,
     "a pool that can grow": dataclasses.replace(MAP, capacity_bytes=24 * MIB),
-    "a limit between two steps of 256 bytes": dataclasses.replace(MAP, capacity_bytes=24 * MIB + 100),
+    "a limit between two steps of 256 bytes": dataclasses.replace(
+        MAP, capacity_bytes=24 * MIB + 100
+    ),
     "an unknown limit": dataclasses.replace(MAP, capacity_bytes=None),
     "an idle region of the CPU's": IDLE,
     "an idle region of a GPU's": dataclasses.replace(IDLE, device="GPU:0"),
     "an idle region of a worker's GPU": dataclasses.replace(IDLE, device="worker_1/GPU:0"),
     "chunks of unknown state": dataclasses.replace(MAP, complete=False, in_use_bytes=6 * MIB),
-    "an unknown pool": dataclasses.replace(MAP, complete=False, pool_bytes=None, capacity_bytes=None),
+    "an unknown pool": dataclasses.replace(
+        MAP, complete=False, pool_bytes=None, capacity_bytes=None
+    ),
     "addresses of unknown state": dataclasses.replace(
         MAP, complete=False, state=np.asarray([IN_USE, UNKNOWN_STATE, FREE, IN_USE, UNKNOWN_STATE])
     ),
     "nothing free": dataclasses.replace(MAP, state=np.full(5, IN_USE), in_use_bytes=16 * MIB),
-    "chunks of hundreds of MiB": dataclasses.replace(HUGE, pool_bytes=1024 * MIB, in_use_bytes=512 * MIB),
+    "chunks of hundreds of MiB": dataclasses.replace(
+        HUGE, pool_bytes=1024 * MIB, in_use_bytes=512 * MIB
+    ),
 }
 
 
 def described(memory_map: MemoryMap) -> dict[str, Any]:
-    chunks = zip(memory_map.bytes.tolist(), memory_map.state.tolist(), memory_map.region.tolist(), strict=True)
+    chunks = zip(
+        memory_map.bytes.tolist(),
+        memory_map.state.tolist(),
+        memory_map.region.tolist(),
+        strict=True,
+    )
     return {
-        **{name: getattr(memory_map, name) for name in ("device", "pool_bytes", "in_use_bytes", "capacity_bytes")},
+        **{
+            name: getattr(memory_map, name)
+            for name in ("device", "pool_bytes", "in_use_bytes", "capacity_bytes")
+        },
         "complete": memory_map.complete,
         "chunks": [list(chunk) for chunk in chunks],
         "region_bytes": memory_map.region_bytes.tolist(),

@@ -12,7 +12,15 @@ from trace_cases import Recorder, attributed, rows
 
 from tb_memplugin.allocator import TraceReplay, between_maps
 from tb_memplugin.attribution import OomEvent, post_mortem
-from tb_memplugin.schema import IN_USE, AllocationTrace, ChunkOwner, MemoryMap, Replay, TraceFacts, VariableFact
+from tb_memplugin.schema import (
+    IN_USE,
+    AllocationTrace,
+    ChunkOwner,
+    MemoryMap,
+    Replay,
+    TraceFacts,
+    VariableFact,
+)
 
 KIB = 1024
 BASE = 0x7F00_0000_0040
@@ -84,7 +92,8 @@ def test_events_outside_of_the_maps_are_left_out_and_maps_of_another_time_do_not
     trace, start, end = step_with_neighbors()
     for first, second in ((start, None), (None, end), (end, start)):
         assert between_maps(trace, first, second) is trace
-    assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None  # before the first event
+    # before the first event
+    assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None
     other = Traced((BASE, 64 * KIB))
     other.allocate(12_345)
     assert between_maps(trace, free_regions((BASE, 64 * KIB)), other.map()) is trace
@@ -94,7 +103,9 @@ def test_events_outside_of_the_maps_are_left_out_and_maps_of_another_time_do_not
 def test_a_trace_that_misses_an_event_between_the_maps_has_no_maps(missing: int) -> None:
     trace, start, end = step_with_neighbors()
     kept = np.arange(len(trace)) != missing
-    columns = {name: column[kept] for name, column in vars(trace).items() if isinstance(column, np.ndarray)}
+    columns = {
+        name: column[kept] for name, column in vars(trace).items() if isinstance(column, np.ndarray)
+    }
     part = between_maps(dataclasses.replace(trace, **columns), start, end)
     assert len(part) == len(trace) - 1
     assert part.start_map is None and part.end_map is None
@@ -112,13 +123,18 @@ def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() ->
     made = attributed(part, TraceFacts(variables=(variable,)))
     snapshot, inside = made.snapshot, made.timeline()
     assert rows(snapshot) == {("m/a", "weights"): 1000, ("m/a", "rounding"): 24}
-    assert (snapshot.in_use_bytes, snapshot.pool_bytes, snapshot.capacity_bytes) == (1024, 4 * KIB, None)
+    assert (snapshot.in_use_bytes, snapshot.pool_bytes, snapshot.capacity_bytes) == (
+        1024,
+        4 * KIB,
+        None,
+    )
     assert made.map({}).owner.tolist() == [0, -1]
     assert inside is not None and inside.in_use_bytes == 1024
 
 
 def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
-    # GIVEN a step that writes a variable's new value to another chunk, and reaches its peak after the old one is freed
+    # GIVEN a step that writes a variable's new value to another chunk, and reaches its peak after
+    # the old one is freed
     step = Traced((BASE, 64 * KIB))
     old = step.allocate(5000)
     start = step.map()
@@ -141,7 +157,9 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
     requests = made.requests(first=False, batch_size=None)
     assert requests is not None
     owners = [requests.owners[number] for number in requests.owner.tolist()]
-    assert [requests.address[row] for row, owner in enumerate(owners) if owner.category == "weights"] == [new, old]
+    assert [
+        requests.address[row] for row, owner in enumerate(owners) if owner.category == "weights"
+    ] == [new, old]
 
 
 def test_a_chunk_of_the_same_bytes_but_another_request_is_not_the_end() -> None:
@@ -168,25 +186,34 @@ def test_allocations_at_other_addresses_and_chunks_that_differ_at_the_end_are_co
     step.events.event(1, BASE + 8192, 400, "op", "output", allocated=512)
     part = between_maps(step.events.trace(), start, step.map())
     replay = TraceReplay(part, 1)
-    assert replay.check == Replay(addresses=1, of_addresses=2, chunks=3, of_chunks=3, peak_bytes=1024)
+    assert replay.check == Replay(
+        addresses=1, of_addresses=2, chunks=3, of_chunks=3, peak_bytes=1024
+    )
     trace, start, end = step_with_neighbors()
     part = between_maps(trace, start, end)
     size = end.bytes.copy()
     size[-1] -= 256
-    replay = TraceReplay(dataclasses.replace(part, end_map=dataclasses.replace(end, bytes=size)), 0).check
+    replay = TraceReplay(
+        dataclasses.replace(part, end_map=dataclasses.replace(end, bytes=size)), 0
+    ).check
     assert replay.addresses == replay.of_addresses
     assert (replay.chunks, replay.of_chunks) == (len(end) - 1, len(end) + 1)
 
 
 def as_listed(memory_map: MemoryMap) -> MemoryMap:
-    """The map as in a dump, which does not list regions: adjacent ones are one unless free chunks meet."""
+    """The map as in a dump, which does not list regions: adjacent ones are one unless free chunks
+    meet."""
     used = memory_map.state == IN_USE
     begins = np.ones(len(memory_map), bool)
-    begins[1:] = (memory_map.address[:-1] + memory_map.bytes[:-1] != memory_map.address[1:]) | ~(used[:-1] | used[1:])
+    begins[1:] = (memory_map.address[:-1] + memory_map.bytes[:-1] != memory_map.address[1:]) | ~(
+        used[:-1] | used[1:]
+    )
     region = np.cumsum(begins) - 1
     sizes = np.bincount(region, weights=memory_map.bytes).astype(np.int64)
     address = memory_map.address[begins]
-    return dataclasses.replace(memory_map, region=region, region_address=address, region_bytes=sizes)
+    return dataclasses.replace(
+        memory_map, region=region, region_address=address, region_bytes=sizes
+    )
 
 
 FAR, FARTHER = BASE + (1 << 20), BASE + (1 << 24)
@@ -195,20 +222,44 @@ FAR, FARTHER = BASE + (1 << 20), BASE + (1 << 24)
 @pytest.mark.parametrize(
     ("regions", "before", "within", "bordered", "grown"),
     [
-        ([(BASE, 2)], [], [1500, (FAR, 4), 3000, (FARTHER, 8), 8000], (1, 3), [(FAR, 4), (FARTHER, 8)]),
-        # A pool that grows twice, downwards and without a gap, in a map that shows no border between the regions
-        ([(BASE, 2)], [], [1500, (FAR, 4), 3072, (FAR - 8192, 8), 5120], (1, 2), [(FAR, 4), (FAR - 8192, 8)]),
+        (
+            [(BASE, 2)],
+            [],
+            [1500, (FAR, 4), 3000, (FARTHER, 8), 8000],
+            (1, 3),
+            [(FAR, 4), (FARTHER, 8)],
+        ),
+        # A pool that grows twice, downwards and without a gap, in a map that shows no border
+        # between the regions
+        (
+            [(BASE, 2)],
+            [],
+            [1500, (FAR, 4), 3072, (FAR - 8192, 8), 5120],
+            (1, 2),
+            [(FAR, 4), (FAR - 8192, 8)],
+        ),
         ([(BASE, 2)], [1500], [(BASE + 2048, 4), 3000], (1, 1), [(BASE + 2048, 4)]),  # a neighbor
-        # Two neighboring regions that are full when the step begins: their chunks do not merge when they become free
+        # Two neighboring regions that are full when the step begins: their chunks do not merge when
+        # they become free
         ([(BASE, 2), (BASE + 2048, 2)], [1500, 1500], [-1, -1, 700, 200], (1, 2), []),
-        ([(BASE, 2), (FAR, 4)], [1500, 4000], [-2, (FAR, 0), (FARTHER, 8), 8000], (2, 2), [(FARTHER, 8)]),  # returned
+        # returned
+        (
+            [(BASE, 2), (FAR, 4)],
+            [1500, 4000],
+            [-2, (FAR, 0), (FARTHER, 8), 8000],
+            (2, 2),
+            [(FARTHER, 8)],
+        ),
     ],
 )
-def test_regions_that_come_and_go_are_taken_from_the_end_map(regions, before, within, bordered, grown) -> None:
+def test_regions_that_come_and_go_are_taken_from_the_end_map(
+    regions, before, within, bordered, grown
+) -> None:
     step = Traced(*((address, size * KIB) for address, size in regions))
 
     def act(actions: list[Any]) -> MemoryMap:
-        """Allocate some bytes, free the n-th of the live chunks (-n), grow by a region, or return one (of 0 KiB)."""
+        """Allocate some bytes, free the n-th of the live chunks (-n), grow by a region, or return
+        one (of 0 KiB)."""
         for action in actions:
             if isinstance(action, tuple) and action[1]:
                 step.allocator.grow(action[0], action[1] * KIB)
@@ -228,7 +279,9 @@ def test_regions_that_come_and_go_are_taken_from_the_end_map(regions, before, wi
     assert replay.grown == [(address, size * KIB) for address, size in grown]
     assert replay.map.pool_bytes == end.pool_bytes
     # AND at its first event, the pool has none of the regions that it grows by later
-    assert set(TraceReplay(part, 0).map.region_address.tolist()) >= set(start.region_address.tolist())
+    assert set(TraceReplay(part, 0).map.region_address.tolist()) >= set(
+        start.region_address.tolist()
+    )
 
 
 @given(STEPS, STEPS, STEPS)
@@ -245,7 +298,9 @@ def test_any_step_is_found_and_replays(before, inside, after):
     part = between_maps(trace, start, end)
     # THEN it has the step's events, and others only if they lead back to the same chunks
     assert part.start_map is start
-    assert first == last or (part.time_ps[0] <= trace.time_ps[first] and part.time_ps[-1] >= trace.time_ps[last - 1])
+    assert first == last or (
+        part.time_ps[0] <= trace.time_ps[first] and part.time_ps[-1] >= trace.time_ps[last - 1]
+    )
     if first == last:
         return
     replay = TraceReplay(part, len(part) - 1)

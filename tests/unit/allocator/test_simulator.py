@@ -1,4 +1,5 @@
-"""The simulator: its rules one by one, and any sequence of calls against plain readings of the source."""
+"""The simulator: its rules one by one, and any sequence of calls against plain readings of the
+source."""
 
 import dataclasses
 import itertools
@@ -14,7 +15,9 @@ from tb_memplugin.schema import IN_USE, MISSING
 
 KIB = 1024
 BASE = 0x7F00_0000_0040
-SIZES = st.one_of(st.integers(0, 700), st.integers(1, 40_000), st.sampled_from([256, 512, 1024, 4096]))
+SIZES = st.one_of(
+    st.integers(0, 700), st.integers(1, 40_000), st.sampled_from([256, 512, 1024, 4096])
+)
 STEPS = st.lists(st.tuples(st.booleans(), SIZES, st.integers(0, 1000)), max_size=80)
 """Whether to allocate, what to request, which chunk to free."""
 
@@ -28,7 +31,9 @@ STEPS = st.lists(st.tuples(st.booleans(), SIZES, st.integers(0, 1000)), max_size
         (300 * MIB - 256, 172 * MIB, 300 * MIB - 256),
     ],
 )
-def test_chunk_is_split_if_the_remainder_is_half_of_it_or_128_mib(chunk: int, rounded: int, given_bytes: int) -> None:
+def test_chunk_is_split_if_the_remainder_is_half_of_it_or_128_mib(
+    chunk: int, rounded: int, given_bytes: int
+) -> None:
     simulator = Simulator(free_regions((BASE, chunk)))
     assert simulator.allocate(BASE, rounded)
     assert simulator.in_use_bytes == given_bytes
@@ -55,7 +60,9 @@ def test_an_allocation_can_be_made_as_it_was_recorded() -> None:
 
 
 @given(STEPS, st.lists(st.integers(4, 200), min_size=1, max_size=4))
-def test_any_sequence_matches_a_plain_allocator(steps: list[tuple[bool, int, int]], units: list[int]) -> None:
+def test_any_sequence_matches_a_plain_allocator(
+    steps: list[tuple[bool, int, int]], units: list[int]
+) -> None:
     # GIVEN neighboring regions
     ends = list(itertools.accumulate((256 * unit for unit in units), initial=BASE))
     regions = list(zip(ends[:-1], (256 * unit for unit in units), strict=True))
@@ -80,13 +87,15 @@ def test_any_sequence_matches_a_plain_allocator(steps: list[tuple[bool, int, int
         in_use = sum(size for _, size, asked in chunks if asked != MISSING)
         peak = max(peak, in_use)
         assert (simulator.in_use_bytes, simulator.peak_bytes) == (in_use, peak)
-        # AND the map says the same: chunks tile the regions, and no two neighbors in a region are free
+        # AND the map says the same: chunks tile the regions, and no two neighbors in a region are
+        # free
         taken = simulator.map(free_regions(*regions))
         assert taken.in_use_bytes == in_use and taken.pool_bytes == 256 * sum(units)
         for region, (address, size) in enumerate(regions):
             rows = np.flatnonzero(taken.region == region)
             assert taken.address[rows].tolist() == [
-                address + offset for offset in itertools.accumulate(taken.bytes[rows][:-1].tolist(), initial=0)
+                address + offset
+                for offset in itertools.accumulate(taken.bytes[rows][:-1].tolist(), initial=0)
             ]
             assert int(taken.bytes[rows].sum()) == size
             used = taken.state[rows] == IN_USE
@@ -100,7 +109,8 @@ def test_any_sequence_matches_a_plain_allocator(steps: list[tuple[bool, int, int
 def test_a_whole_step_is_played_as_a_plain_allocator_does_it(
     steps: list[tuple[bool, int, int]], units: list[int], may_fail: bool
 ) -> None:
-    # GIVEN the entries of a step in neighboring regions, as a plain allocator serves them, maybe until one fails
+    # GIVEN the entries of a step in neighboring regions, as a plain allocator serves them, maybe
+    # until one fails
     ends = list(itertools.accumulate((256 * unit for unit in units), initial=BASE))
     regions = list(zip(ends[:-1], (256 * unit for unit in units), strict=True))
     plain = PlainAllocator(*regions)
@@ -127,7 +137,9 @@ def test_a_whole_step_is_played_as_a_plain_allocator_does_it(
     # WHEN a simulator plays them
     simulator, played = Simulator(free_regions(*regions)), [None] * len(place)
     rounded = [max(256, -(-size // 256) * 256) for size in requested]
-    answer = simulator.play(entries, requested, rounded, played, range(len(place)) if may_fail else ())
+    answer = simulator.play(
+        entries, requested, rounded, played, range(len(place)) if may_fail else ()
+    )
     # THEN both have the same chunks, and the simulator knows where it was highest
     assert simulator.chunks() == plain.rows() and played == place
     assert answer[:2] == (failed, max(levels)) and simulator.in_use_bytes == levels[-1]
@@ -143,7 +155,10 @@ def test_a_row_that_is_left_out_takes_nothing() -> None:
 def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:
     sizes, used = (4 * MIB, 2 * MIB, MIB, 3 * MIB), (True, False, True, False)
     places = itertools.accumulate(sizes, initial=0)
-    rows = [(at, size, size if is_used else MISSING) for at, size, is_used in zip(places, sizes, used, strict=False)]
+    rows = [
+        (at, size, size if is_used else MISSING)
+        for at, size, is_used in zip(places, sizes, used, strict=False)
+    ]
     start = memory_map(rows, [(0, 10 * MIB)])
     fixed = Simulator(start)
     assert (fixed.free_bytes, fixed.largest_free_bytes) == (5 * MIB, 3 * MIB)
@@ -155,7 +170,8 @@ def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:
 
 @pytest.mark.parametrize("descends", [True, False])
 def test_a_pool_near_the_lowest_address_grows_like_any_other(descends: bool) -> None:
-    # GIVEN a region at an address below the size of the next one, as from a heap of a program without random addresses
+    # GIVEN a region at an address below the size of the next one, as from a heap of a program
+    # without random addresses
     rules = PoolRules(64 * MIB, descends=descends)
     simulator = Simulator(free_regions((4 * MIB, 2 * MIB)), rules)
     addresses = [simulator.request(size) for size in (2 * MIB, 16 * MIB, 16 * MIB, 16 * MIB)]
@@ -165,7 +181,8 @@ def test_a_pool_near_the_lowest_address_grows_like_any_other(descends: bool) -> 
     assert simulator.request(16 * MIB) == addresses[1] and simulator.request(16 * MIB) is None
 
 
-# --- how the pool grows and gives regions back ------------------------------------------------------------------------
+# --- how the pool grows and gives regions back
+# ------------------------------------------------------------------------
 
 
 EMPTY = free_regions()
@@ -193,17 +210,23 @@ def test_only_a_gpus_pool_returns_free_regions_and_only_if_that_makes_room() -> 
 
     cpu, gpu = after(PoolRules(8 * MIB)), after(PoolRules(8 * MIB, returns_regions=True))
     assert cpu.request(6 * MIB) is None and regions(cpu) == [2 * MIB, 4 * MIB]
-    assert gpu.request(7 * MIB) is None and regions(gpu) == [2 * MIB, 4 * MIB]  # 2 of 8 MiB are in use
+    # 2 of 8 MiB are in use
+    assert gpu.request(7 * MIB) is None and regions(gpu) == [2 * MIB, 4 * MIB]
     assert gpu.request(6 * MIB) is not None and sorted(regions(gpu)) == [2 * MIB, 6 * MIB]
 
 
 @pytest.mark.parametrize("descends", [True, False])
-def test_of_equally_large_chunks_in_two_regions_a_request_takes_the_one_at_the_lowest_address(descends: bool) -> None:
+def test_of_equally_large_chunks_in_two_regions_a_request_takes_the_one_at_the_lowest_address(
+    descends: bool,
+) -> None:
     # GIVEN regions of 2 and 4 MiB, in each of them one chunk of 1 MiB that is free
     simulator = Simulator(EMPTY, PoolRules(1 << 30, descends=descends))
     kept, older = simulator.request(MIB), simulator.request(MIB)
     newer, others = simulator.request(MIB), simulator.request(3 * MIB)
-    assert None not in (kept, older, newer, others) and regions(simulator) in ([2 * MIB, 4 * MIB], [4 * MIB, 2 * MIB])
+    assert None not in (kept, older, newer, others) and regions(simulator) in (
+        [2 * MIB, 4 * MIB],
+        [4 * MIB, 2 * MIB],
+    )
     for address in (older, newer):
         assert address is not None and simulator.free(address)
     assert simulator.request(MIB) == (newer if descends else older)
@@ -232,7 +255,12 @@ def test_a_copy_goes_on_independently() -> None:
     [
         ("CPU:0", 1 << 30, [2 * MIB], PoolRules(1 << 30)),
         ("GPU:0", 1 << 30, [1 << 30], PoolRules(1 << 30, grows=False, returns_regions=True)),
-        ("worker/GPU:1", 1 << 30, [2 * MIB, 4 * MIB], PoolRules(1 << 30, returns_regions=True, descends=False)),
+        (
+            "worker/GPU:1",
+            1 << 30,
+            [2 * MIB, 4 * MIB],
+            PoolRules(1 << 30, returns_regions=True, descends=False),
+        ),
         ("CPU:0", 1 << 30, [8 * MIB, 4 * MIB, 2 * MIB], PoolRules(1 << 30)),
         ("CPU:0", 1 << 30, [8 * MIB, 2 * MIB, 4 * MIB], PoolRules(1 << 30)),
         ("GPU:0", None, [2 * MIB], None),
@@ -240,7 +268,9 @@ def test_a_copy_goes_on_independently() -> None:
 )
 def test_the_rules_follow_from_a_map(device, capacity, sizes, expected):
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
-    taken = dataclasses.replace(free_regions(*zip(starts, sizes, strict=True)), device=device, capacity_bytes=capacity)
+    taken = dataclasses.replace(
+        free_regions(*zip(starts, sizes, strict=True)), device=device, capacity_bytes=capacity
+    )
     assert rules_of(taken) == expected
 
 
@@ -265,10 +295,13 @@ class PlainPool:
 
 
 @given(st.integers(1, 1 << 30), st.lists(st.integers(1, 1 << 22), max_size=30))
-def test_regions_are_those_of_a_plain_reading_of_the_source(limit: int, requests: list[int]) -> None:
+def test_regions_are_those_of_a_plain_reading_of_the_source(
+    limit: int, requests: list[int]
+) -> None:
     plain, simulator = PlainPool(limit), Simulator(EMPTY, PoolRules(limit))
     for units in requests:
-        # GIVEN a request that no free chunk can serve, also in a simulator that goes on from the map
+        # GIVEN a request that no free chunk can serve, also in a simulator that goes on from the
+        # map
         asked = max(256 * units, simulator.largest_free_bytes + 1)
         other = Simulator(simulator.map(EMPTY), PoolRules(limit))
         whole = sum(plain.regions) < limit // 256 * 256  # the limit has not cut the last region

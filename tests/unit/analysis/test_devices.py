@@ -1,5 +1,5 @@
-"""All devices and workers side by side, from written runs whose figures are stated here; and a worker's summary from
-those of its sessions, against that from its history."""
+"""All devices and workers side by side, from written runs whose figures are stated here; and a
+worker's summary from those of its sessions, against that from its history."""
 
 import dataclasses
 import pathlib
@@ -13,38 +13,63 @@ from reading_cases import make_run as any_run
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis import describe_devices, device_order, most_loaded, of_sessions, summarize_session
+from tb_memplugin.analysis import (
+    describe_devices,
+    device_order,
+    most_loaded,
+    of_sessions,
+    summarize_session,
+)
 from tb_memplugin.schema import NO_SAMPLES, Run, Samples, Snapshot, WorkerSummary
 from tb_memplugin.storage.write import RunWriter
 
 GIB = 1024 * MIB
 
 
-def make_run(samples: Samples | None = None, snapshots: Sequence[Snapshot] = (), ended: bool | None = True) -> Run:
+def make_run(
+    samples: Samples | None = None, snapshots: Sequence[Snapshot] = (), ended: bool | None = True
+) -> Run:
     samples = NO_SAMPLES if samples is None else samples
     return any_run(samples, snapshots=tuple(snapshots), session_starts=(START,), ended=ended)
 
 
-def two_gpus(peaks: dict[str, list[int]], steps: Sequence[int] | None = None, **changes: Any) -> Samples:
+def two_gpus(
+    peaks: dict[str, list[int]], steps: Sequence[int] | None = None, **changes: Any
+) -> Samples:
     count = len(next(iter(peaks.values())))
-    parts = {name: make_samples(steps or range(count), values, device=name) for name, values in peaks.items()}
+    parts = {
+        name: make_samples(steps or range(count), values, device=name)
+        for name, values in peaks.items()
+    }
     samples = next(iter(parts.values()))
-    devices = {name: dataclasses.replace(part.devices[name], **changes) for name, part in parts.items()}
+    devices = {
+        name: dataclasses.replace(part.devices[name], **changes) for name, part in parts.items()
+    }
     return dataclasses.replace(samples, devices=devices)
 
 
 def test_devices_of_one_process_stand_side_by_side() -> None:
-    samples = two_gpus({"GPU:0": [100 * MIB, 900 * MIB, 400 * MIB], "GPU:1": [300 * MIB, 600 * MIB, 500 * MIB]})
+    samples = two_gpus(
+        {"GPU:0": [100 * MIB, 900 * MIB, 400 * MIB], "GPU:1": [300 * MIB, 600 * MIB, 500 * MIB]}
+    )
     told = describe_devices({"": make_run(samples)}, "train")
     # The capacity of `make_samples` is 2,048 MiB.
     assert [
-        (one["device"], one["peak_bytes"] // MIB, one["peak_step"], one["headroom_bytes"] // MIB, one["rows"])
+        (
+            one["device"],
+            one["peak_bytes"] // MIB,
+            one["peak_step"],
+            one["headroom_bytes"] // MIB,
+            one["rows"],
+        )
         for one in told["devices"]
     ] == [("GPU:0", 900, 1, 1148, 3), ("GPU:1", 600, 1, 1448, 3)]
     assert [one["last_in_use_bytes"] // MIB for one in told["devices"]] == [399, 499]
     assert told["imbalance"]["bytes"] == 300 * MIB
     assert (told["imbalance"]["largest"], told["imbalance"]["smallest"]) == ("GPU:0", "GPU:1")
-    assert told["imbalance"]["sentence"] == "GPU:0 peaks at 900 MiB, 300 MiB more than GPU:1 at 600 MiB"
+    assert told["imbalance"]["sentence"] == (
+        "GPU:0 peaks at 900 MiB, 300 MiB more than GPU:1 at 600 MiB"
+    )
     assert told["sum_peak_bytes"] == 1500 * MIB
     assert told["most_loaded"] == "GPU:0"
     steps = told["steps"]
@@ -59,11 +84,15 @@ def test_a_cpu_beside_accelerators_is_listed_and_not_compared() -> None:
     told = describe_devices({"": make_run(samples)}, "train")
     assert [one["device"] for one in told["devices"]] == ["GPU:0", "GPU:1", "CPU:0"]
     assert told["most_loaded"] == "GPU:1" and told["sum_peak_bytes"] == 300 * MIB
-    assert told["imbalance"]["bytes"] == 100 * MIB and told["steps"]["max_peak_bytes"] == [200 * MIB]
+    assert told["imbalance"]["bytes"] == 100 * MIB and told["steps"]["max_peak_bytes"] == [
+        200 * MIB
+    ]
 
 
 def test_workers_and_devices_are_in_natural_order() -> None:
-    by_worker = {f"worker_{at}": make_run(two_gpus({"GPU:10": [MIB], "GPU:2": [MIB]})) for at in (10, 2)}
+    by_worker = {
+        f"worker_{at}": make_run(two_gpus({"GPU:10": [MIB], "GPU:2": [MIB]})) for at in (10, 2)
+    }
     told = describe_devices(by_worker, "train")
     assert [one["worker"] for one in told["workers"]] == ["worker_2", "worker_10"]
     assert [one["device"] for one in told["devices"]] == [
@@ -76,26 +105,36 @@ def test_workers_and_devices_are_in_natural_order() -> None:
 
 
 def traced(step: int, device: str, peak: int) -> Snapshot:
-    """A snapshot with this peak: weights and unattributed bytes of `make_snapshot` are 4,006,096 bytes."""
+    """A snapshot with this peak: weights and unattributed bytes of `make_snapshot` are 4,006,096
+    bytes."""
     return make_snapshot(step, device=device, activations=peak - 4_006_096)
 
 
 def test_breakdowns_are_of_the_step_that_all_devices_traced() -> None:
-    # GIVEN two devices that traced steps 3 and 5 both; the first traced a higher peak at step 7 alone
-    first = [traced(step, "GPU:0", size) for step, size in ((3, 100 * MIB), (5, 120 * MIB), (7, 200 * MIB))]
+    # GIVEN two devices that traced steps 3 and 5 both; the first traced a higher peak at step 7
+    # alone
+    first = [
+        traced(step, "GPU:0", size)
+        for step, size in ((3, 100 * MIB), (5, 120 * MIB), (7, 200 * MIB))
+    ]
     second = [traced(step, "GPU:1", 110 * MIB) for step in (3, 5)]
     told = describe_devices({"": make_run(snapshots=[*first, *second])}, "train")
     # THEN both show step 5, where the higher of the common peaks is, and the parts sum to that peak
     assert [one["breakdown"]["step"] for one in told["devices"]] == [5, 5]
     assert [one["breakdown"]["peak_bytes"] // MIB for one in told["devices"]] == [120, 110]
     for one in told["devices"]:
-        assert sum(part["bytes"] for part in one["breakdown"]["parts"]) == one["breakdown"]["peak_bytes"]
+        assert (
+            sum(part["bytes"] for part in one["breakdown"]["parts"])
+            == one["breakdown"]["peak_bytes"]
+        )
     # AND without a common step each shows its own, a device without snapshots none
     samples = two_gpus({"GPU:2": [MIB]})
     alone = describe_devices(
         {"": make_run(samples, [*first, second[0], make_snapshot(9, device="GPU:3")][2:])}, "train"
     )
-    shown = {one["device"]: one["breakdown"] and one["breakdown"]["step"] for one in alone["devices"]}
+    shown = {
+        one["device"]: one["breakdown"] and one["breakdown"]["step"] for one in alone["devices"]
+    }
     assert shown == {"GPU:0": 7, "GPU:1": 3, "GPU:2": None, "GPU:3": 9}
 
 
@@ -110,7 +149,8 @@ def late(steps: Sequence[int], seconds: float = 0.0) -> Samples:
         ([(118, 0.0, False)], False),  # 19 s behind: it writes every few seconds
         ([(400, 0.0, False)], True),  # 160 s behind
         ([(81, 0.0, True)], False),  # nobody went on
-        ([(121, 3600.0, False)], False),  # the other's clock is an hour ahead, and its last flush came earlier
+        # the other's clock is an hour ahead, and its last flush came earlier
+        ([(121, 3600.0, False)], False),
         ([(500, 0.0, True), (5, 0.0, None)], True),
     ],
 )
@@ -123,7 +163,9 @@ def test_a_worker_has_stopped_if_others_went_on_without_it_and_it_did_not_say_th
         workers[f"worker_{at + 1}"] = make_run(late(range(steps), seconds), ended=other_ended)
     first, *rest = describe_devices(workers, "train")["workers"]
     assert first["ended"] == (ended is True) and first["last_step"] == 80
-    assert [one["stopped_early"] for one in rest if one["ended"]] == [None] * sum(one[2] is True for one in others)
+    assert [one["stopped_early"] for one in rest if one["ended"]] == [None] * sum(
+        one[2] is True for one in others
+    )
     went_on = "the other went on" if len(others) == 1 else "the others went on"
     sentence = f"worker_0 recorded nothing after step 80; {went_on} to step {others[0][0] - 1}"
     assert first["stopped_early"] == (sentence if stops and ended is False else None)
@@ -133,7 +175,11 @@ def test_the_clock_of_a_worker_is_compared_at_the_steps_that_both_recorded() -> 
     # GIVEN a clock 7.25 s ahead; one of the first 20 steps ended half a step later there
     ahead = late(range(5, 30), 7.25)
     ahead.wall_time[3] += 0.25
-    workers = {"a": make_run(late(range(20))), "b": make_run(ahead), "c": make_run(late([100, 101, 102]))}
+    workers = {
+        "a": make_run(late(range(20))),
+        "b": make_run(ahead),
+        "c": make_run(late([100, 101, 102])),
+    }
     offsets = [one["clock_offset_seconds"] for one in describe_devices(workers, "train")["workers"]]
     assert offsets == [0.0, 7.25, None]
     # AND a worker that trains at another pace does not train in step: nothing is known of its clock
@@ -152,7 +198,9 @@ def test_the_sum_is_unknown_at_steps_that_a_device_lacks() -> None:
 
 def test_a_device_in_another_phase_only_is_left_out() -> None:
     validating = make_samples(range(3), [7 * MIB] * 3, device="GPU:0", phase="validation")
-    told = describe_devices({"a": make_run(validating), "b": make_run(late(range(3)))}, "validation")
+    told = describe_devices(
+        {"a": make_run(validating), "b": make_run(late(range(3)))}, "validation"
+    )
     assert [one["device"] for one in told["devices"]] == ["a/GPU:0"] and len(told["workers"]) == 2
 
 
@@ -180,7 +228,9 @@ def test_many_steps_are_reduced_and_keep_the_extremes() -> None:
     assert dict(zip(steps["step"], steps["min_peak_bytes"], strict=True))[23_456] == 2 * MIB
 
 
-def write_session(run: pathlib.Path, first: int, peaks: Sequence[int], delay: float = 0.0, ends: bool = True) -> None:
+def write_session(
+    run: pathlib.Path, first: int, peaks: Sequence[int], delay: float = 0.0, ends: bool = True
+) -> None:
     """A session with these peaks in MiB from step `first` on."""
     writer = RunWriter(run, summarize=summarize_session)
     steps = range(first, first + len(peaks))
@@ -197,12 +247,16 @@ def summaries(directory: pathlib.Path) -> tuple[WorkerSummary, WorkerSummary]:
 
 @pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize("peaks", [(10, 90, 10), (10, 30, 20, 40)])
-def test_sessions_are_put_together(tmp_path: pathlib.Path, peaks: Sequence[int], ends: bool) -> None:
+def test_sessions_are_put_together(
+    tmp_path: pathlib.Path, peaks: Sequence[int], ends: bool
+) -> None:
     write_session(tmp_path / "run", 0, peaks, ends=False)
     write_session(tmp_path / "run", len(peaks), [20, 40], delay=1000, ends=ends)
     rolled_up, whole = summaries(tmp_path)
     devices = tuple(dataclasses.replace(one, rows=None) for one in whole.devices)
-    assert equal(rolled_up, dataclasses.replace(whole, rows=None, devices=devices, started=rolled_up.started))
+    assert equal(
+        rolled_up, dataclasses.replace(whole, rows=None, devices=devices, started=rolled_up.started)
+    )
 
 
 def test_peaks_of_steps_that_were_trained_again_count(tmp_path: pathlib.Path) -> None:

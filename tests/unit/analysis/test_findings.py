@@ -1,4 +1,5 @@
-"""Findings on memory that is no longer used, on data sets, constants and dense gradients, and on recomputed layers."""
+"""Findings on memory that is no longer used, on data sets, constants and dense gradients, and on
+recomputed layers."""
 
 import dataclasses
 
@@ -27,7 +28,9 @@ ADAM, RESNET = replaced_optimizer("Adam", 72), unused("resnet50")
 
 
 def run_with(*rows: LedgerRow) -> Run:
-    snapshot = dataclasses.replace(make_snapshot(step=80), ledger=rows, in_use_bytes=sum(row.bytes for row in rows))
+    snapshot = dataclasses.replace(
+        make_snapshot(step=80), ledger=rows, in_use_bytes=sum(row.bytes for row in rows)
+    )
     return make_run(snapshots=(snapshot,))
 
 
@@ -46,7 +49,16 @@ def test_names_and_sizes_are_said_the_largest_first() -> None:
     assert "`tb_memplugin.release_unused()`" in sentence
     # Less than one percent and slots in use are no finding.
     used = LedgerRow("net/dense", "optimizer_state", True, 1000 * MIB, 0)
-    assert findings({"": run_with(used, LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0))}) == []
+    assert (
+        findings(
+            {
+                "": run_with(
+                    used, LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0)
+                )
+            }
+        )
+        == []
+    )
 
 
 def test_the_share_is_of_a_training_step_where_one_has_a_breakdown() -> None:
@@ -55,7 +67,11 @@ def test_the_share_is_of_a_training_step_where_one_has_a_breakdown() -> None:
         LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 10 * MIB, 0),
     )
     (trained,) = run.snapshots
-    later = {"ledger": trained.ledger[1:], "in_use_bytes": 10 * MIB, "wall_time": trained.wall_time + 1}
+    later = {
+        "ledger": trained.ledger[1:],
+        "in_use_bytes": 10 * MIB,
+        "wall_time": trained.wall_time + 1,
+    }
     validated = dataclasses.replace(trained, phase="validation", **later)
     (sentence,) = findings({"": dataclasses.replace(run, snapshots=(trained, validated))})
     assert "(10 % of the peak of step 80)" in sentence
@@ -73,20 +89,42 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
     sparse = "sparse gradient of layer net/table"
     groups = (
         HeldTensorGroup((10, MIB), "float32", 1, 38 * MIB, "data set", category="inputs"),
-        HeldTensorGroup((5,), "float32", 1, 20 * MIB, "constant in layer net/project", "a.py:3", None, "other_state"),
+        HeldTensorGroup(
+            (5,),
+            "float32",
+            1,
+            20 * MIB,
+            "constant in layer net/project",
+            "a.py:3",
+            None,
+            "other_state",
+        ),
         HeldTensorGroup((MIB,), "uint8", 1, MIB, "variable `buffer`", category="other_state"),
-        HeldTensorGroup((7,), "float32", 1, 28 * MIB, f"{sparse}, made dense", category="weight_gradients"),
+        HeldTensorGroup(
+            (7,), "float32", 1, 28 * MIB, f"{sparse}, made dense", category="weight_gradients"
+        ),
     )
 
     def found(*held: HeldTensorGroup) -> list[str]:
         run = run_with(*rows)
         (snapshot,) = run.snapshots
-        return findings({"": dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=held),))})
+        return findings(
+            {
+                "": dataclasses.replace(
+                    run, snapshots=(dataclasses.replace(snapshot, held_tensors=held),)
+                )
+            }
+        )
 
     data, constants, dense = found(*groups)
-    assert "38.0 MiB (38 % of the peak of step 80) are the data set" in data and "batches take 2.0 MiB" in data
+    assert ("38.0 MiB (38 % of the peak of step 80) are the data set") in data and (
+        "batches take 2.0 MiB"
+    ) in data
     assert "`keras.utils.PyDataset`" in data and "tf.device" not in data
-    assert "20.0 MiB (20 %" in constants and "constant in layer net/project at a.py:3 (20.0 MiB)" in constants
+    assert (
+        "20.0 MiB (20 %" in constants
+        and ("constant in layer net/project at a.py:3 (20.0 MiB)") in constants
+    )
     assert "28.0 MiB (28 %" in dense and "sparse gradient of layer net/table (28.0 MiB)" in dense
     # BUT not of a small data set, and not below a tenth
     assert found(dataclasses.replace(groups[0], bytes=15 * MIB)) == []
@@ -126,14 +164,26 @@ def test_inner_layers_count_once_and_what_differs_is_named() -> None:
     ]
     sentence = finding(recomputing(*layers))
     assert sentence == (
-        "CPU:0: 1 layer runs again in the backward pass (net/block). 3.0 MiB of activations are not kept until then. "
-        "Each step updates the moving statistics of net/block/norm twice. `tb_memplugin.remat` recomputes layers "
+        "CPU:0: 1 layer runs again in the backward pass (net/block). 3.0 "
+        "MiB "
+        "of "
+        "activations "
+        "are "
+        "not kept until "
+        "then. "
+        "Each step updates the moving statistics of "
+        "net/block/norm "
+        "twice. "
+        "`tb_memplugin.remat` "
+        "recomputes "
+        "layers "
         "without that."
     )
 
 
 def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> None:
-    # GIVEN two blocks that are computed again one after the other, in a step of 2 ms with an event every 0.1 ms
+    # GIVEN two blocks that are computed again one after the other, in a step of 2 ms with an event
+    # every 0.1 ms
     requests = hand_made_requests(
         (
             ("net/a", "activations", "net/a/MatMul", MIB, 0, 2),
@@ -147,17 +197,33 @@ def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> N
         )
     )
     line = dataclasses.replace(
-        make_timeline(3), event=np.arange(17), time_ns=100_000 * np.arange(17), duration_ns=2_000_000
+        make_timeline(3),
+        event=np.arange(17),
+        time_ns=100_000 * np.arange(17),
+        duration_ns=2_000_000,
     )
     run = dataclasses.replace(
-        recomputing(*(layer(f"net/{name}", "Dense", "resampled") for name in "ab")), requests=(requests,)
+        recomputing(*(layer(f"net/{name}", "Dense", "resampled") for name in "ab")),
+        requests=(requests,),
     )
     # THEN 5 to 7 and 11 to 12 are three events: 0.3 of 2 ms
     for timelines, said in (
-        ((line,), "3.0 MiB of activations are not kept until then; the second run takes about 15% of the step's time."),
+        (
+            (line,),
+            "3.0 MiB of activations are not kept until then; the second "
+            "run "
+            "takes "
+            "about "
+            "15% "
+            "of the step's "
+            "time.",
+        ),
         ((), "3.0 MiB of activations are not kept until then."),
         ((dataclasses.replace(line, step=2),), "3.0 MiB of activations are not kept until then."),
-        ((dataclasses.replace(line, duration_ns=0),), "3.0 MiB of activations are not kept until then."),
+        (
+            (dataclasses.replace(line, duration_ns=0),),
+            "3.0 MiB of activations are not kept until then.",
+        ),
     ):
         sentence = finding(dataclasses.replace(run, timelines=timelines))
         assert sentence == f"CPU:0: 2 layers run again in the backward pass (net/a, net/b). {said}"
@@ -171,14 +237,21 @@ def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> N
 def test_of_a_compiled_step_no_bytes_are_said(worker: str) -> None:
     run = recomputing(layer("net/drop", "Dropout", "resampled"), mode="xla")
     sentence = finding(run, worker)
-    assert sentence is not None and "may have merged both runs" in sentence and "MiB" not in sentence
-    assert "draws other random numbers" in sentence and sentence.startswith(f"{worker}/CPU:0" if worker else "CPU:0")
+    assert (
+        sentence is not None and ("may have merged both runs") in sentence and "MiB" not in sentence
+    )
+    assert "draws other random numbers" in sentence and sentence.startswith(
+        f"{worker}/CPU:0" if worker else "CPU:0"
+    )
 
 
 def compiled(
-    kind: Recomputed, op: str, bands: tuple[Band, ...] = (Band("forward", 0, 2), Band("backward", 2, 5))
+    kind: Recomputed,
+    op: str,
+    bands: tuple[Band, ...] = (Band("forward", 0, 2), Band("backward", 2, 5)),
 ) -> Run:
-    """A compiled step that saves 5 MiB of `net/block`; its backward pass has a buffer of that layer, named by an op."""
+    """A compiled step that saves 5 MiB of `net/block`; its backward pass has a buffer of that
+    layer, named by an op."""
     line = dataclasses.replace(
         make_timeline(3),
         mode="xla",
@@ -187,7 +260,10 @@ def compiled(
         rounding_bytes=np.asarray([0, -1]),
         owner=np.asarray([0, 1]),
         op=np.asarray([-1, 0]),
-        owners=(ChunkOwner("net/block", "activations", True), ChunkOwner("net/block/dense", "workspace", True)),
+        owners=(
+            ChunkOwner("net/block", "activations", True),
+            ChunkOwner("net/block/dense", "workspace", True),
+        ),
         ops=(op,),
         bands=bands,
     )
@@ -199,7 +275,13 @@ def compiled(
 
 def test_a_compiled_step_says_what_its_buffers_show() -> None:
     merged = (
-        "CPU:0: 1 layer should run again in the backward pass (net/block), but XLA merged both runs: 5.0 MiB of their "
+        "CPU:0: 1 layer should run again in the backward pass (net/block), but "
+        "XLA "
+        "merged "
+        "both "
+        "runs: 5.0 MiB "
+        "of "
+        "their "
         "activations are kept until then. Compile the model with jit_compile=False."
     )
     backward, forward = "gradient_tape/net/block/dense/MatMul", "dense/BiasAdd"
@@ -207,7 +289,13 @@ def test_a_compiled_step_says_what_its_buffers_show() -> None:
     for kind in kinds:
         assert finding(compiled(kind, backward)) == merged
     again = (
-        "CPU:0: 1 layer runs again in the backward pass (net/block). 2.0 MiB of activations are not kept until then."
+        "CPU:0: 1 layer runs again in the backward pass (net/block). 2.0 "
+        "MiB "
+        "of "
+        "activations "
+        "are "
+        "not kept until "
+        "then."
     )
     assert finding(compiled("resampled", forward)) == again
     assert finding(compiled("exact", forward)) is None

@@ -1,4 +1,5 @@
-"""Growth over steps, sessions and trainings: leaks are found with rate, first step and owner; other series are not."""
+"""Growth over steps, sessions and trainings: leaks are found with rate, first step and owner; other
+series are not."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,9 +10,26 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, START, make_activations, make_run, make_samples, make_snapshot, make_table
+from reading_cases import (
+    DEVICE,
+    MIB,
+    START,
+    make_activations,
+    make_run,
+    make_samples,
+    make_snapshot,
+    make_table,
+)
 
-from tb_memplugin.analysis import Growth, answers, describe_answers, findings, growth_findings, growth_of, host_growth
+from tb_memplugin.analysis import (
+    Growth,
+    answers,
+    describe_answers,
+    findings,
+    growth_findings,
+    growth_of,
+    host_growth,
+)
 from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.export import describe_run, format_run
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
@@ -22,7 +40,9 @@ FLAT = np.full(2000, 300 * MIB)
 
 
 def run_of(in_use: npt.NDArray[np.int64], **parts: object) -> Run:
-    return make_run(make_samples(range(len(in_use)), [900 * MIB] * len(in_use), in_use=in_use.tolist()), **parts)
+    return make_run(
+        make_samples(range(len(in_use)), [900 * MIB] * len(in_use), in_use=in_use.tolist()), **parts
+    )
 
 
 def growth(values: npt.NDArray[np.int64], **parts: object) -> Growth | None:
@@ -38,7 +58,9 @@ def test_a_leak_is_found_with_its_rate_and_its_beginning(since: int, noise: int)
     trend = growth(values).trend
     assert trend.bytes_per_step == pytest.approx(MIB // 4, rel=0.05)
     assert abs(trend.since_step - max(since, 40)) <= 60 and trend.last_step == 1999
-    assert trend.from_bytes == pytest.approx(300 * MIB + max(0, trend.since_step - since) * MIB // 4, rel=0.03)
+    assert trend.from_bytes == pytest.approx(
+        300 * MIB + max(0, trend.since_step - since) * MIB // 4, rel=0.03
+    )
     assert trend.to_bytes == pytest.approx(values[-1], rel=0.03)
 
 
@@ -46,12 +68,19 @@ def test_the_onset_fits_as_candidates_tried_one_by_one() -> None:
     random = np.random.default_rng(3)
     for count in range(45, 240, 13):
         steps, skipped = np.cumsum(random.integers(1, 40, count)), 5
-        noisy = 300 * MIB + np.maximum(0, np.arange(count) - count // 3) * MIB + random.normal(0, MIB, count)
+        noisy = (
+            300 * MIB
+            + np.maximum(0, np.arange(count) - count // 3) * MIB
+            + random.normal(0, MIB, count)
+        )
         begins, values, errors = steps[skipped:], np.rint(noisy[skipped:]), []
         for at in range(len(values) - 7):
             level, run = np.median(values[: at + 1]), begins[at + 1 :] - begins[at]
             slope = max(0.0, float(np.median((values[at + 1 :] - level) / run)))
-            flat, rising = np.abs(values[: at + 1] - level), np.abs(values[at + 1 :] - level - slope * run)
+            flat, rising = (
+                np.abs(values[: at + 1] - level),
+                np.abs(values[at + 1 :] - level - slope * run),
+            )
             errors.append(flat.sum() + rising.sum())
         found = find_trend(steps, np.rint(noisy).astype(np.int64))
         assert found is not None and found.since_step == begins[int(np.argmin(errors))]
@@ -70,7 +99,25 @@ def series() -> dict[str, npt.NDArray[np.int64]]:
     warm_up = FLAT.copy()
     warm_up[:30] = np.linspace(0, 300 * MIB, 30)
     # The recorded RSS of a training of VGG16, in MiB, which had no leak.
-    once = [1335, 1411, 1412, 1412, 1412, 1412, 1443, 1443, 1443, 1443, 1445, 1445, 1445, 1494, 1509, 1509, 1467]
+    once = [
+        1335,
+        1411,
+        1412,
+        1412,
+        1412,
+        1412,
+        1443,
+        1443,
+        1443,
+        1443,
+        1445,
+        1445,
+        1445,
+        1494,
+        1509,
+        1509,
+        1467,
+    ]
     once += [1478, 1479, 1479, 1470, *[1512] * 11, 1530, 1532, 1532, 1532]
     return {
         "flat": FLAT,
@@ -78,7 +125,8 @@ def series() -> dict[str, npt.NDArray[np.int64]]:
         "taken once": np.asarray(once) * MIB,
         "one jump": FLAT + (STEPS >= 1000) * 200 * MIB,
         "a late jump": FLAT + (STEPS >= 1900) * 200 * MIB,
-        "three jumps": FLAT + ((STEPS >= 200) * 50 + (STEPS >= 500) * 50 + (STEPS >= 600) * 50) * MIB,
+        "three jumps": FLAT
+        + ((STEPS >= 200) * 50 + (STEPS >= 500) * 50 + (STEPS >= 600) * 50) * MIB,
         "saturating": (300 * MIB * (1 - np.exp(-STEPS / 100))).astype(np.int64),
         "falling": FLAT - STEPS * 1000,
         "sawtooth": FLAT + STEPS % 200 * MIB,
@@ -118,14 +166,19 @@ def test_another_layer_table_is_no_growth_and_hides_none(unfrozen: bool, word: s
 
 
 def jumping(steps: int, rate: int, at: int, size: int, since: int = 0) -> npt.NDArray[np.int64]:
-    """300 MiB, growing by `rate` per step from `since` on, `size` higher from `at` on; with small noise."""
+    """300 MiB, growing by `rate` per step from `since` on, `size` higher from `at` on; with small
+    noise."""
     step = np.arange(steps)
     noise = np.random.default_rng(at).integers(-MIB // 4, MIB // 4, steps)
     return 300 * MIB + np.maximum(step - since, 0) * rate + (step >= at) * size + noise
 
 
-@pytest.mark.parametrize(("steps", "since", "at"), [(240, 40, 160), (2000, 300, 700), (2000, 300, 1900)])
-def test_a_jump_without_a_change_of_the_layer_table_is_no_part_of_the_rate(steps: int, since: int, at: int) -> None:
+@pytest.mark.parametrize(
+    ("steps", "since", "at"), [(240, 40, 160), (2000, 300, 700), (2000, 300, 1900)]
+)
+def test_a_jump_without_a_change_of_the_layer_table_is_no_part_of_the_rate(
+    steps: int, since: int, at: int
+) -> None:
     # GIVEN a leak of 64 KiB per step, and a larger batch from some step on
     values = jumping(steps, MIB // 16, at, 20 * MIB, since)
     found = growth(values)
@@ -140,7 +193,8 @@ def test_a_jump_without_a_change_of_the_layer_table_is_no_part_of_the_rate(steps
 
 
 def test_only_growth_between_jumps_names_the_owner() -> None:
-    # GIVEN a leak of bytes of no layer, under a jump of activations between the last two traced steps
+    # GIVEN a leak of bytes of no layer, under a jump of activations between the last two traced
+    # steps
     leak, size = MIB // 16, 40 * MIB
     snapshots = []
     for step in (400, 1000, 1500, 1950):
@@ -155,24 +209,38 @@ def test_growth_in_lumps_is_growth_and_a_jump_alone_is_none() -> None:
     found = growth(FLAT + STEPS // 100 * 10 * MIB)
     assert found.trend.bytes_per_step == pytest.approx(0.1 * MIB, rel=0.1) and found.jumps == ()
     assert all(growth(jumping(2000, 0, at, 100 * MIB)) is None for at in (700, 1900))
-    assert all(growth(FLAT + STEPS % period * (MIB // 4)) is None for period in (200, 400, 700, 1100))
+    assert all(
+        growth(FLAT + STEPS % period * (MIB // 4)) is None for period in (200, 400, 700, 1100)
+    )
 
 
 def test_validation_and_the_step_after_it_do_not_count() -> None:
     parts = []
     for first in range(0, 600, 20):
         parts.append(make_samples([first], [900 * MIB], in_use=[(300 + first) * MIB]))
-        parts.append(make_samples(range(first + 1, first + 20), [900 * MIB] * 19, in_use=[300 * MIB] * 19))
-        parts.append(make_samples([first + 19], [900 * MIB], phase="validation", in_use=[(300 + first) * MIB]))
+        parts.append(
+            make_samples(range(first + 1, first + 20), [900 * MIB] * 19, in_use=[300 * MIB] * 19)
+        )
+        parts.append(
+            make_samples(
+                [first + 19], [900 * MIB], phase="validation", in_use=[(300 + first) * MIB]
+            )
+        )
     assert findings({"": make_run(join_samples(parts)[0])}) == []
 
 
 def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
     # GIVEN a leak that shows in the traced steps as bytes of no layer
-    snapshots = tuple(make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900))
+    snapshots = tuple(
+        make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900)
+    )
     (sentence,) = findings({"": run_of(FLAT + STEPS * 100_000, snapshots=snapshots)})
-    assert sentence.startswith("CPU:0: memory in use at step end grows by 9.5 MiB every 100 steps since step ")
-    assert "largest growth from step 600 to step 1900: unattributed, not tied to a layer, 124 MiB" in sentence
+    assert sentence.startswith(
+        "CPU:0: memory in use at step end grows by 9.5 MiB every 100 steps since step "
+    )
+    assert (
+        "largest growth from step 600 to step 1900: unattributed, not tied to a layer, 124 MiB"
+    ) in sentence
     assert "at this rate memory runs out by step 13945" in sentence
 
 
@@ -182,23 +250,38 @@ def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
         base = make_snapshot(step)
         rounding = LedgerRow(None, "rounding", None, 252 * step, 252 * step)
         leak = (LedgerRow(None, "held_tensors", None, 4 * step, 0), rounding)
-        return dataclasses.replace(base, ledger=(*base.ledger, *leak), in_use_bytes=base.in_use_bytes + 256 * step)
+        return dataclasses.replace(
+            base, ledger=(*base.ledger, *leak), in_use_bytes=base.in_use_bytes + 256 * step
+        )
 
     steps = np.arange(50_000)
-    samples = make_samples(range(50_000), (900 * MIB + steps).tolist(), in_use=(300 * MIB + steps * 256).tolist())
+    samples = make_samples(
+        range(50_000), (900 * MIB + steps).tolist(), in_use=(300 * MIB + steps * 256).tolist()
+    )
     (sentence,) = findings({"": make_run(samples, snapshots=(taken(15_000), taken(45_000)))})
-    assert "largest growth from step 15000 to step 45000: held tensors, 117 KiB and 7.2 MiB of rounding" in sentence
+    assert (
+        "largest growth from step 15000 to step 45000: held tensors, 117 "
+        "KiB "
+        "and "
+        "7.2 "
+        "MiB "
+        "of "
+        "rounding"
+    ) in sentence
 
 
 def test_a_layer_that_grows_is_named_from_recorded_activations() -> None:
-    recorded = make_activations(STEPS, ["a", "b", "c"], np.stack([FLAT, FLAT + STEPS * 100_000, FLAT], axis=1))
+    recorded = make_activations(
+        STEPS, ["a", "b", "c"], np.stack([FLAT, FLAT + STEPS * 100_000, FLAT], axis=1)
+    )
     owner = growth(FLAT + STEPS * 100_000, activations=recorded).owner
     assert (owner.layer, owner.category, owner.steps) == ("b", "activations", None)
     assert owner.bytes == pytest.approx(1900 * 100_000, rel=0.1)
 
 
 def test_the_step_at_which_the_device_is_full() -> None:
-    # GIVEN 300 MiB of 2 GiB, a quarter of a MiB more at each step, and peaks 400 MiB above the ends of steps
+    # GIVEN 300 MiB of 2 GiB, a quarter of a MiB more at each step, and peaks 400 MiB above the ends
+    # of steps
     def full(rate: int, above: int) -> int | None:
         ends = FLAT + STEPS * rate
         samples = make_samples(range(2000), (ends + above).tolist(), in_use=ends.tolist())
@@ -217,9 +300,13 @@ def test_single_peaks_smaller_batches_and_unknown_sizes_hide_no_leak() -> None:
     values = FLAT + STEPS * 50_000
     values[::97] += 500 * MIB
     values[49::50] -= 100 * MIB
-    assert growth(np.where(STEPS % 2, values, MISSING)).trend.bytes_per_step == pytest.approx(50_000, rel=0.05)
+    assert growth(np.where(STEPS % 2, values, MISSING)).trend.bytes_per_step == pytest.approx(
+        50_000, rel=0.05
+    )
     # Peaks may grow where memory at step end does not.
-    (sentence,) = findings({"": make_run(make_samples(range(2000), values.tolist(), in_use=FLAT.tolist()))})
+    (sentence,) = findings(
+        {"": make_run(make_samples(range(2000), values.tolist(), in_use=FLAT.tolist()))}
+    )
     assert "peak memory of a training step grows" in sentence
 
 
@@ -249,14 +336,22 @@ def run_after(*left: int, more: Sequence[Row] = (), in_use: int = 0) -> Run:
 STEADY = tuple(number * 4 * MIB + 10 * MIB for number in range(16))
 
 
-def test_memory_that_rises_from_training_to_training_is_growth_though_each_has_too_few_steps() -> None:
+def test_memory_that_rises_from_training_to_training_is_growth_though_each_has_too_few_steps() -> (
+    None
+):
     growing = answers(run_after(*STEADY), DEVICE)[1]
     assert (growing.sentence, growing.status) == ("+4.0 MiB per training since the 2nd", "warning")
     sizes = {"bytes_per_session": 4 * MIB, "from_bytes": 14 * MIB, "to_bytes": 70 * MIB}
     assert growing.figures == {"steps": 3, "sessions": 16, **sizes} and growing.source == "measured"
     # The first training, which takes memory once, does not count.
     finding = (
-        "CPU:0: memory in use grows by 4.0 MiB from one training of this process to the next, from 14.0 MiB after the "
+        "CPU:0: memory in use grows by 4.0 MiB from one training of this process "
+        "to "
+        "the "
+        "next, "
+        "from 14.0 MiB "
+        "after "
+        "the "
         "2nd to 70.0 MiB after the 16th, each without its own model."
     )
     assert growing.details == (finding,) and growth_findings("", run_after(*STEADY)) == [finding]
@@ -271,7 +366,8 @@ def test_memory_that_rises_from_training_to_training_is_growth_though_each_has_t
         (10 * MIB,) * 8 + (90 * MIB,) * 8,  # memory that is taken once
         (10 * MIB, 40 * MIB) * 8,  # two kinds of models
         tuple(reversed(STEADY)),
-        tuple(10 * MIB + number % 5 * 8 * MIB for number in range(20)),  # the collector frees it again and again
+        # the collector frees it again and again
+        tuple(10 * MIB + number % 5 * 8 * MIB for number in range(20)),
         tuple(10 * MIB + number * 1000 for number in range(16)),  # little
     ],
 )
@@ -288,7 +384,9 @@ def test_other_sessions_are_no_growth(left: tuple[int, ...]) -> None:
         ("dataset_caches", None),
     ],
 )
-def test_the_models_that_make_up_most_of_it_are_the_cause(kind: CounterKind, clause: str | None) -> None:
+def test_the_models_that_make_up_most_of_it_are_the_cause(
+    kind: CounterKind, clause: str | None
+) -> None:
     run = run_after(*STEADY, more=[("models_alive", 1, 4 * MIB), (kind, 15, 60 * MIB)])
     (finding,) = growth_findings("", run)
     assert ("Cause: " in finding) == (clause is not None) and (clause or "") in finding
@@ -297,17 +395,27 @@ def test_the_models_that_make_up_most_of_it_are_the_cause(kind: CounterKind, cla
 @pytest.mark.parametrize(
     ("models", "size", "in_use", "clauses"),
     [
-        (3, 40, 100, ["CPU:0: 3 models (40.0 MiB) could no longer be reached at step 0", "frees 40.0 MiB"]),
-        (9, 40, 30, ["9 models (40.0 MiB)", "`gc.collect()` frees up to 30.0 MiB"]),  # no more than is in use
+        (
+            3,
+            40,
+            100,
+            ["CPU:0: 3 models (40.0 MiB) could no longer be reached at step 0", "frees 40.0 MiB"],
+        ),
+        # no more than is in use
+        (9, 40, 30, ["9 models (40.0 MiB)", "`gc.collect()` frees up to 30.0 MiB"]),
         (3, 0.5, 100, None),
         (3, 4, 100, None),
         (3, MISSING / MIB, 100, None),
     ],
 )
-def test_models_that_wait_for_the_collector_are_a_finding_where_nothing_grows(models, size, in_use, clauses) -> None:
+def test_models_that_wait_for_the_collector_are_a_finding_where_nothing_grows(
+    models, size, in_use, clauses
+) -> None:
     more: list[Row] = [("models_unreachable", models, int(size * MIB))]
     found = growth_findings("", run_after(more=more, in_use=in_use * MIB))
-    assert len(found) == (clauses is not None) and all(clause in found[0] for clause in clauses or ())
+    assert len(found) == (clauses is not None) and all(
+        clause in found[0] for clause in clauses or ()
+    )
 
 
 LATER = START + 10_000
@@ -323,13 +431,17 @@ def session(first_step: int, steps: int, start: float, rate: int = MIB) -> Sampl
 
 def restarted(*sessions: Samples, **parts: Any) -> Run:
     starts = tuple(float(one.wall_time[0]) - 1 for one in sessions)
-    return make_run(join_samples(sessions)[0], **{"sessions": ("s", "t"), "session_starts": starts, **parts})
+    return make_run(
+        join_samples(sessions)[0], **{"sessions": ("s", "t"), "session_starts": starts, **parts}
+    )
 
 
 def test_memory_that_grows_again_after_a_restart_is_found() -> None:
     run = restarted(session(0, 200, START), session(200, 240, LATER))
     trend = growth_of(run, DEVICE).trend
-    assert trend.bytes_per_step == pytest.approx(MIB, rel=0.02) and trend.to_bytes == pytest.approx(539 * MIB, rel=0.02)
+    assert trend.bytes_per_step == pytest.approx(MIB, rel=0.02) and trend.to_bytes == pytest.approx(
+        539 * MIB, rel=0.02
+    )
     assert 200 < trend.since_step < 220 and trend.last_step == 439
     assert answers(run, DEVICE)[1].sentence.startswith("+1.0 MiB/step since step 2")
     # AND so is host RSS where the device's memory does not grow
@@ -337,7 +449,9 @@ def test_memory_that_grows_again_after_a_restart_is_found() -> None:
     flat = dataclasses.replace(device, in_use_bytes=device.in_use_bytes * 0 + 300 * MIB)
     run = dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={DEVICE: flat}))
     found = host_growth(run)
-    assert found.trend.since_step > 200 and found.trend.bytes_per_step == pytest.approx(MIB, rel=0.02)
+    assert found.trend.since_step > 200 and found.trend.bytes_per_step == pytest.approx(
+        MIB, rel=0.02
+    )
     assert found.sentence() == findings({"": run})[0]
 
 
@@ -357,21 +471,29 @@ def test_sessions_are_told_apart_up_to_a_limit(short: int, found: bool) -> None:
 def test_each_worker_of_a_restarted_training_has_its_own_sessions() -> None:
     by_worker = {
         "a": restarted(session(0, 200, START), session(200, 240, LATER), workers=("a",)),
-        "b": restarted(session(0, 440, START, rate=0), session(440, 5, LATER + 5, rate=0), workers=("b",)),
+        "b": restarted(
+            session(0, 440, START, rate=0), session(440, 5, LATER + 5, rate=0), workers=("b",)
+        ),
     }
     samples, _ = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
     starts = tuple(sorted(start for run in by_worker.values() for start in run.session_starts))
     run = make_run(samples, workers=("a", "b"), session_starts=starts)
     told = describe_run(run, by_worker=by_worker)
     for worker, own in by_worker.items():
-        (alone,) = [answer for answer in describe_answers(own, DEVICE) if answer["name"] == "growing"]
-        (growing,) = [answer for answer in told["answers"][f"{worker}/CPU:0"] if answer["name"] == "growing"]
+        (alone,) = [
+            answer for answer in describe_answers(own, DEVICE) if answer["name"] == "growing"
+        ]
+        (growing,) = [
+            answer for answer in told["answers"][f"{worker}/CPU:0"] if answer["name"] == "growing"
+        ]
         assert growing == {**alone, "device": f"{worker}/CPU:0"}
         assert growing["sentence"].replace("\u202f", " ") in format_run(run, by_worker=by_worker)
     assert told["answers"]["a/CPU:0"][1]["sentence"].startswith("+1.0 MiB/step since step 2")
     assert told["answers"]["b/CPU:0"][1]["sentence"] == "No growth over 440 steps (under 3.0 MiB)"
     (finding,) = findings(by_worker)
-    assert finding.startswith("a/CPU:0: memory in use at step end grows by 100 MiB every 100 steps since step 2")
+    assert finding.startswith(
+        "a/CPU:0: memory in use at step end grows by 100 MiB every 100 steps since step 2"
+    )
 
 
 def test_a_leak_that_a_restart_mended_is_no_finding() -> None:

@@ -22,17 +22,24 @@ WHY = "argument `scale` changed from 1 to 2 (Python value)"
 
 def counters(rows: list[Row], worker: str = "") -> Counters:
     step, kind, name, count, size, detail = zip(*rows, strict=True)
-    return Counters(np.asarray(step), kind, name, np.asarray(count), np.asarray(size), detail, worker)
+    return Counters(
+        np.asarray(step), kind, name, np.asarray(count), np.asarray(size), detail, worker
+    )
 
 
 def every_tenth(
     kind: str, size: int, steps: int = 2000, name: str | None = "CPU:0", detail: str | None = None
 ) -> list[Row]:
     tenths = range(0, steps, 10)
-    return [(step, kind, name, step // 10, size * (step // 10) if size >= 0 else size, detail) for step in tenths]
+    return [
+        (step, kind, name, step // 10, size * (step // 10) if size >= 0 else size, detail)
+        for step in tenths
+    ]
 
 
-def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any) -> Run:
+def host_run(
+    host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any
+) -> Run:
     samples = make_samples(range(len(device)), [900 * MIB] * len(device), in_use=device.tolist())
     return make_run(dataclasses.replace(samples, host_resident_bytes=host), **parts)
 
@@ -54,7 +61,9 @@ def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
 
 
 def test_models_that_are_not_freed_explain_their_bytes() -> None:
-    assert cause(every_tenth("models_alive", MIB)) == "195 models (195 MiB) that were built and not freed"
+    assert cause(every_tenth("models_alive", MIB)) == (
+        "195 models (195 MiB) that were built and not freed"
+    )
     # Those that are gone are told from those that exist.
     text = cause([*every_tenth("models_gone", MIB), *every_tenth("slots_without_model", MIB // 2)])
     assert text is not None and "no longer exist but whose variables were not freed" in text
@@ -62,12 +71,19 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
     text = cause([(0, "dataset_caches", None, 1, MIB // 10, None)])
     assert text == "the dataset is cached in memory, 102 KiB for each batch"
     # Counters of another worker or an earlier session are not used.
-    rows, later = every_tenth("models_alive", MIB), counters([(1900, "models_alive", "CPU:0", 1, MIB, None)])
+    rows, later = (
+        every_tenth("models_alive", MIB),
+        counters([(1900, "models_alive", "CPU:0", 1, MIB, None)]),
+    )
     assert leak(counters=(counters(rows, worker="other"),)).cause is None
     assert leak(counters=(counters(rows), later)).cause is None
     # Traces are the cause of device memory only if it is of no layer.
-    sizes = {step: (LedgerRow(None, "other_state", None, step * MIB // 10, 0),) for step in (500, 1500)}
-    traced = tuple(dataclasses.replace(make_snapshot(step), ledger=ledger) for step, ledger in sizes.items())
+    sizes = {
+        step: (LedgerRow(None, "other_state", None, step * MIB // 10, 0),) for step in (500, 1500)
+    }
+    traced = tuple(
+        dataclasses.replace(make_snapshot(step), ledger=ledger) for step, ledger in sizes.items()
+    )
     found = leak(snapshots=traced, counters=(counters(every_tenth("traces", MISSING, name="f")),))
     assert found.cause is not None and found.cause.kind == "retracing"
 
@@ -94,7 +110,9 @@ def test_traces_and_compilations_are_named_with_the_argument() -> None:
     text = host_cause(LUMPS, [*traces, *every_tenth("traces", MISSING, steps=50, name="other")])
     assert text is not None and text.startswith("`train_step` was traced 19") and text.endswith(WHY)
     # XLA compiles a function that is traced: the compilation is the cause.
-    shapes = every_tenth("compiled_shapes", MISSING, name="train_step", detail="the shape of argument 0 changed")
+    shapes = every_tenth(
+        "compiled_shapes", MISSING, name="train_step", detail="the shape of argument 0 changed"
+    )
     text = host_cause(LUMPS, [*traces, *shapes])
     assert text is not None and text.startswith("XLA compiled `train_step` 19")
 
@@ -103,9 +121,12 @@ def test_traces_and_compilations_are_named_with_the_argument() -> None:
     ("values", "rows"),
     [
         (LUMPS, every_tenth("traces", MISSING, steps=600, name="f")),  # stopped long before the end
-        (LUMPS, [(0, "traces", "f", 0, MISSING, None), (1000, "traces", "f", 900, MISSING, WHY)]),  # at one step
-        (LUMPS, [(step, "traces", "f", step // 400, MISSING, WHY) for step in range(0, 2000, 400)]),  # too few
-        (LUMPS, [(step + 5, *rest) for step, *rest in every_tenth("traces", MISSING, name="f")]),  # at other steps
+        # at one step
+        (LUMPS, [(0, "traces", "f", 0, MISSING, None), (1000, "traces", "f", 900, MISSING, WHY)]),
+        # too few
+        (LUMPS, [(step, "traces", "f", step // 400, MISSING, WHY) for step in range(0, 2000, 400)]),
+        # at other steps
+        (LUMPS, [(step + 5, *rest) for step, *rest in every_tenth("traces", MISSING, name="f")]),
         # RSS that is unknown before each step that traces, and rises five steps later
         (
             np.where(STEPS % 10 == 9, MISSING, FLAT + (STEPS + 5) // 10 * MIB),
@@ -122,7 +143,9 @@ def holding(step: int, grown: int, *groups: HeldTensorGroup) -> Snapshot:
     return dataclasses.replace(make_snapshot(step), ledger=ledger, held_tensors=groups)
 
 
-def group(elements: int, size: int, held_by: str | None, line: str | None = None) -> HeldTensorGroup:
+def group(
+    elements: int, size: int, held_by: str | None, line: str | None = None
+) -> HeldTensorGroup:
     return HeldTensorGroup((elements,), "float32", 1, size, held_by, line)
 
 
@@ -131,8 +154,11 @@ def test_a_known_holder_is_the_cause(held_by: str | None) -> None:
     # GIVEN held tensors that make up the growth between two traced steps
     sizes = {step: step * MIB // 10 for step in (500, 1500)}
     snapshots = tuple(holding(step, size, group(4, size, held_by)) for step, size in sizes.items())
-    found = leak(snapshots=snapshots, counters=(counters(every_tenth("traces", MISSING, name="f")),))
-    # Held tensors are measured, so traces are not why memory grows, whether their holder is known or not.
+    found = leak(
+        snapshots=snapshots, counters=(counters(every_tenth("traces", MISSING, name="f")),)
+    )
+    # Held tensors are measured, so traces are not why memory grows, whether their holder is known
+    # or not.
     assert found.owner is not None and found.owner.category == "held_tensors"
     assert found.held_by == held_by and found.cause is None
 
@@ -142,22 +168,40 @@ def test_the_line_of_the_held_tensors_that_grow_most_is_named() -> None:
 
     def finding(*snapshots: Snapshot) -> str:
         sentence = leak(snapshots=snapshots).sentence()
-        return sentence.partition("largest growth from step 500 to step 1500: ")[2].partition(";")[0]
+        return sentence.partition("largest growth from step 500 to step 1500: ")[2].partition(";")[
+            0
+        ]
 
     steady = group(8, 900 * MIB, history, "train.py:7")
-    first = holding(500, MIB, steady, group(4, MIB, history, "train.py:8"), group(2, MIB, cache, "train.py:9"))
-    last = holding(1500, 101 * MIB, steady, group(4, 81 * MIB, history, "train.py:8"), group(2, 20 * MIB, cache, None))
-    assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    first = holding(
+        500, MIB, steady, group(4, MIB, history, "train.py:8"), group(2, MIB, cache, "train.py:9")
+    )
+    last = holding(
+        1500,
+        101 * MIB,
+        steady,
+        group(4, 81 * MIB, history, "train.py:8"),
+        group(2, 20 * MIB, cache, None),
+    )
+    assert finding(first, last) == (
+        f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    )
     # A step that made none of them does not know their line: the latest that made some does.
     last = holding(1500, 101 * MIB, steady, group(4, 101 * MIB, history, None))
-    assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    assert finding(first, last) == (
+        f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    )
     # Without a holder, their line is named.
-    unknown = (holding(step, step * MIB, group(4, step * MIB, None, "train.py:8")) for step in (500, 1500))
+    unknown = (
+        holding(step, step * MIB, group(4, step * MIB, None, "train.py:8")) for step in (500, 1500)
+    )
     assert finding(*unknown) == "held tensors, 1000 MiB, made at train.py:8"
 
 
 def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
-    run = host_run(LUMPS, counters=(counters(every_tenth("traces", MISSING, name="train_step", detail=WHY)),))
+    run = host_run(
+        LUMPS, counters=(counters(every_tenth("traces", MISSING, name="train_step", detail=WHY)),)
+    )
     (sentence,) = findings({"": run})
     assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
     assert sentence.endswith(f"the last time because {WHY}.")
@@ -170,7 +214,9 @@ def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
 
 def with_pool(run: Run, pool: npt.NDArray[np.int64]) -> Run:
     device = dataclasses.replace(run.samples.devices[DEVICE], pool_bytes=pool)
-    return dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={DEVICE: device}))
+    return dataclasses.replace(
+        run, samples=dataclasses.replace(run.samples, devices={DEVICE: device})
+    )
 
 
 def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> None:
@@ -189,7 +235,8 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
 
 
 def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory() -> None:
-    # GIVEN memory in use that stays, and RSS that grows; without and with a pool of CPU:0 that grows less
+    # GIVEN memory in use that stays, and RSS that grows; without and with a pool of CPU:0 that
+    # grows less
     run = host_run(FLAT + STEPS * MIB // 2)
     for one in (run, with_pool(run, FLAT + STEPS * MIB // 8)):
         growing = answers(one, DEVICE)[1]
@@ -202,14 +249,24 @@ def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory(
 def kept(kind: str, size: int) -> Counters:
     """Three looks at what an object keeps, one more each step, `size` bytes each."""
     steps, name = (100, 200, 600), "list `seen` of Data"
-    return counters([(step, kind, name, step, size * step if size >= 0 else size, None) for step in steps])
+    return counters(
+        [(step, kind, name, step, size * step if size >= 0 else size, None) for step in steps]
+    )
 
 
-@pytest.mark.parametrize(("size", "kind"), [(MIB // 10, "kept_arrays"), (MIB // 100, None), (MIB, None)])
-def test_kept_arrays_are_the_cause_of_growing_host_memory_at_their_rate(size: int, kind: str | None) -> None:
+@pytest.mark.parametrize(
+    ("size", "kind"), [(MIB // 10, "kept_arrays"), (MIB // 100, None), (MIB, None)]
+)
+def test_kept_arrays_are_the_cause_of_growing_host_memory_at_their_rate(
+    size: int, kind: str | None
+) -> None:
     found = host_growth(host_run(LEAK, counters=(kept("kept_arrays", size),))).cause
     assert (found and found.kind) == kind
-    assert not found or found.text.startswith("list `seen` of Data keeps 500 NumPy arrays (50.0 MiB) more")
+    assert not found or found.text.startswith(
+        "list `seen` of Data keeps 500 NumPy arrays (50.0 MiB) more"
+    )
     found = leak(counters=(kept("kept_iterators", MISSING),)).cause
     assert found is not None and found.kind == "kept_iterators"
-    assert found.text.startswith("list `seen` of Data keeps 500 iterators over data sets more than at step 100")
+    assert found.text.startswith(
+        "list `seen` of Data keeps 500 iterators over data sets more than at step 100"
+    )

@@ -8,18 +8,31 @@ import numpy.typing as npt
 import pytest
 from reading_cases import MIB, make_run, make_samples
 
-from tb_memplugin.analysis import PART_NAMES, host_findings, host_growth, host_steps, host_summaries, host_summary
+from tb_memplugin.analysis import (
+    PART_NAMES,
+    host_findings,
+    host_growth,
+    host_steps,
+    host_summaries,
+    host_summary,
+)
 from tb_memplugin.schema import MISSING, Run
 
 STEPS = 2000
 
 
 def run_with(
-    resident: npt.NDArray[np.int64], on_cpu: int = MISSING, worker: str = "", **columns: dict[int, int]
+    resident: npt.NDArray[np.int64],
+    on_cpu: int = MISSING,
+    worker: str = "",
+    **columns: dict[int, int],
 ) -> Run:
     rows = len(resident)
     samples = make_samples(range(rows), [MISSING] * rows, in_use=[on_cpu] * rows)
-    read = {name: np.asarray([known.get(step, MISSING) for step in range(rows)]) for name, known in columns.items()}
+    read = {
+        name: np.asarray([known.get(step, MISSING) for step in range(rows)])
+        for name, known in columns.items()
+    }
     samples = dataclasses.replace(samples, host_resident_bytes=resident.astype(np.int64), **read)
     return make_run(samples, workers=(worker,))
 
@@ -58,30 +71,41 @@ def test_the_parts_sum_to_rss_and_unknown_ones_lie_in_the_others() -> None:
         (MISSING, {"pinned_pool_bytes": {1: 0}}, 1),
     ],
 )
-def test_parts_are_known_together_where_they_fit(on_cpu: int, columns: dict[str, Any], known: int) -> None:
+def test_parts_are_known_together_where_they_fit(
+    on_cpu: int, columns: dict[str, Any], known: int
+) -> None:
     parts = parts_of(run_with(growing(0), on_cpu, **columns))
     assert (parts["other_bytes"] != MISSING).sum() == known
-    assert all((column[parts["other_bytes"] == MISSING] == MISSING).all() for column in parts.values())
+    assert all(
+        (column[parts["other_bytes"] == MISSING] == MISSING).all() for column in parts.values()
+    )
 
 
 @pytest.mark.parametrize("name", ["tf_data_bytes", "pinned_pool_bytes"])
 def test_growth_is_found_and_its_part_named(name: str) -> None:
     resident = growing(MIB // 4)
     found = host_growth(
-        run_with(resident, **{name: {step: int(resident[step]) - 500 * MIB for step in (10, 1000, 1990)}})
+        run_with(
+            resident, **{name: {step: int(resident[step]) - 500 * MIB for step in (10, 1000, 1990)}}
+        )
     )
     assert found.trend.bytes_per_step == pytest.approx(MIB // 4, rel=0.02)
     assert (found.first_step, found.last_step) == (1000, 1990)
     assert found.parts == {name: 990 * MIB // 4, "other_bytes": 0}
     sentence = found.sentence()
     assert sentence.startswith("Host RSS grows by 25.0 MiB every 100 steps since step ")
-    assert sentence.endswith(f"largest growth from step 1000 to step 1990: {PART_NAMES[name]}, 248 MiB.")
+    assert sentence.endswith(
+        f"largest growth from step 1000 to step 1990: {PART_NAMES[name]}, 248 MiB."
+    )
 
 
 def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
-    # GIVEN 0.25 MiB of other memory more at each step, and 800 MiB that tf.data buffers after step 900
+    # GIVEN 0.25 MiB of other memory more at each step, and 800 MiB that tf.data buffers after step
+    # 900
     resident = growing(MIB // 4) + np.where(np.arange(STEPS) > 900, 800 * MIB, 0)
-    found = host_growth(run_with(resident, tf_data_bytes={500: 0, 1000: 800 * MIB, 1990: 800 * MIB}))
+    found = host_growth(
+        run_with(resident, tf_data_bytes={500: 0, 1000: 800 * MIB, 1990: 800 * MIB})
+    )
     assert (found.first_step, found.last_step) == (1000, 1990)
     assert found.parts == {"tf_data_bytes": 0, "other_bytes": 990 * MIB // 4}
     assert found.jumps == ((901, 800 * MIB),)
@@ -106,7 +130,10 @@ def test_each_worker_has_a_finding_of_its_own_and_without_parts_it_names_none() 
     by_worker = {"a": run_with(growing(0), worker="a"), "b": run_with(growing(MIB), worker="b")}
     assert list(host_summaries(by_worker)) == ["a", "b"] and host_findings(by_worker["a"]) == []
     (sentence,) = host_findings(by_worker["b"])
-    assert sentence.startswith("b: host RSS grows by 100 MiB every 100 steps") and "largest growth" not in sentence
+    assert (
+        sentence.startswith("b: host RSS grows by 100 MiB every 100 steps")
+        and "largest growth" not in sentence
+    )
     # The samples of several workers tell nobody's RSS.
     together = dataclasses.replace(by_worker["b"], workers=("a", "b"))
     assert host_findings(together) == [] and host_summary(together) is None

@@ -1,5 +1,5 @@
-"""The pool at every step: measured at step end, else traced at the peak, else unknown; the division of device memory
-sums to the total, whatever the driver reports."""
+"""The pool at every step: measured at step end, else traced at the peak, else unknown; the division
+of device memory sums to the total, whatever the driver reports."""
 
 import dataclasses
 import types
@@ -17,7 +17,9 @@ from tb_memplugin.export import format_run
 from tb_memplugin.schema import MISSING, Run, Snapshot
 
 
-def traced(step: int, pool: int | None, in_use: int = 8, largest: int = 2, rounding: int | None = 77) -> Snapshot:
+def traced(
+    step: int, pool: int | None, in_use: int = 8, largest: int = 2, rounding: int | None = 77
+) -> Snapshot:
     """A snapshot with sizes in MiB, all of `in_use` being activations."""
     made = make_snapshot(step, activations=in_use * MIB, frozen=0, trainable=0, unattributed=0)
     free = 0 if pool is None else pool - in_use
@@ -36,30 +38,50 @@ def run_of(
     snapshots: Sequence[Snapshot] = (),
     starts: tuple[float, ...] = (),
 ) -> Run:
-    """Steps with peaks in MiB and half of that allocated at their ends; `pools` in MiB at measured steps."""
+    """Steps with peaks in MiB and half of that allocated at their ends; `pools` in MiB at measured
+    steps."""
     sizes = {step: (pool * MIB, largest * MIB) for step, (pool, largest) in (pools or {}).items()}
     in_use = [peak * MIB // 2 for peak in peaks]
-    samples = make_samples(range(len(peaks)), [peak * MIB for peak in peaks], in_use=in_use, pools=sizes)
+    samples = make_samples(
+        range(len(peaks)), [peak * MIB for peak in peaks], in_use=in_use, pools=sizes
+    )
     return make_run(samples, snapshots=tuple(snapshots), session_starts=starts)
 
 
 def pool_of(run: Run, limit: int = 10_000) -> Any:
     pool = pool_steps(run, DEVICE, "train", None, None, limit)
-    return types.SimpleNamespace(**pool.columns._asdict(), growths=pool.growths, sentences=pool.sentences)
+    return types.SimpleNamespace(
+        **pool.columns._asdict(), growths=pool.growths, sentences=pool.sentences
+    )
 
 
 def figures(pool: Any) -> list[tuple[str, int | None, int | None]]:
     """(source, pool, largest free chunk in MiB) of each row."""
-    sizes = zip(pool.pool_source.tolist(), pool.pool_bytes.tolist(), pool.largest_free_bytes.tolist(), strict=True)
+    sizes = zip(
+        pool.pool_source.tolist(),
+        pool.pool_bytes.tolist(),
+        pool.largest_free_bytes.tolist(),
+        strict=True,
+    )
     return [
-        (POOL_SOURCES[source], *(None if size == MISSING else size // MIB for size in (total, largest)))
+        (
+            POOL_SOURCES[source],
+            *(None if size == MISSING else size // MIB for size in (total, largest)),
+        )
         for source, total, largest in sizes
     ]
 
 
 def test_a_row_is_measured_or_traced_or_unknown() -> None:
-    pool = pool_of(run_of([8, 8, 8, 8], {0: (16, 9), 2: (16, 12)}, [traced(1, 16, largest=2), traced(2, 16)]))
-    assert figures(pool) == [("measured", 16, 9), ("traced", 16, 2), ("measured", 16, 12), ("unknown", None, None)]
+    pool = pool_of(
+        run_of([8, 8, 8, 8], {0: (16, 9), 2: (16, 12)}, [traced(1, 16, largest=2), traced(2, 16)])
+    )
+    assert figures(pool) == [
+        ("measured", 16, 9),
+        ("traced", 16, 2),
+        ("measured", 16, 12),
+        ("unknown", None, None),
+    ]
     assert pool.rounding_bytes.tolist() == [MISSING, 77, 77, MISSING]
     assert pool.fragmentation[:3].tolist() == [0.25, 0.75, 0.0] and np.isnan(pool.fragmentation[3])
 
@@ -81,12 +103,26 @@ def test_inconsistent_figures_are_unknown(pool: tuple[int, int]) -> None:
 def test_growth_has_sentences_with_two_known_steps_and_a_reason() -> None:
     run = run_of([8, 8, 16, 8, 8, 8], {0: (16, 9), 2: (32, 16), 3: (48, 40), 5: (48, 40)})
     pool = pool_of(run)
-    found = [(growth.after_step, growth.by_step, growth.pool_bytes // MIB) for growth in pool.growths]
+    found = [
+        (growth.after_step, growth.by_step, growth.pool_bytes // MIB) for growth in pool.growths
+    ]
     assert found == [(None, 0, 16), (0, 2, 32), (2, 3, 48)]
     assert list(pool.sentences) == [
         "The pool was 16.0 MiB at step 0.",
-        "Between step 0 and step 2 the pool grew by 16.0 MiB to 32.0 MiB: the highest peak rose by 8.0 MiB.",
-        "Between step 2 and step 3 the pool grew by 16.0 MiB to 48.0 MiB: no free chunk was large enough for a "
+        "Between step 0 and step 2 the pool grew by 16.0 MiB to 32.0 "
+        "MiB: "
+        "the "
+        "highest "
+        "peak "
+        "rose "
+        "by 8.0 MiB.",
+        "Between step 2 and step 3 the pool grew by 16.0 MiB to 48.0 MiB: "
+        "no "
+        "free "
+        "chunk "
+        "was "
+        "large "
+        "enough for a "
         "request, although the highest peak did not rise.",
         "From step 3 to step 5 the known pool sizes are the same.",
     ]
@@ -99,11 +135,17 @@ def test_a_pool_that_shrank_returned_regions() -> None:
 
 
 def test_growth_is_seen_in_every_phase_and_in_traced_steps() -> None:
-    run = run_of([8, 8], {0: (16, 9)}, [traced(1, 32), dataclasses.replace(traced(1, 64), phase="validation")])
+    run = run_of(
+        [8, 8],
+        {0: (16, 9)},
+        [traced(1, 32), dataclasses.replace(traced(1, 64), phase="validation")],
+    )
     validation = dataclasses.replace(run.snapshots[1], wall_time=START + 10)
     run = dataclasses.replace(run, snapshots=(run.snapshots[0], validation))
     sentences = pool_of(run).sentences
-    assert sentences[1].startswith("Between step 0 and step 1 the pool grew by 16.0 MiB to 32.0 MiB")
+    assert sentences[1].startswith(
+        "Between step 0 and step 1 the pool grew by 16.0 MiB to 32.0 MiB"
+    )
     assert sentences[2].startswith("At step 1 the pool grew by 32.0 MiB to 64.0 MiB")
 
 
@@ -122,7 +164,9 @@ def test_only_the_last_of_many_changes_have_sentences() -> None:
 
 
 def test_a_run_without_samples_or_snapshots_has_no_growth() -> None:
-    assert pool_of(run_of([8, 8])).growths == () and pool_history(run_of([8, 8]), DEVICE).spans == ()
+    assert (
+        pool_of(run_of([8, 8])).growths == () and pool_history(run_of([8, 8]), DEVICE).spans == ()
+    )
     bare = dataclasses.replace(run_of([]), snapshots=(traced(3, 16),))
     bare.samples.devices.clear()  # type: ignore[attr-defined]
     assert figures(pool_of(bare)) == [("traced", 16, 2)]
@@ -131,7 +175,9 @@ def test_a_run_without_samples_or_snapshots_has_no_growth() -> None:
 def test_spans_hold_the_range_of_their_known_steps() -> None:
     run = run_of([8, 20, 8, 8], {0: (100, 60), 1: (100, 50), 3: (100, 96)}, [traced(2, 100)])
     history = pool_history(run, DEVICE)
-    assert [(span.first_step, span.last_step, span.known_steps, span.source) for span in history.spans] == [
+    assert [
+        (span.first_step, span.last_step, span.known_steps, span.source) for span in history.spans
+    ] == [
         (0, 1, 2, "measured"),
         (2, 2, 1, "traced"),
         (3, 3, 1, "measured"),
@@ -139,25 +185,40 @@ def test_spans_hold_the_range_of_their_known_steps() -> None:
     span = history.spans[0]
     # Free bytes are of the instant of the figures: half of the peak is allocated at a step's end.
     assert (span.least_free_bytes, span.most_free_bytes) == (90 * MIB, 96 * MIB)
-    assert (span.least_largest_free_bytes, span.most_fragmentation) == (50 * MIB, pytest.approx(1 - 50 / 90))
+    assert (span.least_largest_free_bytes, span.most_fragmentation) == (
+        50 * MIB,
+        pytest.approx(1 - 50 / 90),
+    )
     lines = format_run(run).splitlines()
     lines = lines[lines.index("CPU:0, pool over training steps:") :]
     assert lines[:2] == [
         "CPU:0, pool over training steps:",
-        "  steps 0 to 1 (2 measured at step end): pool 100 MiB, free 90.0 MiB to 96.0 MiB, largest free chunk at least "
+        "  steps 0 to 1 (2 measured at step end): pool 100 MiB, free 90.0 MiB to "
+        "96.0 "
+        "MiB, "
+        "largest free "
+        "chunk "
+        "at "
+        "least "
         "50.0 MiB,",
     ]
     assert lines[2] == "    fragmentation up to 44 %"
-    assert lines[3].startswith("  step 2 (traced, at the peak): pool 100 MiB, free 92.0 MiB, largest")
+    assert lines[3].startswith(
+        "  step 2 (traced, at the peak): pool 100 MiB, free 92.0 MiB, largest"
+    )
 
 
 @given(
     st.lists(
-        st.none() | st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=400
+        st.none() | st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500)),
+        min_size=1,
+        max_size=400,
     ),
     st.integers(20, 60),
 )
-def test_a_reduction_keeps_the_extremes(rows: list[tuple[int, int, int] | None], limit: int) -> None:
+def test_a_reduction_keeps_the_extremes(
+    rows: list[tuple[int, int, int] | None], limit: int
+) -> None:
     # GIVEN any measured figures (largest free chunk, other free chunks, allocated) at some steps
     run = run_of([1] * len(rows))
     of_device = run.samples.devices[DEVICE]
@@ -169,10 +230,15 @@ def test_a_reduction_keeps_the_extremes(rows: list[tuple[int, int, int] | None],
     # THEN the lowest and the highest of each figure are there, and every row is a real one
     for name in ("pool_bytes", "largest_free_bytes", "fragmentation"):
         before, after = [
-            getattr(pool, name)[pool.pool_source == POOL_SOURCES.index("measured")] for pool in (whole, reduced)
+            getattr(pool, name)[pool.pool_source == POOL_SOURCES.index("measured")]
+            for pool in (whole, reduced)
         ]
         before, after = before[~np.isnan(before)], after[~np.isnan(after)]
-        assert len(after) == 0 if len(before) == 0 else (before.min(), before.max()) == (after.min(), after.max())
+        assert (
+            len(after) == 0
+            if len(before) == 0
+            else (before.min(), before.max()) == (after.min(), after.max())
+        )
 
 
 SNAPSHOT = make_snapshot(3)
@@ -228,9 +294,13 @@ def test_without_the_pools_size_its_free_part_is_unknown() -> None:
     found = bar(MISSING, MISSING, MISSING)
     assert sizes(found)["unreserved"] == (2048 - 512) * MIB
     assert sum(sizes(found).values()) == found.total_bytes == 2048 * MIB
-    # AND without a driver the remaining capacity is not called unreserved: a part of it may be reserved
+    # AND without a driver the remaining capacity is not called unreserved: a part of it may be
+    # reserved
     found = bar(MISSING, MISSING, MISSING, pool_bytes=None, largest_free_bytes=None)
-    assert "unreserved" not in sizes(found) and sizes(found)["headroom"] == 2048 * MIB - found.snapshot.in_use_bytes
+    assert (
+        "unreserved" not in sizes(found)
+        and sizes(found)["headroom"] == 2048 * MIB - found.snapshot.in_use_bytes
+    )
 
 
 def test_contradictory_figures_give_no_bar() -> None:

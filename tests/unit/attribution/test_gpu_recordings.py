@@ -1,7 +1,8 @@
-"""The ledger of steps that were recorded on an NVIDIA H200, against the allocator's figures and Keras's shapes.
+"""The ledger of steps that were recorded on an NVIDIA H200, against the allocator's figures and
+Keras's shapes.
 
-``tests/fixtures/make_gpu_recordings.py`` says how recordings and truth were made. They have no memory maps, so chunks
-from before the step count with their rounded requests.
+``tests/fixtures/make_gpu_recordings.py`` says how recordings and truth were made. They have no
+memory maps, so chunks from before the step count with their rounded requests.
 """
 
 import collections
@@ -45,9 +46,11 @@ def test_the_ledger_closes_exactly(name: str) -> None:
     # The pool is unknown without a memory map.
     assert (snapshot.pool_bytes, snapshot.largest_free_bytes, snapshot.replay) == (None, None, None)
     assert snapshot.capacity_bytes == TRUTH["capacity_bytes"]
-    assert snapshot.fragmentation is not None and 0 <= snapshot.fragmentation <= 1  # the allocator's own figure
+    # the allocator's own figure
+    assert snapshot.fragmentation is not None and 0 <= snapshot.fragmentation <= 1
     # THEN only unsplit remainders of older chunks are unattributed
-    freed, new = {}, set()  # chunks from before the step that it frees: their events say their sizes
+    # chunks from before the step that it frees: their events say their sizes
+    freed, new = {}, set()
     columns = (trace.kind, trace.address, trace.allocated)
     for kind, address, size in zip(*(column.tolist() for column in columns), strict=True):
         if kind == 1:
@@ -55,7 +58,11 @@ def test_the_ledger_closes_exactly(name: str) -> None:
         elif address not in new:
             freed[address] = size
     kept = {fact.address: fact.requested_bytes for fact in facts.tensors}
-    kept |= {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
+    kept |= {
+        fact.start_address: fact.requested_bytes
+        for fact in facts.variables
+        if fact.start_address is not None
+    }
     older = sum(-(-size // 256) * 256 for address, size in kept.items() if address not in freed)
     assert total(snapshot, "unattributed") == trace.start_in_use - older - sum(freed.values())
 
@@ -67,12 +74,16 @@ def test_categories_are_those_of_keras(name: str) -> None:
     assert {path: size for path, size in weights.items() if size} == {
         path: layer["weights"] for path, layer in layers.items()
     }
-    adam = {path: 2 * layer["trainable"] for path, layer in layers.items() if layer["trainable"]}  # keeps two
+    # keeps two
+    adam = {path: 2 * layer["trainable"] for path, layer in layers.items() if layer["trainable"]}
     assert {path: size for path, size in slots.items() if path is not None} == adam
     # Only trainable weights have gradients, and these are no larger.
     for path, size in requested(snapshot, "weight_gradients").items():
         assert path is not None and 0 < size <= 2 * layers[path]["trainable"], path
-    held, expected = sum(row.bytes for row in snapshot.saved_for_backward), truth(name)["held_bytes"]
+    held, expected = (
+        sum(row.bytes for row in snapshot.saved_for_backward),
+        truth(name)["held_bytes"],
+    )
     # The compiler saves results before and after an activation, and recomputes others.
     least, most = (0.9, 1.5) if name in XLA else (0.97, 1.03)
     assert least * expected <= held <= most * expected
@@ -85,18 +96,27 @@ def test_vgg16_saves_its_published_size() -> None:
     assert truth("VGG16_graph_trainable")["held_bytes"] == TRUTH["batch"] * 60_950_432
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("VGG16") and name.endswith("frozen")])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name.startswith("VGG16") and name.endswith("frozen")]
+)
 def test_frozen_backbone_saves_nothing(name: str) -> None:
     held = {row.layer: row.bytes for row in attributed(name).snapshot.saved_for_backward}
     assert not any(path and "conv" in path for path in held)
-    assert all(row.trainable is not False for row in attributed(name).snapshot.ledger if row.category == "activations")
+    assert all(
+        row.trainable is not False
+        for row in attributed(name).snapshot.ledger
+        if row.category == "activations"
+    )
 
 
 @pytest.mark.parametrize("name", GRAPH)
 def test_copies_in_another_layout_are_not_gradients(name: str) -> None:
     chunks = attributed(name).chunks
     first, seen = {"VGG16": "block1_conv1", "ResNet50": "conv1_conv"}[name.partition("_")[0]], 0
-    owners = {birth: chunks.owners[owner] for birth, owner in zip(chunks.birth.tolist(), chunks.owner, strict=True)}
+    owners = {
+        birth: chunks.owners[owner]
+        for birth, owner in zip(chunks.birth.tolist(), chunks.owner, strict=True)
+    }
     for op, births in chunks.ops.items():
         for owner in (owners[birth] for birth in births if "LayoutOptimizer" in op):
             assert owner.layer is not None

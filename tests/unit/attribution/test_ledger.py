@@ -66,7 +66,9 @@ def test_categories_follow_from_role_and_lifetime() -> None:
 
 def test_backward_op_that_depends_on_no_gradient_is_saved_if_it_ran_in_the_forward_pass() -> None:
     early = OpFact("m/a", "backward", gradient_free=True)
-    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, early=early))
+    facts = TraceFacts(
+        trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, early=early)
+    )
 
     def found(in_forward_pass: bool) -> tuple[dict[tuple[str | None, str], int], int]:
         step = Recorder()
@@ -86,12 +88,20 @@ def test_backward_op_that_depends_on_no_gradient_is_saved_if_it_ran_in_the_forwa
 
 def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:
     step = Recorder()
-    step.run("dw", [(0x9000, 8192)], [(0x9000, 8192)], region=None, asker="CollectiveAdapterImpl::TempChunk")
+    step.run(
+        "dw",
+        [(0x9000, 8192)],
+        [(0x9000, 8192)],
+        region=None,
+        asker="CollectiveAdapterImpl::TempChunk",
+    )
     assert rows(ledger_of(step.trace(), FACTS)) == {("m/a", "workspace"): 8192}
 
 
 @pytest.mark.parametrize("read_by", ["da", "b"])
-def test_what_outlives_the_forward_pass_is_an_activation_though_requested_as_scratch_space(read_by: str) -> None:
+def test_what_outlives_the_forward_pass_is_an_activation_though_requested_as_scratch_space(
+    read_by: str,
+) -> None:
     # GIVEN an op that requests its result as it does its scratch space, as Einsum does
     step = Recorder()
     step.run("b", [(0x1000, 4096), (0x9000, 8192)], [(0x9000, 8192)], region="temp")
@@ -105,14 +115,21 @@ def test_what_outlives_the_forward_pass_is_an_activation_though_requested_as_scr
     assert {row.layer: row.bytes for row in found.saved_for_backward} == {"m/a": 512, "m/b": 4096}
     at_forward_end = attributed(trace, FACTS).timeline()
     assert at_forward_end is not None
-    owners = {at_forward_end.owners[at].category for at in at_forward_end.owner[at_forward_end.bytes == 4096].tolist()}
-    scratch = {at_forward_end.owners[at].category for at in at_forward_end.owner[at_forward_end.bytes == 8192].tolist()}
+    owners = {
+        at_forward_end.owners[at].category
+        for at in at_forward_end.owner[at_forward_end.bytes == 4096].tolist()
+    }
+    scratch = {
+        at_forward_end.owners[at].category
+        for at in at_forward_end.owner[at_forward_end.bytes == 8192].tolist()
+    }
     assert (owners, scratch) == ({"activations"}, {"workspace"})
 
 
 @pytest.mark.parametrize("failed", [True, False])
 def test_what_a_step_holds_that_fails_in_the_backward_pass_is_an_activation(failed: bool) -> None:
-    # GIVEN a forward result that no backward op is known to read, in use at the last event of the window
+    # GIVEN a forward result that no backward op is known to read, in use at the last event of the
+    # window
     facts = dataclasses.replace(FACTS, interrupted=failed)
     trace = Recorder().runs("b +9000:8192, a +1000:4096, da +20000:16384").trace()
     snapshot = ledger_of(trace, facts)
@@ -129,14 +146,17 @@ def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
         if between:
             step.run("b")
         step.event(-1, 0x9000, 8192)
-        return next(row.category for row in ledger_of(step.trace(), FACTS).ledger if row.bytes == 8192)
+        return next(
+            row.category for row in ledger_of(step.trace(), FACTS).ledger if row.bytes == 8192
+        )
 
     assert found(between=False) == "workspace"
     assert found(between=True) == "unattributed"
 
 
 def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> None:
-    # GIVEN a suspended op of a frozen layer until after the backward pass, so that its result is freed late
+    # GIVEN a suspended op of a frozen layer until after the backward pass, so that its result is
+    # freed late
     step = Recorder().runs("a +1000:4096")
     step.overlapping("b", [(0x9000, 8192)], lasts=100)
     step.runs("da +20000:16384, dw +30000:1000 -1000:4096 -20000 -30000")
@@ -144,11 +164,16 @@ def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> Non
     step.run("unknown", [], [(0x9000, 8192)])
     snapshot = ledger_of(step.trace(), FACTS)
     assert rows(snapshot)["m/a", "activations"] == 4096
-    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096, "m/b": 8192}
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {
+        "m/a": 4096,
+        "m/b": 8192,
+    }
 
 
 @pytest.mark.parametrize("freed_by_python", [True, False])
-def test_what_a_step_returns_is_not_saved_if_its_op_ran_before_the_backward_pass(freed_by_python: bool) -> None:
+def test_what_a_step_returns_is_not_saved_if_its_op_ran_before_the_backward_pass(
+    freed_by_python: bool,
+) -> None:
     step = Recorder().runs("a +1000:4096")
     step.run("b", [(0x9000, 8192)])
     step.runs("da +20000:16384 -1000, dw +30000:1000 -20000 -30000")
@@ -170,20 +195,32 @@ def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() 
 
 
 def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs() -> None:
-    # GIVEN an older batch that the backward pass reads, an older prefetched one, and one that the window receives
+    # GIVEN an older batch that the backward pass reads, an older prefetched one, and one that the
+    # window receives
     step = Recorder(2 * 8192 + 4096).runs("a +1000:4096")
     step.event(1, 0xC0000, 8192, "SameWorkerRecvDone")
     step.runs("da +20000:16384 -90000:8192 -1000:4096, unknown -a0000:8192 -b0000:4096")
     snapshot = ledger_of(step.trace(), FACTS)
-    assert (rows(snapshot)[None, "inputs"], rows(snapshot)[None, "unattributed"]) == (3 * 8192, 4096)
+    assert (rows(snapshot)[None, "inputs"], rows(snapshot)[None, "unattributed"]) == (
+        3 * 8192,
+        4096,
+    )
     # THEN the batch is no activation, whatever reads it
     assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096}
 
 
 @pytest.mark.parametrize(("address", "size", "own"), [(0x90000, 8192, 8192), (0x91000, 4096, 8192)])
-def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(address: int, size: int, own: int) -> None:
-    # GIVEN a custom loop: an older batch that Python holds, whole or as a replica's slice of it, and unknown chunks
-    chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000), (0xC0000, 4096, 4096)]
+def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(
+    address: int, size: int, own: int
+) -> None:
+    # GIVEN a custom loop: an older batch that Python holds, whole or as a replica's slice of it,
+    # and unknown chunks
+    chunks = [
+        (0x90000, 8192, 8192),
+        (0x92000, 8192, 8192),
+        (0x94000, 8192, 8000),
+        (0xC0000, 4096, 4096),
+    ]
     start = memory_map(chunks, [(0x90000, 1 << 20)])
     fed = TensorFact("inputs", size, address)
     step = Recorder(start.in_use_bytes).runs("a +1000:4096")
@@ -199,9 +236,14 @@ def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(address: int,
 
 def test_a_value_that_is_about_to_replace_a_variable_outside_an_optimizer_is_a_temporary() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
-    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(add=OpFact(None, "other")), variables=(variable,))
+    facts = TraceFacts(
+        trainable=FACTS.trainable, graphs=graph(add=OpFact(None, "other")), variables=(variable,)
+    )
     step = Recorder(2048).runs("add +8000:2048 -100:2048")
-    assert rows(ledger_of(step.trace(), facts)) == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
+    assert rows(ledger_of(step.trace(), facts)) == {
+        ("m/a", "weights"): 2048,
+        ("m/a", "workspace"): 2048,
+    }
 
 
 def test_all_that_a_pass_over_another_one_reads_is_saved_though_never_in_use_at_once() -> None:
@@ -209,7 +251,15 @@ def test_all_that_a_pass_over_another_one_reads_is_saved_though_never_in_use_at_
     facts = TraceFacts(graphs=graph(layer=layer, inner=inner, outer=BACKWARD))
     step = Recorder()
     for _ in range(2):  # two steps in one window
-        step.runs("layer +1000:512, outer +2000:256 -1000, inner +3000:1024, layer +1000:512, outer -1000 -2000 -3000")
+        step.runs(
+            "layer +1000:512, outer +2000:256 -1000, inner "
+            "+3000:1024, "
+            "layer "
+            "+1000:512, "
+            "outer -1000 "
+            "-2000 "
+            "-3000"
+        )
     saved = ledger_of(step.trace(), facts).saved_for_backward
     # The first result is freed before the second one is there; the third one outlives neither.
     assert {row.layer: row.bytes for row in saved} == {"m/a": 512, "m/b": 1024}
@@ -219,17 +269,26 @@ def test_trace_with_missing_events_only_has_owners_of_older_chunks() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
     snapshot = ledger_of(one_step(start=4096).trace(missed=2), facts)
-    assert rows(snapshot).keys() == {("m/a", "weights"), ("m/a", "rounding"), (None, "unattributed")}
+    assert rows(snapshot).keys() == {
+        ("m/a", "weights"),
+        ("m/a", "rounding"),
+        (None, "unattributed"),
+    }
     assert sum(rows(snapshot).values()) == snapshot.in_use_bytes
     assert snapshot.saved_for_backward == ()
     assert any("misses events" in sentence for sentence in snapshot.not_available)
 
 
-def test_variables_that_do_not_fit_and_a_step_that_frees_more_than_was_in_use_have_no_owners() -> None:
+def test_variables_that_do_not_fit_and_a_step_that_frees_more_than_was_in_use_have_no_owners() -> (
+    None
+):
     variable = VariableFact("w", "weights", "m/a", True, 10_000_000, "GPU:0", 0x100, 0x100)
     snapshot = ledger_of(one_step(start=4096).trace(), TraceFacts(variables=(variable,)))
     # The rounding of a new gradient is known although its owner is unknown.
-    assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes - 24, (None, "rounding"): 24}
+    assert rows(snapshot) == {
+        (None, "unattributed"): snapshot.in_use_bytes - 24,
+        (None, "rounding"): 24,
+    }
     step = Recorder(4096).runs("a +1000:16384, b -90000:8192")
     snapshot = ledger_of(step.trace(), FACTS)
     assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes}
@@ -239,7 +298,11 @@ def test_variables_that_do_not_fit_and_a_step_that_frees_more_than_was_in_use_ha
 def test_freeing_a_free_chunk_is_a_contradiction_and_an_older_one_is_none() -> None:
     step = Recorder(4096).runs("a +2000:512 -1000:4096")
     found = event_chunks(step.trace())
-    assert (found.birth.tolist(), found.death.tolist(), found.unmatched_frees) == ([0, -1], [2, 1], 0)
+    assert (found.birth.tolist(), found.death.tolist(), found.unmatched_frees) == (
+        [0, -1],
+        [2, 1],
+        0,
+    )
     step.run("a", [], [(0x1000, 4096)])
     assert event_chunks(step.trace()).unmatched_frees == 1
 
@@ -252,7 +315,9 @@ def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], s
     assert snapshot.in_use_bytes == max(start, int(trace.in_use.max()))
     assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
     assert all(row.bytes > 0 for row in snapshot.ledger)
-    assert snapshot.rounding_bytes == sum(row.bytes for row in snapshot.ledger if row.category == "rounding")
+    assert snapshot.rounding_bytes == sum(
+        row.bytes for row in snapshot.ledger if row.category == "rounding"
+    )
     assert split_rounding(snapshot.ledger) == snapshot.ledger
 
 
@@ -264,7 +329,9 @@ def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], s
         ("(backward)", None, "held_tensors"),
     ],
 )
-def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(backward, held_by, category) -> None:
+def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(
+    backward, held_by, category
+) -> None:
     # GIVEN a layer's result that outlives an eager step, with a backward pass of the given span
     step = Recorder().runs("MatMul +1000:4096, MatMul +9000:1024 -9000")
     trace = step.trace()
@@ -284,25 +351,36 @@ HISTORY, CACHE = "list `history` in module __main__", "list in attribute `cache`
 BYTES = 4096
 
 
-def kept(address: int, held_by: str | None = HISTORY, shape: tuple[int, ...] = (32, 32)) -> TensorFact:
+def kept(
+    address: int, held_by: str | None = HISTORY, shape: tuple[int, ...] = (32, 32)
+) -> TensorFact:
     return TensorFact("held_tensors", BYTES, address, shape, "float32", held_by)
 
 
-def groups(new: list[tuple[str, TensorFact]], old: list[TensorFact], lines: dict[str, str]) -> list[HeldTensorGroup]:
-    """Groups of a step that reaches its peak before its ops make the `new` tensors that Python keeps."""
+def groups(
+    new: list[tuple[str, TensorFact]], old: list[TensorFact], lines: dict[str, str]
+) -> list[HeldTensorGroup]:
+    """Groups of a step that reaches its peak before its ops make the `new` tensors that Python
+    keeps."""
     step = Recorder(len(old) * BYTES)
     step.run("peak", [(0x90000, 64 * BYTES)], [(0x90000, 64 * BYTES)])
     for op, tensor in new:
         step.run(op, [(tensor.address, BYTES)])
-    graphs = graph(**{op: OpFact("m/a", "forward", line=lines.get(op)) for op, _ in new}, da=BACKWARD)
-    facts = TraceFacts(graphs=graphs, tensors=tuple(old), tensors_at_end=tuple(tensor for _, tensor in new))
+    graphs = graph(
+        **{op: OpFact("m/a", "forward", line=lines.get(op)) for op, _ in new}, da=BACKWARD
+    )
+    facts = TraceFacts(
+        graphs=graphs, tensors=tuple(old), tensors_at_end=tuple(tensor for _, tensor in new)
+    )
     return list(ledger_of(step.trace(), facts).held_tensors)
 
 
 OLD = [kept(0x1000), kept(0x3000)]
 LEAK = HeldTensorGroup((32, 32), "float32", 2, 2 * BYTES, HISTORY)
 PATH = "module __main__ › history (list) › "
-REACHED = [dataclasses.replace(tensor, retaining_path=f"{PATH}[{at}]") for at, tensor in enumerate(OLD)]
+REACHED = [
+    dataclasses.replace(tensor, retaining_path=f"{PATH}[{at}]") for at, tensor in enumerate(OLD)
+]
 SEVERAL = [("a", kept(0x5000)), ("b", kept(0x7000)), ("b", kept(0x9000))]
 
 
@@ -320,7 +398,9 @@ SEVERAL = [("a", kept(0x5000)), ("b", kept(0x7000)), ("b", kept(0x9000))]
         ([], [REACHED[0], OLD[1]], {}, None, f"{PATH}[0]"),  # a path that is unknown does not count
     ],
 )
-def test_older_tensors_have_the_line_of_their_like_that_the_step_made(new, old, lines, line, path) -> None:
+def test_older_tensors_have_the_line_of_their_like_that_the_step_made(
+    new, old, lines, line, path
+) -> None:
     assert groups(new, old, lines) == [dataclasses.replace(LEAK, line=line, retaining_path=path)]
 
 
@@ -329,7 +409,9 @@ def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
     step = Recorder()
     step.run("loss", [(0x5000, BYTES)])
     step.run("peak", [(0x90000, 64 * BYTES)], [(0x90000, 64 * BYTES)])
-    facts = TraceFacts(graphs=graph(loss=OpFact(None, "other", line="train.py:12")), tensors_at_end=(kept(0x5000),))
+    facts = TraceFacts(
+        graphs=graph(loss=OpFact(None, "other", line="train.py:12")), tensors_at_end=(kept(0x5000),)
+    )
     (held,) = ledger_of(step.trace(), facts).held_tensors
     assert held == HeldTensorGroup((32, 32), "float32", 1, BYTES, HISTORY, "train.py:12")
 
@@ -348,7 +430,11 @@ def constant(size: int, layer: str | None = None, **more: Any) -> ConstantFact:
 
 def with_constants(*facts: ConstantFact) -> TraceFacts:
     return dataclasses.replace(
-        FACTS, graphs=tuple(dataclasses.replace(one, constants=facts) for one in graph(layer=OpFact("m/a", "forward")))
+        FACTS,
+        graphs=tuple(
+            dataclasses.replace(one, constants=facts)
+            for one in graph(layer=OpFact("m/a", "forward"))
+        ),
     )
 
 
@@ -357,9 +443,13 @@ def state_of(snapshot: Snapshot) -> dict[str | None, int]:
 
 
 def test_constants_of_a_function_belong_to_the_layer_that_uses_them() -> None:
-    snapshot = ledger_of(constants_step(80_000, 4096), with_constants(constant(80_000, "m/a"), constant(4096)))
+    snapshot = ledger_of(
+        constants_step(80_000, 4096), with_constants(constant(80_000, "m/a"), constant(4096))
+    )
     assert state_of(snapshot) == {"m/a": 80_000, None: 4096}
-    assert [(group.bytes, group.held_by, group.line, group.category) for group in snapshot.held_tensors] == [
+    assert [
+        (group.bytes, group.held_by, group.line, group.category) for group in snapshot.held_tensors
+    ] == [
         (80_000, "constant in layer m/a", "a.py:3", "other_state"),
         (4096, "constant of function `step`", "a.py:3", "other_state"),
     ]
@@ -381,19 +471,34 @@ ONE, BOTH = [constant(80_000, "m/a")], [constant(80_000, "m/a"), constant(80_000
         ((80_000, 80_000), ONE, (80_000,), {}),  # a batch has the same size
     ],
 )
-def test_constants_of_one_size_each_have_a_chunk_or_have_no_layer(sizes, constants, batches, expected) -> None:
-    facts = dataclasses.replace(with_constants(*constants), earlier=Earlier(input_sizes=frozenset(batches)))
+def test_constants_of_one_size_each_have_a_chunk_or_have_no_layer(
+    sizes, constants, batches, expected
+) -> None:
+    facts = dataclasses.replace(
+        with_constants(*constants), earlier=Earlier(input_sizes=frozenset(batches))
+    )
     assert state_of(ledger_of(constants_step(*sizes), facts)) == expected
 
 
 def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> None:
     address, shape = (0x100, 0x100), (1024,)
-    buffer = VariableFact("buffer:0#7", "other_state", None, None, 4096, "GPU:0", *address, shape, "float32", False)
-    dense = OpFact("m/a", "update", is_gradient=True, gradient_of="m/a", made_dense=True, output_shapes=((512,),))
+    buffer = VariableFact(
+        "buffer:0#7", "other_state", None, None, 4096, "GPU:0", *address, shape, "float32", False
+    )
+    dense = OpFact(
+        "m/a",
+        "update",
+        is_gradient=True,
+        gradient_of="m/a",
+        made_dense=True,
+        output_shapes=((512,),),
+    )
     step = Recorder(4096).runs("dense +2000:2048, dense -2000")
     snapshot = ledger_of(step.trace(), TraceFacts(graphs=graph(dense=dense), variables=(buffer,)))
     assert rows(snapshot) == {(None, "other_state"): 4096, ("m/a", "weight_gradients"): 2048}
-    assert [(group.bytes, group.shape, group.held_by, group.category) for group in snapshot.held_tensors] == [
+    assert [
+        (group.bytes, group.shape, group.held_by, group.category) for group in snapshot.held_tensors
+    ] == [
         (4096, (1024,), "variable `buffer`", "other_state"),
         (2048, (512,), "sparse gradient of layer m/a, made dense", "weight_gradients"),
     ]
@@ -431,24 +536,33 @@ def test_with_a_map_every_chunk_in_use_is_known_with_its_sizes() -> None:
     start = memory_map(chunks, [(0, 1 << 20)])
     trace = dataclasses.replace(step_from(6400), start_map=start, end_map=start)
     # GIVEN variables at other addresses, with other sizes
-    found = attributed(trace, TraceFacts(variables=(variable(0x1000, 4000), variable(0x70000, 100)))).chunks
+    found = attributed(
+        trace, TraceFacts(variables=(variable(0x1000, 4000), variable(0x70000, 100)))
+    ).chunks
     assert old(found) == {0x1000: (4096, 3000), 0x9000: (2048, 1999), 0xB000: (256, 1)}
     assert int(found.allocated[found.live(0)].sum()) == start.in_use_bytes
     assert found.death[found.address == 0x9000].tolist() == [1]
     assert found.death[found.address == 0xB000].tolist() == [len(trace)]
 
 
-def test_without_a_map_known_chunks_have_their_rounded_requests_once_and_tensors_that_do_not_fit_none() -> None:
+def test_without_a_map_known_chunks_have_their_rounded_requests_once_and_tensors_that_do_not_fit_none() -> (
+    None
+):
     def older(in_use: int, facts: TraceFacts) -> dict[int, tuple[int, int]]:
         return old(attributed(step_from(in_use), facts).chunks)
 
-    facts = TraceFacts(variables=(variable(0x1000, 3000), variable(None, 50)), tensors=(tensor(0x5000, 300),))
+    facts = TraceFacts(
+        variables=(variable(0x1000, 3000), variable(None, 50)), tensors=(tensor(0x5000, 300),)
+    )
     assert older(1 << 20, facts) == {0x9000: (2048, 2000), 0x1000: (3072, 3000), 0x5000: (512, 300)}
-    # GIVEN two variables and a tensor that share one buffer, and a variable whose buffer the step frees
+    # GIVEN two variables and a tensor that share one buffer, and a variable whose buffer the step
+    # frees
     variables = (variable(0x1000, 3000), variable(0x1000, 3000), variable(0x9000, 1500))
     facts = TraceFacts(variables=variables, tensors=(tensor(0x1000, 3000),))
     assert older(1 << 20, facts) == {0x9000: (2048, 2000), 0x1000: (3072, 3000)}
-    facts = TraceFacts(variables=(variable(0x1000, 3000),), tensors=(tensor(0x5000, 300), tensor(0x6000, 100)))
+    facts = TraceFacts(
+        variables=(variable(0x1000, 3000),), tensors=(tensor(0x5000, 300), tensor(0x6000, 100))
+    )
     fits = 2048 + 3072 + 512 + 256
     assert set(older(fits, facts)) == {0x9000, 0x1000, 0x5000, 0x6000}
     assert set(older(fits - 1, facts)) == {0x9000, 0x1000}
@@ -456,34 +570,50 @@ def test_without_a_map_known_chunks_have_their_rounded_requests_once_and_tensors
 
 
 def test_chunks_of_the_map_have_the_owners_of_the_step_at_its_moment() -> None:
-    # GIVEN a variable's chunk, one without an owner, and a step that allocates two and frees one of them
+    # GIVEN a variable's chunk, one without an owner, and a step that allocates two and frees one of
+    # them
     at_start = [(0x100, 256, 200), (0x200, 512, MISSING), (0x400, 512, MISSING), (0x800, 512, 500)]
     regions = [(0x100, 0x900)]
     start = memory_map([*at_start, (0x600, 512, MISSING)], regions)
-    end = memory_map([*at_start[:2], (0x400, 512, 450), *at_start[3:], (0x600, 512, MISSING)], regions)
+    end = memory_map(
+        [*at_start[:2], (0x400, 512, 450), *at_start[3:], (0x600, 512, MISSING)], regions
+    )
     step = Recorder(256 + 512)
     step.event(1, 0x400, 450, "a", "output")
     step.event(1, 0x200, 500, "a", "output")
     step.event(-1, 0x200, 500)
     trace = dataclasses.replace(step.trace(), start_map=start, end_map=end)
-    facts = TraceFacts(graphs=graph(a=OpFact("m/a", "forward", True)), variables=(variable(0x100, 200),))
+    facts = TraceFacts(
+        graphs=graph(a=OpFact("m/a", "forward", True)), variables=(variable(0x100, 200),)
+    )
     made = attributed(trace, facts)
     ages = {(0x100, 256): 3, (0x800, 256): 1}
     owned = made.map(ages, 0)
     weights, saved = ChunkOwner("m/a", "weights", True), ChunkOwner("m/a", "activations", None)
     owners = [owned.owners[owner] if owner >= 0 else None for owner in owned.owner.tolist()]
-    by_address = dict(zip(owned.address.tolist(), zip(owners, owned.source, owned.since, strict=True), strict=True))
+    by_address = dict(
+        zip(
+            owned.address.tolist(), zip(owners, owned.source, owned.since, strict=True), strict=True
+        )
+    )
     source = OWNER_SOURCES.index
     assert by_address[0x100] == (weights, source("variable"), 3)
     assert by_address[0x400] == (saved, source("trace"), 0)
-    assert by_address[0x800] == (None, source("none"), MISSING)  # of another size: its age is not that chunk's
+    # of another size: its age is not that chunk's
+    assert by_address[0x800] == (None, source("none"), MISSING)
     assert (owned.step, owned.phase) == (0, "train")
     assert made.map(ages, -1).owner.tolist().count(-1) == len(start) - 1
     assert (made.map(ages).owner >= 0).sum() == 3  # at the peak
 
 
 def test_ages_of_chunks_continue_from_step_to_step() -> None:
-    columns = ([0x100, 0x400, 0x800, 0xC00], [256, 512, 512, 256], [200, 500, 500, 100], [-1, 0, -1, 1], [3, 2, 3, 3])
+    columns = (
+        [0x100, 0x400, 0x800, 0xC00],
+        [256, 512, 512, 256],
+        [200, 500, 500, 100],
+        [-1, 0, -1, 1],
+        [3, 2, 3, 3],
+    )
     owners = (ChunkOwner("m/a", "weights", True),)
     chunks = StepChunks(7, "train", *map(np.asarray, columns), np.zeros(4, np.int64), owners, 3, {})
     ages = ages_after({(0x100, 256): 3, (0xC00, 256): 3}, chunks)
@@ -496,11 +626,15 @@ def ledger_of_op(name: str, **ops: OpFact) -> dict[tuple[str | None, str], int]:
     return rows(ledger_of(step.trace(), TraceFacts(graphs=graph(**ops))))
 
 
-def test_an_op_that_the_graph_optimizer_rewrote_is_the_op_that_it_replaces_but_a_term_of_a_sum_is_not() -> None:
+def test_an_op_that_the_graph_optimizer_rewrote_is_the_op_that_it_replaces_but_a_term_of_a_sum_is_not() -> (
+    None
+):
     # GIVEN a product whose buffer another op reuses, for a result that the backward pass reads
     folded = "m/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul"
     product = OpFact("m", "forward", passes_to=("m/Reshape",))
-    assert ledger_of_op(folded, m__MatMul=product, m__Reshape=FORWARD_A) == {("m", "activations"): 4096}
+    assert ledger_of_op(folded, m__MatMul=product, m__Reshape=FORWARD_A) == {
+        ("m", "activations"): 4096
+    }
     leaf = "m/ArithmeticOptimizer/AddOpsRewrite_Leaf_1_add_2"
     assert ledger_of_op(leaf, m__add_2=FORWARD_A) == {("m/a", "workspace"): 4096}
 
@@ -545,7 +679,8 @@ SOURCE = TraceFacts(trainable=FACTS.trainable, graphs=graph(**OPS))
 
 
 def reordered(*order: str, executed: bool = True, before_backward: bool = False) -> set[str]:
-    """The backward ops of a step of which no result counts as a gradient: they began before what they depend on."""
+    """The backward ops of a step of which no result counts as a gradient: they began before what
+    they depend on."""
     step = Recorder()
     for place, name in enumerate(order):
         step.run(name, [(0x10000 * (place + 1), 4096)])
@@ -553,9 +688,14 @@ def reordered(*order: str, executed: bool = True, before_backward: bool = False)
         step.event(-1, 0x10000 * (place + 1), 4096)
     trace = step.trace() if executed else dataclasses.replace(step.trace(), ops=NOTHING)
     chunks = attributed(trace, dataclasses.replace(SOURCE, before_backward=before_backward)).chunks
-    category = {birth: chunks.owners[owner].category for birth, owner in zip(chunks.birth, chunks.owner, strict=True)}
+    category = {
+        birth: chunks.owners[owner].category
+        for birth, owner in zip(chunks.birth, chunks.owner, strict=True)
+    }
     backward = {"da", "moved", "product", "dw"} & chunks.ops.keys()
-    return {op for op in backward if all(category[birth] not in GRADIENTS for birth in chunks.ops[op])}
+    return {
+        op for op in backward if all(category[birth] not in GRADIENTS for birth in chunks.ops[op])
+    }
 
 
 @pytest.mark.parametrize("executed", [True, False])
@@ -565,14 +705,19 @@ def test_backward_op_that_began_before_all_its_inputs_is_reordered(executed: boo
     # The input was moved, as casts are.
     assert reordered("a", "da", "product", "moved", "dw", executed=executed) == set()
     # The trace begins within a step.
-    assert reordered("moved", "product", "dw", "a", "da", "moved", "product", "dw", executed=executed) == set()
+    assert (
+        reordered("moved", "product", "dw", "a", "da", "moved", "product", "dw", executed=executed)
+        == set()
+    )
 
 
 def test_in_a_forward_pass_that_failed_the_inputs_of_a_reordered_op_never_ran() -> None:
     assert reordered("a", "moved", before_backward=True) == {"moved"}
     assert reordered("a", "moved") == set()
     # AND in the steps before it, they ran later
-    assert reordered("moved", "a", "da", "product", "dw", "moved", "a", before_backward=True) == {"moved"}
+    assert reordered("moved", "a", "da", "product", "dw", "moved", "a", before_backward=True) == {
+        "moved"
+    }
     assert reordered("a", "da", "moved", "product", "dw", "a", before_backward=True) == set()
 
 
@@ -587,14 +732,27 @@ def test_what_a_forward_pass_that_failed_holds_is_no_gradient(before_backward: b
     assert workspace >= (16384 + 1000 if before_backward else 0)
 
 
-def test_what_an_early_op_of_the_backward_pass_made_waits_for_it_also_if_the_forward_pass_failed() -> None:
+def test_what_an_early_op_of_the_backward_pass_made_waits_for_it_also_if_the_forward_pass_failed() -> (
+    None
+):
     facts = dataclasses.replace(SOURCE, interrupted=True, before_backward=True)
     failed = "moved +9000:8192, a +1000:4096"
-    before = "moved +8000:512, a +2000:256, da +20000:16384 -2000, product +30000:512 -8000 -20000, dw -30000, "
-    # GIVEN a step that failed, alone in its trace or after a whole one THEN both results are for the backward pass
+    before = (
+        "moved +8000:512, a +2000:256, da +20000:16384 "
+        "-2000, "
+        "product "
+        "+30000:512 "
+        "-8000 "
+        "-20000, dw "
+        "-30000, "
+    )
+    # GIVEN a step that failed, alone in its trace or after a whole one THEN both results are for
+    # the backward pass
     for steps in (failed, before + failed):
         chunks = attributed(Recorder().runs(steps).trace(), facts).chunks
-        held = [chunks.owners[owner].category for owner in chunks.owner[chunks.death == chunks.events]]
+        held = [
+            chunks.owners[owner].category for owner in chunks.owner[chunks.death == chunks.events]
+        ]
         assert held == ["activations", "activations"]
     # BUT what it freed before the failure was none
     freed = ledger_of(Recorder().runs("moved +9000:8192 -9000, a +1000:4096").trace(), facts)
@@ -620,7 +778,13 @@ def unseen_step() -> Recorder:
     step.run(RELAYOUT, [(0x80000, 2048)])
     step.runs(
         "a +1000:4096, b +9000:8192, a -9000, da +20000:16384, "
-        "da-1-TransposeNHWCToNCHW-LayoutOptimizer +50000:512 -50000, dw +30000:1000 -1000 -80000:2048 -20000 -30000"
+        "da-1-TransposeNHWCToNCHW-LayoutOptimizer +50000:512 -50000, "
+        "dw "
+        "+30000:1000 "
+        "-1000 "
+        "-80000:2048 "
+        "-20000 "
+        "-30000"
     )
     return step
 
@@ -640,15 +804,24 @@ def categories_by_op(trace: AllocationTrace, facts: TraceFacts) -> dict[str, Cat
 
 
 def test_copies_in_another_layout_made_in_the_backward_pass() -> None:
-    copy, result = "da-1-TransposeNHWCToNCHW-LayoutOptimizer", "dw-0-0-TransposeNCHWToNHWC-LayoutOptimizer"
+    copy, result = (
+        "da-1-TransposeNHWCToNCHW-LayoutOptimizer",
+        "dw-0-0-TransposeNCHWToNHWC-LayoutOptimizer",
+    )
     step = unseen_step()
     step.run(result, [(0x60000, 512)])
     trace = dataclasses.replace(step.trace(), ops=NOTHING)
     found = categories_by_op(trace, FACTS)
     assert (found[copy], found[result]) == ("activation_gradients", "weight_gradients")
     # BUT a copy of what the op reads of the forward pass is a temporary
-    reads_forward = {**FACTS.graphs[0].ops, "da": dataclasses.replace(BACKWARD, forward_inputs=(1,))}
-    assert categories_by_op(trace, dataclasses.replace(FACTS, graphs=graph(**reads_forward)))[copy] == "workspace"
+    reads_forward = {
+        **FACTS.graphs[0].ops,
+        "da": dataclasses.replace(BACKWARD, forward_inputs=(1,)),
+    }
+    assert (
+        categories_by_op(trace, dataclasses.replace(FACTS, graphs=graph(**reads_forward)))[copy]
+        == "workspace"
+    )
 
 
 def received(*senders: str, beside: tuple[str, ...] = ()) -> AllocationTrace:
@@ -675,28 +848,47 @@ def test_a_batch_that_was_sent_is_input(senders: tuple[str, ...], beside: tuple[
     assert rows(ledger_of(received(*senders, beside=beside), FACTS)) == {(None, "inputs"): 4096}
 
 
-def test_a_batch_that_a_custom_loop_passes_to_a_function_is_input_unless_something_else_was_sent_too() -> None:
+def test_a_batch_that_a_custom_loop_passes_to_a_function_is_input_unless_something_else_was_sent_too() -> (
+    None
+):
     # Seen on a GPU: the function's arguments are sent from the host one by one.
     own = dataclasses.replace(FACTS.graphs[0], arguments=frozenset({"inputs", "classes"}))
     sent = received("inputs/_3", "classes/_1")
-    assert rows(ledger_of(sent, dataclasses.replace(FACTS, graphs=(own,)))) == {(None, "inputs"): 4096}
+    assert rows(ledger_of(sent, dataclasses.replace(FACTS, graphs=(own,)))) == {
+        (None, "inputs"): 4096
+    }
     # Of a function that the program calls itself, or beside a layer's result, it may be anything.
     inner = dataclasses.replace(own, root=False)
     for trace, graph_facts in ((sent, inner), (received("inputs/_3", "layer/Cast/_5"), own)):
-        assert (None, "inputs") not in rows(ledger_of(trace, dataclasses.replace(FACTS, graphs=(graph_facts,))))
+        assert (None, "inputs") not in rows(
+            ledger_of(trace, dataclasses.replace(FACTS, graphs=(graph_facts,)))
+        )
     for senders in (("IteratorGetNext/_3", "layer/Cast/_5"), ("placeholder/_7",), ()):
         assert (None, "inputs") not in rows(ledger_of(received(*senders), FACTS))
 
 
-def buffer(op: str, size: int, start: int, end: int, offset: int, *readers: str, **more: bool) -> Buffer:
-    return Buffer((op,), readers, offset, size, start, end, more.get("named", True), False, more.get("constant", False))
+def buffer(
+    op: str, size: int, start: int, end: int, offset: int, *readers: str, **more: bool
+) -> Buffer:
+    return Buffer(
+        (op,),
+        readers,
+        offset,
+        size,
+        start,
+        end,
+        more.get("named", True),
+        False,
+        more.get("constant", False),
+    )
 
 
 def test_buffer_assignment_with_recomputation_in_the_backward_pass() -> None:
     buffers = (
         buffer("a", 400, 0, 9, 0, "b", "da"),
         buffer("b", 100, 1, 5, 400, "da"),
-        buffer("da", 50, 2, 8, 500, "b"),  # has the name of what was fused into it, but forward ops read it
+        # has the name of what was fused into it, but forward ops read it
+        buffer("da", 50, 2, 8, 500, "b"),
         buffer("a", 30, 2, 9, 550, "da", constant=True),
         buffer("b", 5, 3, 3, 580),
         buffer("b", 5, 4, 4, 580),
@@ -705,10 +897,17 @@ def test_buffer_assignment_with_recomputation_in_the_backward_pass() -> None:
         buffer("b", 20, 7, 8, 720, "dw"),  # again
         buffer("da", 40, 8, 9, 740, "dw"),
     )
-    facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, update=OpFact("m/a", "update")))
+    facts = TraceFacts(
+        graphs=graph(
+            a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, update=OpFact("m/a", "update")
+        )
+    )
     module = Module("inference_train_1__", "train", (BufferAllocation(1024, False, buffers),))
     snapshot = ledger_of(allocating(1024, modules=(module,)), facts)
-    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 50 + 400, "m/b": 100}
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {
+        "m/a": 50 + 400,
+        "m/b": 100,
+    }
     assert rows(snapshot) == {
         ("m/a", "activations"): 50 + 400,
         ("m/b", "activations"): 100,
@@ -719,7 +918,8 @@ def test_buffer_assignment_with_recomputation_in_the_backward_pass() -> None:
 
 
 def allocating(*sizes: int, modules: tuple[Module, ...], op: str | None = None) -> AllocationTrace:
-    """A step that requests these bytes without an op's name, as compiled modules do, or with their function's."""
+    """A step that requests these bytes without an op's name, as compiled modules do, or with their
+    function's."""
     step = Recorder()
     for number, size in enumerate(sizes, 1):
         step.event(1, 0x10000 * number, size, op)
@@ -742,15 +942,25 @@ def test_temporaries_of_a_module_that_one_op_runs_are_workspace() -> None:
 
 
 def test_the_line_of_a_result_is_that_of_the_buffer_which_its_allocation_ends_with() -> None:
-    # GIVEN a result, in whose allocation a temporary lies before it, and a result that borrows a neighbor's name
+    # GIVEN a result, in whose allocation a temporary lies before it, and a result that borrows a
+    # neighbor's name
     temporary, result = buffer("a", 512, 0, 2, 0), buffer("b", 512, 3, 9, 0)
     borrowed = buffer("b", 1024, 3, 9, 0, named=False)
-    planned = (BufferAllocation(512, True, (temporary, result)), BufferAllocation(1024, True, (borrowed,)))
-    ops = {op: OpFact("m/a", "forward", line=line) for op, line in (("a", "train.py:1"), ("b", "train.py:2"))}
+    planned = (
+        BufferAllocation(512, True, (temporary, result)),
+        BufferAllocation(1024, True, (borrowed,)),
+    )
+    ops = {
+        op: OpFact("m/a", "forward", line=line)
+        for op, line in (("a", "train.py:1"), ("b", "train.py:2"))
+    }
     trace = allocating(512, 1024, modules=(Module("a_train__.1", "", planned),))
     # THEN older tensors like these, which Python holds, have their lines
     new, old = (
-        tuple(TensorFact("held_tensors", size, at + size, (size,), "int8", "list") for size in (512, 1024))
+        tuple(
+            TensorFact("held_tensors", size, at + size, (size,), "int8", "list")
+            for size in (512, 1024)
+        )
         for at in (0x10000 - 512, 0x900000)
     )
     new = (new[0], dataclasses.replace(new[1], address=0x20000))
@@ -762,10 +972,21 @@ def test_the_line_of_a_result_is_that_of_the_buffer_which_its_allocation_ends_wi
 
 def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader() -> None:
     # GIVEN modules with results of four sizes and unknown layers
-    sizes = {"activations": 1024, "workspace": 2048, "activation_gradients": 4096, "weight_gradients": 8192}
-    planned = tuple(BufferAllocation(size, True, (buffer("convolution", size, 0, 1, 0),)) for size in sizes.values())
+    sizes = {
+        "activations": 1024,
+        "workspace": 2048,
+        "activation_gradients": 4096,
+        "weight_gradients": 8192,
+    }
+    planned = tuple(
+        BufferAllocation(size, True, (buffer("convolution", size, 0, 1, 0),))
+        for size in sizes.values()
+    )
     facts = dataclasses.replace(
-        FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, up=OpFact("m/a", "update"))
+        FACTS,
+        graphs=graph(
+            a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, up=OpFact("m/a", "update")
+        ),
     )
     places = {category: 0x10000 * number for number, category in enumerate(sizes, 1)}
 
@@ -776,13 +997,21 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
     step.run("da", [(0x2000, 256)])
     for category in ("activation_gradients", "weight_gradients"):
         step.event(1, places[category], sizes[category])
-    for category, reader in (("activations", "da"), ("activation_gradients", "da"), ("weight_gradients", "up")):
+    for category, reader in (
+        ("activations", "da"),
+        ("activation_gradients", "da"),
+        ("weight_gradients", "up"),
+    ):
         step.run(reader, [], [(places[category], sizes[category])])
-    trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", planned),))
+    trace = dataclasses.replace(
+        step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", planned),)
+    )
     chunks = attributed(trace, facts).chunks
     columns = zip(chunks.requested.tolist(), chunks.owner.tolist(), strict=True)
     found = {size: chunks.owners[owner].category for size, owner in columns}
-    assert {category: found[size] for category, size in sizes.items()} == {category: category for category in sizes}
+    assert {category: found[size] for category, size in sizes.items()} == {
+        category: category for category in sizes
+    }
 
 
 @pytest.mark.parametrize(("others", "mode"), [(4096, "graph"), (1024, "xla")])
@@ -792,7 +1021,9 @@ def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: 
     step = Recorder()
     step.run("b", [(0x1000, others)])
     step.event(1, 0x8000, 2048)
-    trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),))
+    trace = dataclasses.replace(
+        step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),)
+    )
     facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
     snapshot = ledger_of(trace, facts)
     assert snapshot.mode == mode and "XLA allocates their 2048 bytes" in snapshot.not_available[-1]
@@ -801,13 +1032,18 @@ def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: 
 def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:
     # GIVEN a profile with the module of an earlier training, which also requests 43,008 bytes
     modules = tuple(
-        Module(f"{name}.9", name, (BufferAllocation(43_008, False, (buffer(op, 43_008, 0, 1, 0),)),))
+        Module(
+            f"{name}.9", name, (BufferAllocation(43_008, False, (buffer(op, 43_008, 0, 1, 0),)),)
+        )
         for name, op in (("earlier", "a"), ("step", "b"))
     )
     facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B))
 
     def layers(function: str, size: int = 43_008) -> set[str | None]:
-        return {layer for layer, _ in rows(ledger_of(allocating(size, modules=modules, op=function), facts))}
+        return {
+            layer
+            for layer, _ in rows(ledger_of(allocating(size, modules=modules, op=function), facts))
+        }
 
     assert (layers("__inference_step_631"), layers("__inference_earlier_7")) == ({"m/b"}, {"m/a"})
     assert layers("__inference_other_7") == layers("__inference_step_631", 43_264) == {None}

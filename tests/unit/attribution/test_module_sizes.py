@@ -1,4 +1,5 @@
-"""Which buffers of a compiled module grow with the batch, and at which moments most bytes are live."""
+"""Which buffers of a compiled module grow with the batch, and at which moments most bytes are
+live."""
 
 import dataclasses
 
@@ -25,17 +26,46 @@ from tb_memplugin.schema import (
 )
 
 BATCH = 16
-OUTPUT = OpFact("m/a", "forward", output_shapes=((-1, 128, 64),), batch_powers=((1, 0, 0),), output_dtypes=("float32",))
-STATIC = OpFact("m/b", "forward", output_shapes=((128, 128),), batch_powers=((0, 0),), output_dtypes=("float32",))
-SQUARE = OpFact("m/c", "forward", output_shapes=((-1, -1, 4),), batch_powers=((1, 1, 0),), output_dtypes=("float32",))
+OUTPUT = OpFact(
+    "m/a",
+    "forward",
+    output_shapes=((-1, 128, 64),),
+    batch_powers=((1, 0, 0),),
+    output_dtypes=("float32",),
+)
+STATIC = OpFact(
+    "m/b",
+    "forward",
+    output_shapes=((128, 128),),
+    batch_powers=((0, 0),),
+    output_dtypes=("float32",),
+)
+SQUARE = OpFact(
+    "m/c",
+    "forward",
+    output_shapes=((-1, -1, 4),),
+    batch_powers=((1, 1, 0),),
+    output_dtypes=("float32",),
+)
 GRADIENT = OpFact("m/a", "backward", gradient_of="m/a", is_gradient=True, output_shapes=((64, 64),))
 WEIGHT = VariableFact("w", "weights", "m/a", True, 64 * 64 * 4, "GPU:0", None, None, (64, 64))
 
 
-def buffer(op: str, size: int, shape: tuple[int, ...] | None, dtype: str = "float32", **more) -> Buffer:
+def buffer(
+    op: str, size: int, shape: tuple[int, ...] | None, dtype: str = "float32", **more
+) -> Buffer:
     known = None if shape is None else TensorShape(shape, dtype)
     return Buffer(
-        (op,), (), more.get("offset", 0), size, more.get("start", 0), more.get("end", 9), True, False, False, known
+        (op,),
+        (),
+        more.get("offset", 0),
+        size,
+        more.get("start", 0),
+        more.get("end", 9),
+        True,
+        False,
+        False,
+        known,
     )
 
 
@@ -43,7 +73,9 @@ def traced(buffers: tuple[Buffer, ...], size: int) -> tuple[AllocationTrace, Tra
     step = Recorder()
     step.event(1, 0x10000, size, None)
     module = Module("a_step__.1", "", (BufferAllocation(size, False, buffers),))
-    facts = dataclasses.replace(FACTS, graphs=graph(a=OUTPUT, b=STATIC, c=SQUARE, dw=GRADIENT), variables=(WEIGHT,))
+    facts = dataclasses.replace(
+        FACTS, graphs=graph(a=OUTPUT, b=STATIC, c=SQUARE, dw=GRADIENT), variables=(WEIGHT,)
+    )
     return dataclasses.replace(step.trace(), modules=(module,)), facts
 
 
@@ -84,7 +116,10 @@ def test_moments_are_those_with_most_bytes_at_some_batch_size() -> None:
         buffer("dw", 24_000, (64, 64), start=5, end=9),
         size=44_000,
     )
-    assert [(one.chunk, one.fixed_bytes, one.batch_bytes) for one in found] == [(0, 2_000, 41_600), (0, 24_000, 0)]
+    assert [(one.chunk, one.fixed_bytes, one.batch_bytes) for one in found] == [
+        (0, 2_000, 41_600),
+        (0, 24_000, 0),
+    ]
 
 
 ACTIVATIONS, SCRATCH = BATCH * 128 * 64 * 4, 128 * 128 * 4
@@ -106,7 +141,10 @@ def module_chunk(*buffers: Buffer, size: int = RECORDED) -> ModuleChunk:
 
 def test_a_chunk_of_another_batch_size_has_more_of_what_grows_only() -> None:
     chunk = module_chunk(*BUFFERS)
-    assert chunk.contents(BATCH) == chunk.contents(None) == chunk.recorded and chunk.recorded.of_batch is None
+    assert (
+        chunk.contents(BATCH) == chunk.contents(None) == chunk.recorded
+        and chunk.recorded.of_batch is None
+    )
     for requested in (None, LATER + 100, LATER // 2):
         rows, tensors, of_batch = chunk.contents(3 * BATCH, requested)
         assert sum(row.bytes for row in rows) == (requested or LATER) and of_batch == BATCH
@@ -117,7 +155,9 @@ def test_a_chunk_of_another_batch_size_has_more_of_what_grows_only() -> None:
         assert shapes == {(64, 128, 3 * BATCH): 3 * ACTIVATIONS, (128, 128): SCRATCH}
         if requested != LATER // 2:
             assert largest.bytes == 3 * ACTIVATIONS
-            assert sum(row.bytes for row in rows if row.layer is None) == (requested or LATER) - LATER
+            assert (
+                sum(row.bytes for row in rows if row.layer is None) == (requested or LATER) - LATER
+            )
     # AND where the compiler left bytes unused, it leaves as large a share of a larger chunk
     loose = module_chunk(*BUFFERS, size=RECORDED * 5 // 4)
     assert sum(row.bytes for row in loose.contents(3 * BATCH).ledger) == LATER * 5 // 4
@@ -129,12 +169,18 @@ def test_a_chunk_of_another_batch_size_has_more_of_what_grows_only() -> None:
 def map_of(*sizes: int) -> MemoryMap:
     """A full pool of chunks without owners."""
     places = np.cumsum([4096, *sizes]).tolist()
-    chunks = memory_map([(at, size, size) for at, size in zip(places, sizes, strict=False)], [(4096, sum(sizes))])
+    chunks = memory_map(
+        [(at, size, size) for at, size in zip(places, sizes, strict=False)], [(4096, sum(sizes))]
+    )
     return dataclasses.replace(chunks, in_use_bytes=sum(sizes))
 
 
-@pytest.mark.parametrize(("size", "known"), [(LATER, True), (LATER * 51 // 50, True), (LATER * 11 // 10, False)])
-def test_a_running_module_of_another_batch_size_is_the_chunk_of_about_its_size(size: int, known: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "known"), [(LATER, True), (LATER * 51 // 50, True), (LATER * 11 // 10, False)]
+)
+def test_a_running_module_of_another_batch_size_is_the_chunk_of_about_its_size(
+    size: int, known: bool
+) -> None:
     found = running_module(map_of(RECORDED // 2, size), module_chunk(*BUFFERS), 3 * BATCH)
     assert (sum(row.bytes for row in found.ledger) == size) is known
     event = OomEvent("1", "failed", "GPU:0", 0.0, 1, "train", requested_bytes=1 << 30)
@@ -148,7 +194,11 @@ def test_the_request_of_a_module_of_another_batch_size_is_an_estimate() -> None:
     event = OomEvent("1", "failed", "GPU:0", 0.0, 1, "train", requested_bytes=LATER, compiled=True)
     chunk = module_chunk(*BUFFERS)
     found = with_module(event, chunk, 3 * BATCH)
-    assert sum(row.bytes for row in found.request_ledger) == sum(one.bytes for one in found.request_tensors) == LATER
+    assert (
+        sum(row.bytes for row in found.request_ledger)
+        == sum(one.bytes for one in found.request_tensors)
+        == LATER
+    )
     assert f"batch size {BATCH}" in found.notes[0]
     # AND is unknown without the batch, or without a recorded module
     assert with_module(event, chunk, None) is with_module(event, None, 3 * BATCH) is event

@@ -52,10 +52,11 @@ STEP_FACTS = dataclasses.replace(FACTS, graphs=graph(**OPS))
 
 
 class IntervalModel:
-    """The chunks in use at the start and after each event, added up from the raw events one at a time.
+    """The chunks in use at the start and after each event, added up from the raw events one at a
+    time.
 
-    `new` is the part that the step allocated, by the name of the requesting op, `rounding` allocated minus requested
-    bytes of these.
+    `new` is the part that the step allocated, by the name of the requesting op, `rounding`
+    allocated minus requested bytes of these.
     """
 
     def __init__(self, trace: AllocationTrace) -> None:
@@ -63,7 +64,9 @@ class IntervalModel:
         in_use, new, rounding = trace.start_in_use, collections.Counter[str | None](), 0
         self.in_use, self.new, self.rounding = [in_use], [dict(new)], [rounding]
         columns = (trace.kind, trace.address, trace.allocated, trace.requested, trace.op)
-        for kind, address, size, requested, op in zip(*(column.tolist() for column in columns), strict=True):
+        for kind, address, size, requested, op in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             if kind == 1:
                 assert address not in live
                 live[address] = (size, requested, trace.text(op))
@@ -90,9 +93,14 @@ def live_at(timeline: Timeline, moment: int) -> dict[tuple[str | None, str, bool
     """Bytes by layer, category and trainable, rounding as a category of its own."""
     rows = []
     for row in np.flatnonzero((timeline.start <= moment) & (timeline.end > moment)).tolist():
-        owner, rounding = timeline.owners[int(timeline.owner[row])], int(timeline.rounding_bytes[row])
+        owner, rounding = (
+            timeline.owners[int(timeline.owner[row])],
+            int(timeline.rounding_bytes[row]),
+        )
         known = None if rounding == MISSING else rounding
-        rows.append(LedgerRow(owner.layer, owner.category, owner.trainable, int(timeline.bytes[row]), known))
+        rows.append(
+            LedgerRow(owner.layer, owner.category, owner.trainable, int(timeline.bytes[row]), known)
+        )
     return by_owner(split_rounding(rows))
 
 
@@ -111,21 +119,27 @@ def totals(timeline: Timeline) -> Any:
 
 
 def check(timeline: Timeline, snapshot: Snapshot, trace: AllocationTrace) -> None:
-    """The timeline is the interval model of the raw events, and its peak is the snapshot's ledger."""
+    """The timeline is the interval model of the raw events, and its peak is the snapshot's
+    ledger."""
     model = IntervalModel(trace)
     assert totals(timeline).tolist() == [model.in_use[event] for event in timeline.event.tolist()]
     assert int(timeline.event[timeline.peak]) == model.in_use.index(max(model.in_use))
     assert timeline.in_use_bytes == snapshot.in_use_bytes == max(model.in_use)
-    if timeline.events + 1 == len(timeline.event) and int(timeline.count.max()) == 1:  # neither compiled nor merged
+    # neither compiled nor merged
+    if timeline.events + 1 == len(timeline.event) and int(timeline.count.max()) == 1:
         check_new_chunks(timeline, model)
     assert live_at(timeline, timeline.peak) == by_owner(snapshot.ledger)
     assert (np.diff(timeline.time_ns) >= 0).all() and (np.diff(timeline.event) >= 0).all()
-    assert all(one.end <= other.start for one, other in zip(timeline.bands, timeline.bands[1:], strict=False))
+    assert all(
+        one.end <= other.start
+        for one, other in zip(timeline.bands, timeline.bands[1:], strict=False)
+    )
     assert len(codec.encode(frame_of("timelines", timeline, 0))) < 1 << 20
 
 
 def check_new_chunks(timeline: Timeline, model: IntervalModel) -> None:
-    """At every moment, the chunks that the step allocated have the model's bytes by op, and its rounding."""
+    """At every moment, the chunks that the step allocated have the model's bytes by op, and its
+    rounding."""
     rows = list(zip(*(getattr(timeline, name).tolist() for name in COLUMNS), strict=True))
     for moment in range(0, len(timeline.event), max(1, len(timeline.event) // 50)):
         new: dict[str | None, int] = collections.Counter()
@@ -145,7 +159,13 @@ def test_every_moment_has_the_allocators_bytes() -> None:
     assert [live_at(taken, moment) for moment in (0, 2, 5, 8)] == [
         {UNKNOWN: 4096},
         {UNKNOWN: 4096, SAVED_A: 4096, ("m/b", "workspace", False): 8192},
-        {UNKNOWN: 4096, SAVED_A: 4096, GRADIENT_A: 16384, WEIGHT_A: 1000, ("m/a", "rounding", True): 24},
+        {
+            UNKNOWN: 4096,
+            SAVED_A: 4096,
+            GRADIENT_A: 16384,
+            WEIGHT_A: 1000,
+            ("m/a", "rounding", True): 24,
+        },
         {UNKNOWN: 4096},
     ]
     assert taken.event.tolist() == list(range(len(trace) + 1)) and taken.events == len(trace)
@@ -168,7 +188,12 @@ AGAIN = dataclasses.replace(FACTS, graphs=graph(**OPS, rematerialized=OpFact("m/
         (
             "a b da up da up a da a",
             [
-                *(("forward", 0, 4), ("backward", 4, 7), ("backward_and_update", 7, 10), ("update", 10, 12)),
+                *(
+                    ("forward", 0, 4),
+                    ("backward", 4, 7),
+                    ("backward_and_update", 7, 10),
+                    ("update", 10, 12),
+                ),
                 *(("forward", 13, 14), ("backward", 14, 16), ("forward", 17, 19)),
             ],
         ),
@@ -200,7 +225,9 @@ def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none() -> 
 def test_variable_owns_its_new_chunk_once_the_old_one_is_freed() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
     update = OpFact("m/a", "update", assigns="w")
-    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(assign=update), variables=(variable,))
+    facts = TraceFacts(
+        trainable=FACTS.trainable, graphs=graph(assign=update), variables=(variable,)
+    )
     step = Recorder(2048)
     step.run("assign", [(0x8000, 2048)], [(0x100, 2048)], region="temp")
     trace = step.trace()
@@ -218,7 +245,9 @@ def test_without_facts_the_timeline_still_closes_and_has_a_note() -> None:
     trace = one_step().trace()
     taken, snapshot = worked(trace, TraceFacts())
     check(taken, snapshot, trace)
-    assert taken.bands == () and any("backward pass are unknown" in text for text in taken.not_available)
+    assert taken.bands == () and any(
+        "backward pass are unknown" in text for text in taken.not_available
+    )
 
 
 def test_eager_spans_are_the_bands() -> None:
@@ -240,8 +269,14 @@ def test_timeline_of_a_recorded_step(name: str) -> None:
     trace, step = recorded(name)[0], attributed_recording(name)
     taken = step.timeline()
     check(taken, step.snapshot, trace)
-    assert [band.name for band in taken.bands] == ["forward", "backward", "backward_and_update", "update"]
-    # A compiled module's positions lie between the moments of events, which have the allocator's figures.
+    assert [band.name for band in taken.bands] == [
+        "forward",
+        "backward",
+        "backward_and_update",
+        "update",
+    ]
+    # A compiled module's positions lie between the moments of events, which have the allocator's
+    # figures.
     last = np.append(np.flatnonzero(np.diff(taken.event)), len(taken.event) - 1)
     assert totals(taken)[last].tolist() == [trace.start_in_use, *trace.in_use.tolist()]
 
@@ -277,12 +312,16 @@ def test_reduced_timeline_is_exact_at_the_kept_moments(monkeypatch, allocations,
     assert [band.name for band in taken.bands] == [band.name for band in whole.bands]
     assert len(taken.not_available) > len(whole.not_available)
     if allocations < len(whole):
-        assert int(taken.count.max()) > 1 and "are merged by layer and category" in " ".join(taken.not_available)
+        assert int(taken.count.max()) > 1 and ("are merged by layer and category") in " ".join(
+            taken.not_available
+        )
 
 
 @settings(max_examples=80, deadline=None)
 @given(ACTIONS, st.integers(0, 10**6), st.booleans())
-def test_any_step_sums_to_the_allocators_figures(actions: list[tuple[int, int]], start: int, tiny: bool) -> None:
+def test_any_step_sums_to_the_allocators_figures(
+    actions: list[tuple[int, int]], start: int, tiny: bool
+) -> None:
     trace = any_step(actions, start).trace()
     with pytest.MonkeyPatch.context() as patch:
         if tiny:
@@ -294,11 +333,13 @@ def test_any_step_sums_to_the_allocators_figures(actions: list[tuple[int, int]],
     assert totals(taken).tolist() == [measured[event] for event in taken.event.tolist()]
 
 
-# --- shapes of tensors: only those that take exactly the requested bytes ----------------------------------------------
+# --- shapes of tensors: only those that take exactly the requested bytes
+# ----------------------------------------------
 
 
 def shapes_of(trace: AllocationTrace, facts: TraceFacts) -> list[TensorShape | None]:
-    """The shapes of the timeline's rows in the order of their addresses, which is that of the chunks in these tests."""
+    """The shapes of the timeline's rows in the order of their addresses, which is that of the
+    chunks in these tests."""
     made, _ = worked(trace, facts)
     shapes = (*made.shapes, None)  # -1 is the last one
     rows = sorted(zip(made.address.tolist(), made.shape.tolist(), strict=True))
@@ -319,28 +360,47 @@ def shapes_of(trace: AllocationTrace, facts: TraceFacts) -> list[TensorShape | N
         ("[nonsense]", FLOAT, 4, None),
     ],
 )
-def test_the_shape_of_an_event_counts_if_it_takes_the_requested_bytes(text, dtype, size, shape) -> None:
+def test_the_shape_of_an_event_counts_if_it_takes_the_requested_bytes(
+    text, dtype, size, shape
+) -> None:
     step = Recorder()
     step.run("a", [(0x1000, size)])
     assert shapes_of(with_shapes(step.trace(), {0: (text, dtype)}), FACTS) == [shape]
 
 
 def test_an_event_without_a_shape_has_that_of_the_ops_output() -> None:
-    # GIVEN an op whose outputs are open in the batch, one of which is a mask of other bytes, and one with two outputs
-    # of the same bytes
-    outputs: dict[str, Any] = {"output_shapes": ((-1, 64), (-1, 64)), "output_dtypes": ("float32", "bool")}
-    two = OpFact("m/a", "forward", output_shapes=((32, 32), (1024,)), output_dtypes=("float32", "float32"))
-    ops = {"a": OpFact("m/a", "forward", **outputs), "b": OpFact("m/b", "forward", **outputs), "two": two}
+    # GIVEN an op whose outputs are open in the batch, one of which is a mask of other bytes, and
+    # one with two outputs of the same bytes
+    outputs: dict[str, Any] = {
+        "output_shapes": ((-1, 64), (-1, 64)),
+        "output_dtypes": ("float32", "bool"),
+    }
+    two = OpFact(
+        "m/a", "forward", output_shapes=((32, 32), (1024,)), output_dtypes=("float32", "float32")
+    )
+    ops = {
+        "a": OpFact("m/a", "forward", **outputs),
+        "b": OpFact("m/b", "forward", **outputs),
+        "two": two,
+    }
     facts = dataclasses.replace(FACTS, graphs=graph(**ops))
     step = Recorder().runs("a +1000:4096, b +9000:4096, b +19000:1024 +29000:2048, two +39000:4096")
     assert shapes_of(step.trace(), facts) == [None] * 5
     # THEN with the recorded batch, the output of exactly these bytes is the one
     known, mask = TensorShape((16, 64), "float32"), TensorShape((16, 64), "bool")
-    assert shapes_of(step.trace(), dataclasses.replace(facts, batch=BatchFacts(16))) == [known, known, mask, None, None]
+    assert shapes_of(step.trace(), dataclasses.replace(facts, batch=BatchFacts(16))) == [
+        known,
+        known,
+        mask,
+        None,
+        None,
+    ]
 
 
 def test_older_chunks_have_the_shape_of_their_variable_or_tensor() -> None:
-    weights = VariableFact("w", "weights", "m/a", True, 4096, "GPU:0", 0x50000, 0x50000, (32, 32), "float32")
+    weights = VariableFact(
+        "w", "weights", "m/a", True, 4096, "GPU:0", 0x50000, 0x50000, (32, 32), "float32"
+    )
     unknown = VariableFact("v", "weights", "m/a", True, 1024, "GPU:0", 0x60000, 0x60000)
     held = TensorFact("held_tensors", 2000, 0x70000, (500,), "int32")
     facts = dataclasses.replace(FACTS, variables=(weights, unknown), tensors=(held,))
@@ -376,7 +436,8 @@ def test_a_step_of_10000_tensors_keeps_a_row_for_each() -> None:
 
 
 def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:
-    """The more objects a recorder makes, the earlier those of the program grow old, and old ones are collected late."""
+    """The more objects a recorder makes, the earlier those of the program grow old, and old ones
+    are collected late."""
     builder, owner = timelines.RowBuilder(), timelines.Owner("net/a", "weights", True)
     gc.disable()
     try:
@@ -394,7 +455,9 @@ def test_the_largest_tensors_are_those_of_the_timeline_at_the_peak(name: str) ->
     step = attributed_recording(name)
     timeline = step.timeline()
     assert timeline is not None
-    live = (timeline.start <= timeline.peak) & (timeline.end > timeline.peak) & (timeline.shape >= 0)
+    live = (
+        (timeline.start <= timeline.peak) & (timeline.end > timeline.peak) & (timeline.shape >= 0)
+    )
     requested = timeline.bytes - timeline.rounding_bytes
     sizes: collections.Counter[Any] = collections.Counter()
     for row in np.flatnonzero(live & (requested >= 1024)).tolist():
@@ -403,4 +466,7 @@ def test_the_largest_tensors_are_those_of_the_timeline_at_the_peak(name: str) ->
     groups = step.snapshot.largest_tensors
     found = {(one.layer, one.category, one.shape, one.dtype): one.bytes for one in groups}
     assert found.items() <= sizes.items()
-    assert 0 < len(found) == min(200, len(sizes)) and sorted(found.values()) == sorted(sizes.values())[-200:]
+    assert (
+        0 < len(found) == min(200, len(sizes))
+        and sorted(found.values()) == sorted(sizes.values())[-200:]
+    )

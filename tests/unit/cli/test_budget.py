@@ -7,7 +7,14 @@ import pytest
 from reading_cases import make_oom, make_samples
 from reading_cases import make_run as run_with
 
-from tb_memplugin.cli.check import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
+from tb_memplugin.cli.check import (
+    Budget,
+    BudgetCheck,
+    Regression,
+    check_workers,
+    exit_status,
+    measure,
+)
 from tb_memplugin.schema import MISSING, RECORDING, SAMPLES, WRONG_NUMBERS, Run, Samples
 
 FIVE_PERCENT = Regression("5%", Fraction(5, 100), 0)
@@ -46,18 +53,27 @@ def only(checks: list[BudgetCheck]) -> BudgetCheck:
         (Regression("7B", None, 7), 1000, 1007),
     ],
 )
-def test_a_regression_is_a_share_or_a_size(regression: Regression, baseline: int, allowed: int) -> None:
+def test_a_regression_is_a_share_or_a_size(
+    regression: Regression, baseline: int, allowed: int
+) -> None:
     budget = Budget(max_regression=regression)
     for peak, status in ((allowed, "within"), (allowed + 1, "violated")):
         check = only(check_run(make_run([peak]), budget, make_run([baseline])))
-        assert (check.status, check.allowed_bytes, check.baseline_bytes) == (status, allowed, baseline)
+        assert (check.status, check.allowed_bytes, check.baseline_bytes) == (
+            status,
+            allowed,
+            baseline,
+        )
     assert (
-        f"baseline {baseline:,} B".replace(",", "") in check.reason.replace(",", "") and regression.text in check.reason
+        f"baseline {baseline:,} B".replace(",", "") in check.reason.replace(",", "")
+        and regression.text in check.reason
     )
 
 
 def test_a_run_that_ran_out_of_memory_violates_any_budget() -> None:
-    failed = dataclasses.replace(make_run([100]), ooms=(dataclasses.replace(make_oom(59), device="GPU:0"),))
+    failed = dataclasses.replace(
+        make_run([100]), ooms=(dataclasses.replace(make_oom(59), device="GPU:0"),)
+    )
     check = only(check_run(failed, limit(1 << 50)))
     assert (check.status, check.limit, check.step) == ("violated", "out_of_memory", 59)
     assert check.reason == "ran out of memory at step 59 (train): 8.0 MiB requested"
@@ -73,7 +89,11 @@ def test_a_run_that_ran_out_of_memory_violates_any_budget() -> None:
         {"damage": (DAMAGE,)},
         {"notes": (f"{SAMPLES} stopped: RuntimeError: no; training is not affected",)},
         {"notes": (f"worker_1: {RECORDING} stopped: it was closed; training is not affected",)},
-        {"notes": (f"{WRONG_NUMBERS} stopped: steps must be integers from 0; training is not affected",)},
+        {
+            "notes": (
+                f"{WRONG_NUMBERS} stopped: steps must be integers from 0; training is not affected",
+            )
+        },
     ],
 )
 def test_a_lower_bound_never_passes_and_still_violates(doubt: dict[str, tuple[str, ...]]) -> None:
@@ -108,8 +128,14 @@ def test_a_device_that_was_not_recorded_is_said() -> None:
     nothing = of_samples(dataclasses.replace(make_samples([0], [1]), devices={}), notes=(note,))
     check = only(check_run(nothing, limit(800)))
     assert (check.status, check.reason) == ("unchecked", note)
-    assert [one.status for one in check_run(make_run([1], notes=(note,)), limit(800))] == ["unchecked", "within"]
-    assert only(check_run(make_run([1], notes=(note,)), Budget(800, devices=("GPU:0",)))).status == "within"
+    assert [one.status for one in check_run(make_run([1], notes=(note,)), limit(800))] == [
+        "unchecked",
+        "within",
+    ]
+    assert (
+        only(check_run(make_run([1], notes=(note,)), Budget(800, devices=("GPU:0",)))).status
+        == "within"
+    )
 
 
 def checks_of(*statuses: str) -> list[BudgetCheck]:

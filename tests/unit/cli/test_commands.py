@@ -37,7 +37,9 @@ def inspect(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
-def test_json_holds_every_run_and_options_select(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_every_run_and_options_select(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed = json.loads(inspect(capsys, logdir, "--format", "json"))
     assert printed["format"] == 1 and sorted(printed["runs"]) == ["all_trainable", "frozen"]
     assert printed["runs"]["frozen"]["steps"] == 60
@@ -46,12 +48,16 @@ def test_json_holds_every_run_and_options_select(logdir: pathlib.Path, capsys: p
     assert [snapshot["step"] for snapshot in run["snapshots"]] == [3]
 
 
-def test_the_table_shows_the_breakdown_of_the_peak(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_the_breakdown_of_the_peak(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = inspect(capsys, logdir, "--run", "frozen", "--verbose").splitlines()
     assert lines[0] == "frozen: 60 steps (0 to 59)"
     device = next(line for line in lines if line.startswith("  CPU:0"))
     assert device.split() == ["CPU:0", "0.68", "2.0", "1.3", "34", "%", "41", "2"]
-    assert any("traced step 41 (train, graph): 604 MiB in use at the peak" in line for line in lines)
+    assert any(
+        "traced step 41 (train, graph): 604 MiB in use at the peak" in line for line in lines
+    )
     activations = next(line for line in lines if line.startswith("  activations"))
     assert activations.split() == ["activations", "600", "99.4", "%"]
     assert any("2 trainable with 3.8 MiB" in line for line in lines)
@@ -75,18 +81,41 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(logdir, capsys) -> None
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--step", 20], "CPU:0: step 20 has no breakdown, it was not traced. The nearest is that of step 3."),
-        (["--step", 23], "CPU:0: step 23 has no breakdown, it was not traced. The nearest is that of step 41."),
-        (["--step", 500], "CPU:0: step 500 has no breakdown, it was not recorded. The nearest is that of step 41."),
+        (
+            ["--step", 20],
+            "CPU:0: step 20 has no breakdown, it was not traced. The nearest is that of step 3.",
+        ),
+        (
+            ["--step", 23],
+            "CPU:0: step 23 has no breakdown, it was not traced. The nearest is that of step 41.",
+        ),
+        (
+            ["--step", 500],
+            "CPU:0: step 500 has no breakdown, it was not "
+            "recorded. "
+            "The "
+            "nearest "
+            "is "
+            "that of step "
+            "41.",
+        ),
         (
             ["--step", 3, "--phase", "validation"],
-            "CPU:0: step 3 has no breakdown, it was not traced. No step of phase validation has one.",
+            "CPU:0: step 3 has no breakdown, it was not traced. No "
+            "step "
+            "of "
+            "phase "
+            "validation "
+            "has "
+            "one.",
         ),
     ],
 )
 def test_a_step_without_a_breakdown_names_the_nearest(logdir, capsys, options, sentence) -> None:
     lines = inspect(capsys, logdir, "--run", "frozen", *options).splitlines()
-    assert [line for line in lines if "has no breakdown" in line] == ([] if sentence is None else [sentence])
+    assert [line for line in lines if "has no breakdown" in line] == (
+        [] if sentence is None else [sentence]
+    )
 
 
 def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,8 +128,15 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
         "  What changed?  Step 30: unfroze backbone, +500 MiB",
         "                 Mainly activations +500 MiB.",
     ]
-    answers = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"]["answers"]
-    assert [answer["name"] for answer in answers["CPU:0"]] == ["fits", "growing", "fragmented", "changed"]
+    answers = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"][
+        "frozen"
+    ]["answers"]
+    assert [answer["name"] for answer in answers["CPU:0"]] == [
+        "fits",
+        "growing",
+        "fragmented",
+        "changed",
+    ]
 
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
@@ -132,7 +168,9 @@ def test_a_run_takes_twenty_lines_without_jargon(run, layer, said, command, caps
     # THEN no answer is unknown, or said again by the failure's cause
     questions = [line.split("?")[0].strip() for line in lines[1 : lines.index("")]]
     assert questions[0] == "Fits" and "Fragmented" not in questions and "(unknown)" not in text
-    head = next(at for at, line in enumerate(lines) if line.startswith("  memory at the failure, step "))
+    head = next(
+        at for at, line in enumerate(lines) if line.startswith("  memory at the failure, step ")
+    )
     assert lines[head + 1].split() == layer
     # AND the layers, with the others, add up to what is in use at the failure
     (oom,) = tb_memplugin.load(FIXTURES / "runs")[run].ooms
@@ -146,14 +184,30 @@ def test_a_run_takes_twenty_lines_without_jargon(run, layer, said, command, caps
 
 
 def test_free_memory_outside_the_pool_is_told_at_a_failure() -> None:
-    # GIVEN a request of 37.5 MiB that no piece holds: of the pool's free memory, and of what it has not taken yet
+    # GIVEN a request of 37.5 MiB that no piece holds: of the pool's free memory, and of what it has
+    # not taken yet
     run = tb_memplugin.load(FIXTURES / "runs")["small"]
     mib = 1 << 20
-    sizes = {"requested_bytes": 75 * mib // 2, "free_bytes": 33 * mib, "largest_free_bytes": 30 * mib}
+    sizes = {
+        "requested_bytes": 75 * mib // 2,
+        "free_bytes": 33 * mib,
+        "largest_free_bytes": 30 * mib,
+    }
     oom = dataclasses.replace(run.ooms[0], **sizes, pool_bytes=286 * mib, capacity_bytes=300 * mib)
-    pieces = "Free memory is in pieces: 33.0 MiB, at most 30.0 MiB in one, and 14.0 MiB outside the pool."
+    pieces = (
+        "Free memory is in pieces: 33.0 MiB, at most 30.0 MiB in "
+        "one, "
+        "and "
+        "14.0 "
+        "MiB "
+        "outside "
+        "the pool."
+    )
     unknown = dataclasses.replace(oom, requested_bytes=None, verdict=None)
-    for failure, said in ((oom, ("37.5 MiB requested", pieces)), (unknown, ("An unknown size requested", oom.reason))):
+    for failure, said in (
+        (oom, ("37.5 MiB requested", pieces)),
+        (unknown, ("An unknown size requested", oom.reason)),
+    ):
         text = " ".join(str(dataclasses.replace(run, ooms=(failure,))).split())
         assert all(one in text for one in said)
 
@@ -171,15 +225,21 @@ def test_a_request_for_many_layers_counts_as_theirs() -> None:
     # GIVEN a failed request of a compiled step, whose layers are known
     run = tb_memplugin.load(FIXTURES / "runs")["out_of_memory"]
     (oom,) = run.ooms
-    asked = dataclasses.replace(oom.ledger[0], layer="encoder/block2_attention", bytes=oom.requested_bytes)
+    asked = dataclasses.replace(
+        oom.ledger[0], layer="encoder/block2_attention", bytes=oom.requested_bytes
+    )
     failed = dataclasses.replace(run, ooms=(dataclasses.replace(oom, request_ledger=(asked,)),))
     lines = str(failed).splitlines()
     head = lines.index("") + 1
     assert lines[head].startswith("  memory at the failure with the request, step 12")
     assert lines[head + 2].split() == ["encoder/block2_attention", "trainable", "120", "22.6", "%"]
     # AND the largest tensors inside it are said, not those that hold most of what is in use
-    inside = dataclasses.replace(oom.largest_tensors[0], layer="block2", shape=(96, 7), count=1, bytes=90 << 20)
-    told = dataclasses.replace(failed, ooms=(dataclasses.replace(failed.ooms[0], request_tensors=(inside,)),))
+    inside = dataclasses.replace(
+        oom.largest_tensors[0], layer="block2", shape=(96, 7), count=1, bytes=90 << 20
+    )
+    told = dataclasses.replace(
+        failed, ooms=(dataclasses.replace(failed.ooms[0], request_tensors=(inside,)),)
+    )
     said = "96.0 MiB requested; most of it: one tensor of (96, 7) of block2, 90.0 MiB."
     assert said in str(told) and "block1_attention 236 MiB (54 %)" in str(failed)
     assert "block1_attention 236 MiB (54 %)" not in str(told)
@@ -203,7 +263,11 @@ def test_a_run_with_many_findings_and_notes_still_takes_twenty_lines(tmp_path, c
         writer.note(f"note {at}: " + "what was not recorded " * 20)
     writer.close()
     lines = inspect(capsys, tmp_path).splitlines()
-    assert len(lines) == 20 and lines[-4].endswith(" more with --verbose") and lines[-1].startswith("tb-memplugin ")
+    assert (
+        len(lines) == 20
+        and lines[-4].endswith(" more with --verbose")
+        and lines[-1].startswith("tb-memplugin ")
+    )
     assert inspect(capsys, tmp_path, "--verbose").count("note: note ") == 30
 
 
@@ -219,15 +283,28 @@ def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, caps
     write_at(tmp_path / "runs" / "plain", 70 << 20)
     write_at(tmp_path / "runs" / "a_later_one", 30 << 20)
     printed = []
-    for names in (("plain", "a_later_one"), ("a_later_one", "plain"), ("a_later_one", "runs/plain")):
+    for names in (
+        ("plain", "a_later_one"),
+        ("a_later_one", "plain"),
+        ("a_later_one", "runs/plain"),
+    ):
         assert main(["compare", *names]) == 0
         printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1] and printed[2].replace("runs/plain", "plain").split() == printed[0].split()
+    assert (
+        printed[0] == printed[1]
+        and printed[2].replace("runs/plain", "plain").split() == printed[0].split()
+    )
     assert printed[0].splitlines()[0].endswith(", −40.0 MiB")
-    assert "  plain: peak of step 7 (train" in printed[0] and re.search(r"activations .* −40.0 MiB\n", printed[0])
+    assert "  plain: peak of step 7 (train" in printed[0] and re.search(
+        r"activations " r".* " r"−40.0 " r"MiB\n", printed[0]
+    )
     assert main(["compare", "a_later_one", "plain", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["before"]["run"], told["after"]["run"], told["change_bytes"]) == ("plain", "a_later_one", -40 << 20)
+    assert (told["before"]["run"], told["after"]["run"], told["change_bytes"]) == (
+        "plain",
+        "a_later_one",
+        -40 << 20,
+    )
     # THEN categories and layers each sum to the breakdowns and to the change
     for rows in (told["categories"], told["layers"]):
         for side in ("before", "after"):
@@ -236,19 +313,33 @@ def test_two_runs_are_compared_the_earlier_one_first(tmp_path, monkeypatch, caps
 
 
 def test_a_run_that_failed_is_compared_at_its_failure_though_a_step_peaked_higher(capsys) -> None:
-    assert main(["compare", "finished", "small", "--logdir", str(FIXTURES / "runs"), "--format", "json"]) == 0
+    assert (
+        main(
+            ["compare", "finished", "small", "--logdir", str(FIXTURES / "runs"), "--format", "json"]
+        )
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     sides = {side["run"]: side for side in (told["before"], told["after"])}
     assert (sides["small"]["step"], sides["small"]["at_failure"]) == (59, True)
-    assert sides["finished"]["step"] == 41 and sides["finished"]["in_use_bytes"] > sides["small"]["in_use_bytes"]
+    assert (
+        sides["finished"]["step"] == 41
+        and sides["finished"]["in_use_bytes"] > sides["small"]["in_use_bytes"]
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["frozn", "all_trainable"], "no run 'frozn'; did you mean 'frozen'? Available: all_trainable, frozen"),
+        (
+            ["frozn", "all_trainable"],
+            "no run 'frozn'; did you mean 'frozen'? Available: all_trainable, frozen",
+        ),
         (["frozen", "."], ". has several runs: all_trainable, frozen. Name one of them"),
-        (["frozen", "all_trainable", "--device", "GPU:0"], "has no breakdown on GPU:0: no step was traced there"),
+        (
+            ["frozen", "all_trainable", "--device", "GPU:0"],
+            "has no breakdown on GPU:0: no step was traced there",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_said(arguments, sentence, logdir, capsys, monkeypatch) -> None:
@@ -258,13 +349,19 @@ def test_what_cannot_be_compared_is_said(arguments, sentence, logdir, capsys, mo
     assert printed.out == "" and printed.err.count("\n") == 1 and sentence in printed.err
 
 
-def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_attempts_are_kept_on_request(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
         writer = RunWriter(tmp_path / "exp")
         writer.traced(make_snapshot(3))
         writer.close()
     counts = [
-        len(json.loads(inspect(capsys, tmp_path, "--format", "json", *more))["runs"]["exp"]["snapshots"])
+        len(
+            json.loads(inspect(capsys, tmp_path, "--format", "json", *more))["runs"]["exp"][
+                "snapshots"
+            ]
+        )
         for more in ([], ["--all-attempts"])
     ]
     assert counts == [1, 2]
@@ -298,16 +395,45 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["plan"], "tb-memplugin plan: the following arguments are required: --budget (see tb-memplugin plan --help)"),
+        (
+            ["plan"],
+            "tb-memplugin plan: the following arguments are "
+            "required: "
+            "--budget "
+            "(see "
+            "tb-memplugin "
+            "plan "
+            "--help)",
+        ),
         (["inspect", "x", "--step", "-1"], "step must be an integer >= 0"),
-        (["inspct", "x"], "tb-memplugin: unknown command 'inspct'; did you mean 'inspect'? Choose from run, inspect, "),
+        (
+            ["inspct", "x"],
+            "tb-memplugin: unknown command 'inspct'; "
+            "did "
+            "you "
+            "mean "
+            "'inspect'? "
+            "Choose "
+            "from run, inspect, ",
+        ),
         (
             ["inspect", "x", "--stepp", "3"],
-            "inspect: unknown option --stepp; did you mean '--step'? (see tb-memplugin inspect --help)\n",
+            "inspect: unknown option --stepp; did you mean "
+            "'--step'? "
+            "(see "
+            "tb-memplugin "
+            "inspect "
+            "--help)\n",
         ),
-        (["what-if", "x", "--batchsize=3"], "what-if: unknown option --batchsize; did you mean '--batch-size'?"),
+        (
+            ["what-if", "x", "--batchsize=3"],
+            "what-if: unknown option --batchsize; did you mean '--batch-size'?",
+        ),
         (["inspect", "x", "y"], "unexpected argument 'y'"),
-        (["inspect", "x", "--phase", "tran"], "argument --phase: invalid choice 'tran'; did you mean 'train'?"),
+        (
+            ["inspect", "x", "--phase", "tran"],
+            "argument --phase: invalid choice 'tran'; did you mean 'train'?",
+        ),
         (["inspect", "x", "--bad\x1b[31m\n"], "unknown option --bad�[31m�"),
     ],
 )
@@ -327,16 +453,35 @@ def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_directory_of_the_runs_is_runs_by_default(logdir, capsys, monkeypatch) -> None:
     monkeypatch.chdir(logdir)
-    for command in (["inspect"], ["plan", "--budget", "1GiB"], ["check", "--max-peak", "2GiB"], ["report", "-o", "r"]):
+    for command in (
+        ["inspect"],
+        ["plan", "--budget", "1GiB"],
+        ["check", "--max-peak", "2GiB"],
+        ["report", "-o", "r"],
+    ):
         assert main(command) == 2
-        assert capsys.readouterr().err.startswith("tb-memplugin: no directory runs here. Pass the directory")
+        assert capsys.readouterr().err.startswith(
+            "tb-memplugin: no directory runs here. Pass the directory"
+        )
     monkeypatch.chdir(logdir.parent)
     (logdir.parent / "runs").symlink_to(logdir)
     assert "frozen" in inspect(capsys)
     assert main(["check", "--max-peak", "2GiB"]) == 0
 
 
-COMMANDS = ("run", "inspect", "compare", "what-if", "plan", "check", "view", "report", "export", "import", "doctor")
+COMMANDS = (
+    "run",
+    "inspect",
+    "compare",
+    "what-if",
+    "plan",
+    "check",
+    "view",
+    "report",
+    "export",
+    "import",
+    "doctor",
+)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)
@@ -354,7 +499,9 @@ def test_help_has_examples_that_can_be_parsed_and_exit_codes(command, capsys, mo
         assert arguments[0] == "tb-memplugin" and arguments[1] in (command or COMMANDS)
         parser_for(arguments).parse_args(arguments[1:])
     # AND the sentences are wrapped, but for those of the command that reads its arguments itself
-    assert command == ("run",) or all(len(line) <= 60 for line in text.splitlines() if line[:1].isupper())
+    assert command == ("run",) or all(
+        len(line) <= 60 for line in text.splitlines() if line[:1].isupper()
+    )
     codes = text[text.index("\nexit codes:\n") :].split("\n")[2:]
     expected = {
         ("check",): ["0", "1", "2"],
@@ -370,7 +517,11 @@ def test_help_has_examples_that_can_be_parsed_and_exit_codes(command, capsys, mo
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), 2, "No space left on device: /tmp/x"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+            2,
+            "No space left on device: /tmp/x",
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
@@ -391,9 +542,13 @@ def test_an_error_of_the_machine_and_an_interrupt_are_one_line(
 
 
 def test_names_from_a_run_directory_cannot_steer_the_terminal(tmp_path, capsys) -> None:
-    # GIVEN a layer, a device and a sentence with escape sequences, line breaks and a name of a megabyte
+    # GIVEN a layer, a device and a sentence with escape sequences, line breaks and a name of a
+    # megabyte
     taken = make_snapshot(0, device="GPU:\x1b[31m0")
-    rows = (dataclasses.replace(taken.ledger[0], layer="a\x1b]0;title\x07\nb\u202eevil"), *taken.ledger[1:])
+    rows = (
+        dataclasses.replace(taken.ledger[0], layer="a\x1b]0;title\x07\nb\u202eevil"),
+        *taken.ledger[1:],
+    )
     writer = RunWriter(tmp_path / "exp")
     writer.traced(dataclasses.replace(taken, ledger=rows, not_available=("x\r\x1b[2J",)))
     writer.samples(make_samples([0], [1], device="d" * 4000))
@@ -405,7 +560,17 @@ def test_names_from_a_run_directory_cannot_steer_the_terminal(tmp_path, capsys) 
 
 
 def test_python_dash_m_is_the_command(logdir: pathlib.Path) -> None:
-    code = [sys.executable, "-X", "importtime", "-m", "tb_memplugin", "inspect", str(logdir), "--run", "frozen"]
+    code = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "tb_memplugin",
+        "inspect",
+        str(logdir),
+        "--run",
+        "frozen",
+    ]
     done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout.startswith("frozen: 60 steps")
     # AND with TensorFlow installed it is not imported either
@@ -416,7 +581,11 @@ def test_python_dash_m_is_the_command(logdir: pathlib.Path) -> None:
 def test_a_reader_that_stops_early_is_no_error(logdir: pathlib.Path) -> None:
     command = f"{sys.executable} -m tb_memplugin inspect {logdir} | head -n 1"
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stderr == "" and done.returncode == 0
 
@@ -440,7 +609,9 @@ def documented_commands() -> list[str]:
     """The commands in README and docs, without those that leave something out."""
     found = []
     for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for block in re.findall(r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+        for block in re.findall(
+            r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL
+        ):
             for line in block.replace("\\\n", "").splitlines():
                 command = re.match(r"(?:source <\()?(tb-memplugin [^#&|;)]*)", line)
                 text = "" if command is None else command[1].partition(" >")[0].strip()

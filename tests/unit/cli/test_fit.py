@@ -1,4 +1,5 @@
-"""Answers of `tb_memplugin.what_if` and of `tb-memplugin what-if` where no batch size passes, or none is known to."""
+"""Answers of `tb_memplugin.what_if` and of `tb-memplugin what-if` where no batch size passes, or
+none is known to."""
 
 import json
 import pathlib
@@ -29,7 +30,9 @@ def line(text: str) -> str:
     return found
 
 
-def test_no_batch_size_passes(logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_batch_size_passes(
+    logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = tb_memplugin.what_if(run, capacity="2MiB")  # less than the weights
     assert answer.largest_batch_size == 0 and answer.prediction.fits is False
     asked = ["what-if", str(logdir), "--run", "traced", "--capacity", "2MiB"]
@@ -44,7 +47,10 @@ def test_layers_are_chosen_by_globs_separated_or_repeated(logdir, run, capsys) -
     assert "of 2 layers are removed" in answer.prediction.assumptions[0]
     asked = ["what-if", str(logdir), "--run", "traced", "--format", "json"]
     printed = []
-    for options in (["--freeze", "net/conv2,*/head"], ["--freeze", "net/conv2", "--freeze", "*/head"]):
+    for options in (
+        ["--freeze", "net/conv2,*/head"],
+        ["--freeze", "net/conv2", "--freeze", "*/head"],
+    ):
         assert main([*asked, *options]) == 0
         printed.append(json.loads(capsys.readouterr().out))
     assert printed[0] == printed[1]
@@ -52,7 +58,9 @@ def test_layers_are_chosen_by_globs_separated_or_repeated(logdir, run, capsys) -
     assert printed[0]["peak_bytes"] == answer.prediction.peak_bytes
 
 
-def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_plan(
+    logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = tb_memplugin.plan(run, budget="20MiB")
     assert plan.fits is True and plan.accumulation == 4
     asked = ["plan", str(logdir), "--budget", "20MiB"]
@@ -60,7 +68,11 @@ def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pyt
     assert capsys.readouterr().out == f"traced\n{plan}\n"
     assert main([*asked, "--run", "traced", "--device", plan.device, "--format", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["run"], printed["peak_bytes"], printed["accumulation"]) == ("traced", plan.peak_bytes, 4)
+    assert (printed["run"], printed["peak_bytes"], printed["accumulation"]) == (
+        "traced",
+        plan.peak_bytes,
+        4,
+    )
     assert printed["options"][0]["kind"] == "none" and printed["options"][0]["fits"] is False
 
 
@@ -85,7 +97,9 @@ def test_a_budget_is_a_size_or_a_share_of_the_capacity(logdir, run, capsys) -> N
 def test_a_number_without_a_unit_is_refused_with_an_example(arguments, logdir, capsys) -> None:
     for number in ("300", "1.5"):
         assert main([arguments[0], str(logdir), *arguments[1:], number]) == 2
-        assert capsys.readouterr().err == f"tb-memplugin: {number}: name a unit, for example 300MiB or 12GiB\n"
+        assert capsys.readouterr().err == (
+            f"tb-memplugin: {number}: name a unit, for example 300MiB or 12GiB\n"
+        )
 
 
 NO_SIZE = "a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: "
@@ -99,11 +113,16 @@ NO_SIZE = "a budget is a size with its unit, such as 24GiB, at most 1 PiB. Recei
             ["--unfreeze", "conv2"],
             "no layer with weights has a path like 'conv2'; the nearest is 'net/conv2'",
         ),
-        *(("plan", [f"--budget={size}"], f"{NO_SIZE}'{size}'") for size in ("much", "0B", "-3GiB", "2PiB")),
+        *(
+            ("plan", [f"--budget={size}"], f"{NO_SIZE}'{size}'")
+            for size in ("much", "0B", "-3GiB", "2PiB")
+        ),
         ("plan", ["--budget", "8GiB", "--run", "trace"], "no run 'trace'"),
         ("plan", ["--budget", "8GiB", "--device", "GPU:7"], "GPU:7"),
     ],
 )
-def test_what_is_no_condition_of_the_run_is_refused(command, options, sentence, logdir, capsys) -> None:
+def test_what_is_no_condition_of_the_run_is_refused(
+    command, options, sentence, logdir, capsys
+) -> None:
     assert main([command, str(logdir), *options]) == 2
     assert sentence in capsys.readouterr().err

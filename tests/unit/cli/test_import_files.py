@@ -21,12 +21,28 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(tmp_path, capsys) -> No
     (tmp_path / "p_GPU_0_bfc.1795171982343248").write_bytes(make_dump())
     logdir = str(tmp_path / "runs")
     assert main(["import", str(log), "--logdir", logdir]) == 0
-    assert main(["import", *map(str, sorted(tmp_path.glob("p_*"))), "--logdir", logdir, "--run", "team/dumps"]) == 0
+    assert (
+        main(
+            [
+                "import",
+                *map(str, sorted(tmp_path.glob("p_*"))),
+                "--logdir",
+                logdir,
+                "--run",
+                "team/dumps",
+            ]
+        )
+        == 0
+    )
     assert "job_7: 1 failed allocation\n" in capsys.readouterr().out
     runs = tb_memplugin.load(logdir)
     assert sorted(runs) == ["job_7", "team/dumps"]
     (logged,), (dumped,) = runs["job_7"].ooms, runs["team/dumps"].ooms
-    assert (logged.device, logged.verdict, logged.requested_bytes) == ("GPU:0", "fragmentation", 6040)
+    assert (logged.device, logged.verdict, logged.requested_bytes) == (
+        "GPU:0",
+        "fragmentation",
+        6040,
+    )
     assert (dumped.status, dumped.verdict, dumped.wall_time) == ("failing", None, 1795171982.343248)
     assert main(["inspect", logdir, "--run", "job_7", "--format", "json"]) == 0
     (described,) = json.loads(capsys.readouterr().out)["runs"]["job_7"]["oom"]
@@ -47,14 +63,26 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(tmp_path, capsys) -> No
         ("lines.log", b"\n".join([b"Allocator (" * 1000] * 50), "has no failed allocation"),
         (
             "rounded.log",
-            b"Allocator (x) ran out of memory trying to allocate 1.0GiB (rounded to " + b"9" * 6000 + b")\n",
+            b"Allocator (x) ran out of memory trying to "
+            b"allocate "
+            b"1.0GiB "
+            b"(rounded "
+            b"to " + b"9" * 6000 + b")\n",
             "a number of 6000 digits",
         ),
-        ("shape.log", b"OOM when allocating tensor with shape[" + b"9" * 6000 + b"] and type float", "6000 digits"),
+        (
+            "shape.log",
+            b"OOM when allocating tensor with shape[" + b"9" * 6000 + b"] and type float",
+            "6000 digits",
+        ),
     ],
 )
 def test_an_unknown_file_is_refused_in_a_sentence_and_nothing_is_written(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, sentence: str
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: bytes,
+    sentence: str,
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
@@ -70,10 +98,17 @@ def test_what_is_no_file_and_a_run_outside_logdir_are_refused(tmp_path, capsys) 
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "a").write_bytes(make_dump())
     no_file = "is not a regular file"
-    cases = [(tmp_path / "none", "cannot be read"), (tmp_path / "pipe.log", no_file), ("/dev/zero", no_file)]
+    cases = [
+        (tmp_path / "none", "cannot be read"),
+        (tmp_path / "pipe.log", no_file),
+        ("/dev/zero", no_file),
+    ]
     for path, sentence in [*cases, (tmp_path, no_file)]:
         assert main(["import", str(path), "--logdir", str(tmp_path / "runs")]) == 2
         assert f"{path} {sentence}" in capsys.readouterr().err
-    assert main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path / "runs"), "--run", "../b"]) == 2
+    assert (
+        main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path / "runs"), "--run", "../b"])
+        == 2
+    )
     assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -27,7 +27,10 @@ from tb_memplugin.storage.write import RunWriter
 def test_hostile_names_are_no_markup_and_the_policy_allows_this_script_alone() -> None:
     name = "</script><script>alert(1)</script><!--<script>\u2028]]>"
     answer = StoredAnswer(Question("runs", {"run": name}), 200, "application/json", "")
-    page = render(Contents((name,), (answer,), ((Question("map", {"run": name}), name),), (name,)), f"text = {name!r};")
+    page = render(
+        Contents((name,), (answer,), ((Question("map", {"run": name}), name),), (name,)),
+        f"text = {name!r};",
+    )
     # THEN there are the two scripts that the page is made of, and the name is in the data as it was
     # (Inside a script, only its end tag and a comment's beginning are markup.)
     assert len(re.findall("</script", page, re.IGNORECASE)) == 2 and "<!--" not in page
@@ -40,7 +43,11 @@ def test_hostile_names_are_no_markup_and_the_policy_allows_this_script_alone() -
     assert code.replace("\\x3C", "<") == f"text = {name!r};"
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in policy and "unsafe-eval" not in policy and "http" not in policy
+    assert (
+        f"script-src 'sha256-{digest}'" in policy
+        and "unsafe-eval" not in policy
+        and "http" not in policy
+    )
     assert "default-src 'none'" in policy and "connect-src 'none'" in policy
 
 
@@ -50,11 +57,16 @@ def packed(logdir: pathlib.Path, **limit: Any) -> tuple[Contents, int]:
 
 
 def asked(found: Contents, route: str) -> list[dict[str, str]]:
-    return [dict(answer.question.parameters) for answer in found.answers if answer.question.route == route]
+    return [
+        dict(answer.question.parameters)
+        for answer in found.answers
+        if answer.question.route == route
+    ]
 
 
 def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch) -> None:
-    # GIVEN ten traced steps of which the second has the highest peak, and room for three snapshots and two maps
+    # GIVEN ten traced steps of which the second has the highest peak, and room for three snapshots
+    # and two maps
     writer = RunWriter(tmp_path / "exp")
     writer.samples(make_samples(range(10), [200 * MIB] * 10))
     for step in range(10):
@@ -66,15 +78,28 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch
     found, _ = packed(tmp_path)
     assert [place["step"] for place in asked(found, "snapshot")] == ["1", "7", "8", "9"]
     assert {"0", "8", "9"} >= {place["step"] for place in asked(found, "map")} >= {"8", "9"}
-    refused = {(question.route, question.parameters["step"]): why for question, why in found.refusals}
-    assert {step for route, step in refused if route == "snapshot"} == {"0", "2", "3", "4", "5", "6"}
+    refused = {
+        (question.route, question.parameters["step"]): why for question, why in found.refusals
+    }
+    assert {step for route, step in refused if route == "snapshot"} == {
+        "0",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+    }
     assert refused["snapshot", "0"] == (
         "Not in this report: it contains the last 3 snapshots and that of the highest peak."
     )
     assert any(
-        sentence.startswith("6 of the 10 snapshots of exp on CPU:0 are not in this report") for sentence in found.absent
+        sentence.startswith("6 of the 10 snapshots of exp on CPU:0 are not in this report")
+        for sentence in found.absent
     )
-    assert any("memory maps of exp on CPU:0 are not in this report" in sentence for sentence in found.absent)
+    assert any(
+        "memory maps of exp on CPU:0 are not in this report" in sentence
+        for sentence in found.absent
+    )
 
 
 def test_the_size_is_limited_and_missing_responses_are_reported(tmp_path: pathlib.Path) -> None:
@@ -82,9 +107,14 @@ def test_the_size_is_limited_and_missing_responses_are_reported(tmp_path: pathli
     whole, size = packed(tmp_path)
     part, small = packed(tmp_path, max_data_bytes=size // 2)
     assert small <= size // 2 < size
-    known = {str(question) for question, _ in part.refusals} | {str(answer.question) for answer in part.answers}
+    known = {str(question) for question, _ in part.refusals} | {
+        str(answer.question) for answer in part.answers
+    }
     assert {str(answer.question) for answer in whole.answers} <= known
-    assert any("it reached its limit of " in sentence and sentence.endswith("KiB of data.") for sentence in part.absent)
+    assert any(
+        "it reached its limit of " in sentence and sentence.endswith("KiB of data.")
+        for sentence in part.absent
+    )
     with pytest.raises(RequestError, match="list of runs"):
         collect(tmp_path, max_data_bytes=10)
 
@@ -94,11 +124,15 @@ def test_the_newest_runs_are_taken_unless_some_are_named(tmp_path, monkeypatch) 
     monkeypatch.setattr("tb_memplugin.storage.write.run_writer.new_session_id", sessions.pop)
     for name in ("b", "c", "a"):
         write_records(tmp_path / name, make_samples([0], [MIB]))
-    assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
+    assert collect(tmp_path).runs == ("a", "b", "c") and not any(
+        "--run" in text for text in collect(tmp_path).absent
+    )
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_RUNS", 2)
     found = collect(tmp_path)
     assert found.runs == ("a", "b")
-    assert found.absent[0] == "c is not in this report: without --run it contains the newest 2 runs."
+    assert found.absent[0] == (
+        "c is not in this report: without --run it contains the newest 2 runs."
+    )
     monkeypatch.setattr("tb_memplugin.cli.report.MAX_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b, c are not in this report")
     monkeypatch.setattr("tb_memplugin.cli.report.NAMED_RUNS", 1)
@@ -150,9 +184,12 @@ def test_links_devices_pipes_and_directories_are_refused(logdir, tmp_path, capsy
 
 
 def test_a_name_that_no_request_may_have_costs_only_its_answers(tmp_path: pathlib.Path) -> None:
-    # GIVEN a device whose name is longer than a request may be, as that of a worker can be, beside a good run
+    # GIVEN a device whose name is longer than a request may be, as that of a worker can be, beside
+    # a good run
     write_small_run(tmp_path / "runs" / "good")
-    write_records(tmp_path / "runs" / "odd", make_samples([0], [1], device="d" * 4000), worker="w" * 200)
+    write_records(
+        tmp_path / "runs" / "odd", make_samples([0], [1], device="d" * 4000), worker="w" * 200
+    )
     contents, _ = write_report(str(tmp_path / "runs"), str(tmp_path / "report.html"))
     assert set(contents.runs) == {"good", "odd"}
     assert any("characters; at most" in why for _, why in contents.refusals)

@@ -1,4 +1,5 @@
-"""Options of `tb-memplugin run`; a program under it prints, fails and ends as under plain Python."""
+"""Options of `tb-memplugin run`; a program under it prints, fails and ends as under plain
+Python."""
 
 import os
 import pathlib
@@ -35,7 +36,11 @@ except ValueError as error: raise RuntimeError("more") from error
     "exit none": "raise SystemExit",
     "syntax": "x = = 3\n",
     "interrupt": "raise KeyboardInterrupt",
-    "hook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__, file=sys.stderr)\n1 / 0\n",
+    "hook": "import sys\nsys.excepthook = lambda *a: "
+    "print('mine', "
+    "a[0].__name__, "
+    "file=sys.stderr)\n1 / "
+    "0\n",
     "broken hook": "import sys\ndef hook(*a): raise KeyError(5)\nsys.excepthook = hook\n1 / 0\n",
     "own error": "from tb_memplugin.errors import RequestError\nraise RequestError('theirs')",
     "pipe": "raise BrokenPipeError(32, 'theirs')",
@@ -47,7 +52,9 @@ threading.Thread(target=late).start()
 threading.Thread(target=time.sleep, args=[1000], daemon=True).start()  # not waited for
 print("end")
 """,
-    "fork": "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nprint(child > 0, flush=True)",
+    "fork": "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nprint(child > "
+    "0, "
+    "flush=True)",
     "pickle": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)",
 }
 
@@ -93,7 +100,9 @@ def test_modules_and_directories(tmp_path: pathlib.Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("", encoding="utf-8")
-    (package / "__main__.py").write_text("import sys; print(sys.argv, __name__, __package__, __spec__)")
+    (package / "__main__.py").write_text(
+        "import sys; print(sys.argv, __name__, __package__, __spec__)"
+    )
     (package / "fails.py").write_text("def f(): 1 / 0\nf()\n")
     assert compare(tmp_path, "-m", "package", "-m", "--run", "x")[0] == 0
     assert "ZeroDivisionError" in compare(tmp_path, "-m", "package.fails")[2]
@@ -104,16 +113,26 @@ def test_modules_and_directories(tmp_path: pathlib.Path) -> None:
 
 def test_the_end_says_that_nothing_was_recorded_on_stderr_only(tmp_path: pathlib.Path) -> None:
     (tmp_path / "program.py").write_text("print('out')", encoding="utf-8")
-    code, stdout, stderr = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"])
+    code, stdout, stderr = run(
+        tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"]
+    )
     assert (code, stdout) == (0, "out\n") and stderr.startswith("\nNothing was recorded: ")
 
 
 def test_with_the_switch_nothing_is_added(tmp_path: pathlib.Path) -> None:
     (tmp_path / "program.py").write_text(
-        "import sys; print([name for name in sys.modules if 'automatic' in name or name == 'numpy'], sys.meta_path)"
+        "import sys; print([name for name in sys.modules if 'automatic' "
+        "in "
+        "name "
+        "or "
+        "name "
+        "== "
+        "'numpy'], sys.meta_path)"
     )
     plain = run(tmp_path, [sys.executable, "program.py"])
-    switched = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"], TB_MEMPLUGIN="0")
+    switched = run(
+        tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"], TB_MEMPLUGIN="0"
+    )
     assert switched == plain
 
 
@@ -141,9 +160,13 @@ def test_runs_are_summed_up_with_the_commands_that_show_more(tmp_path: pathlib.P
     write_small_run(tmp_path / "my runs" / "another")
     text = ending(str(tmp_path / "my runs"), "my runs", ["one", "missing"], ["A note."])
     assert text.startswith("\nmissing: nothing was written\n\nA note.\n\none: 60 steps (0 to 59)")
-    commands = ["tensorboard --logdir 'my runs'", "tb-memplugin inspect 'my runs' --run one --verbose"]
+    commands = [
+        "tensorboard --logdir 'my runs'",
+        "tb-memplugin inspect 'my runs' --run one --verbose",
+    ]
     assert text.splitlines()[-2:] == commands and "another" not in text
-    # AND it is as short as the summary of `inspect`; of several runs there is a line each, and one summary
+    # AND it is as short as the summary of `inspect`; of several runs there is a line each, and one
+    # summary
     assert len(text.splitlines()) <= 4 + 20
     several = ending(str(tmp_path / "my runs"), "my runs", ["one", "another"], [])
     rows = [line.split()[0] for line in several.splitlines()[1:4]]
@@ -156,14 +179,27 @@ def test_without_runs_it_says_why(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("signal", "recorded"), [(9, True), (15, True), (9, False)])
-def test_a_killed_program_gets_one_line_with_its_run(tmp_path: pathlib.Path, signal: int, recorded: bool) -> None:
+def test_a_killed_program_gets_one_line_with_its_run(
+    tmp_path: pathlib.Path, signal: int, recorded: bool
+) -> None:
     made = "os.makedirs('logs/mine')" if recorded else "pass"
-    (tmp_path / "dies.py").write_text(f"import os, time\n{made}\nos.kill(os.getpid(), {signal})\ntime.sleep(60)\n")
+    (tmp_path / "dies.py").write_text(
+        f"import os, time\n{made}\nos.kill(os.getpid(), {signal})\ntime.sleep(60)\n"
+    )
     options = ["--logdir", "logs", "--run", "mine", "dies.py"]
     code, _, told = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", *options])
     assert code == -signal
     assert told.split("\n")[1:] == (
-        ["The program was killed, or ended by os._exit. What was recorded: tb-memplugin inspect logs/mine", ""]
+        [
+            "The program was killed, or ended by os._exit. "
+            "What "
+            "was "
+            "recorded: "
+            "tb-memplugin "
+            "inspect "
+            "logs/mine",
+            "",
+        ]
         if recorded
         else []
     )
@@ -173,5 +209,7 @@ def test_a_program_with_a_recorder_of_its_own_is_not_told_that_it_called_nothing
     recording = AutomaticRecording("runs", "exp1")
     recording.records_itself = True
     (note,) = recording.notes()
-    assert note in ending("runs", "runs", [], [note]) and NOTHING not in ending("runs", "runs", [], [note])
+    assert note in ending("runs", "runs", [], [note]) and NOTHING not in ending(
+        "runs", "runs", [], [note]
+    )
     assert list(AutomaticRecording("runs", "exp1").notes()) == []

@@ -1,4 +1,5 @@
-"""The arguments of ``tb-memplugin view``, and the document that it serves. An integration test starts it."""
+"""The arguments of ``tb-memplugin view``, and the document that it serves. An integration test
+starts it."""
 
 import pathlib
 import re
@@ -33,10 +34,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 def test_it_listens_on_localhost_by_default(started, capsys) -> None:
     assert main(["view", "runs"]) == 0
     assert started == [("runs", "localhost", 6007)]
-    assert capsys.readouterr().out == "Memory tab of runs (press Ctrl+C to stop):\nhttp://localhost:1234/\n"
+    assert capsys.readouterr().out == (
+        "Memory tab of runs (press Ctrl+C to stop):\nhttp://localhost:1234/\n"
+    )
 
 
-def test_host_and_port_are_passed_on_and_the_browser_is_opened_only_if_asked(started, monkeypatch) -> None:
+def test_host_and_port_are_passed_on_and_the_browser_is_opened_only_if_asked(
+    started, monkeypatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     assert main(["view", "runs", "--host", "::1", "--port", "0"]) == 0

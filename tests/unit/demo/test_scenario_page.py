@@ -16,14 +16,29 @@ MIB = 1 << 20
 
 
 def result(device: str, **peaks: int) -> dict:
-    runs = {name: {"peak": peak, "weights": MIB, "activations": peak - MIB} for name, peak in peaks.items()}
-    return {"device": device, "tensorflow": "2.21.0", "keras": "3.15.1", "date": "2026-01-01", "runs": runs}
+    runs = {
+        name: {"peak": peak, "weights": MIB, "activations": peak - MIB}
+        for name, peak in peaks.items()
+    }
+    return {
+        "device": device,
+        "tensorflow": "2.21.0",
+        "keras": "3.15.1",
+        "date": "2026-01-01",
+        "runs": runs,
+    }
 
 
 def scenario(verdict: str, comparisons: list[Comparison]) -> Scenario:
     advice = Advice(["“Do it.”"], verdict, "it is large. Otherwise not.", comparisons)
-    runs = {"a": Variant(lambda run: None), "b": Variant(lambda run: None), "c": Variant(lambda run: None, gpus=2)}
-    return Scenario(3, "Some advice", "/somewhere/some_advice.py", "First.\n\nSecond.", runs, [advice])
+    runs = {
+        "a": Variant(lambda run: None),
+        "b": Variant(lambda run: None),
+        "c": Variant(lambda run: None, gpus=2),
+    }
+    return Scenario(
+        3, "Some advice", "/somewhere/some_advice.py", "First.\n\nSecond.", runs, [advice]
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +58,11 @@ def test_a_claim_holds_within_its_limits(claim, held, not_held) -> None:
 def test_the_verdict_follows_from_how_many_comparisons_hold() -> None:
     falls, stays = Comparison("a", "b"), Comparison("a", "a")
     figures = result("CPU", a=100, b=50)["runs"]
-    for comparisons, verdict in (([falls], "true"), ([falls, stays], "true only if"), ([stays], "not true")):
+    for comparisons, verdict in (
+        ([falls], "true"),
+        ([falls, stays], "true only if"),
+        ([stays], "not true"),
+    ):
         assert judged(scenario(verdict, comparisons).advice[0], figures, "CPU") == verdict
     assert judged(scenario("true", [Comparison("a", "c")]).advice[0], figures, "CPU") is None
 
@@ -54,7 +73,10 @@ def test_a_comparison_can_be_of_one_kind_of_device() -> None:
     one.advice[0] = dataclasses.replace(one.advice[0], on_gpu="Everything grows there.")
     figures = {"a": 8 * MIB, "b": 4 * MIB}
     results = {device: result(device, **figures) for device in ("CPU", "NVIDIA H200")}
-    assert [judged(one.advice[0], found["runs"], device) for device, found in results.items()] == ["true", "not true"]
+    assert [judged(one.advice[0], found["runs"], device) for device, found in results.items()] == [
+        "true",
+        "not true",
+    ]
     text = topic(one, results)
     assert "**True.** it is large. Otherwise not.\n" in text
     assert "**Not true** on NVIDIA H200. Everything grows there.\n" in text
@@ -81,8 +103,14 @@ def test_the_page_says_what_was_measured_on_which_device() -> None:
         Expected("weights", MIB, MIB, "4 B × parameters"),
         Expected("activations", 7 * MIB, None, "batch × results", 0.05, cpu_only=True),
     ]
-    one = scenario("true only if", [Comparison("a", "b", "Large", expected=expected), Comparison("a", "a", "Small")])
-    results = {"CPU": result("CPU", a=8 * MIB, b=4 * MIB), "NVIDIA H200": result("NVIDIA H200", a=8 * MIB, b=8 * MIB)}
+    one = scenario(
+        "true only if",
+        [Comparison("a", "b", "Large", expected=expected), Comparison("a", "a", "Small")],
+    )
+    results = {
+        "CPU": result("CPU", a=8 * MIB, b=4 * MIB),
+        "NVIDIA H200": result("NVIDIA H200", a=8 * MIB, b=8 * MIB),
+    }
     text = topic(one, results)
     assert text.startswith("# Some advice\n\nFirst.\n\nRun `python demo/scenarios/some_advice.py`")
     assert (
@@ -101,7 +129,8 @@ def test_the_page_says_what_was_measured_on_which_device() -> None:
 def test_the_overview_has_the_verdict_on_each_device() -> None:
     one = scenario("true only if", [Comparison("a", "b", "Large"), Comparison("a", "a", "Small")])
     results = {
-        device: {one.name: result(device, a=8 * MIB, b=b)} for device, b in (("CPU", 4 * MIB), ("NVIDIA H200", 8 * MIB))
+        device: {one.name: result(device, a=8 * MIB, b=b)}
+        for device, b in (("CPU", 4 * MIB), ("NVIDIA H200", 8 * MIB))
     }
     text = overview([one], results)
     assert "\n| advice | CPU | H200 | measured |\n" in text

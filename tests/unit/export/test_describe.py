@@ -1,4 +1,5 @@
-"""What the JSON object of ``inspect`` selects; `test_commands.py` compares whole objects with stored ones."""
+"""What the JSON object of ``inspect`` selects; `test_commands.py` compares whole objects with
+stored ones."""
 
 import pytest
 from reading_cases import DEVICE, make_run, write_small_run
@@ -32,4 +33,9 @@ def test_device_and_phase_select_too(run: Run) -> None:
 
 def test_an_empty_run_is_described_too() -> None:
     described = describe_run(make_run(NO_SAMPLES, sessions=(), workers=()))
-    assert (described["steps"], described["first_step"], described["devices"], described["layers"]) == (0, None, {}, [])
+    assert (
+        described["steps"],
+        described["first_step"],
+        described["devices"],
+        described["layers"],
+    ) == (0, None, {}, [])

@@ -1,4 +1,5 @@
-"""The mapping of runs that `tb_memplugin.load` returns, and a run of it in a terminal, a notebook and a data frame."""
+"""The mapping of runs that `tb_memplugin.load` returns, and a run of it in a terminal, a notebook
+and a data frame."""
 
 import copy
 import dataclasses
@@ -27,7 +28,9 @@ def test_a_run_that_is_not_there_is_not_found() -> None:
     runs = tb_memplugin.load(STORED)
     with pytest.raises(tb_memplugin.NotFoundError) as raised:
         runs["smal"]
-    assert str(raised.value) == "no run 'smal'; did you mean 'small'? Available: finished, out_of_memory, small"
+    assert str(raised.value) == (
+        "no run 'smal'; did you mean 'small'? Available: finished, out_of_memory, small"
+    )
     # AND the mapping is one like any other
     assert isinstance(raised.value, KeyError) and "smal" not in runs and runs.get("smal") is None
     with pytest.raises(tb_memplugin.NotFoundError):
@@ -54,7 +57,8 @@ def test_fixes_are_simulated_when_they_are_read_and_kept_then(tmp_path, monkeypa
     runs = tb_memplugin.load(tmp_path)
     run = runs["small"]
     failed = run.ooms[-1]
-    # WHEN other figures of the failure are read, and the run is printed, shown and answers other questions
+    # WHEN other figures of the failure are read, and the run is printed, shown and answers other
+    # questions
     assert failed.in_use_bytes and failed.verdict is not None and "failure" in repr(run)
     tb_memplugin.what_if(run)
     assert "OOM at step 59" in str(run) and "OOM at step 59" in run._repr_html_()
@@ -62,7 +66,11 @@ def test_fixes_are_simulated_when_they_are_read_and_kept_then(tmp_path, monkeypa
     # THEN the fixes are simulated once, as they are read, also of the same run loaded again
     assert failed.fixes == (fix,) and failed.not_available[-1] == "a note"
     assert failed.fixes == runs["small"].ooms[-1].fixes and simulated == ["CPU:0"]
-    copies = pickle.loads(pickle.dumps(failed)), copy.deepcopy(failed), dataclasses.replace(failed, device="GPU:0")
+    copies = (
+        pickle.loads(pickle.dumps(failed)),
+        copy.deepcopy(failed),
+        dataclasses.replace(failed, device="GPU:0"),
+    )
     assert [(one.fixes, one.not_available, one.ledger) for one in copies] == [
         (failed.fixes, failed.not_available, failed.ledger)
     ] * 3
@@ -81,7 +89,9 @@ def test_repr_is_one_short_line(tmp_path: pathlib.Path) -> None:
     failed = runs["out_of_memory"]
     # The recorder traces as many steps as its budget allows.
     traced = f"{len(failed.snapshots)} snapshots"
-    assert repr(failed) == f"<RecordedRun 'out_of_memory': 13 samples, {traced}, 1 failure of CPU:0>"
+    assert repr(failed) == (
+        f"<RecordedRun 'out_of_memory': 13 samples, {traced}, 1 failure of CPU:0>"
+    )
     # AND neither a name nor a device of a run directory breaks the line
     write_small_run(tmp_path / "a\nb\x1b[31m")
     (run,) = tb_memplugin.load(tmp_path).values()
@@ -109,7 +119,10 @@ def test_data_frames_hold_the_tables() -> None:
         assert list(frame.columns) == list(tables[name])
         for column, values in tables[name].items():
             received = [None if str(one) == "<NA>" else one for one in frame[column].tolist()]
-            assert received == [None if one == MISSING else one for one in list(values)], (name, column)
+            assert received == [None if one == MISSING else one for one in list(values)], (
+                name,
+                column,
+            )
     # AND arithmetic works where something is unknown
     ledger = frames["ledger"]
     sums = ledger.groupby(["step", "device"])["bytes"].sum()
@@ -127,8 +140,13 @@ def test_without_pandas_the_error_says_what_to_install() -> None:
         "import tb_memplugin\n"
         f"tb_memplugin.load({str(STORED)!r})['small'].to_pandas()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "ImportError: to_pandas needs pandas" in done.stderr and "pip install pandas" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (
+        "ImportError: to_pandas needs pandas" in done.stderr
+        and ("pip install pandas") in done.stderr
+    )
 
 
 def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
@@ -143,8 +161,12 @@ def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     assert peaks["step"].tolist() == run.samples.step.tolist()
     assert peaks["peak_bytes"].tolist() == figures.peak_bytes.tolist()
     assert set(peaks["device"]) == {"CPU:0"} and "train" in peaks["phase"]
-    empty = dataclasses.replace(run, samples=take_rows(run.samples, []), snapshots=(), layer_tables=())
-    assert all(len(column) == 0 for table in frame_tables(empty).values() for column in table.values())
+    empty = dataclasses.replace(
+        run, samples=take_rows(run.samples, []), snapshots=(), layer_tables=()
+    )
+    assert all(
+        len(column) == 0 for table in frame_tables(empty).values() for column in table.values()
+    )
     held = tables["held_tensors"]
     assert held["count"].tolist() == [group.count for group in HELD_TENSORS]
     assert held["shape"][0] == "[32, 10]" and None in held["held_by"]

@@ -14,7 +14,14 @@ from reading_cases import event_files, make_samples, write_small_run
 from worker_runs import top_bytes, top_step, write_workers
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.export import TABLES, arrow_schema, export_parquet, export_units, rows_of_table, unit_tables
+from tb_memplugin.export import (
+    TABLES,
+    arrow_schema,
+    export_parquet,
+    export_units,
+    rows_of_table,
+    unit_tables,
+)
 from tb_memplugin.export import tables as module
 from tb_memplugin.export.tables import STATE, arrow_table
 from tb_memplugin.storage.files import file_systems as files
@@ -28,13 +35,19 @@ def read(to: pathlib.Path, table: str) -> list[dict[str, Any]]:
     """The rows of all files of a table, in order of the files' names."""
     from pyarrow import parquet
 
-    return [row for path in sorted((to / table).rglob("*.parquet")) for row in parquet.read_table(path).to_pylist()]
+    return [
+        row
+        for path in sorted((to / table).rglob("*.parquet"))
+        for row in parquet.read_table(path).to_pylist()
+    ]
 
 
 def states(to: pathlib.Path) -> dict[str, tuple[int, int]]:
     """Each table's file to what changes if it is written again."""
     paths = sorted(to.glob("*/run-*/*.parquet"))
-    return {str(path.relative_to(to)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+    return {
+        str(path.relative_to(to)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths
+    }
 
 
 def test_files_have_the_rows_of_all_workers(tmp_path: pathlib.Path) -> None:
@@ -42,19 +55,33 @@ def test_files_have_the_rows_of_all_workers(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "logs" / "a" / "small", allocator=True)
     exported = export_parquet(tmp_path / "logs", tmp_path / "tables")
     assert (exported.written, exported.unchanged, exported.failed) == (4, 0, 0)
-    assert sorted(path.relative_to(tmp_path / "tables").as_posix() for path in tmp_path.rglob("samples/run-*/*")) == [
+    assert sorted(
+        path.relative_to(tmp_path / "tables").as_posix()
+        for path in tmp_path.rglob("samples/run-*/*")
+    ) == [
         "samples/run-a%2Fsmall/part.parquet",
         *(f"samples/run-many/part-worker_{number}.parquet" for number in range(3)),
     ]
-    peaks = {(row["worker"], row["device"]): row for row in read(tmp_path / "tables", "peaks") if row["run"] == "many"}
+    peaks = {
+        (row["worker"], row["device"]): row
+        for row in read(tmp_path / "tables", "peaks")
+        if row["run"] == "many"
+    }
     assert {key: (row["peak_bytes"], row["step"]) for key, row in peaks.items()} == {
-        (f"worker_{worker}", f"GPU:{device}"): (top_bytes(worker, device), top_step(worker, device, 20))
+        (f"worker_{worker}", f"GPU:{device}"): (
+            top_bytes(worker, device),
+            top_step(worker, device, 20),
+        )
         for worker in range(3)
         for device in range(2)
     }
     written = {table: len(read(tmp_path / "tables", table)) for table in TABLES}
     assert written == exported.rows
-    assert written["samples"] == 3 * 2 * 20 + 64 and written["failures"] == 1 and written["dead_letters"] == 0
+    assert (
+        written["samples"] == 3 * 2 * 20 + 64
+        and written["failures"] == 1
+        and written["dead_letters"] == 0
+    )
 
 
 def test_a_second_call_writes_only_what_is_new(tmp_path: pathlib.Path) -> None:
@@ -104,7 +131,8 @@ def test_rows_of_deleted_runs_stay(tmp_path: pathlib.Path) -> None:
 
 
 def _export_slowly(logs: pathlib.Path, to: pathlib.Path) -> None:
-    """Export with a pause before each file, so that the process can be killed between two files of a worker."""
+    """Export with a pause before each file, so that the process can be killed between two files of
+    a worker."""
     write = module._write
 
     def pauses(*arguments: Any) -> int:
@@ -147,7 +175,9 @@ def test_a_killed_export_resumes(tmp_path: pathlib.Path) -> None:
     assert export_parquet(logs, to).unchanged == 8
 
 
-def test_a_full_disk_is_no_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_dead_letter(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_small_run(tmp_path / "logs" / "small")
 
     def full(*_: object) -> int:
@@ -168,7 +198,9 @@ def test_names_that_are_no_file_names_are_kept_apart(tmp_path: pathlib.Path) -> 
     peaks = read(tmp_path / "tables", "peaks")
     assert sorted({row["run"] for row in peaks}) == sorted(names)
     files = list((tmp_path / "tables" / "peaks").glob("run-*/*.parquet"))
-    assert len(files) == len(names) and all(len(os.fsencode(path.parent.name)) <= 255 for path in files)
+    assert len(files) == len(names) and all(
+        len(os.fsencode(path.parent.name)) <= 255 for path in files
+    )
 
 
 def test_only_the_named_runs_are_exported(tmp_path: pathlib.Path) -> None:
@@ -193,7 +225,9 @@ def test_a_url_and_a_directory_in_use_are_errors(tmp_path: pathlib.Path) -> None
     assert export_parquet(tmp_path / "logs", tmp_path / "tables").written == 1
 
 
-def test_without_pyarrow_nothing_is_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_nothing_is_written(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_small_run(tmp_path / "logs" / "small")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(RequestError, match="pip install"):
@@ -202,7 +236,8 @@ def test_without_pyarrow_nothing_is_written(tmp_path: pathlib.Path, monkeypatch:
 
 
 def test_what_cannot_be_read_keeps_its_rows_and_is_tried_again(tmp_path, monkeypatch) -> None:
-    # GIVEN exported workers, and a store that says how long the file of one is and then does not send it
+    # GIVEN exported workers, and a store that says how long the file of one is and then does not
+    # send it
     logs, to = tmp_path / "logs", tmp_path / "tables"
     for worker in ("w0", "w1"):
         write_small_run(logs / "exp", worker=worker)
@@ -241,4 +276,6 @@ def test_arrow_has_the_values_of_the_rows(tmp_path: pathlib.Path) -> None:
         assert arrow.schema == arrow_schema(name)
         assert arrow.to_pylist() == list(rows_of_table(name, tables[name]))
         # only columns that may be NULL are declared so
-        assert [field.nullable for field in arrow.schema] == [bool(column.unknown) for column in table.columns]
+        assert [field.nullable for field in arrow.schema] == [
+            bool(column.unknown) for column in table.columns
+        ]

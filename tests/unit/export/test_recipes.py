@@ -36,21 +36,34 @@ def weeks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("weeks")
 def test_duckdb_answers() -> None:
     by_week, too_large, regressions = (duckdb.sql(code).fetchall() for code in recipes()[:3])
-    assert {(run, worker, week.strftime("%m-%d")): peak * GIB for run, worker, week, peak in by_week} == {
-        (run, worker, ("09-21", "09-28", "10-05")[week]): peak for (run, worker, week), peak in GPU_PEAKS.items()
+    assert {
+        (run, worker, week.strftime("%m-%d")): peak * GIB for run, worker, week, peak in by_week
+    } == {
+        (run, worker, ("09-21", "09-28", "10-05")[week]): peak
+        for (run, worker, week), peak in GPU_PEAKS.items()
     }
     assert {run: needed * GIB for run, needed in too_large} == NEEDED
     # `base` has its peak in its second week; `wider` regresses, `reverted` does not
     assert regressions == [("bbb222", 41 * GIB, 8 * GIB)]
 
 
-def test_duckdb_finds_planted_faults_of_a_cluster(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = [Fault(3, 2, mib=900), Fault(8, 0, mib=-1300), Fault(13, mib=800), Fault(5, stops=20), Fault(22, stops=90)]
+def test_duckdb_finds_planted_faults_of_a_cluster(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [
+        Fault(3, 2, mib=900),
+        Fault(8, 0, mib=-1300),
+        Fault(13, mib=800),
+        Fault(5, stops=20),
+        Fault(22, stops=90),
+    ]
     write_cluster(tmp_path / "runs" / "big", 24, 4, 200, faults)
     export_parquet(tmp_path / "runs", tmp_path / "tables")
     monkeypatch.chdir(tmp_path)
     apart, stopped = (duckdb.sql(code).fetchall() for code in recipes()[3:])
-    assert {(worker, device): difference for worker, device, _, difference in apart} == pytest.approx(
+    assert {
+        (worker, device): difference for worker, device, _, difference in apart
+    } == pytest.approx(
         {
             (name_of(fault.worker), f"GPU:{device}"): fault.mib * MIB
             for fault in faults

@@ -53,11 +53,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return exported(directory)
 
 
-def test_every_row_has_the_columns_of_its_schema_and_null_only_where_allowed(small: Records) -> None:
+def test_every_row_has_the_columns_of_its_schema_and_null_only_where_allowed(
+    small: Records,
+) -> None:
     for name, table in TABLES.items():
         for row in small[name]:
             assert list(row) == [column.name for column in table.columns]
-            assert [column.name for column in table.columns if row[column.name] is None and not column.unknown] == []
+            assert [
+                column.name
+                for column in table.columns
+                if row[column.name] is None and not column.unknown
+            ] == []
 
 
 def test_samples_are_those_that_were_written(small: Records) -> None:
@@ -68,19 +74,27 @@ def test_samples_are_those_that_were_written(small: Records) -> None:
         step: 700 * MIB if step == 41 else 200 * MIB + step for step in range(60)
     }
     start = datetime.datetime.fromtimestamp(START, datetime.timezone.utc).replace(tzinfo=None)
-    assert all(row["time"] == start + datetime.timedelta(seconds=step / 2) for step, row in train.items())
+    assert all(
+        row["time"] == start + datetime.timedelta(seconds=step / 2) for step, row in train.items()
+    )
     assert [row["epoch"] for row in train.values()] == [0] * 30 + [1] * 30
     assert {
-        step: (row["pool_bytes"], row["largest_free_bytes"]) for step, row in train.items() if row["pool_bytes"]
+        step: (row["pool_bytes"], row["largest_free_bytes"])
+        for step, row in train.items()
+        if row["pool_bytes"]
     } == MEASURED
-    assert all(row["driver_used_bytes"] is None and row["worker"] == "" and row["run"] == "small" for row in rows)
+    assert all(
+        row["driver_used_bytes"] is None and row["worker"] == "" and row["run"] == "small"
+        for row in rows
+    )
 
 
 def test_peaks_are_the_highest_of_each_phase(small: Records) -> None:
     peaks = {row["phase"]: row for row in small["peaks"]}
     expected = {"train": (700 * MIB, 41, 60, 2), "validation": (150 * MIB, 59, 4, 0)}
     assert {
-        phase: (row["peak_bytes"], row["step"], row["samples"], row["snapshots"]) for phase, row in peaks.items()
+        phase: (row["peak_bytes"], row["step"], row["samples"], row["snapshots"])
+        for phase, row in peaks.items()
     } == expected
     assert peaks["train"]["time"] is not None and peaks["train"]["at_step_end"] is False
 
@@ -89,8 +103,13 @@ def test_the_ledger_sums_to_the_bytes_in_use(small: Records) -> None:
     sums: collections.Counter[object] = collections.Counter()
     for row in small["ledger"]:
         sums[row["step"], row["at_failure"]] += row["bytes"]  # type: ignore[operator]
-    written = (make_snapshot(3), make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
-    assert sums == {(one.step, False): one.in_use_bytes for one in written} | {(59, True): make_oom(59).in_use_bytes}
+    written = (
+        make_snapshot(3),
+        make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB),
+    )
+    assert sums == {(one.step, False): one.in_use_bytes for one in written} | {
+        (59, True): make_oom(59).in_use_bytes
+    }
     frozen = [row for row in small["ledger"] if row["step"] == 3 and row["trainable"] is False]
     assert [(row["layer"], row["category"], row["bytes"]) for row in frozen] == [
         ("model/backbone", "weights", 4_000_000)
@@ -99,7 +118,10 @@ def test_the_ledger_sums_to_the_bytes_in_use(small: Records) -> None:
 
 def test_layers_held_tensors_and_failures_are_those_that_were_written(small: Records) -> None:
     tables = make_table(0, unfrozen=False), make_table(30, unfrozen=True)
-    assert [(row["from_step"], row["position"], row["path"], row["optimizer_bytes"]) for row in small["layers"]] == [
+    assert [
+        (row["from_step"], row["position"], row["path"], row["optimizer_bytes"])
+        for row in small["layers"]
+    ] == [
         (table.step, position, layer.path, layer.optimizer_bytes)
         for table in tables
         for position, layer in enumerate(table.layers)
@@ -145,7 +167,8 @@ def seconds(moment: Any) -> float:
 
 
 def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
-    # GIVEN steps of half a second on two days, with the highest peak on the first, and a validation on the second
+    # GIVEN steps of half a second on two days, with the highest peak on the first, and a validation
+    # on the second
     write(
         tmp_path / "run",
         make_samples(range(4), [10, 40, 20, 30], start=NOON),
@@ -153,7 +176,10 @@ def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
         make_samples([7], [25], phase="validation", start=NOON + DAY_SECONDS + 10),
     )
     rows = {(one["phase"], seconds(one["day"])): one for one in exported(tmp_path)["peaks"]}
-    assert {key: (one["peak_bytes"], one["step"], one["samples"], one["last_step"]) for key, one in rows.items()} == {
+    assert {
+        key: (one["peak_bytes"], one["step"], one["samples"], one["last_step"])
+        for key, one in rows.items()
+    } == {
         ("train", DAY): (40, 1, 4, 3),
         ("train", DAY + DAY_SECONDS): (35, 6, 4, 7),
         ("validation", DAY + DAY_SECONDS): (25, 7, 1, 7),

@@ -1,4 +1,5 @@
-"""A run in the terminal: devices of one kind are compared; answers have a line each, with their details below."""
+"""A run in the terminal: devices of one kind are compared; answers have a line each, with their
+details below."""
 
 import dataclasses
 
@@ -13,7 +14,9 @@ from tb_memplugin.export.text import answer_lines, category_name, device_lines, 
 def lines_of(*peaks: tuple[str, int]) -> str:
     samples = make_samples([0, 1], [MIB, MIB])
     one = samples.devices["CPU:0"]
-    devices = {name: dataclasses.replace(one, peak_bytes=np.full(2, peak * MIB)) for name, peak in peaks}
+    devices = {
+        name: dataclasses.replace(one, peak_bytes=np.full(2, peak * MIB)) for name, peak in peaks
+    }
     run = make_run(dataclasses.replace(samples, devices=devices))
     return "\n".join(device_lines(describe_devices({"": run}, "train")))
 
@@ -25,7 +28,9 @@ def lines_of(*peaks: tuple[str, int]) -> str:
         ((("GPU:0", 300), ("GPU:1", 200), ("CPU:0", 5000)), "the accelerators'"),
     ],
 )
-def test_the_sum_says_of_which_devices_it_is(peaks: tuple[tuple[str, int], ...], whose: str) -> None:
+def test_the_sum_says_of_which_devices_it_is(
+    peaks: tuple[tuple[str, int], ...], whose: str
+) -> None:
     text = lines_of(*peaks)
     assert "imbalance: GPU:0 peaks at 300 MiB, 100 MiB more than GPU:1 at 200 MiB" in text
     assert f"sum of {whose} peaks: 500 MiB, an upper bound of the sum at any step" in text
@@ -37,10 +42,17 @@ def test_one_accelerator_beside_the_cpu_is_compared_with_nothing() -> None:
 
 def test_details_stand_below_their_answer() -> None:
     evidence = AnswerEvidence("compare")
-    changed = Answer("changed", "CPU:0", "Unfroze 8", "ok", "measured", evidence, {}, ("One.", "Two " * 40))
-    lines = answer_lines("CPU:0", [changed, dataclasses.replace(changed, name="fits", details=(), status="failed")])
+    changed = Answer(
+        "changed", "CPU:0", "Unfroze 8", "ok", "measured", evidence, {}, ("One.", "Two " * 40)
+    )
+    lines = answer_lines(
+        "CPU:0", [changed, dataclasses.replace(changed, name="fits", details=(), status="failed")]
+    )
     assert lines[:3] == ["CPU:0:", "  What changed?  Unfroze 8", "                 One."]
-    assert all(line.startswith(17 * " ") and len(line) <= 120 for line in lines[3:-1]) and len(lines) == 6
+    assert (
+        all(line.startswith(17 * " ") and len(line) <= 120 for line in lines[3:-1])
+        and len(lines) == 6
+    )
     assert lines[-1] == f"  {QUESTIONS['fits']:<13}  Unfroze 8 (failed)"
 
 
@@ -50,7 +62,9 @@ def test_weights_of_which_it_is_unknown_whether_they_are_trained_are_named_as_on
     assert category_name("optimizer_state", None) == "optimizer state"
 
 
-def test_the_layers_of_a_summary_are_those_of_the_highest_traced_peak_which_is_not_the_runs() -> None:
+def test_the_layers_of_a_summary_are_those_of_the_highest_traced_peak_which_is_not_the_runs() -> (
+    None
+):
     peaks = [100 * MIB, 104 * MIB, 140 * MIB]
     text = summarize_run(make_run(make_samples([1, 2, 3], peaks), snapshots=(make_snapshot(2),)))
     assert "140 MiB of 2.0 GiB at peak" in text

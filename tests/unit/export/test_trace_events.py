@@ -1,4 +1,5 @@
-"""Trace events, read by a small reader of Chrome's format: nested slices, counters, and metadata."""
+"""Trace events, read by a small reader of Chrome's format: nested slices, counters, and
+metadata."""
 
 import collections
 import dataclasses
@@ -19,8 +20,8 @@ class Trace:
     """What a viewer makes of trace events: slices by track, and counters over time.
 
     Attributes:
-        slices: (pid, track, name, depth, start, end, args) of nested asynchronous slices; a track has the name of its
-            outermost slice.
+        slices: (pid, track, name, depth, start, end, args) of nested asynchronous slices; a track
+            has the name of its outermost slice.
         counters: (pid, counter) to (time, value) in order.
         complete: (thread's name, name, start, duration).
     """
@@ -29,7 +30,9 @@ class Trace:
         trace = json.loads(content)
         self.about = trace["otherData"]
         self.slices: list[tuple[int, str, str, int, float, float, dict[str, Any]]] = []
-        self.counters: dict[tuple[int, str], list[tuple[float, int]]] = collections.defaultdict(list)
+        self.counters: dict[tuple[int, str], list[tuple[float, int]]] = collections.defaultdict(
+            list
+        )
         self.complete: list[tuple[str, str, float, float]] = []
         self.processes: dict[int, str] = {}
         threads: dict[tuple[int, int], str] = {}
@@ -44,7 +47,9 @@ class Trace:
                 threads[event["pid"], event["tid"]] = event["args"]["name"]
             elif kind == "C":
                 for name, value in event["args"].items():
-                    self.counters[event["pid"], f"{event['name']} {name}"].append((event["ts"], value))
+                    self.counters[event["pid"], f"{event['name']} {name}"].append(
+                        (event["ts"], value)
+                    )
             elif kind == "X":
                 thread = threads[event["pid"], event["tid"]]
                 self.complete.append((thread, event["name"], event["ts"], event["dur"]))
@@ -56,7 +61,15 @@ class Trace:
                 track = open_slices[key][0]["name"] if open_slices[key] else event["name"]
                 depth = len(open_slices[key])
                 self.slices.append(
-                    (event["pid"], track, event["name"], depth, begun["ts"], event["ts"], begun.get("args", {}))
+                    (
+                        event["pid"],
+                        track,
+                        event["name"],
+                        depth,
+                        begun["ts"],
+                        event["ts"],
+                        begun.get("args", {}),
+                    )
                 )
             else:
                 raise AssertionError(f"unknown kind of event: {kind}")
@@ -96,7 +109,10 @@ def test_counters_and_slices_of_a_recorded_step_agree_with_its_ledger(step: int)
     assert max(value for _, value in trace.counters[1, "allocated bytes"]) == timeline.in_use_bytes
     # the ledger by layer and category, from the slices that are open at the peak's moment
     peak = timeline.time_ns[timeline.peak] / 1000
-    if timeline.peak + 1 == len(timeline.time_ns) or timeline.time_ns[timeline.peak + 1] / 1000 > peak:
+    if (
+        timeline.peak + 1 == len(timeline.time_ns)
+        or timeline.time_ns[timeline.peak + 1] / 1000 > peak
+    ):
         found: collections.Counter[tuple[Any, str]] = collections.Counter()
         for _, _, _, depth, start, end, about in trace.slices:
             if depth == 1 and start <= peak < end:
@@ -125,7 +141,10 @@ def test_the_run_step_device_and_phase_select(tmp_path: pathlib.Path) -> None:
     name, timelines = step_timelines(str(tmp_path), None, 3)
     # THEN accelerators come first, of two timelines that of the higher peak
     assert name == "run"
-    assert [(one.device, one.phase) for one in timelines] == [("GPU:0", "train"), ("CPU:0", "train")]
+    assert [(one.device, one.phase) for one in timelines] == [
+        ("GPU:0", "train"),
+        ("CPU:0", "train"),
+    ]
     assert timelines[0].in_use_bytes == lower.in_use_bytes
     _, (validation,) = step_timelines(str(tmp_path), "run", 3, phase="validation")
     assert (validation.device, validation.phase) == ("GPU:0", "validation")

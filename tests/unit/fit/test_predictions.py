@@ -92,15 +92,20 @@ def test_a_search_for_one_batch_size_answers_as_the_whole_search_does(
     assert (found(asked) >= asked) == (found() >= asked)
 
 
-def test_what_fixes_simulated_is_not_simulated_again_for_other_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fixes_simulated_is_not_simulated_again_for_other_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # GIVEN a question that one predictor has answered
     simulated = []
     real = predictor_module.trainings
-    monkeypatch.setattr(predictor_module, "trainings", lambda *given: simulated.append(given) or real(*given))
+    monkeypatch.setattr(
+        predictor_module, "trainings", lambda *given: simulated.append(given) or real(*given)
+    )
     steps = tuple(dataclasses.replace(step) for step in STEPS)
     assert predictor(steps).passes(BATCH, CAPACITY)
     once = len(simulated)
-    # WHEN another predictor of the same steps is asked the same, and one of the same figures in other records
+    # WHEN another predictor of the same steps is asked the same, and one of the same figures in
+    # other records
     assert predictor(steps).passes(BATCH, CAPACITY)
     # THEN only the latter simulates
     assert once and len(simulated) == once
@@ -128,9 +133,14 @@ def test_why_the_traced_steps_are_not_typical_is_said() -> None:
     program._layers = longer  # type: ignore[assignment]
     steps.append(program.step(2).requests)
     own = [int(one.requested[one.birth >= 0].sum()) for one in steps[1:]]
-    # THEN a simulation that misses the measured peak names the shapes as the reason, with the bytes of the steps
-    (shapes, *_) = predictor(steps, measured=1000 * MIB).predict(Conditions(batch_size=8)).assumptions
-    assert f"request {format_bytes(own[0])} to {format_bytes(own[1])}, so tensors have other shapes" in shapes
+    # THEN a simulation that misses the measured peak names the shapes as the reason, with the bytes
+    # of the steps
+    (shapes, *_) = (
+        predictor(steps, measured=1000 * MIB).predict(Conditions(batch_size=8)).assumptions
+    )
+    assert (
+        f"request {format_bytes(own[0])} to {format_bytes(own[1])}, so tensors have other shapes"
+    ) in shapes
     # AND where all traced steps request the same, it is one of two
     (either, *_) = predictor(measured=1000 * MIB).predict(Conditions(batch_size=8)).assumptions
     assert "in very different orders, or on tensors of other shapes." in either
@@ -144,8 +154,9 @@ def test_the_replay_of_a_recorded_step_reproduces_every_address() -> None:
 
 
 def test_a_training_in_the_recorded_order_has_the_peaks_of_its_first_steps() -> None:
-    """Variables have equal sizes, and a step gives some of them new chunks: which of the equal ones are freed decides
-    what later requests find. Mistaken for each other, they made the peaks of a recording 15 % lower."""
+    """Variables have equal sizes, and a step gives some of them new chunks: which of the equal ones
+    are freed decides what later requests find. Mistaken for each other, they made the peaks of a
+    recording 15 % lower."""
     steps = tb_memplugin.load(FIXTURES / "runs")["out_of_memory"].requests
     assert [one.step for one in steps[:2]] == [0, 1]
     rules = rules_of(start_map(steps[-1]))
@@ -155,7 +166,8 @@ def test_a_training_in_the_recorded_order_has_the_peaks_of_its_first_steps() -> 
 
 
 def test_a_chunk_is_freed_that_has_the_owner_of_the_recorded_one() -> None:
-    # GIVEN a weight that each step moves, a slot of the same size behind it, and a pool of six times that size
+    # GIVEN a weight that each step moves, a slot of the same size behind it, and a pool of six
+    # times that size
     step = hand_made_requests(
         (
             ("net/a", "weights", "", 1024, -1, 1),
@@ -173,14 +185,17 @@ def test_a_chunk_is_freed_that_has_the_owner_of_the_recorded_one() -> None:
         )
     )
     large = dataclasses.replace(rest, **pool)
-    history = History([SizedStep(one, one.requested) for one in (move, large)], PoolRules(6144, grows=False))
+    history = History(
+        [SizedStep(one, one.requested) for one in (move, large)], PoolRules(6144, grows=False)
+    )
     # WHEN it was moved twice, and is where it was THEN the rest of the pool is in one piece
     assert history.run([0, 0, 1]).failed is None
 
 
 def failed_step(data: int, of_batch: int, temporary: int, regions: Sequence[int]) -> StepRequests:
-    """A compiled first step that failed with batch size 1,024: its data set and its two batches in such a pool, which
-    the batches begin from the last region on, and the temporaries that its module requests."""
+    """A compiled first step that failed with batch size 1,024: its data set and its two batches in
+    such a pool, which the batches begin from the last region on, and the temporaries that its
+    module requests."""
     step = hand_made_requests(
         (
             (None, "inputs", "", data, -1, 2),
@@ -192,8 +207,15 @@ def failed_step(data: int, of_batch: int, temporary: int, regions: Sequence[int]
     begins = np.cumsum([1 << 40, *(MIB + size for size in regions[:-1])])
     address = np.asarray([begins[1], begins[-1], begins[-1] + of_batch, 0])
     powers, capacity = np.asarray([0, 1, 1, 1]), 128 * MIB
-    pool = {"region_address": begins, "region_bytes": np.asarray(regions), "capacity_bytes": capacity, "events": 2}
-    return dataclasses.replace(step, **pool, mode="xla", batch_size=1024, address=address, batch_power=powers)
+    pool = {
+        "region_address": begins,
+        "region_bytes": np.asarray(regions),
+        "capacity_bytes": capacity,
+        "events": 2,
+    }
+    return dataclasses.replace(
+        step, **pool, mode="xla", batch_size=1024, address=address, batch_power=powers
+    )
 
 
 CNN = 25_165_824, 12_582_912, 750_799_784, (2 * MIB, 32 * MIB, 32 * MIB)
@@ -216,15 +238,24 @@ def test_a_failed_first_step_is_simulated_with_the_regions_that_were_there_befor
 ) -> None:
     step = failed_step(*chunks)
     assert step.planned
-    outcome = History([SizedStep(step, sizes_for(step, batch).high)], PoolRules(128 * MIB)).run([0, 0])
+    outcome = History([SizedStep(step, sizes_for(step, batch).high)], PoolRules(128 * MIB)).run(
+        [0, 0]
+    )
     assert (outcome.failed is None) is passes
 
 
 def with_power(power: int, steps: Sequence[StepRequests] = STEPS) -> list[StepRequests]:
     """The steps with another power of what their forward ops request."""
-    forward = [np.asarray([op.endswith("forward") for op in (*one.ops, "")])[one.op] for one in steps]
-    powers = [np.where(mask, power, one.batch_power) for one, mask in zip(steps, forward, strict=True)]
-    return [dataclasses.replace(one, batch_power=column) for one, column in zip(steps, powers, strict=True)]
+    forward = [
+        np.asarray([op.endswith("forward") for op in (*one.ops, "")])[one.op] for one in steps
+    ]
+    powers = [
+        np.where(mask, power, one.batch_power) for one, mask in zip(steps, forward, strict=True)
+    ]
+    return [
+        dataclasses.replace(one, batch_power=column)
+        for one, column in zip(steps, powers, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8, 16, 32])
@@ -244,22 +275,34 @@ def test_another_batch_size_has_the_peak_of_a_training_with_it(batch: int) -> No
 def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     # GIVEN steps whose convolutions overlap now and then
     peak = real_peak(BATCH)
-    evidence = Evidence({BATCH: Ran(Interval(round(0.8 * peak), peak, round(1.4 * peak)), CAPACITY)})
-    before, after = (of.predict(Conditions(batch_size=32)) for of in (predictor(), predictor().bounded_by(evidence)))
+    evidence = Evidence(
+        {BATCH: Ran(Interval(round(0.8 * peak), peak, round(1.4 * peak)), CAPACITY)}
+    )
+    before, after = (
+        of.predict(Conditions(batch_size=32))
+        for of in (predictor(), predictor().bounded_by(evidence))
+    )
     assert after.peak_bytes == before.peak_bytes
     assert before.high_bytes < 1.39 * real_peak(32) <= after.high_bytes
     assert before.low_bytes > 0.81 * real_peak(32) >= after.low_bytes
 
 
 @pytest.mark.parametrize("share", [0.92, 1.08])
-def test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak(share: float) -> None:
-    exact, missed = (predictor(measured=measured) for measured in (None, round(real_peak(BATCH) * share)))
+def test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak(
+    share: float,
+) -> None:
+    exact, missed = (
+        predictor(measured=measured) for measured in (None, round(real_peak(BATCH) * share))
+    )
     for batch in (BATCH, 4 * BATCH):
         before, after = (of.predict(Conditions(batch_size=batch)) for of in (exact, missed))
         measured = round(real_peak(batch) * share)
         assert not before.low_bytes <= measured <= before.high_bytes
         assert after.low_bytes <= measured <= after.high_bytes
-        assert (after.peak_bytes, share < 1) == (before.peak_bytes, after.high_bytes == before.high_bytes)
+        assert (after.peak_bytes, share < 1) == (
+            before.peak_bytes,
+            after.high_bytes == before.high_bytes,
+        )
         assert (after.low_bytes == before.low_bytes) == (share > 1)
 
 
@@ -282,16 +325,28 @@ def test_the_largest_batch_size_passes_and_is_close_to_the_real_one(mib: int) ->
 
 def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> None:
     def state(conditions: Conditions) -> int:
-        return sum(row.bytes for row in predictor().predict(conditions).ledger if row.category == "optimizer_state")
+        return sum(
+            row.bytes
+            for row in predictor().predict(conditions).ledger
+            if row.category == "optimizer_state"
+        )
 
     trained = {path: parameters for path, trainable, parameters, _ in LAYERS if trainable}
     assert state(Conditions()) == 8 * sum(trained.values())
     assert state(Conditions(freeze="*conv2")) == 8 * trained["net/head"]
     assert state(Conditions(optimizer="sgd")) == 0
-    before, after = (predictor().predict(one) for one in (Conditions(), Conditions(freeze="*conv2")))
+    before, after = (
+        predictor().predict(one) for one in (Conditions(), Conditions(freeze="*conv2"))
+    )
     assert after.method == "estimate"
     assert after.assumptions == (
-        "Optimizer state and weight gradients of 1 layer are removed. Layers before the first trained one may save no "
+        "Optimizer state and weight gradients of 1 layer are removed. Layers before "
+        "the "
+        "first "
+        "trained one "
+        "may "
+        "save "
+        "no "
         "activations; the range covers both.",
     )
     assert before.peak_bytes - after.peak_bytes >= 8 * trained["net/conv2"]
@@ -301,7 +356,9 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     assert thawed.low_bytes < before.peak_bytes + 3 * 4 * LAYERS[0][2] <= thawed.high_bytes
     assert "Weights of 1 layer become trainable, with 2 slots for each." in thawed.assumptions[0]
     momentum = predictor().predict(Conditions(optimizer="momentum", freeze="*"))
-    assert momentum.assumptions[0].startswith("Optimizer state and weight gradients of 2 layers are removed.")
+    assert momentum.assumptions[0].startswith(
+        "Optimizer state and weight gradients of 2 layers are removed."
+    )
     assert momentum.assumptions[1].startswith("momentum keeps 1 slot for each trainable weight.")
     nothing = predictor().predict(Conditions(freeze="nothing like it"))
     assert any("nothing is frozen" in one for one in nothing.assumptions)
@@ -317,7 +374,9 @@ def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_sec
     program.step(0, first=True)
     second = with_power(UNKNOWN_POWER, [dataclasses.replace(program.step(1).requests, step=9)])
     known = predictor((*one_size, *second)).predict(Conditions(batch_size=16))
-    assert known.method == "two_sizes" and known.peak_bytes == pytest.approx(real_peak(16), rel=0.03)
+    assert known.method == "two_sizes" and known.peak_bytes == pytest.approx(
+        real_peak(16), rel=0.03
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,15 +384,32 @@ def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_sec
     [
         ((), Conditions(), "no traced training step"),
         ((*STEPS[:-1], moved(LAST)), Conditions(), "addresses"),
-        ([dataclasses.replace(one, batch_size=None) for one in STEPS], Conditions(batch_size=8), "their batch size"),
-        ([dataclasses.replace(one, mode="xla") for one in STEPS], Conditions(batch_size=8), "compiled"),
-        ([dataclasses.replace(one, capacity_bytes=None) for one in STEPS], Conditions(), "capacity is unknown"),
+        (
+            [dataclasses.replace(one, batch_size=None) for one in STEPS],
+            Conditions(batch_size=8),
+            "their batch size",
+        ),
+        (
+            [dataclasses.replace(one, mode="xla") for one in STEPS],
+            Conditions(batch_size=8),
+            "compiled",
+        ),
+        (
+            [dataclasses.replace(one, capacity_bytes=None) for one in STEPS],
+            Conditions(),
+            "capacity is unknown",
+        ),
         *((STEPS, Conditions(batch_size=size), "a batch size is") for size in (0, -3, 1 << 40)),
     ],
 )
 def test_without_what_a_prediction_needs_there_is_a_sentence(steps, conditions, sentence) -> None:
     prediction = predictor(steps).predict(conditions)
-    assert (prediction.method, prediction.peak_bytes, prediction.fits, prediction.ledger) == ("unknown", None, None, ())
+    assert (prediction.method, prediction.peak_bytes, prediction.fits, prediction.ledger) == (
+        "unknown",
+        None,
+        None,
+        (),
+    )
     assert sentence in prediction.assumptions[0]
 
 
@@ -349,7 +425,8 @@ def test_only_steps_since_the_last_change_count_and_only_of_the_device_and_phase
     validation = dataclasses.replace(LAST, phase="validation", step=4)
     other = dataclasses.replace(LAST, device="GPU:7", step=5)
     assert recorded_program((*STEPS, validation, other, *later), DEVICE) == later
-    assert recorded_program((*STEPS, later[0]), DEVICE) == STEPS  # no whole step is known since the change
+    # no whole step is known since the change
+    assert recorded_program((*STEPS, later[0]), DEVICE) == STEPS
     assert recorded_program((), DEVICE) == ()
     assert recorded_program((validation,), DEVICE, "validation") == (validation,)
 
@@ -358,7 +435,10 @@ def test_only_steps_since_the_last_change_count_and_only_of_the_device_and_phase
 def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(mode: Any) -> None:
     # GIVEN a training whose first step tries algorithms with 100 MiB of scratch space
     program = Program(CAPACITY)
-    steps = [program.step(step, first=not step, explored=0 if step else 100 * MIB).requests for step in range(3)]
+    steps = [
+        program.step(step, first=not step, explored=0 if step else 100 * MIB).requests
+        for step in range(3)
+    ]
     if mode == "xla":  # which requests for no op; the first step runs ops one by one as well
         steps = [dataclasses.replace(one, op=np.full(len(one), -1)) for one in steps]
         steps[1:] = [dataclasses.replace(one, mode=mode) for one in steps[1:]]
@@ -367,8 +447,12 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     assert Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).passes(BATCH, capacity)
     if mode == "graph":
         within = Conditions(capacity_bytes=capacity)
-        largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(within)
-        assert largest and predictor().largest_batch_size(within) == pytest.approx(largest, rel=0.05)
+        largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(
+            within
+        )
+        assert largest and predictor().largest_batch_size(within) == pytest.approx(
+            largest, rel=0.05
+        )
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
     # whatever the worker is called
     for name, passes in (("a/GPU:0", True), ("GPU-1/CPU:0", False)):
@@ -376,17 +460,24 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
         assert predictor(of_worker, device=name).passes(BATCH, capacity) is passes
 
 
-def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked_for_first() -> None:
-    # GIVEN a first step that tries algorithms with 100 MiB, which a later step of another batch size really uses
+def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked_for_first() -> (
+    None
+):
+    # GIVEN a first step that tries algorithms with 100 MiB, which a later step of another batch
+    # size really uses
     program, larger = Program(CAPACITY), Program(2 * CAPACITY, 2 * BATCH)
-    steps = [program.step(step, first=not step, explored=0 if step else 100 * MIB).requests for step in range(3)]
+    steps = [
+        program.step(step, first=not step, explored=0 if step else 100 * MIB).requests
+        for step in range(3)
+    ]
     larger.step(0, first=True)
     steps.insert(1, larger.step(1, explored=100 * MIB).requests)
     on_gpu = recorded_program((dataclasses.replace(one, device="GPU:0") for one in steps), "GPU:0")
     asked = [(BATCH, 64 * MIB), (2 * BATCH, 2 * CAPACITY)]
     answers = []
     for order in (asked, asked[::-1]):
-        # WHEN the batch sizes are asked for in one order and in the other, of runs that were just loaded
+        # WHEN the batch sizes are asked for in one order and in the other, of runs that were just
+        # loaded
         of = Predictor([dataclasses.replace(one) for one in on_gpu], TABLE.layers)
         answers.append({question: of.passes(*question) for question in order})
     assert answers[0] == answers[1] == {asked[0]: False, asked[1]: True}
@@ -402,9 +493,15 @@ def test_a_capacity_is_enough_and_not_far_above_the_least() -> None:
     assert enough is not None and enough.bytes > TOO_LITTLE and enough.bytes % MIB == 0
     # THEN the program runs within it, and in the part of it that is no reserve
     assert enough.without_reserve_bytes * (1 + RESERVE) < enough.bytes
-    for capacity in (enough.bytes, round(enough.bytes / (1 + RESERVE)), enough.without_reserve_bytes):
+    for capacity in (
+        enough.bytes,
+        round(enough.bytes / (1 + RESERVE)),
+        enough.without_reserve_bytes,
+    ):
         assert program_fits(FAILING, capacity)
-    assert not program_fits(FAILING, TOO_LITTLE) and not program_fits(FAILING, round(0.8 * enough.bytes))
+    assert not program_fits(FAILING, TOO_LITTLE) and not program_fits(
+        FAILING, round(0.8 * enough.bytes)
+    )
     assert of.predict(Conditions(batch_size=FAILING, capacity_bytes=enough.bytes)).fits is True
     # AND other conditions count, and a tiny capacity is no limit of the search
     frozen = of.enough_capacity(FAILING, TOO_LITTLE, Conditions(freeze="*"))
@@ -431,10 +528,12 @@ ASKED = (
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 def test_a_prediction_passes_each_module_about_once(asked: Conditions) -> None:
-    """A visit is a run of consecutive calls inside one module of the room; a step back is one to a module left before.
+    """A visit is a run of consecutive calls inside one module of the room; a step back is one to a
+    module left before.
 
-    The calls of the allocator and of the schema, which thousands of requests make, are left out, and so are what a
-    predictor finds once, whether the recording can be simulated and the largest batch size, and the request that fails.
+    The calls of the allocator and of the schema, which thousands of requests make, are left out,
+    and so are what a predictor finds once, whether the recording can be simulated and the largest
+    batch size, and the request that fails.
     """
     of = predictor()
     of.predict(dataclasses.replace(asked, batch_size=8))
@@ -451,7 +550,9 @@ def test_a_prediction_passes_each_module_about_once(asked: Conditions) -> None:
         of.predict(asked)
     finally:
         sys.setprofile(None)
-    assert len(set(visits)) == 7 and len(visits) <= 10 and len(visits) - len(set(visits)) <= 3, visits
+    assert len(set(visits)) == 7 and len(visits) <= 10 and len(visits) - len(set(visits)) <= 3, (
+        visits
+    )
 
 
 SIXTEEN = 16
@@ -462,13 +563,19 @@ def fits(of: Predictor, capacity: int, **conditions: object) -> bool | None:
     return of.predict(Conditions(batch_size=SIXTEEN, capacity_bytes=capacity, **conditions)).fits  # type: ignore[arg-type]
 
 
-def test_a_training_whose_sizes_are_uncertain_fits_if_the_most_bytes_do_and_fails_if_the_least_do() -> None:
-    # GIVEN sizes that may be proportional to the batch or independent of it, and predictors that know which
-    uncertain, fixed, proportional = (predictor(with_power(power)) for power in (UNKNOWN_POWER, 0, 1))
+def test_a_training_whose_sizes_are_uncertain_fits_if_the_most_bytes_do_and_fails_if_the_least_do() -> (
+    None
+):
+    # GIVEN sizes that may be proportional to the batch or independent of it, and predictors that
+    # know which
+    uncertain, fixed, proportional = (
+        predictor(with_power(power)) for power in (UNKNOWN_POWER, 0, 1)
+    )
     found = {}
     for capacity in range(20 * MIB, 80 * MIB, 4 * MIB):
         found[capacity] = fits(uncertain, capacity)
-        # THEN that is true if the proportional sizes fit, false if the fixed ones fail, and else unknown
+        # THEN that is true if the proportional sizes fit, false if the fixed ones fail, and else
+        # unknown
         least, most = fits(fixed, capacity), fits(proportional, capacity)
         assert found[capacity] is (True if most else False if least is False else None), capacity
     assert set(found.values()) == {True, None, False}
@@ -477,15 +584,20 @@ def test_a_training_whose_sizes_are_uncertain_fits_if_the_most_bytes_do_and_fail
 
 
 def test_what_unfreezing_may_add_makes_a_training_uncertain_and_not_failing() -> None:
-    # Beside optimizer state, unfreezing adds nothing at least, and at most conv1's weight gradient and two gradients of
-    # its result: 0.3 + 2 × 22.9 MiB.
-    answers = [fits(predictor(), capacity, unfreeze="*conv1") for capacity in range(40 * MIB, 160 * MIB, MIB)]
+    # Beside optimizer state, unfreezing adds nothing at least, and at most conv1's weight gradient
+    # and two gradients of its result: 0.3 + 2 × 22.9 MiB.
+    answers = [
+        fits(predictor(), capacity, unfreeze="*conv1")
+        for capacity in range(40 * MIB, 160 * MIB, MIB)
+    ]
     order = [answers.count(answer) for answer in (False, None, True)]
     assert answers == [False] * order[0] + [None] * order[1] + [True] * order[2]
     assert order[0] and order[2] and order[1] >= 40
 
 
-@pytest.mark.parametrize("conditions", [Conditions(), Conditions(freeze="*conv2"), Conditions(optimizer="sgd")])
+@pytest.mark.parametrize(
+    "conditions", [Conditions(), Conditions(freeze="*conv2"), Conditions(optimizer="sgd")]
+)
 def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Conditions) -> None:
     of = predictor()
     for capacity in range(30 * MIB, 100 * MIB, 7 * MIB + 12_345):
@@ -493,14 +605,20 @@ def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Condi
         assert largest and of.passes(largest, capacity, conditions)
         for size in {largest, largest + 1, round(1.03 * largest) + 1}:
             asked = dataclasses.replace(conditions, batch_size=size, capacity_bytes=capacity)
-            assert (of.predict(asked).fits is True) is of.fits(asked) is (size <= largest), (capacity, size)
+            assert (of.predict(asked).fits is True) is of.fits(asked) is (size <= largest), (
+                capacity,
+                size,
+            )
 
 
 def peak_in_one_region(batch: int, capacity: int) -> int | None:
-    """Peak of the program itself in one region, after its first two steps; None if it does not pass."""
+    """Peak of the program itself in one region, after its first two steps; None if it does not
+    pass."""
     try:
         program = Program(capacity, batch, grows=False)
-        return max([program.step(step, first=not step).snapshot.in_use_bytes for step in range(8)][2:])
+        return max(
+            [program.step(step, first=not step).snapshot.in_use_bytes for step in range(8)][2:]
+        )
     except AssertionError:
         return None
 
@@ -528,22 +646,40 @@ def ran(capacity: int | None) -> Ran:
 @pytest.mark.parametrize(
     ("batch", "capacity", "fits"),
     [
-        *((16, 100, True), (8, 100, True), (16, 101, True), (16, 99, None), (17, 100, None), (16, None, None)),
+        *(
+            (16, 100, True),
+            (8, 100, True),
+            (16, 101, True),
+            (16, 99, None),
+            (17, 100, None),
+            (16, None, None),
+        ),
         *((24, 100, False), (48, 100, False), (24, 90, False), (24, 101, None), (None, 100, None)),
     ],
 )
-def test_smaller_batches_fit_and_larger_ones_fail(batch: int | None, capacity: int | None, fits: bool | None) -> None:
+def test_smaller_batches_fit_and_larger_ones_fail(
+    batch: int | None, capacity: int | None, fits: bool | None
+) -> None:
     failures = (Failure(24, 100, 7), Failure(32, 100, 9))
     assert Evidence({16: ran(100), 4: ran(100)}, failures).fits(batch, capacity) is fits
 
 
-def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothing_for_a_leak() -> None:
+def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothing_for_a_leak() -> (
+    None
+):
     leaking = Evidence({16: ran(100), 4: ran(100)}, (Failure(16, 100, 402),))
     assert leaking.fits(16, 100) is False and leaking.largest(100) == 0
-    assert leaking.about(16, 100)[1] == ["Recorded: batch size 16 ran out of memory in step 402, with 100 B."]
+    assert leaking.about(16, 100)[1] == [
+        "Recorded: batch size 16 ran out of memory in step 402, with 100 B."
+    ]
     assert leaking.fits(32, 100) is False
-    # THEN neither a smaller batch nor a larger capacity is proven: both last longer, and no more is known
-    assert leaking.fits(8, 100) is None and leaking.fits(4, 100) is None and leaking.fits(16, 200) is None
+    # THEN neither a smaller batch nor a larger capacity is proven: both last longer, and no more is
+    # known
+    assert (
+        leaking.fits(8, 100) is None
+        and leaking.fits(4, 100) is None
+        and leaking.fits(16, 200) is None
+    )
     # AND of a run that only grows so far nothing is
     assert Evidence({16: ran(100)}, growth="Unknown: memory grows.").fits(16, 100) is None
     # GIVEN a batch of 32 that failed on a card with 16 bytes, and ran with 40
@@ -551,9 +687,15 @@ def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothi
     assert [moved.fits(32, capacity) for capacity in (16, 17, 39, 40)] == [False, None, None, True]
     assert [moved.fits(8, capacity) for capacity in (15, 16, 40)] == [None, True, True]
     assert moved.fits(64, 40) is None and moved.fits(64, 16) is False
-    assert moved.about(32, 16)[1] == ["Recorded: batch size 32 ran out of memory in step 5, with 16 B."]
+    assert moved.about(32, 16)[1] == [
+        "Recorded: batch size 32 ran out of memory in step 5, with 16 B."
+    ]
     assert moved.about(16, 40)[1] == ["Recorded: batch size 32 ran within 40 B."]
-    assert moved.largest(16) == 8 and moved.smallest_failed(16) == 32 and moved.smallest_failed(40) is None
+    assert (
+        moved.largest(16) == 8
+        and moved.smallest_failed(16) == 32
+        and moved.smallest_failed(40) is None
+    )
     # A capacity that was not recorded proves nothing.
     assert Evidence({8: ran(None)}, (Failure(32, None, 5),)).fits(8, 40) is None
     assert Evidence({8: ran(None)}, (Failure(32, None, 5),)).fits(32, 16) is None
@@ -562,7 +704,11 @@ def test_a_failure_counts_under_its_own_capacity_and_steps_before_it_prove_nothi
 def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
     growth = "Unknown: memory grows by 2.0 MiB in each step. Fix the leak first."
     of = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, growth=growth))
-    for conditions in (Conditions(), Conditions(batch_size=2 * BATCH), Conditions(capacity_bytes=2 * CAPACITY)):
+    for conditions in (
+        Conditions(),
+        Conditions(batch_size=2 * BATCH),
+        Conditions(capacity_bytes=2 * CAPACITY),
+    ):
         answer = of.predict(conditions)
         assert (answer.fits, answer.peak_bytes, answer.method) == (None, None, "unknown")
         assert answer.assumptions == (growth,)
@@ -571,33 +717,55 @@ def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
 
 def test_recorded_conditions_are_answered_as_recorded() -> None:
     answer = predictor(evidence=Evidence({BATCH: ran(CAPACITY)})).predict(Conditions())
-    assert (answer.low_bytes, answer.peak_bytes, answer.high_bytes) == (20 * MIB, 22 * MIB, 23 * MIB)
+    assert (answer.low_bytes, answer.peak_bytes, answer.high_bytes) == (
+        20 * MIB,
+        22 * MIB,
+        23 * MIB,
+    )
     assert answer.fits is True and answer.method == "recorded" and not answer.assumptions
     # AND a median of steps that need less than the traced one is no peak below what is live in that
-    less = predictor(evidence=Evidence({BATCH: Ran(Interval(MIB, 2 * MIB, 23 * MIB), CAPACITY)})).predict(Conditions())
+    less = predictor(
+        evidence=Evidence({BATCH: Ran(Interval(MIB, 2 * MIB, 23 * MIB), CAPACITY)})
+    ).predict(Conditions())
     assert less.peak_bytes == less.demand_bytes == sum(row.bytes for row in less.ledger)
     assert not any(row.bytes < 0 for row in less.ledger)
     assert sum(row.bytes for row in answer.ledger) == answer.peak_bytes
     # AND the simulation is asked about everything else
-    for other in (Conditions(batch_size=2 * BATCH), Conditions(capacity_bytes=CAPACITY // 2), Conditions(freeze="c")):
-        assert predictor(evidence=Evidence({BATCH: ran(CAPACITY)})).predict(other).method != "recorded"
+    for other in (
+        Conditions(batch_size=2 * BATCH),
+        Conditions(capacity_bytes=CAPACITY // 2),
+        Conditions(freeze="c"),
+    ):
+        assert (
+            predictor(evidence=Evidence({BATCH: ran(CAPACITY)})).predict(other).method != "recorded"
+        )
 
 
 def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
     tight = 24 * MIB
     simulated = predictor().predict(Conditions(batch_size=BATCH, capacity_bytes=tight))
     known = predictor(evidence=Evidence({BATCH: ran(tight), 2 * BATCH: ran(tight)}))
-    assert simulated.fits is not True and known.predict(Conditions(capacity_bytes=tight)).fits is True
+    assert (
+        simulated.fits is not True and known.predict(Conditions(capacity_bytes=tight)).fits is True
+    )
     smaller = known.predict(Conditions(batch_size=BATCH + 1, capacity_bytes=tight))
-    assert smaller.fits is True and smaller.assumptions[0] == "Recorded: batch size 8 ran within 24.0 MiB."
+    assert smaller.fits is True and smaller.assumptions[0] == (
+        "Recorded: batch size 8 ran within 24.0 MiB."
+    )
     low = Interval(19 * MIB, 20 * MIB, 21 * MIB)
-    # AND its range may reach beyond the peaks of the larger one, which few steps show, but not beyond the capacity
+    # AND its range may reach beyond the peaks of the larger one, which few steps show, but not
+    # beyond the capacity
     highs = []
     for size in (CAPACITY, 22 * MIB):
         asked = Conditions(batch_size=BATCH, capacity_bytes=size)
-        highs.append(predictor(evidence=Evidence({2 * BATCH: Ran(low, size)})).predict(asked).high_bytes)
+        highs.append(
+            predictor(evidence=Evidence({2 * BATCH: Ran(low, size)})).predict(asked).high_bytes
+        )
     assert low.high_bytes < 22 * MIB == highs[1] < (highs[0] or 0)
-    assert known.passes(2 * BATCH, tight) and known.largest_batch_size(Conditions(capacity_bytes=tight)) == 2 * BATCH
+    assert (
+        known.passes(2 * BATCH, tight)
+        and known.largest_batch_size(Conditions(capacity_bytes=tight)) == 2 * BATCH
+    )
     # AND its peaks and their breakdown are the recorded ones, whatever the capacity
     peaks = known.peaks(Conditions(batch_size=BATCH))
     assert peaks.peak == RAN and peaks.ledger == known.predict(Conditions()).ledger
@@ -608,10 +776,16 @@ def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
 def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() -> None:
     known = predictor(evidence=Evidence({BATCH: ran(CAPACITY)}, (Failure(12, CAPACITY, 5),)))
     free = predictor().largest_batch_size(Conditions())
-    assert free is not None and free > 12 and predictor().predict(Conditions(batch_size=12)).fits is True
+    assert (
+        free is not None
+        and free > 12
+        and predictor().predict(Conditions(batch_size=12)).fits is True
+    )
     answer = known.predict(Conditions(batch_size=12))
     assert answer.fits is False
-    assert answer.assumptions[0] == "Recorded: batch size 12 ran out of memory in step 5, with 256 MiB."
+    assert answer.assumptions[0] == (
+        "Recorded: batch size 12 ran out of memory in step 5, with 256 MiB."
+    )
     larger = Conditions(capacity_bytes=2 * CAPACITY)
     assert known.largest_batch_size(Conditions()) == 11
     # AND under exactly its conditions, what failed is what was recorded, not what a simulation says
@@ -624,12 +798,18 @@ def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() ->
 
 
 def half(dtype: str = "float16") -> tuple[Layer, ...]:
-    return (*(dataclasses.replace(layer, output_dtype=dtype) for layer in TABLE.layers[:-1]), TABLE.layers[-1])
+    return (
+        *(dataclasses.replace(layer, output_dtype=dtype) for layer in TABLE.layers[:-1]),
+        TABLE.layers[-1],
+    )
 
 
 def test_the_recorded_precision_changes_nothing() -> None:
     weights = [dataclasses.replace(layer, weight_bytes=2 * layer.parameters) for layer in half()]
-    found = [recorded_precision(one) for one in (TABLE.layers, half(), half("bfloat16"), weights[:-1], ())]
+    found = [
+        recorded_precision(one)
+        for one in (TABLE.layers, half(), half("bfloat16"), weights[:-1], ())
+    ]
     assert found == ["float32", "mixed_float16", "mixed_bfloat16", "float16", None]
     plain = predictor(layers=half()).predict(Conditions(batch_size=8))
     asked = predictor(layers=half()).predict(Conditions(batch_size=8, precision="mixed_float16"))
@@ -638,13 +818,18 @@ def test_the_recorded_precision_changes_nothing() -> None:
     assert known.predict(Conditions(precision="mixed_float16")).method == "recorded"
 
 
-def test_weights_in_half_precision_and_recurrent_layers_have_no_prediction_in_another_precision() -> None:
-    pure = tuple(dataclasses.replace(layer, weight_bytes=2 * layer.parameters) for layer in half()[:-1])
+def test_weights_in_half_precision_and_recurrent_layers_have_no_prediction_in_another_precision() -> (
+    None
+):
+    pure = tuple(
+        dataclasses.replace(layer, weight_bytes=2 * layer.parameters) for layer in half()[:-1]
+    )
     answer = predictor(layers=pure).predict(Conditions(precision="float32"))
     assert answer.method == "unknown" and answer.peak_bytes is None and answer.fits is None
     assert answer.assumptions[0].startswith("Unknown: the run was recorded in float16.")
     assert predictor().predict(Conditions(precision="float32")).method == "replay"
-    # Two LSTM layers over 32 time steps peak at 98 MiB in float32 and at 325 MiB in either mixed precision.
+    # Two LSTM layers over 32 time steps peak at 98 MiB in float32 and at 325 MiB in either mixed
+    # precision.
     layers = (*TABLE.layers[:-1], dataclasses.replace(TABLE.layers[-1], type="LSTM"))
     answer = predictor(layers=layers).predict(Conditions(precision="mixed_float16"))
     assert answer.method == "unknown" and "every time step" in answer.assumptions[0]
@@ -654,15 +839,21 @@ def test_weights_in_half_precision_and_recurrent_layers_have_no_prediction_in_an
 
 def test_mixed_precision_is_not_advised_to_a_mixed_run() -> None:
     failed = dataclasses.replace(make_oom(18), batch_size=32, capacity_bytes=100 * MIB, op=None)
-    kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), failed)[0]} for one in (TABLE.layers, half())]
+    kinds = [
+        {fix.kind for fix in simulated_fixes(predictor(layers=one), failed)[0]}
+        for one in (TABLE.layers, half())
+    ]
     assert "precision" in kinds[0] and kinds[1] == kinds[0] - {"precision"}
 
 
-OOM = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, verdict="capacity", op=None, batch_size=FAILING)
+OOM = dataclasses.replace(
+    make_oom(18), capacity_bytes=100 * MIB, verdict="capacity", op=None, batch_size=FAILING
+)
 
 
 def measured(run: Run, share: float, steps: slice = slice(1, None)) -> Run:
-    """The run with other measured peaks; its first step, which made the optimizer's slots, keeps its own."""
+    """The run with other measured peaks; its first step, which made the optimizer's slots, keeps
+    its own."""
     figures = run.samples.devices[DEVICE]
     peaks = figures.peak_bytes.copy()
     peaks[steps] = round(share * TRACED[3].snapshot.in_use_bytes)
@@ -674,13 +865,17 @@ def test_a_failure_has_the_fixes_that_pass(run: Run) -> None:
     found = advice(run, OOM)
     fixes = {fix.kind: fix for fix in found.fixes}
     assert {"batch", "accumulation", "limit"} <= set(fixes) and found.note is None
-    assert 4 < fixes["batch"].batch_size < FAILING and program_fits(fixes["batch"].batch_size, 100 * MIB)
+    assert 4 < fixes["batch"].batch_size < FAILING and program_fits(
+        fixes["batch"].batch_size, 100 * MIB
+    )
     told = with_advice(OOM, found)
     assert told.fixes == found.fixes and told.not_available == OOM.not_available
 
 
 @pytest.mark.parametrize(("share", "word"), [(0.85, "above"), (1.18, "below")])
-def test_a_simulation_that_misses_the_measured_peaks_gives_no_fix(run: Run, share: float, word: str) -> None:
+def test_a_simulation_that_misses_the_measured_peaks_gives_no_fix(
+    run: Run, share: float, word: str
+) -> None:
     found = advice(measured(run, share), OOM)
     assert found.fixes == () and found.note is not None
     assert found.note.startswith("No fix could be simulated.")
@@ -717,20 +912,33 @@ def test_requests_until_the_failure_only_bound_the_batch_size(run: Run) -> None:
     assert capacity < needed
     failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH, capacity_bytes=capacity)
     fixes, note, _ = advice(dataclasses.replace(run, requests=()), failed)
-    # THEN no fix follows, and the largest batch size that may fit is the last one whose known requests do
-    assert fixes == () and note is not None and note.endswith("print(tb_memplugin.largest_batch_size(model, data))")
-    least = {size: peak_in_one_piece(SizedStep(until, sizes_for(until, size).low)) for size in range(1, BATCH + 1)}
+    # THEN no fix follows, and the largest batch size that may fit is the last one whose known
+    # requests do
+    assert (
+        fixes == ()
+        and note is not None
+        and note.endswith("print(tb_memplugin.largest_batch_size(model, data))")
+    )
+    least = {
+        size: peak_in_one_piece(SizedStep(until, sizes_for(until, size).low))
+        for size in range(1, BATCH + 1)
+    }
     possible = max((size for size, peak in least.items() if peak <= capacity), default=0)
-    assert (f"only batch sizes up to {possible} may fit" if possible else "even with a batch size of 1") in note
+    assert (
+        f"only batch sizes up to {possible} may fit" if possible else "even with a batch size of 1"
+    ) in note
 
 
 def test_no_batch_size_fits_where_weights_and_slots_to_come_do_not(run: Run) -> None:
-    # GIVEN a first step that failed before its optimizer's slots were made, of a model whose weights are on the device
+    # GIVEN a first step that failed before its optimizer's slots were made, of a model whose
+    # weights are on the device
     until, (*_, table) = run.requests[-1], run.layer_tables
     slots, weights = 12 * MIB, sum(layer.weight_bytes for layer in table.layers)
     layers = (dataclasses.replace(table.layers[0], optimizer_bytes=slots), *table.layers[1:])
     others = sum(layer.optimizer_bytes for layer in layers[1:])
-    model = dataclasses.replace(run, requests=(), layer_tables=(dataclasses.replace(table, layers=layers),))
+    model = dataclasses.replace(
+        run, requests=(), layer_tables=(dataclasses.replace(table, layers=layers),)
+    )
     failed = dataclasses.replace(OOM, requests=until, batch_size=BATCH)
 
     def note(lacking: int) -> str:
@@ -739,7 +947,9 @@ def test_no_batch_size_fits_where_weights_and_slots_to_come_do_not(run: Run) -> 
 
     # THEN as soon as one byte is missing, that is said instead of a batch size that may fit
     needed = f"Weights and optimizer state alone need {format_bytes(weights + slots + others)}"
-    assert needed in note(1) and "no batch size fits" in note(1) and "batch sizes up to" not in note(1)
+    assert (
+        needed in note(1) and "no batch size fits" in note(1) and "batch sizes up to" not in note(1)
+    )
     assert "no batch size fits" not in note(0)
 
 
@@ -754,7 +964,16 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
     (oom,) = refit.ooms
     (fix,) = (one for one in oom.fixes if one.kind == "recompute")
     assert oom.capacity_bytes is not None and fix.enough is True
-    said = re.match(r"Recompute (\d+) segments? with \d+ layers .* Simulated peak: .* of 60.0 MiB", fix.sentence)
+    said = re.match(
+        r"Recompute (\d+) segments? with \d+ layers .* "
+        r"Simulated "
+        r"peak: "
+        r".* "
+        r"of "
+        r"60.0 "
+        r"MiB",
+        fix.sentence,
+    )
     assert said and fix.code is not None and fix.code.count('("') == int(said[1])
     # The training as it is fails; with the plan for the fix's budget it passes within the capacity.
     predictor = Predictor.of(refit, "CPU:0")
@@ -781,18 +1000,24 @@ def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
     assert batch.change == f"Batch size {batch.batch_size}"
     assert batch.sentence.startswith(f"{batch.change} instead of 48. Simulated peak: ")
     for fix in (batch, accumulated, limit):
-        assert fix.peak_bytes is not None and fix.peak_bytes <= (fix.capacity_bytes or OOM.capacity_bytes)
+        assert fix.peak_bytes is not None and fix.peak_bytes <= (
+            fix.capacity_bytes or OOM.capacity_bytes
+        )
         assert f" peak: {format_bytes(fix.peak_bytes)} of " in fix.sentence
     assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
     assert limit.capacity_bytes is not None and limit.capacity_bytes > OOM.capacity_bytes
-    assert program_fits(48, limit.capacity_bytes) and not program_fits(48, round(0.8 * limit.capacity_bytes))
+    assert program_fits(48, limit.capacity_bytes) and not program_fits(
+        48, round(0.8 * limit.capacity_bytes)
+    )
     assert program_fits(48, round(limit.capacity_bytes / 1.05))
 
 
 def test_a_batch_of_one_example_has_no_smaller_one() -> None:
     found = fixes(dataclasses.replace(OOM, batch_size=1, capacity_bytes=6 * MIB))
-    assert "batch" not in found and not any("1 instead of 1" in fix.sentence for fix in found.values())
+    assert "batch" not in found and not any(
+        "1 instead of 1" in fix.sentence for fix in found.values()
+    )
 
 
 def test_mixed_precision_is_an_estimate() -> None:
@@ -804,7 +1029,10 @@ def test_mixed_precision_is_an_estimate() -> None:
 def test_accumulation_keeps_the_effective_batch() -> None:
     # 49 examples are 7 batches of 7, and nothing else
     accumulated = fixes(dataclasses.replace(OOM, batch_size=49))["accumulation"]
-    assert accumulated.change == "Gradient accumulation over 7 batches of 7" and accumulated.batch_size == 7
+    assert (
+        accumulated.change == "Gradient accumulation over 7 batches of 7"
+        and accumulated.batch_size == 7
+    )
     assert program_fits(7, OOM.capacity_bytes)
     of_a_prime = fixes(dataclasses.replace(OOM, batch_size=47))["accumulation"]
     assert of_a_prime.change == "Gradient accumulation over 47 batches of 1"
@@ -812,7 +1040,10 @@ def test_accumulation_keeps_the_effective_batch() -> None:
 
 def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
     found = fixes(dataclasses.replace(OOM, verdict="fragmentation", device="GPU:0"))
-    assert found["unfragmented"].enough is False and "cuda_malloc_async" in found["unfragmented"].sentence
+    assert (
+        found["unfragmented"].enough is False
+        and "cuda_malloc_async" in found["unfragmented"].sentence
+    )
 
 
 def test_validation_has_fixes_without_training() -> None:
@@ -832,7 +1063,11 @@ def test_where_even_one_example_is_too_much_that_is_said() -> None:
     ("steps", "changes", "sentence"),
     [
         ((), {}, "No fix could be simulated"),
-        (STEPS, {"capacity_bytes": CAPACITY, "batch_size": 4}, "passes, so the simulation does not reproduce"),
+        (
+            STEPS,
+            {"capacity_bytes": CAPACITY, "batch_size": 4},
+            "passes, so the simulation does not reproduce",
+        ),
     ],
 )
 def test_without_a_simulation_that_fails_there_are_no_fixes(steps, changes, sentence) -> None:
@@ -840,8 +1075,12 @@ def test_without_a_simulation_that_fails_there_are_no_fixes(steps, changes, sent
     assert found == () and reason is not None and sentence in reason
 
 
-def runs_with_frozen(count: int, capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> bool:
-    frozen = [(path, at >= count, weights, output) for at, (path, _, weights, output) in enumerate(layers)]
+def runs_with_frozen(
+    count: int, capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE
+) -> bool:
+    frozen = [
+        (path, at >= count, weights, output) for at, (path, _, weights, output) in enumerate(layers)
+    ]
     return program_fits(BATCH, capacity, 6, frozen)
 
 
@@ -859,7 +1098,8 @@ def test_as_few_layers_as_needed_are_frozen(capacity_mib: int) -> None:
     several = re.match(r"Freeze the first (\d) trainable layers \(up to (.*)\)$", fix.change)
     count = int(several[1]) if several else 1
     assert fix.change.endswith(f"{LARGE[count - 1][0]})" if several else LARGE[0][0])
-    # What is predicted is the most that a step may need: one layer more than the program needs may be frozen.
+    # What is predicted is the most that a step may need: one layer more than the program needs may
+    # be frozen.
     assert runs_with_frozen(count, capacity_mib * MIB)
     assert not runs_with_frozen(max(0, count - 2), capacity_mib * MIB)
 
@@ -901,7 +1141,9 @@ def test_the_compiler_is_asked_once_about_each_batch_size_that_did_not_run() -> 
     # GIVEN a run of a compiled model that can be asked
     steps = [dataclasses.replace(one, mode="xla") for one in STEPS]
     questions: list[tuple[Any, ...]] = []
-    temporaries = max(int(one.requested[one.batch_power != 0].sum()) for one in steps if not one.first)
+    temporaries = max(
+        int(one.requested[one.batch_power != 0].sum()) for one in steps if not one.first
+    )
 
     def ask(batch_size: int, segments: Any, accumulates: bool) -> Asked:
         questions.append((batch_size, segments, *["accumulates"] * accumulates))

@@ -1,7 +1,9 @@
-"""Predictions against real trainings: the recorded steps of one batch size predict the measured peaks of the others.
+"""Predictions against real trainings: the recorded steps of one batch size predict the measured
+peaks of the others.
 
-The runs are real ones (tests/fixtures/make_batch_sizes.py), with the Adam optimizer, on an NVIDIA H200 and on the BFC
-allocator of a CPU. Their peaks are the allocator's own, at every step, not the simulator's.
+The runs are real ones (tests/fixtures/make_batch_sizes.py), with the Adam optimizer, on an NVIDIA
+H200 and on the BFC allocator of a CPU. Their peaks are the allocator's own, at every step, not the
+simulator's.
 """
 
 import functools
@@ -20,20 +22,39 @@ SETTLED = 2
 """Steps after which the pool has settled."""
 SIZES = {"h200": (16, 32, 64, 128), "cpu": (4, 16)}
 WORST = {"h200/Transformer": 0.01, "h200/U-Net": 0.08, "h200/VGG16": 0.125, "cpu/Transformer": 0.07}
-"""Largest error as a share. cuDNN takes other algorithms for a convolution of VGG16 with 64 images than with 32."""
-MEDIAN = {"h200/Transformer": 0.002, "h200/U-Net": 0.05, "h200/VGG16": 0.01, "cpu/Transformer": 0.05}
-ITSELF = {"h200/Transformer": 0.003, "h200/U-Net": 0.06, "h200/VGG16": 0.02, "cpu/Transformer": 0.07}
+"""Largest error as a share. cuDNN takes other algorithms for a convolution of VGG16 with 64 images
+than with 32."""
+MEDIAN = {
+    "h200/Transformer": 0.002,
+    "h200/U-Net": 0.05,
+    "h200/VGG16": 0.01,
+    "cpu/Transformer": 0.05,
+}
+ITSELF = {
+    "h200/Transformer": 0.003,
+    "h200/U-Net": 0.06,
+    "h200/VGG16": 0.02,
+    "cpu/Transformer": 0.07,
+}
 """Largest deviation of the simulated training from the recorded one that it repeats."""
-TRAININGS = [name if name.endswith("Transformer") else pytest.param(name, marks=pytest.mark.long) for name in WORST]
+TRAININGS = [
+    name if name.endswith("Transformer") else pytest.param(name, marks=pytest.mark.long)
+    for name in WORST
+]
 
 
 @functools.cache
 def recorded(training: str, size: int) -> tuple[Run, float, Predictor]:
-    """A run, the median peak of its settled steps, and its predictor, which knows the recorded steps only."""
+    """A run, the median peak of its settled steps, and its predictor, which knows the recorded
+    steps only."""
     (run,) = tb_memplugin.load(FIXTURES / training / str(size)).values()
     ((device, samples),) = run.samples.devices.items()
     peak = float(np.median(samples.peak_bytes[SETTLED:]))
-    return run, peak, Predictor(recorded_program(run.requests, device), run.layer_tables[-1].layers, round(peak))
+    return (
+        run,
+        peak,
+        Predictor(recorded_program(run.requests, device), run.layer_tables[-1].layers, round(peak)),
+    )
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -54,7 +75,9 @@ def test_a_simulated_training_has_the_peak_of_the_one_that_it_repeats(training: 
     for size in SIZES[training.partition("/")[0]]:
         _, real, predictor = recorded(training, size)
         prediction = predictor.predict(RECORDED)
-        assert prediction.peak_bytes and abs(prediction.peak_bytes / real - 1) <= ITSELF[training], size
+        assert (
+            prediction.peak_bytes and abs(prediction.peak_bytes / real - 1) <= ITSELF[training]
+        ), size
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -62,7 +85,9 @@ def test_a_capacity_below_the_measured_peak_is_not_said_to_suffice(training: str
     for size, other in itertools.permutations(SIZES[training.partition("/")[0]], 2):
         real = recorded(training, other)[1]
         capacity = round(0.7 * real)
-        prediction = recorded(training, size)[2].predict(Conditions(batch_size=other, capacity_bytes=capacity))
+        prediction = recorded(training, size)[2].predict(
+            Conditions(batch_size=other, capacity_bytes=capacity)
+        )
         assert prediction.fits is not True, (size, other)
 
 

@@ -1,4 +1,5 @@
-"""Logs of failed allocations in the formats of several TensorFlow releases: complete, incomplete, interleaved."""
+"""Logs of failed allocations in the formats of several TensorFlow releases: complete, incomplete,
+interleaved."""
 
 import time
 
@@ -15,8 +16,17 @@ from tb_memplugin.schema import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 
 def listed(memory_map: MemoryMap) -> list[tuple[int, int, bool]]:
     """Address, bytes and whether it is in use, of each known chunk."""
-    columns = zip(memory_map.address.tolist(), memory_map.bytes.tolist(), memory_map.state.tolist(), strict=True)
-    return [(address, size, state == IN_USE) for address, size, state in columns if state != UNKNOWN_STATE]
+    columns = zip(
+        memory_map.address.tolist(),
+        memory_map.bytes.tolist(),
+        memory_map.state.tolist(),
+        strict=True,
+    )
+    return [
+        (address, size, state == IN_USE)
+        for address, size, state in columns
+        if state != UNKNOWN_STATE
+    ]
 
 
 def only(*lines: str) -> LoggedFailure:
@@ -60,9 +70,13 @@ def test_missing_line_has_a_note_and_unknown_chunks(lost: int) -> None:
     assert set(listed(taken)) <= set(ALL)
     assert any("unknown" in sentence or "missing" in sentence for sentence in failure.notes)
     unknown = taken.state == UNKNOWN_STATE
-    for start, size in zip(taken.address[unknown].tolist(), taken.bytes[unknown].tolist(), strict=True):
+    for start, size in zip(
+        taken.address[unknown].tolist(), taken.bytes[unknown].tolist(), strict=True
+    ):
         # A stretch of unknown contents is one where the allocator had a chunk.
-        assert any(address <= start and start + size <= address + length for address, length, _ in ALL)
+        assert any(
+            address <= start and start + size <= address + length for address, length, _ in ALL
+        )
 
 
 def test_truncated_log_keeps_its_chunks() -> None:
@@ -75,7 +89,12 @@ def test_truncated_log_keeps_its_chunks() -> None:
 
 def test_interleaved_dumps_are_separated_by_thread_and_unknown_without() -> None:
     one, other = make_log("2.21"), make_log("2.21", name="GPU_1_bfc", thread="777")
-    woven = [line for pair in zip(one, other, strict=True) for line in pair if line.startswith(("I", "W"))]
+    woven = [
+        line
+        for pair in zip(one, other, strict=True)
+        for line in pair
+        if line.startswith(("I", "W"))
+    ]
     failures = read_log("\n".join(woven), 5.0)
     assert [failure.device for failure in failures] == ["GPU:0", "GPU:1"]
     assert all(failure.map is not None and listed(failure.map) == ALL for failure in failures)
@@ -88,15 +107,35 @@ def test_interleaved_dumps_are_separated_by_thread_and_unknown_without() -> None
 
 def test_a_tolerated_failure_is_skipped_and_a_device_that_refuses_memory_is_named() -> None:
     line = (
-        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. The caller "
-        "indicates that this is not a failure, but may mean that there could be performance gains if more memory "
+        "Allocator (GPU_0_bfc) ran out of memory trying to "
+        "allocate "
+        "1.25GiB "
+        "with "
+        "freed_by_count=0. "
+        "The "
+        "caller "
+        "indicates that this is not a failure, but may mean that "
+        "there "
+        "could "
+        "be "
+        "performance "
+        "gains "
+        "if more memory "
         "were available."
     )
     with pytest.raises(FormatError, match="but 1 that TensorFlow tolerated"):
         read_log(line, 5.0)
     assert len(read_log("\n".join([line, *make_log("2.3"), line]), 5.0)) == 1
-    line = "failed to allocate 3.90G (4187593216 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
-    with pytest.raises(FormatError, match="but that the device refused memory, which other processes may hold"):
+    line = (
+        "failed to allocate 3.90G (4187593216 bytes) "
+        "from "
+        "device: "
+        "CUDA_ERROR_OUT_OF_MEMORY: "
+        "out of memory"
+    )
+    with pytest.raises(
+        FormatError, match="but that the device refused memory, which other processes may hold"
+    ):
         read_log(line, 0.0)
     assert len(read_log("\n".join([line, MESSAGE]), 0.0)) == 1
 
@@ -105,24 +144,52 @@ def test_a_tolerated_failure_is_skipped_and_a_device_that_refuses_memory_is_name
     ("message", "expected"),
     [
         (
-            "Graph execution error:\n\nDetected at node a/b defined at\nOOM when allocating tensor with shape[16,8] "
+            "Graph execution error:\n\nDetected at node a/b "
+            "defined "
+            "at\nOOM "
+            "when "
+            "allocating "
+            "tensor with "
+            "shape[16,8] "
             "and type half on /job:localhost/replica:0/task:0/device:GPU:1 by allocator GPU_1_bfc\n"
             "\t [[{{node a/b}}]]\nHint: x",
             Request(256, "a/b", "[16,8] half", "GPU:1", "GPU_1_bfc"),
         ),
         (
-            "{{function_node __wrapped__Fill_device_/job:x}} OOM when allocating tensor with shape[3] and type double "
-            "on /job:localhost/replica:0/task:0/device:CPU:0 by allocator bfc_cpu_allocator_for_gpu [Op:Fill] name: ",
+            "{{function_node __wrapped__Fill_device_/job:x}} OOM when "
+            "allocating "
+            "tensor "
+            "with "
+            "shape[3] and "
+            "type "
+            "double "
+            "on /job:localhost/replica:0/task:0/device:CPU:0 "
+            "by "
+            "allocator "
+            "bfc_cpu_allocator_for_gpu "
+            "[Op:Fill] "
+            "name: ",
             Request(24, "Fill", "[3] double", "CPU:0", "bfc_cpu_allocator_for_gpu", eager=True),
         ),
         (
-            "OOM when allocating tensor of shape [2,3] and type float\n\t [[node x (defined at y)]]",
+            "OOM when allocating tensor of shape [2,3] and type float\n\t [[node x "
+            "(defined "
+            "at "
+            "y)]]",
             Request(24, "x", "[2,3] float"),
         ),
-        ("Out of memory while trying to allocate 2147483648 bytes.", Request(2147483648, compiled=True)),
         (
-            "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]\nHint: x",
-            Request(152253235, "StatefulPartitionedCall", uncertain_bytes=5243 + 1024, compiled=True),
+            "Out of memory while trying to allocate 2147483648 bytes.",
+            Request(2147483648, compiled=True),
+        ),
+        (
+            "Out of memory while trying to allocate "
+            "145.20MiB.\n\t "
+            "[[{{node "
+            "StatefulPartitionedCall}}]]\nHint: x",
+            Request(
+                152253235, "StatefulPartitionedCall", uncertain_bytes=5243 + 1024, compiled=True
+            ),
         ),
         (
             "Out of memory while trying to allocate 2GiB.",
@@ -163,9 +230,30 @@ def test_a_missing_line_of_an_early_log_leaves_unknown_chunks() -> None:
 @pytest.mark.parametrize(
     ("lines", "rows"),
     [
-        (["Next region of size 1024", "InUse at 100 of size 256 next 1", "Free at 300 of size 256 next 2"], "ugf"),
-        (["Next region of size 1024", "InUse at 100 of size 256", f"Free at 300 of size 256 next {2**64 - 1}"], "gugf"),
-        (["InUse at 1000 of size 256 next 1", "InUse at 100 of size 256", "InUse at 300 of size 256 next 9"], "uuu"),
+        (
+            [
+                "Next region of size 1024",
+                "InUse at 100 of size 256 next 1",
+                "Free at 300 of size 256 next 2",
+            ],
+            "ugf",
+        ),
+        (
+            [
+                "Next region of size 1024",
+                "InUse at 100 of size 256",
+                f"Free at 300 of size 256 next {2**64 - 1}",
+            ],
+            "gugf",
+        ),
+        (
+            [
+                "InUse at 1000 of size 256 next 1",
+                "InUse at 100 of size 256",
+                "InUse at 300 of size 256 next 9",
+            ],
+            "uuu",
+        ),
         (["Next region of size 512", "InUse at 100 of size 0 next 1"], None),
         (["Next region of size 512", f"InUse at {2**62:x} of size 512 next 1"], None),
     ],
@@ -178,14 +266,19 @@ def test_parts_of_a_region_without_chunks_are_unknown(lines: list[str], rows: st
         assert failure.map is not None and not failure.map.complete
         states = {"u": IN_USE, "f": FREE, "g": UNKNOWN_STATE}
         assert failure.map.state.tolist() == [states[row] for row in rows]
-        assert failure.map.bytes.tolist() == [256] * len(rows) and (np.diff(failure.map.address) >= 0).all()
+        assert (
+            failure.map.bytes.tolist() == [256] * len(rows)
+            and (np.diff(failure.map.address) >= 0).all()
+        )
 
 
 @pytest.mark.parametrize(
     ("text", "least", "most"),
     [("96B", 96, 96), ("5.9KiB", 5991, 6092), ("1.50GiB", 1_605_369_856, 1_616_904_191)],
 )
-def test_a_printed_size_covers_every_size_that_is_printed_so(text: str, least: int, most: int) -> None:
+def test_a_printed_size_covers_every_size_that_is_printed_so(
+    text: str, least: int, most: int
+) -> None:
     request = read_message(f"Out of memory while trying to allocate {text}.")
     assert request is not None and request.requested_bytes is not None
     about, uncertain = request.requested_bytes, request.uncertain_bytes
@@ -208,7 +301,10 @@ def human_readable(size: int) -> str:
 def node(name: str, kind: str, attributes: str = "") -> str:
     """A node as TensorFlow 1.x prints it."""
     attributes = f"{attributes}, " if attributes else ""
-    return f'[[Node: {name} = {kind}[{attributes}_device="/job:localhost/replica:0/task:0/device:GPU:0"](a, b)]]'
+    return (
+        f"[[Node: {name} = "
+        f'{kind}[{attributes}_device="/job:localhost/replica:0/task:0/device:GPU:0"](a, b)]]'
+    )
 
 
 STATISTICS = """Sum Total of in-use chunks: 198.75MiB
@@ -240,20 +336,34 @@ MaxAllocSize:            121448704
         ("Complex", "T=DT_DOUBLE, Tout=DT_COMPLEX128", "complex128", 16),
     ],
 )
-def test_the_type_of_a_message_without_one_is_its_nodes(kind: str, attributes: str, name: str, size: int) -> None:
-    message = "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with shape[16,9]"
+def test_the_type_of_a_message_without_one_is_its_nodes(
+    kind: str, attributes: str, name: str, size: int
+) -> None:
+    message = (
+        "ResourceExhaustedError (see above for traceback): "
+        "OOM "
+        "when "
+        "allocating "
+        "tensor "
+        "with "
+        "shape[16,9]"
+    )
     failure = only(f"{message}\n\t {node('a/b', kind, attributes)}")
     assert failure.request == Request(16 * 9 * size, "a/b", f"[16,9] {name}", "GPU:0")
 
 
 def test_a_nodes_type_does_not_contradict_the_allocator() -> None:
     rounded = "Ran out of memory trying to allocate 288B.  See logs for memory state"
-    failure = only(rounded, "OOM when allocating tensor with shape[9,16]", node("a", "Conv2D", "T=DT_FLOAT"))
+    failure = only(
+        rounded, "OOM when allocating tensor with shape[9,16]", node("a", "Conv2D", "T=DT_FLOAT")
+    )
     assert (failure.request.requested_bytes, failure.request.op) == (288, "a")
 
 
 END_OF_LOG = "1 Chunks of size 121448704 totalling 115.82MiB\n" + STATISTICS
-FAILED_CONV = "OOM when allocating tensor with shape[128,225,225,3]\n\t " + node("conv1/Conv2D", "Conv2D", "T=DT_FLOAT")
+FAILED_CONV = ("OOM when allocating tensor with shape[128,225,225,3]\n\t ") + node(
+    "conv1/Conv2D", "Conv2D", "T=DT_FLOAT"
+)
 
 
 @pytest.mark.parametrize(
@@ -263,19 +373,27 @@ FAILED_CONV = "OOM when allocating tensor with shape[128,225,225,3]\n\t " + node
         "I tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
         "2017-11-06 08:55:24.919712: I tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
         "2017-11-06 08:55:24.919712 I tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
-        "[1,0]<stderr>:2019-11-06 08:55:24.919712: I tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
-        "worker_1  | 2019-11-06 08:55:24.919712: I tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
-        "2021-03-01T10:00:00Z stderr F 2021-03-01 10:00:00.1: I tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
+        "[1,0]<stderr>:2019-11-06 08:55:24.919712: I "
+        "tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
+        "worker_1  | 2019-11-06 08:55:24.919712: I "
+        "tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
+        "2021-03-01T10:00:00Z stderr F 2021-03-01 10:00:00.1: I "
+        "tensorflow/core/common_runtime/bfc_allocator.cc:679] ",
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_end_of_a_log_has_the_allocators_figures(prefix: str, end: str) -> None:
-    lines = [prefix + line if "hunks" in line else line for line in (END_OF_LOG + FAILED_CONV).splitlines()]
+    lines = [
+        prefix + line if "hunks" in line else line
+        for line in (END_OF_LOG + FAILED_CONV).splitlines()
+    ]
     failure = only(end.join(lines))
     assert failure.request == Request(77_760_000, "conv1/Conv2D", "[128,225,225,3] float", "GPU:0")
     assert (failure.in_use_bytes, failure.capacity_bytes) == (208_404_480, 285_474_816)
     figures = {"in_use_bytes": failure.in_use_bytes, "capacity_bytes": failure.capacity_bytes}
-    oom = post_mortem(OomEvent("", "failed", "GPU:0", 0.0, requested_bytes=77_760_000, **figures), failure.map)
+    oom = post_mortem(
+        OomEvent("", "failed", "GPU:0", 0.0, requested_bytes=77_760_000, **figures), failure.map
+    )
     assert (oom.free_bytes, oom.verdict) == (77_070_336, "capacity")
 
 
@@ -294,33 +412,73 @@ def test_each_end_of_a_log_is_a_failure_of_its_own() -> None:
     assert (first.in_use_bytes, second.in_use_bytes) == (208_404_480, 208_404_224)
     first, whole = read_log("\n".join([END_OF_LOG, FAILED_CONV, *make_log("2.21"), MESSAGE]), 0.0)
     assert first.map is None and first.in_use_bytes == 208_404_480
-    assert whole.map is not None and listed(whole.map) == ALL and whole.request.requested_bytes == 6040
+    assert (
+        whole.map is not None and listed(whole.map) == ALL and whole.request.requested_bytes == 6040
+    )
 
 
 def test_a_tensor_that_cannot_be_copied_is_a_failure() -> None:
-    pool = "total_region_allocated_bytes_: 239195 memory_limit_: 239195 available bytes: 0 curr_region_allocation_"
+    pool = (
+        "total_region_allocated_bytes_: 239195 memory_limit_: 239195 available bytes: 0 "
+        "curr_region_allocation_"
+    )
     message = (
-        "InternalError: Failed copying input tensor from /job:localhost/replica:0/task:0/device:CPU:0 to "
-        "/job:localhost/replica:0/task:0/device:GPU:1 in order to run _EagerConst: Dst tensor is not initialized."
+        "InternalError: Failed copying input tensor from "
+        "/job:localhost/replica:0/task:0/device:CPU:0 to "
+        "/job:localhost/replica:0/task:0/device:GPU:1 in order to "
+        "run "
+        "_EagerConst: "
+        "Dst "
+        "tensor "
+        "is "
+        "not initialized."
     )
     failure = only(f"1 Chunks of size 189 totalling 189B\n{pool}\n{message}")
     assert failure.request == Request(None, "_EagerConst", device="GPU:1", copy=True)
-    assert (failure.device, failure.capacity_bytes, failure.in_use_bytes) == ("GPU:1", 239_195, None)
+    assert (failure.device, failure.capacity_bytes, failure.in_use_bytes) == (
+        "GPU:1",
+        239_195,
+        None,
+    )
     assert any("no memory for it" in note for note in failure.notes)
-    alone = only("InternalError: Dst tensor is not initialized.", f"\t {node('x/read', 'Identity', 'T=DT_FLOAT')}")
+    alone = only(
+        "InternalError: Dst tensor is not initialized.",
+        f"\t {node('x/read', 'Identity', 'T=DT_FLOAT')}",
+    )
     assert alone.request == Request(None, "x/read", device="GPU:0", copy=True)
 
 
 DIMENSIONS = "  dim {\n    size: 832\n  }\n  dim {\n    size: 216\n  }\n"
-PROTO = f"Cannot parse tensor from proto: dtype: DT_FLOAT\ntensor_shape {{\n{DIMENSIONS}}}\nfloat_val: 0\n\n"
+PROTO = (
+    "Cannot parse tensor from proto: dtype: "
+    "DT_FLOAT\ntensor_shape "
+    f"{{\n{DIMENSIONS}}}\nfloat_val: "
+    "0\n\n"
+)
 
 
 def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
     text = f"W tensorflow/core/framework/op_kernel.cc:1182] Invalid argument: {PROTO}"
     with pytest.raises(
-        FormatError, match=r"may have been no memory for a constant .* here 702 KiB for \[832,216\] float"
+        FormatError,
+        match=r"may have been no memory for a constant .* "
+        r"here "
+        r"702 "
+        r"KiB "
+        r"for "
+        r"\[832,216\] "
+        r"float",
     ):
-        read_log(text + "E tensorflow/x.cc:643] Executor failed: Cannot parse tensor from proto: dtype: DT_FLOAT", 0.0)
+        read_log(
+            text + "E tensorflow/x.cc:643] Executor failed: "
+            "Cannot "
+            "parse "
+            "tensor "
+            "from "
+            "proto: "
+            "dtype: DT_FLOAT",
+            0.0,
+        )
     with pytest.raises(FormatError, match="no memory for a constant or an initial value: expected"):
         read_log("InvalidArgumentError: Cannot parse tensor from proto", 0.0)
     failure = only(END_OF_LOG + text)
@@ -334,16 +492,28 @@ WITH_DIMENSIONS = "OOM when allocating tensor with shapedim { size: 64 } dim { s
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2048 bytes.", Request(2048, compiled=True)),
-        (f"ResourceExhaustedError: {OF_MUL} failed to allocate memory [Op:Mul] name: ", Request(None, "Mul")),
+        (
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2048 bytes.",
+            Request(2048, compiled=True),
+        ),
+        (
+            f"ResourceExhaustedError: {OF_MUL} failed to allocate memory [Op:Mul] name: ",
+            Request(None, "Mul"),
+        ),
         (f"{WITH_DIMENSIONS}\n\t {RELU}", Request(64 * 9 * 4, "a", "[64,9] float", "GPU:0")),
     ],
 )
 def test_a_message_alone_in_other_words(text: str, expected: Request) -> None:
-    twice = "\n".join([text, "During handling of the above exception, another exception occurred:", text])
+    twice = "\n".join(
+        [text, "During handling of the above exception, another exception occurred:", text]
+    )
     for log in (text, twice):
         failure = only(log)
-        assert failure.request == expected and failure.map is None and "lacks the dump" in failure.notes[0]
+        assert (
+            failure.request == expected
+            and failure.map is None
+            and "lacks the dump" in failure.notes[0]
+        )
 
 
 @pytest.mark.parametrize(
@@ -359,7 +529,14 @@ def test_a_log_without_a_failure_and_statistics_alone_are_refused(text: str) -> 
 
 
 def test_no_line_takes_long() -> None:
-    lines = ["a." * 10_000, " " * 20_000, "dim " * 5_000, "[[Node: " * 2_000, "T=DT_A, " * 2_000, "I " * 10_000]
+    lines = [
+        "a." * 10_000,
+        " " * 20_000,
+        "dim " * 5_000,
+        "[[Node: " * 2_000,
+        "T=DT_A, " * 2_000,
+        "I " * 10_000,
+    ]
     began = time.process_time()
     with pytest.raises(FormatError):
         read_log("\n".join(["Cannot parse tensor from proto", *lines] * 3), 0.0)
@@ -374,9 +551,18 @@ def test_no_end_of_a_log_has_a_wrong_number(version: str) -> None:
         assert len(failures) == 1, start
         (failure,) = failures
         assert failure.request.requested_bytes == 6040
-        assert failure.in_use_bytes in (None, 17 * KIB) and failure.capacity_bytes in (None, 24 * KIB)
+        assert failure.in_use_bytes in (None, 17 * KIB) and failure.capacity_bytes in (
+            None,
+            24 * KIB,
+        )
         if start and failure.map is not None:
-            assert set(listed(failure.map)) <= set(ALL) and failure.map.in_use_bytes in (None, 17 * KIB)
-            assert failure.map.pool_bytes in (None, 24 * KIB) and failure.map.capacity_bytes in (None, 24 * KIB)
+            assert set(listed(failure.map)) <= set(ALL) and failure.map.in_use_bytes in (
+                None,
+                17 * KIB,
+            )
+            assert failure.map.pool_bytes in (None, 24 * KIB) and failure.map.capacity_bytes in (
+                None,
+                24 * KIB,
+            )
         if any("InUse:  " in line for line in lines[start:]):
             assert failure.in_use_bytes == 17 * KIB

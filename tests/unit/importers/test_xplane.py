@@ -1,4 +1,5 @@
-"""Profiles and memory dumps, read without TensorFlow: against its own protos, the allocator and XProf; bad files."""
+"""Profiles and memory dumps, read without TensorFlow: against its own protos, the allocator and
+XProf; bad files."""
 
 import functools
 import gzip
@@ -77,7 +78,10 @@ def test_compiled_modules_are_read_from_the_same_file() -> None:
     assert not only_trace("graph").modules
     buffers = [buffer for one in module.allocations for buffer in one.buffers]
     known = [(buffer.shape, buffer.bytes) for buffer in buffers if buffer.shape is not None]
-    assert len(known) > 0.9 * len(buffers) and (TensorShape((2048, 512), "float32"), 2048 * 512 * 4) in known
+    assert (
+        len(known) > 0.9 * len(buffers)
+        and (TensorShape((2048, 512), "float32"), 2048 * 512 * 4) in known
+    )
     assert all(math.prod(shape.shape) * DTYPE_BYTES[shape.dtype] == size for shape, size in known)
 
 
@@ -88,10 +92,13 @@ def test_layer_spans_of_eager_steps_are_read() -> None:
 
 
 DAMAGED = (b"\x08", b"\x08\xff", b"\x22\x05abc", b"\x0b\x00", b"\xff" * 12, b"\x22" + b"\xff" * 9)
-"""Ends of a message: cut off, of unknown wire types, longer than any number, or longer than the data."""
+"""Ends of a message: cut off, of unknown wire types, longer than any number, or longer than the
+data."""
 
 
-@pytest.mark.parametrize("data", [b"", b"not a profile", b"\x00" * 100, bytes(range(256)), *DAMAGED])
+@pytest.mark.parametrize(
+    "data", [b"", b"not a profile", b"\x00" * 100, bytes(range(256)), *DAMAGED]
+)
 def test_foreign_bytes_are_one_clear_error(data: bytes) -> None:
     with pytest.raises(FormatError, match="profile"):
         read_traces(data)
@@ -117,7 +124,10 @@ def test_a_damaged_event_is_an_error(damaged: bytes) -> None:
 def test_truncated_or_damaged_profiles_give_traces_or_an_error(part: float, byte: int) -> None:
     data = bytearray(profile("graph"))
     place = int(part * (len(data) - 1))
-    for damaged in (bytes(data[:place]), bytes(data[:place]) + bytes([byte]) + bytes(data[place + 1 :])):
+    for damaged in (
+        bytes(data[:place]),
+        bytes(data[:place]) + bytes([byte]) + bytes(data[place + 1 :]),
+    ):
         try:
             traces = read_traces(damaged)
         except FormatError:
@@ -184,10 +194,15 @@ def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> No
     scheduled = read_module(proto.SerializeToString())
     proto.hlo_module.ClearField("schedule")
     listed = read_module(proto.SerializeToString())
-    # THEN it has the same allocations with the same buffers, live from their instruction to their last reader
-    assert [block.bytes for block in listed.allocations] == [block.bytes for block in scheduled.allocations]
+    # THEN it has the same allocations with the same buffers, live from their instruction to their
+    # last reader
+    assert [block.bytes for block in listed.allocations] == [
+        block.bytes for block in scheduled.allocations
+    ]
     for ours, theirs in zip(listed.allocations, scheduled.allocations, strict=True):
-        assert {(one.offset, one.bytes) for one in ours.buffers} == {(one.offset, one.bytes) for one in theirs.buffers}
+        assert {(one.offset, one.bytes) for one in ours.buffers} == {
+            (one.offset, one.bytes) for one in theirs.buffers
+        }
         assert all(one.start <= one.end for one in ours.buffers)
 
 
@@ -204,7 +219,10 @@ def test_module_with_excessive_nesting_is_read_at_once_or_skipped(levels: int, c
             instruction = computation.instructions.add(id=10 * level + call, opcode=b"call")
             instruction.called_computation_ids.extend(called)
     # THEN it is read at once, or left out as one without a buffer assignment or other bytes are
-    assert read_module(hlo_class()().SerializeToString()) is None and read_module(b"\xff\xff\xff") is None
+    assert (
+        read_module(hlo_class()().SerializeToString()) is None
+        and read_module(b"\xff\xff\xff") is None
+    )
     module = read_module(proto.SerializeToString())
     assert (module is None) == (levels > 1000)
 
@@ -228,9 +246,18 @@ def test_order_is_repaired_from_the_bytes_in_use_and_missing_events_are_counted(
         assert missed == gaps and np.asarray(kept)[order].tolist() == sorted(kept)
 
 
-@given(st.lists(st.tuples(st.integers(-(1 << 63), (1 << 63) - 1), st.binary(max_size=200)), max_size=20))
-def test_messages_read_in_parallel_or_split_are_those_of_protobuf(rows: list[tuple[int, bytes]]) -> None:
-    parts = [MESSAGES["XStat"](int64_value=number, str_value=text).SerializeToString() for number, text in rows]
+@given(
+    st.lists(
+        st.tuples(st.integers(-(1 << 63), (1 << 63) - 1), st.binary(max_size=200)), max_size=20
+    )
+)
+def test_messages_read_in_parallel_or_split_are_those_of_protobuf(
+    rows: list[tuple[int, bytes]],
+) -> None:
+    parts = [
+        MESSAGES["XStat"](int64_value=number, str_value=text).SerializeToString()
+        for number, text in rows
+    ]
     messages = wire.joined(parts)
     numbers, texts = wire.select(messages, 8 * 4 + wire.VARINT, 8 * 5 + wire.LENGTH)
     assert numbers.column(len(rows)).tolist() == [number for number, _ in rows]
@@ -238,18 +265,30 @@ def test_messages_read_in_parallel_or_split_are_those_of_protobuf(rows: list[tup
     assert read == {at: text for at, (_, text) in enumerate(rows) if text}
     whole = wire.split(messages.data, 0, len(messages.data))
     assert whole.of(8 * 4).value.tolist() == [number for number, _ in rows if number]
-    assert wire.texts(whole.of(8 * 5 + wire.LENGTH).inner(messages.data)) == [text for _, text in rows if text]
+    assert wire.texts(whole.of(8 * 5 + wire.LENGTH).inner(messages.data)) == [
+        text for _, text in rows if text
+    ]
 
 
 def test_device_names() -> None:
-    names = {"GPU_11_bfc": "GPU:11", "bfc_cpu_allocator_for_gpu": "CPU:0", "gpu_host_bfc": "gpu_host_bfc"}
+    names = {
+        "GPU_11_bfc": "GPU:11",
+        "bfc_cpu_allocator_for_gpu": "CPU:0",
+        "gpu_host_bfc": "gpu_host_bfc",
+    }
     assert {name: device_name(name) for name in names} == names
 
 
 def test_a_profile_made_without_the_recorder_has_a_ledger_by_name_scopes() -> None:
     trace = only_trace("graph")
-    snapshot = AttributedStep(trace, facts_from_names(trace), step=0, phase="train", wall_time=0.0).snapshot
-    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes == TRUTH["graph"]["peak_bytes"]
+    snapshot = AttributedStep(
+        trace, facts_from_names(trace), step=0, phase="train", wall_time=0.0
+    ).snapshot
+    assert (
+        sum(row.bytes for row in snapshot.ledger)
+        == snapshot.in_use_bytes
+        == TRUTH["graph"]["peak_bytes"]
+    )
     waiting = {row.layer: row.bytes for row in snapshot.saved_for_backward}
     assert waiting["sequential_1/below_1"] == 2048 * 512 * 4
     assert any("name scopes" in sentence for sentence in snapshot.not_available)
@@ -266,18 +305,35 @@ def test_complete_dump_has_its_chunks_in_their_regions() -> None:
     assert memory_map.state.tolist() == [IN_USE, FREE, IN_USE, FREE]
     assert memory_map.requested_bytes.tolist()[0::2] == [300, 1000]
     assert memory_map.region_bytes.tolist() == [768, 5120]
-    assert (memory_map.in_use_bytes, memory_map.pool_bytes, memory_map.capacity_bytes) == (1536, 5888, 8192)
+    assert (memory_map.in_use_bytes, memory_map.pool_bytes, memory_map.capacity_bytes) == (
+        1536,
+        5888,
+        8192,
+    )
     assert read_dump(make_dump(b"gpu_host_bfc"), 0.0).device == "gpu_host_bfc"
 
 
 def test_regions_end_where_chunks_are_not_adjacent_or_two_free_ones_meet_and_are_sorted() -> None:
     rows = [
-        *((4096, 256, 255, USED), (4352, 256, 0, UNUSED), (0, 256, 200, USED), (256, 256, 0, UNUSED)),
+        *(
+            (4096, 256, 255, USED),
+            (4352, 256, 0, UNUSED),
+            (0, 256, 200, USED),
+            (256, 256, 0, UNUSED),
+        ),
         *((512, 256, 0, UNUSED), (768, 256, 7, USED), (2048, 256, 0, UNUSED)),
     ]
     found = read_dump(make_dump(listed=rows), 0.0)
     assert found.region_address.tolist() == [0, 512, 2048, 4096]
-    assert found.region_bytes.tolist() == [512, 512, 256, 512] and found.region.tolist() == [0, 0, 1, 1, 2, 3, 3]
+    assert found.region_bytes.tolist() == [512, 512, 256, 512] and found.region.tolist() == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        3,
+        3,
+    ]
     assert found.address.tolist() == sorted(row[0] for row in rows)
     assert found.requested_bytes.tolist() == [200, MISSING, MISSING, 7, MISSING, 255, MISSING]
 
@@ -300,7 +356,9 @@ def test_too_many_chunks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         read_dump(make_dump(), 0.0)
 
 
-def test_a_truncated_dump_gives_its_first_chunks_or_a_format_error_and_an_inconsistent_one_has_a_note() -> None:
+def test_a_truncated_dump_gives_its_first_chunks_or_a_format_error_and_an_inconsistent_one_has_a_note() -> (
+    None
+):
     whole = make_dump()
     for length in range(len(whole)):
         try:
@@ -323,4 +381,8 @@ def test_any_bytes_give_a_map_or_a_format_error(data: bytes) -> None:
 
 def test_dumps_are_recognized_by_their_first_bytes() -> None:
     assert looks_like_dump(make_dump())
-    assert not looks_like_dump(b"") and not looks_like_dump(b"2020-01-01 some log") and not looks_like_dump(b"\n\n\n\n")
+    assert (
+        not looks_like_dump(b"")
+        and not looks_like_dump(b"2020-01-01 some log")
+        and not looks_like_dump(b"\n\n\n\n")
+    )

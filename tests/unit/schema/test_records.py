@@ -50,7 +50,13 @@ def test_live_sums_are_those_counted_moment_by_moment() -> None:
 
 
 def test_frozen_groups_are_below_trainable_ones_of_their_category() -> None:
-    groups = [("rounding", None), ("weights", None), ("weights", True), ("optimizer_state", None), ("weights", False)]
+    groups = [
+        ("rounding", None),
+        ("weights", None),
+        ("weights", True),
+        ("optimizer_state", None),
+        ("weights", False),
+    ]
     assert sorted(groups, key=lambda group: stack_order(*group)) == [
         ("weights", False),
         ("weights", True),
@@ -71,7 +77,12 @@ def test_frozen_groups_are_below_trainable_ones_of_their_category() -> None:
     ],
 )
 def test_the_free_bytes_and_their_fragmentation(
-    pool: int, in_use: int, largest: int | None, free: int, other: int | None, fragmentation: float | None
+    pool: int,
+    in_use: int,
+    largest: int | None,
+    free: int,
+    other: int | None,
+    fragmentation: float | None,
 ) -> None:
     measured = Pool(pool, in_use, largest)
     assert (measured.free_bytes, measured.other_free_bytes) == (free, other)
@@ -86,7 +97,9 @@ def test_a_pool_of_less_than_its_chunks_is_unknown(pool: int | None, in_use: int
     assert pool_of(1000, 600, 401) == Pool(1000, 600, None)
 
 
-@pytest.mark.parametrize("prefix", ["", "worker_1/", "/device:", "/job:localhost/replica:0/task:0/device:"])
+@pytest.mark.parametrize(
+    "prefix", ["", "worker_1/", "/device:", "/job:localhost/replica:0/task:0/device:"]
+)
 def test_the_kind_of_a_device_does_not_depend_on_how_its_name_is_spelled(prefix: str) -> None:
     assert is_gpu(f"{prefix}GPU:1") and not is_cpu(f"{prefix}GPU:1")
     assert is_cpu(f"{prefix}CPU:0") and not is_gpu(f"{prefix}CPU:0")
@@ -106,7 +119,9 @@ def test_neither_mean_and_variance_nor_what_is_trained_already_is_unfrozen(
 @pytest.mark.parametrize(
     ("kind", "shape", "dtype"), [("Dense", (-1, 3), "float32"), ("BatchNormalization", None, None)]
 )
-def test_another_layer_has_no_statistics(kind: str, shape: tuple[int, ...] | None, dtype: str | None) -> None:
+def test_another_layer_has_no_statistics(
+    kind: str, shape: tuple[int, ...] | None, dtype: str | None
+) -> None:
     assert unfreezing_bytes(Layer("net/d", kind, False, 12, 48, 0, 0, shape, dtype, None)) == 48
 
 
@@ -131,7 +146,9 @@ def figures(peaks: list[int], **others: list[int]) -> DeviceSamples:
         ([4, 4, 4], [5, 9, 7], [1]),
     ],
 )
-def test_each_step_has_the_row_of_its_highest_peak(steps: list[int], peaks: list[int], rows: list[int]) -> None:
+def test_each_step_has_the_row_of_its_highest_peak(
+    steps: list[int], peaks: list[int], rows: list[int]
+) -> None:
     chosen = one_row_a_step(np.asarray(steps), figures(peaks), np.ones(len(steps), np.bool_))
     assert chosen.tolist() == rows
 
@@ -165,16 +182,26 @@ def test_a_shape_is_known_if_it_takes_exactly_the_requested_bytes(
     assert tensor_shape(sizes, dtype, requested) == expected
 
 
-@pytest.mark.parametrize("name", sorted(set(DTYPE_BYTES) & {"bool", "float16", "float64", "int8", "uint16", "int32"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(DTYPE_BYTES) & {"bool", "float16", "float64", "int8", "uint16", "int32"})
+)
 def test_elements_have_the_bytes_of_numpys_types(name: str) -> None:
     assert DTYPE_BYTES[name] == np.dtype(name).itemsize
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
-    [("[16,224,224,64]", (16, 224, 224, 64)), ("[7] float32", (7,)), ("[?,3]", None), ("[]", None), ("", None)],
+    [
+        ("[16,224,224,64]", (16, 224, 224, 64)),
+        ("[7] float32", (7,)),
+        ("[?,3]", None),
+        ("[]", None),
+        ("", None),
+    ],
 )
-def test_dimensions_are_read_as_tensorflow_writes_them(written: str, expected: tuple[int, ...] | None) -> None:
+def test_dimensions_are_read_as_tensorflow_writes_them(
+    written: str, expected: tuple[int, ...] | None
+) -> None:
     assert dimensions(written) == expected
     assert dimensions(None) is None
 
@@ -199,7 +226,9 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_the_split_keeps_every_byte_with_its_layer_and_leaves_no_row_partly_rounding(rows: list[LedgerRow]) -> None:
+def test_the_split_keeps_every_byte_with_its_layer_and_leaves_no_row_partly_rounding(
+    rows: list[LedgerRow],
+) -> None:
     split = split_rounding(rows)
     for layer in ("a", "b", None):
         for trainable in (True, False, None):
@@ -211,8 +240,15 @@ def test_the_split_keeps_every_byte_with_its_layer_and_leaves_no_row_partly_roun
     owners = [(row.layer, row.category, row.trainable) for row in split]
     assert len(set(owners)) == len(owners) and all(row.bytes > 0 for row in split)
     for row in split:
-        assert row.rounding_bytes == row.bytes if row.category == "rounding" else row.rounding_bytes in (0, None)
-    known = sum(row.bytes if row.category == "rounding" else min(row.rounding_bytes or 0, row.bytes) for row in rows)
+        assert (
+            row.rounding_bytes == row.bytes
+            if row.category == "rounding"
+            else row.rounding_bytes in (0, None)
+        )
+    known = sum(
+        row.bytes if row.category == "rounding" else min(row.rounding_bytes or 0, row.bytes)
+        for row in rows
+    )
     assert rounding_total(split) == known == sum(row.rounding_bytes or 0 for row in split)
     assert split_rounding(split) == split
 

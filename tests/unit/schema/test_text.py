@@ -21,7 +21,14 @@ from tb_memplugin.schema import (
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("small", "small"), ("smal", "small"), ("SMALL", "small"), ("samll", "small"), ("other", None), ("", None)],
+    [
+        ("small", "small"),
+        ("smal", "small"),
+        ("SMALL", "small"),
+        ("samll", "small"),
+        ("other", None),
+        ("", None),
+    ],
 )
 def test_the_most_similar_name_is_suggested(name: str, meant: str | None) -> None:
     expected = None if meant is None else f"did you mean {meant!r}?"
@@ -66,7 +73,9 @@ def test_a_table_has_the_cells_and_nothing_else() -> None:
     assert document.count("text-align: left") == document.count("text-align: right") == 3
 
 
-GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads(
+    (pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8")
+)
 
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["text"])
@@ -77,8 +86,20 @@ def test_sizes_read_as_on_the_page(case: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        *(("10GiB", 10 << 30), ("500 MiB", 500 << 20), (" 1.5mib ", 3 << 19), ("1PiB", 1 << 50), ("1TiB", 1 << 40)),
-        *(("10GB", 10**10), ("1.5 kb", 1500), ("80 gB", 80 * 10**9), ("80 gIb", 80 << 30), ("1TB", 10**12)),
+        *(
+            ("10GiB", 10 << 30),
+            ("500 MiB", 500 << 20),
+            (" 1.5mib ", 3 << 19),
+            ("1PiB", 1 << 50),
+            ("1TiB", 1 << 40),
+        ),
+        *(
+            ("10GB", 10**10),
+            ("1.5 kb", 1500),
+            ("80 gB", 80 * 10**9),
+            ("80 gIb", 80 << 30),
+            ("1TB", 10**12),
+        ),
         *(("0.123456789 GB", 123_456_789), ("999999999999999.5 B", 10**15), ("7 B", 7), ("0B", 0)),
     ],
 )
@@ -87,7 +108,8 @@ def test_sizes_are_read(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ten", "0", "300", "10 GiB/s", "-1", "1e9", "10XB", "GiB", "1.GiB", "٣ MiB", "1" * 30]
+    "text",
+    ["", "ten", "0", "300", "10 GiB/s", "-1", "1e9", "10XB", "GiB", "1.GiB", "٣ MiB", "1" * 30],
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
     assert parse_bytes(text) is None
@@ -103,8 +125,14 @@ ROOT = "module __main__ › "
         (["history (list) › [3]"], "history (list) › [3]"),
         (["history (list) › [3]"] * 2, "history (list) › [3]"),
         (["history (list) › [3]", "history (list) › [4]"], "history (list) › […]"),
-        (['h (list) › [3] (dict) › "loss"', 'h (list) › [4] (dict) › "loss"'], 'h (list) › […] (dict) › "loss"'),
-        (['h (dict) › "a" (list) › [0]', 'h (dict) › "b" (list) › [0]'], "h (dict) › … (list) › [0]"),
+        (
+            ['h (list) › [3] (dict) › "loss"', 'h (list) › [4] (dict) › "loss"'],
+            'h (list) › […] (dict) › "loss"',
+        ),
+        (
+            ['h (dict) › "a" (list) › [0]', 'h (dict) › "b" (list) › [0]'],
+            "h (dict) › … (list) › [0]",
+        ),
         (["a (A) › kept", "a (B) › kept"], "a › kept"),
         (["a (A) › kept", "b (B) › kept"], "… › kept"),
         (["h (list) › [0]", "h (list) › [1] (list) › [0]"], "h (list) › …"),
@@ -112,4 +140,6 @@ ROOT = "module __main__ › "
     ],
 )
 def test_what_differs_is_left_out(paths: list[str], common: str | None) -> None:
-    assert common_path([ROOT + path for path in paths]) == (None if common is None else ROOT + common)
+    assert common_path([ROOT + path for path in paths]) == (
+        None if common is None else ROOT + common
+    )

@@ -1,4 +1,5 @@
-"""The slow questions of a directory are asked before the page asks them, and only while nothing else is."""
+"""The slow questions of a directory are asked before the page asks them, and only while nothing
+else is."""
 
 import pathlib
 import threading
@@ -32,7 +33,9 @@ class Context:
 
 
 def get(server: Server, route: str, **values: str) -> Any:
-    return server.respond(route, Request(EnvironBuilder(path=f"/{route}", query_string=values).get_environ()))
+    return server.respond(
+        route, Request(EnvironBuilder(path=f"/{route}", query_string=values).get_environ())
+    )
 
 
 def test_what_the_page_asks_first_of_the_worst_run_is_computed_when_it_is_listed(
@@ -66,7 +69,9 @@ def test_what_the_page_asks_first_of_the_worst_run_is_computed_when_it_is_listed
     assert sorted(computed) == before
 
 
-def test_questions_wait_while_requests_are_answered_and_a_fault_stops_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_wait_while_requests_are_answered_and_a_fault_stops_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ahead, "QUIET_SECONDS", 0.05)
     asked: list[int] = []
     done = threading.Event()

@@ -1,4 +1,5 @@
-"""The declared objects are those of the stored answers, and the page's checks are made from them."""
+"""The declared objects are those of the stored answers, and the page's checks are made from
+them."""
 
 import base64
 import dataclasses
@@ -26,7 +27,9 @@ def stored() -> dict[str, list[Any]]:
         for one in json.loads(path.read_text())["answers"]:
             body = gzip.decompress(base64.b64decode(one["data"]))
             if one["status"] == 200:
-                found.setdefault(one["route"], []).append(unpack(body)[0] if 0 in body[:4] else json.loads(body))
+                found.setdefault(one["route"], []).append(
+                    unpack(body)[0] if 0 in body[:4] else json.loads(body)
+                )
     return found
 
 
@@ -44,7 +47,8 @@ def faults(place: str, value: Any, hint: Any) -> Iterator[str]:
         if not (types.NoneType in parts or isinstance(hint, Object)):
             yield f"{place}: null"
     elif types.NoneType in parts:
-        yield from faults(place, value, Union[tuple(one for one in parts if one is not types.NoneType)])  # noqa: UP007
+        rest = tuple(one for one in parts if one is not types.NoneType)
+        yield from faults(place, value, Union[rest])
     elif dataclasses.is_dataclass(hint):
         yield from object_faults(place, value, OBJECTS[hint.__name__])  # type: ignore[union-attr]
     elif origin is tuple:
@@ -55,7 +59,9 @@ def faults(place: str, value: Any, hint: Any) -> Iterator[str]:
         if not all(isinstance(one, int | float) for one in values):
             yield f"{place}: {value!r:.60}"
     elif hint in (str, bool, int, float):
-        if not isinstance(value, (int, float) if hint is float else hint) or isinstance(value, bool) != (hint is bool):
+        if not isinstance(value, (int, float) if hint is float else hint) or isinstance(
+            value, bool
+        ) != (hint is bool):
             yield f"{place}: {value!r:.60}"
     elif value not in texts_of(hint):
         yield f"{place}: {value!r:.60}"
@@ -68,7 +74,8 @@ def object_faults(place: str, value: Mapping[str, Any], fields: Mapping[str, Any
         yield from faults(f"{place} › {name}", value[name], fields[name])
 
 
-@pytest.mark.parametrize("route", sorted(DATA_ROUTES.keys() - {"batch_limit"}))  # which no report has
+# which no report has
+@pytest.mark.parametrize("route", sorted(DATA_ROUTES.keys() - {"batch_limit"}))
 def test_stored_answers_have_the_declared_fields(route: str) -> None:
     for answer in STORED[route]:
         head = {name: value for name, value in answer.items() if name not in ("rows", "columns")}
@@ -77,7 +84,9 @@ def test_stored_answers_have_the_declared_fields(route: str) -> None:
 
 def test_the_pages_types_are_made_from_these() -> None:
     written = (ROOT / "frontend" / "src" / "schema.ts").read_text(encoding="utf-8")
-    assert written == typescript(), "run python -m tb_memplugin.server.answer_types frontend/src/schema.ts"
+    assert written == typescript(), (
+        "run python -m tb_memplugin.server.answer_types frontend/src/schema.ts"
+    )
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

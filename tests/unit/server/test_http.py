@@ -1,5 +1,6 @@
-"""HTTP: invalid parameters are refused with a sentence; files or the provider answer; columns are read back as given,
-JSON has no NaN, content types are explicit, and of the page's files only known names are served."""
+"""HTTP: invalid parameters are refused with a sentence; files or the provider answer; columns are
+read back as given, JSON has no NaN, content types are explicit, and of the page's files only known
+names are served."""
 
 import gzip
 import json
@@ -49,7 +50,21 @@ def test_known_parameters_given_once_are_taken_and_others_refused() -> None:
             parse(MultiDict(wrong), accepted)
 
 
-INVALID = ("", "-1", "+1", " 1", "1.0", "1e3", "１", "0x1", "1_0", "nan", "9" * 17, "9007199254740992", "None")
+INVALID = (
+    "",
+    "-1",
+    "+1",
+    " 1",
+    "1.0",
+    "1e3",
+    "１",
+    "0x1",
+    "1_0",
+    "nan",
+    "9" * 17,
+    "9007199254740992",
+    "None",
+)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +88,9 @@ INVALID = ("", "-1", "+1", " 1", "1.0", "1e3", "１", "0x1", "1_0", "nan", "9" *
         (PHASE, {"phase": "test"}, "train, validation, predict"),
     ],
 )
-def test_values_are_read_or_refused(parameter: Parameter, values: dict[str, str], expected: Any) -> None:
+def test_values_are_read_or_refused(
+    parameter: Parameter, values: dict[str, str], expected: Any
+) -> None:
     try:
         assert parameter.read(values) == expected
     except RequestError as error:
@@ -94,7 +111,9 @@ def request(**headers: str) -> Request:
 
 
 def context(logdir: str | None, provider: object | None = None, **flags: object) -> Any:
-    return types.SimpleNamespace(logdir=logdir, data_provider=provider, flags=types.SimpleNamespace(**flags))
+    return types.SimpleNamespace(
+        logdir=logdir, data_provider=provider, flags=types.SimpleNamespace(**flags)
+    )
 
 
 def test_a_directory_is_read_from_its_files_once_it_is_there(tmp_path: pathlib.Path) -> None:
@@ -138,7 +157,10 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, list[float]]]:
 
 
 def headers_are_safe(response: Response) -> bool:
-    return response.headers["X-Content-Type-Options"] == "nosniff" and "no-cache" in response.headers["Cache-Control"]
+    return (
+        response.headers["X-Content-Type-Options"] == "nosniff"
+        and "no-cache" in response.headers["Cache-Control"]
+    )
 
 
 def test_columns_are_read_back_as_they_were_given_and_missing_values_are_nan() -> None:
@@ -197,7 +219,9 @@ def page(tmp_path: pathlib.Path) -> StaticFiles:
     return StaticFiles(directory)
 
 
-def test_the_files_of_the_page_are_served_with_their_types(page: StaticFiles, tmp_path: pathlib.Path) -> None:
+def test_the_files_of_the_page_are_served_with_their_types(
+    page: StaticFiles, tmp_path: pathlib.Path
+) -> None:
     assert page.names == {"index.js", "style.css"}
     assert page.read("index.js") == (b"index.js", "text/javascript") and page.read("style.css") == (
         b"style.css",
@@ -212,8 +236,26 @@ def test_the_files_of_the_page_are_served_with_their_types(page: StaticFiles, tm
 @pytest.mark.parametrize(
     "name",
     [
-        *("", ".", "..", "/", "../secret.js", "..%2fsecret.js", "..\\secret.js", "/etc/passwd", "inner/x.js", "inner"),
-        *("./index.js", "index.js/", "INDEX.JS", ".gitattributes", "index.js\x00.css", "%2e%2e/secret.js"),
+        *(
+            "",
+            ".",
+            "..",
+            "/",
+            "../secret.js",
+            "..%2fsecret.js",
+            "..\\secret.js",
+            "/etc/passwd",
+            "inner/x.js",
+            "inner",
+        ),
+        *(
+            "./index.js",
+            "index.js/",
+            "INDEX.JS",
+            ".gitattributes",
+            "index.js\x00.css",
+            "%2e%2e/secret.js",
+        ),
         "....//secret.js",
     ],
 )

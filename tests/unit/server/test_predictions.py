@@ -37,7 +37,9 @@ def handlers() -> Handlers:
     return Handlers(Reader())
 
 
-def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "what_if", **values: str) -> dict[str, Any]:
+def ask(
+    handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "what_if", **values: str
+) -> dict[str, Any]:
     source = logdir if isinstance(logdir, FileSource) else FileSource(logdir)
     accepted, answer, _ = DATA_ROUTES[route]
     assert values.keys() <= set(accepted)
@@ -67,17 +69,33 @@ def test_the_answer_is_that_of_the_library(handlers, logdir, values, conditions)
 
 
 def test_a_run_that_failed_is_asked_about_the_batch_that_failed(handlers, tmp_path, capsys) -> None:
-    # GIVEN a run of batch 4 whose last step, with batch 12, ran out of memory, though a simulation of it may pass
-    failed = dataclasses.replace(make_oom(20), batch_size=12, capacity_bytes=requests_cases.CAPACITY)
+    # GIVEN a run of batch 4 whose last step, with batch 12, ran out of memory, though a simulation
+    # of it may pass
+    failed = dataclasses.replace(
+        make_oom(20), batch_size=12, capacity_bytes=requests_cases.CAPACITY
+    )
     requests_cases.write_run(tmp_path / "traced", oom=failed)
-    answers = {size: ask(handlers, tmp_path, **({"batch_size": size} if size else {})) for size in ("", "12", "4")}
+    answers = {
+        size: ask(handlers, tmp_path, **({"batch_size": size} if size else {}))
+        for size in ("", "12", "4")
+    }
     # THEN that batch is the default; it does not fit, and the one that ran does
-    assert [(one["batch_size"], one["fits"]) for one in answers.values()] == [(12, False), (12, False), (4, True)]
-    assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
-    assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
+    assert [(one["batch_size"], one["fits"]) for one in answers.values()] == [
+        (12, False),
+        (12, False),
+        (4, True),
+    ]
+    assert answers[""]["assumptions"][0] == (
+        "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
+    )
+    assert (
+        answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
+    )
     assert 12 in [point["batch_size"] for point in ask(handlers, tmp_path, "curve")["curve"]]
     (same, *others) = ask(handlers, tmp_path, "plan")["options"]
-    assert same["batch_size"] == 12 and not same["fits"] and any(option["fits"] for option in others)
+    assert (
+        same["batch_size"] == 12 and not same["fits"] and any(option["fits"] for option in others)
+    )
     assert main(["what-if", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "CPU:0: batch size 12, capacity 256 MiB" in printed and "fits: no" in printed
@@ -99,24 +117,34 @@ def test_every_view_has_one_verdict_and_one_peak(handlers, tmp_path, capsys) -> 
         point = curve.get(size, answer)
         library = tb_memplugin.what_if(run, batch_size=size)
         same = tb_memplugin.plan(run, budget=limit, batch_size=size).options[0]
-        assert main(["what-if", str(tmp_path), "--batch-size", str(size)]) == (1 if answer["fits"] is False else 0)
+        assert main(["what-if", str(tmp_path), "--batch-size", str(size)]) == (
+            1 if answer["fits"] is False else 0
+        )
         printed = capsys.readouterr().out
         span = {name: answer[name] for name in ("low_bytes", "peak_bytes", "high_bytes")}
         for other in (point, dataclasses.asdict(library.prediction), dataclasses.asdict(same)):
             assert {name: other[name] for name in span} == span, size
-        assert answer["fits"] is point["fits"] is library.fits and same.fits is (library.fits is True), size
+        assert answer["fits"] is point["fits"] is library.fits and same.fits is (
+            library.fits is True
+        ), size
         assert f"fits: {FITS[library.fits]}" in printed and library.sentence == answer["sentence"]
-        assert format_bytes(library.peak_bytes) in printed and answer["largest_batch_size"] == largest
+        assert (
+            format_bytes(library.peak_bytes) in printed and answer["largest_batch_size"] == largest
+        )
         said[size] = answer["fits"]
     assert len(said.keys() & curve.keys()) >= 4 and {largest, 48} <= curve.keys()
     # AND what ran fits, what failed does not, and every size up to the largest one fits
     assert said[4] is True and said[48] is False
-    assert [size for size, fits in said.items() if fits] == [size for size in said if size <= largest]
+    assert [size for size, fits in said.items() if fits] == [
+        size for size in said if size <= largest
+    ]
 
 
 @pytest.mark.parametrize("conditions", [{}, {"optimizer": "sgd"}])
 @pytest.mark.parametrize("capacity", ["48MiB", "100MiB", "8GiB"])
-def test_a_capacity_has_the_batch_sizes_of_the_verdicts(handlers, logdir, capacity, conditions) -> None:
+def test_a_capacity_has_the_batch_sizes_of_the_verdicts(
+    handlers, logdir, capacity, conditions
+) -> None:
     limit = ask(handlers, logdir, "batch_limit", capacity=capacity, **conditions)
     largest, most = limit["largest_batch_size"], limit["may_fit_batch_size"]
     run = tb_memplugin.load(logdir)["traced"]
@@ -124,11 +152,16 @@ def test_a_capacity_has_the_batch_sizes_of_the_verdicts(handlers, logdir, capaci
         size: tb_memplugin.what_if(run, capacity=capacity, batch_size=size, **conditions)
         for size in (largest, largest + 1, most, most + 1)
     }
-    assert [said[largest].fits, said[largest + 1].fits] == [True, False if largest == most else None]
+    assert [said[largest].fits, said[largest + 1].fits] == [
+        True,
+        False if largest == most else None,
+    ]
     assert said[most].fits is (True if largest == most else None) and said[most + 1].fits is False
     assert said[1 + largest].largest_batch_size == largest
     assert limit["peak_bytes"] == said[largest].peak_bytes and limit["reason"] is None
-    assert limit["low_bytes"] <= limit["peak_bytes"] <= limit["high_bytes"] <= limit["capacity_bytes"]
+    assert (
+        limit["low_bytes"] <= limit["peak_bytes"] <= limit["high_bytes"] <= limit["capacity_bytes"]
+    )
 
 
 def test_a_capacity_that_is_not_enough_for_one_example_has_none(handlers, logdir) -> None:
@@ -188,10 +221,14 @@ def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> Non
     assert answer["method"] == "unknown" and answer["measured"] is None
     assert ask(handlers, logdir, "curve", run="without")["curve"] == []
     limit = ask(handlers, logdir, "batch_limit", run="without", capacity="8GiB")
-    assert limit.pop("reason") == answer["assumptions"][0] and limit.pop("capacity_bytes") == 8 << 30
+    assert (
+        limit.pop("reason") == answer["assumptions"][0] and limit.pop("capacity_bytes") == 8 << 30
+    )
     assert {name for name, value in limit.items() if value is not None} == {"run", "device"}
     assert answer["fits"] is None and answer["largest_batch_size"] is None
-    assert answer["assumptions"][0].startswith("Unknown: the run has no traced training step with its requests.")
+    assert answer["assumptions"][0].startswith(
+        "Unknown: the run has no traced training step with its requests."
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +238,10 @@ def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> Non
         ({"batch_size": "٤"}, "batch_size"),
         ({"capacity": "much"}, "a capacity is a size with its unit, such as 24GiB"),
         ({"freeze": "conv2"}, "the nearest is 'net/conv2'"),
-        ({"unfreeze": "*, NET/conv1"}, "unfreeze: no layer with weights has a path like 'NET/conv1'"),
+        (
+            {"unfreeze": "*, NET/conv1"},
+            "unfreeze: no layer with weights has a path like 'NET/conv1'",
+        ),
         ({"freeze": "a" * 1001}, "freeze has at most 1,000 characters"),
         ({"precision": "int8"}, "precision is one of float32"),
         ({"device": ""}, "device"),
@@ -219,7 +259,9 @@ def test_bad_requests(handlers, logdir, values, sentence) -> None:
         assert raised.value.parameter in values
 
 
-def test_answers_are_computed_once_and_one_at_a_time(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_computed_once_and_one_at_a_time(
+    logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     handlers, source = Handlers(Reader()), FileSource(logdir)
     cached = ask(handlers, source)
     asked: list[Conditions] = []
@@ -233,7 +275,10 @@ def test_answers_are_computed_once_and_one_at_a_time(logdir: pathlib.Path, monke
         return real(predictor, conditions)
 
     monkeypatch.setattr(Predictor, "what_if", slow)
-    threads = [threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"}) for _ in range(3)]
+    threads = [
+        threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"})
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     assert begun.wait(60)
@@ -268,7 +313,9 @@ def test_what_was_measured_is_compared_with_only_at_the_same_batch_size(handlers
 def test_a_plan_changes_the_training_at_the_batch_size_that_was_asked(handlers, logdir) -> None:
     answer = ask(handlers, logdir, "plan", device=DEVICE, budget="20MiB", batch_size="16")
     same = ask(handlers, logdir, batch_size="16")
-    assert answer["unchanged_peak_bytes"] == same["peak_bytes"] == answer["options"][0]["peak_bytes"]
+    assert (
+        answer["unchanged_peak_bytes"] == same["peak_bytes"] == answer["options"][0]["peak_bytes"]
+    )
     assert answer["options"][0]["sentence"] == "no change: with batch size 16"
 
 
@@ -277,17 +324,28 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
     assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
     calls = []
     real = advice
-    monkeypatch.setattr("tb_memplugin.server.routes.advice", lambda *parts: calls.append(parts) or real(*parts))
+    monkeypatch.setattr(
+        "tb_memplugin.server.routes.advice", lambda *parts: calls.append(parts) or real(*parts)
+    )
     handlers, source = Handlers(Reader()), FileSource(logdir)
-    expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
+    expected = {
+        "run": "failed",
+        "oom": 0,
+        "fixes": [dataclasses.asdict(fix) for fix in oom.fixes],
+        "note": None,
+    }
     failed = ask(handlers, source, run="failed")
-    expected["unchanged"] = {name: failed[name] for name in ("peak_bytes", "low_bytes", "high_bytes")}
+    expected["unchanged"] = {
+        name: failed[name] for name in ("peak_bytes", "low_bytes", "high_bytes")
+    }
     for _ in range(2):
         assert ask(handlers, source, "fixes", run="failed", oom="0") == expected
     assert len(calls) == 1
 
 
 def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(logdir, monkeypatch) -> None:
-    monkeypatch.setattr("tb_memplugin.server.routes.advice", lambda *parts: pytest.fail("simulated"))
+    monkeypatch.setattr(
+        "tb_memplugin.server.routes.advice", lambda *parts: pytest.fail("simulated")
+    )
     (oom,) = ask(Handlers(Reader()), logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom

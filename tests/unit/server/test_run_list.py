@@ -1,4 +1,5 @@
-"""The list of runs: one that takes long delays no other by more than the patience; roll-ups say what histories say."""
+"""The list of runs: one that takes long delays no other by more than the patience; roll-ups say
+what histories say."""
 
 import concurrent.futures
 import pathlib
@@ -44,11 +45,15 @@ def test_a_run_that_cannot_be_described_hides_no_other(patience_seconds: float |
     errors: dict[str, Exception] = {"bad": OverflowError("a fault of this run")}
     listed = listing(errors, patience_seconds).facts(SOURCE, catalog(a="1", bad="1", z="1"))
     assert [run["steps"] for run in listed] == [7, 0, 7]
-    assert listed[1]["damage"] == ["run bad could not be read: OverflowError"] and listed[1]["version"] == "1"
+    assert (
+        listed[1]["damage"] == ["run bad could not be read: OverflowError"]
+        and listed[1]["version"] == "1"
+    )
 
 
 class Patience:
-    """In place of `concurrent.futures.wait`: waits for all but the `held` last futures however long that takes."""
+    """In place of `concurrent.futures.wait`: waits for all but the `held` last futures however long
+    that takes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held = 0
@@ -57,7 +62,9 @@ class Patience:
 
     def _wait(self, pending: Any, timeout: float | None, return_when: str) -> Any:
         self.timeouts.append(timeout)
-        return concurrent.futures.wait(pending, None if len(pending) > self.held else 0, return_when)
+        return concurrent.futures.wait(
+            pending, None if len(pending) > self.held else 0, return_when
+        )
 
 
 @pytest.fixture
@@ -124,13 +131,19 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
 
 
 @pytest.mark.parametrize("patience_seconds", [None, 5.0])
-@pytest.mark.parametrize("error", [SourceError("no such file"), FileNotFoundError("no such file"), NotFoundError("b")])
-def test_a_run_that_vanishes_before_it_is_read_hides_no_other(patience_seconds: float | None, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [SourceError("no such file"), FileNotFoundError("no such file"), NotFoundError("b")]
+)
+def test_a_run_that_vanishes_before_it_is_read_hides_no_other(
+    patience_seconds: float | None, error: Exception
+) -> None:
     errors = {"b": error}
     runs = listing(errors, patience_seconds)
     first = runs.facts(SOURCE, catalog(a="1", b="1", c="1"))
     assert [run["steps"] for run in first] == [7, 0, 7] and first[1]["status"] == "unknown"
-    assert first[1]["damage"] == [f"run b cannot be read now: {error}"] and first[1]["version"] != "1"
+    assert (
+        first[1]["damage"] == [f"run b cannot be read now: {error}"] and first[1]["version"] != "1"
+    )
     errors.clear()
     assert [run["steps"] for run in runs.facts(SOURCE, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
     errors["b"] = error
@@ -140,7 +153,9 @@ def test_a_run_that_vanishes_before_it_is_read_hides_no_other(patience_seconds: 
 @pytest.mark.parametrize("patience_seconds", [None, 0.1])
 def test_errors_of_all_runs_pass(patience_seconds: float | None) -> None:
     with pytest.raises(OSError, match="gone"):
-        listing(dict.fromkeys("ab", OSError("gone")), patience_seconds).facts(SOURCE, catalog(a="1", b="1"))
+        listing(dict.fromkeys("ab", OSError("gone")), patience_seconds).facts(
+            SOURCE, catalog(a="1", b="1")
+        )
 
 
 def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: pathlib.Path) -> None:
@@ -156,7 +171,8 @@ def listed(directory: pathlib.Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "faults", [[], [Fault(2, oom=90), Fault(3, leak_mib=600)], [Fault(1, restarts=60), Fault(4, stops=20)]]
+    "faults",
+    [[], [Fault(2, oom=90), Fault(3, leak_mib=600)], [Fault(1, restarts=60), Fault(4, stops=20)]],
 )
 def test_the_key_figures_are_those_of_the_histories(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)

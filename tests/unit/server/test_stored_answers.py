@@ -1,4 +1,5 @@
-"""The server's answers on runs that are written the same way every time are those stored in `fixtures/answers`."""
+"""The server's answers on runs that are written the same way every time are those stored in
+`fixtures/answers`."""
 
 import base64
 import gzip
@@ -44,7 +45,9 @@ def differences(place: str, old: Any, new: Any) -> Iterator[str]:
     """Places at which two answers differ; numbers may differ by rounding."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
-            yield from differences(f"{place} › {key}", old.get(key, "nothing"), new.get(key, "nothing"))
+            yield from differences(
+                f"{place} › {key}", old.get(key, "nothing"), new.get(key, "nothing")
+            )
     elif isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)) and len(old) == len(new):
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
             yield from differences(f"{place} › {index}", one, other)
@@ -60,5 +63,8 @@ def test_answers_are_those_stored(now: dict[str, Any], name: str) -> None:
     old = json.loads((make_answers.ANSWERS / f"{name}.json").read_text(encoding="utf-8"))
     found = list(differences(name, contents(old), contents(now[name])))
     assert not found, "\n".join(
-        [f"{len(found)} differences; if they are intended, run tests/fixtures/make_answers.py:", *found[:SHOWN]]
+        [
+            f"{len(found)} differences; if they are intended, run tests/fixtures/make_answers.py:",
+            *found[:SHOWN],
+        ]
     )

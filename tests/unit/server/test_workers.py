@@ -1,5 +1,5 @@
-"""Answers on a run of several workers: each reads only the workers that it needs, and says the same; of many,
-roll-ups say what their histories say."""
+"""Answers on a run of several workers: each reads only the workers that it needs, and says the
+same; of many, roll-ups say what their histories say."""
 
 import dataclasses
 import pathlib
@@ -39,7 +39,10 @@ def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) 
     told = handlers.devices(source, "run", "train")
     named = [(worker, at) for worker in range(11) for at in range(3)]
     columns = ("device", "peak_bytes", "peak_step", "headroom_bytes")
-    tops = [(f"worker_{worker}/GPU:{at}", top_bytes(worker, at), top_step(worker, at, 400)) for worker, at in named]
+    tops = [
+        (f"worker_{worker}/GPU:{at}", top_bytes(worker, at), top_step(worker, at, 400))
+        for worker, at in named
+    ]
     assert [tuple(one[name] for name in columns) for one in told["devices"]] == [
         (device, peak, step, CAPACITY - peak) for device, peak, step in tops
     ]
@@ -53,7 +56,11 @@ def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) 
     assert {one["device"]: one["peak_bytes"] for one in run["devices"]} == {
         one["device"]: one["peak_bytes"] for one in told["devices"]
     }
-    assert run["most_loaded"] == told["most_loaded"] and run["steps"] == 400 and len(run["workers"]) == 11
+    assert (
+        run["most_loaded"] == told["most_loaded"]
+        and run["steps"] == 400
+        and len(run["workers"]) == 11
+    )
 
 
 def test_the_overview_of_a_device_reads_its_worker_alone(tmp_path: pathlib.Path) -> None:
@@ -63,11 +70,16 @@ def test_the_overview_of_a_device_reads_its_worker_alone(tmp_path: pathlib.Path)
     assert view.columns["peak_bytes"].max() == top_bytes(1, 1)
     handlers.pool(source, "run", Stretch("worker_1/GPU:1", "train", None, None, 1500))
     answers = handlers.answers(source, "run", "worker_1/GPU:1", "train")["answers"]
-    assert answers[0]["figures"]["peak_bytes"] == top_bytes(1, 1) and answers[0]["device"] == "worker_1/GPU:1"
+    assert (
+        answers[0]["figures"]["peak_bytes"] == top_bytes(1, 1)
+        and answers[0]["device"] == "worker_1/GPU:1"
+    )
     assert source.asked == {"worker_1"}
     # A device that is not there is one of none of them.
     for ask in (
-        lambda: handlers.overview(source, "run", Stretch("worker_1/GPU:7", "train", None, None, 1500)),
+        lambda: handlers.overview(
+            source, "run", Stretch("worker_1/GPU:7", "train", None, None, 1500)
+        ),
         lambda: handlers.answers(source, "run", "worker_1/GPU:7", "train"),
     ):
         with pytest.raises(NotFoundError, match="no device 'worker_1/GPU:7'; available: worker_"):
@@ -95,7 +107,9 @@ def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path)
 def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathlib.Path) -> None:
     # GIVEN failures of two workers whose identifiers are the same, that of the second worker first
     for name, step in (("a", 9), ("b", 4)):
-        write_records(tmp_path / "run", make_samples(range(step), [MIB] * step), make_oom(step), worker=name)
+        write_records(
+            tmp_path / "run", make_samples(range(step), [MIB] * step), make_oom(step), worker=name
+        )
     handlers, source = Handlers(Reader()), FileSource(tmp_path)
     listed = [one["device"] for one in handlers.oom(source, "run")["ooms"]]
     assert listed == [f"b/{DEVICE}", f"a/{DEVICE}"]
@@ -106,7 +120,10 @@ def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathl
         fits = handlers.answers(source, "run", device, "train")["answers"][0]
         assert fits["status"] == "failed" and fits["evidence"]["oom"] == index
     told = handlers.devices(source, "run", "train")
-    assert [(one["ooms"], one["headroom_bytes"]) for one in told["devices"]] == [(1, None), (1, None)]
+    assert [(one["ooms"], one["headroom_bytes"]) for one in told["devices"]] == [
+        (1, None),
+        (1, None),
+    ]
 
 
 def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.Path) -> None:
@@ -121,7 +138,11 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     (told,) = Handlers(Reader()).runs(source)["runs"]
     whole = Reader().run(source, "run")
     steps = step_range(whole.run)
-    assert (told["steps"], told["first_step"], told["last_step"]) == (70, 0, 69) == dataclasses.astuple(steps)
+    assert (
+        (told["steps"], told["first_step"], told["last_step"])
+        == (70, 0, 69)
+        == dataclasses.astuple(steps)
+    )
     assert told["devices"] == [dataclasses.asdict(one) for one in device_facts(whole.run)]
     assert told["phases"] == phases(whole.run) and told["findings"] == findings(whole.by_worker)
     assert told["workers"] == list(whole.run.workers) and told["sessions"] == 3
@@ -129,7 +150,9 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     assert told["started"] == whole.sessions[0].started
 
 
-def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_run_are_counted_up_to_a_limit(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN workers whose steps differ
     for worker in range(3):
         samples = make_samples(range(100 * worker, 100 * worker + 100), [MIB] * 100)
@@ -142,13 +165,17 @@ def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkey
     assert run["damage"] == ["steps after step 249 are not counted: only 250 are"]
 
 
-def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path, monkeypatch) -> None:
+def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
+    tmp_path, monkeypatch
+) -> None:
     write_workers(tmp_path / "run", 4, 2, 400)
     source = FileSource(tmp_path)
     whole = Handlers(Reader()).devices(source, "run", "train")
     assert whole["damage"] == [] and len(whole["steps"]["step"]) == 400
     # GIVEN room for the figures of two of four workers
-    monkeypatch.setattr("tb_memplugin.server.workers.MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16))
+    monkeypatch.setattr(
+        "tb_memplugin.server.workers.MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16)
+    )
     reader = Reader()
     handlers = Handlers(reader)
     told = handlers.devices(source, "run", "train")
@@ -158,7 +185,9 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path
     columns = {name: values for name, values in told["steps"].items() if values is not None}
     assert columns == {"step": [], "max_peak_bytes": [], "min_peak_bytes": []}
     assert [worker["clock_offset_seconds"] for worker in told["workers"]] == [0.0, 0.0, None, None]
-    assert len(told["damage"]) == 1 and told["damage"][0].endswith("with those of worker_2, worker_3")
+    assert len(told["damage"]) == 1 and told["damage"][0].endswith(
+        "with those of worker_2, worker_3"
+    )
     # AND the same is said once the answer is gone from the cache
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.devices(source, "run", "train") == told
@@ -171,10 +200,15 @@ def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> 
     """As in a pipeline of stages: each worker trains other layers."""
     for worker in ("stage_0", "stage_1"):
         tables = [
-            dataclasses.replace(make_table(at, unfrozen=True), layers=(make_layer(f"{worker}/layer_{at}", True, 100),))
+            dataclasses.replace(
+                make_table(at, unfrozen=True),
+                layers=(make_layer(f"{worker}/layer_{at}", True, 100),),
+            )
             for at in (0, 5)
         ]
-        write_records(tmp_path / "run", *tables, make_samples(range(10), [100 * MIB] * 10), worker=worker)
+        write_records(
+            tmp_path / "run", *tables, make_samples(range(10), [100 * MIB] * 10), worker=worker
+        )
     handlers, source = Handlers(Reader()), NotingSource(tmp_path)
     for worker in ("stage_1", "stage_0"):
         source.asked.clear()
@@ -200,7 +234,9 @@ def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:
     return Handlers(Reader()).devices(source, run, "train")
 
 
-def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path: pathlib.Path) -> None:
+def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(
+    tmp_path: pathlib.Path,
+) -> None:
     # GIVEN more workers than are compared by their histories, with twelve faults
     workers, devices, steps = MANY_WORKERS + 6, 2, 400
     faults = planted_faults(workers, devices, steps, seed=4)
@@ -209,7 +245,9 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
     told = devices_of(source)
     assert len(told["workers"]) == workers and len(told["devices"]) == workers * devices
     found = {(one["worker"], one["status"]) for one in told["workers"] if one["status"] != "ok"}
-    found |= {(one["worker"], one["stopped_early"]) for one in told["workers"] if one["stopped_early"]}
+    found |= {
+        (one["worker"], one["stopped_early"]) for one in told["workers"] if one["stopped_early"]
+    }
     assert found == cluster_findings(faults, steps)
     # AND only the histories of the workers that stopped were read, which say where exactly
     assert source.asked == {name_of(fault.worker) for fault in faults if fault.stops is not None}
@@ -227,7 +265,11 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
 
 @pytest.mark.parametrize(
     "faults",
-    [[Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)], [Fault(at, restarts=60) for at in range(8)], []],
+    [
+        [Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)],
+        [Fault(at, restarts=60) for at in range(8)],
+        [],
+    ],
 )
 def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
@@ -240,7 +282,9 @@ def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> N
     # Only the histories tell the number of rows and the offsets of clocks.
     unknown = {"rows": None, "clock_offset_seconds": None}
     for name in ("devices", "workers"):
-        assert [{**one, **unknown} for one in told[name]] == [{**one, **unknown} for one in whole[name]]
+        assert [{**one, **unknown} for one in told[name]] == [
+            {**one, **unknown} for one in whole[name]
+        ]
 
 
 def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monkeypatch) -> None:
@@ -253,10 +297,18 @@ def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monke
     path.write_bytes(data)
     source = NotingSource(tmp_path)
     told = devices_of(source)
-    assert [{**one, "rows": None} for one in told["devices"]] == [{**one, "rows": None} for one in whole["devices"]]
+    assert [{**one, "rows": None} for one in told["devices"]] == [
+        {**one, "rows": None} for one in whole["devices"]
+    ]
     assert source.asked == {name_of(3)}
     assert told["damage"] == [
-        "the history of 1 worker was read instead of a roll-up (its newest roll-up is damaged): stage_3_worker_0"
+        "the history of 1 worker was read instead of a roll-up "
+        "(its "
+        "newest "
+        "roll-up "
+        "is "
+        "damaged): "
+        "stage_3_worker_0"
     ]
 
 

@@ -42,7 +42,9 @@ class KeepingStore(Store):
 
     def info(self, path: str, **more: Any) -> Any:
         path = self._strip_protocol(path)
-        for entry in self.kept.get(self._parent(path), ()) if self.dircache.use_listings_cache else ():
+        for entry in (
+            self.kept.get(self._parent(path), ()) if self.dircache.use_listings_cache else ()
+        ):
             if entry["name"] == path:
                 return entry
         return super().info(path)
@@ -69,7 +71,9 @@ class FaultyStore(Store):
     def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
         return [self.info(entry["name"]) for entry in super().ls(path, detail=True)]
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **more: Any
+    ) -> bytes:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -99,7 +103,9 @@ def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathli
         with pytest.raises(NotFoundError) as raised:
             files.log_directory(path)
         place = path.rstrip("/")
-        assert str(raised.value) == f"no directory {place}; pass the log directory, as for tensorboard --logdir"
+        assert str(raised.value) == (
+            f"no directory {place}; pass the log directory, as for tensorboard --logdir"
+        )
     with pytest.raises(SourceError, match=r"cannot be read now: .*oci"):
         files.log_directory("oci://bucket/runs")
     assert not files.is_readable("oci://bucket/runs")
@@ -132,7 +138,9 @@ def test_a_log_directory_that_cannot_be_read_is_not_called_missing(
     with pytest.raises(SourceError) as raised:
         files.log_directory("faulty://bucket/runs")
     reason = "An error occurred (500): Internal Error"
-    assert str(raised.value) == f"the log directory faulty://bucket/runs cannot be read now: {reason}"
+    assert str(raised.value) == (
+        f"the log directory faulty://bucket/runs cannot be read now: {reason}"
+    )
     # The file systems of fsspec answer `isdir` with False if the request was refused.
     monkeypatch.setattr(FaultyStore, "error", PermissionError("Forbidden: https://store/o/exp"))
     with pytest.raises(SourceError, match="cannot be read now: Forbidden"):
@@ -143,7 +151,9 @@ def test_a_log_directory_that_cannot_be_read_is_not_called_missing(
         files.log_directory("faulty://bucket/none")
 
 
-def test_an_object_that_stands_for_its_directory_is_no_entry(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_stands_for_its_directory_is_no_entry(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = [{"name": f"{RUN}/", "type": "file"}, {"name": f"{RUN}/a", "type": "file", "size": 1}]
     monkeypatch.setattr(FaultyStore, "ls", lambda *arguments, **more: listed)
     assert [entry.name for entry in files.entries(f"faulty:/{RUN}")] == ["a"]
@@ -168,13 +178,17 @@ def test_bytes_that_do_not_all_come_are_asked_for_again(store: Store) -> None:
 def test_the_reason_of_a_failure_has_no_address() -> None:
     error = FileNotFoundError("https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media")
     assert files.reason(error, "gs://bucket/runs/exp/tfevents") == "it does not exist"
-    refused = OSError("Forbidden: https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media\nAccess denied")
+    refused = OSError(
+        "Forbidden: https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media\nAccess denied"
+    )
     assert files.reason(refused, "gs://bucket/runs/exp/tfevents") == "Forbidden: …"
 
 
 def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: Store) -> None:
     # GIVEN a file that is listed, and a store that does not say how long it is
-    source = FileSource("faulty://bucket/runs", found=files.Found({"exp/memory": [f"faulty:/{RUN}/tfevents"]}, {}))
+    source = FileSource(
+        "faulty://bucket/runs", found=files.Found({"exp/memory": [f"faulty:/{RUN}/tfevents"]}, {})
+    )
     FaultyStore.unknown = f"{RUN}/tfevents"
     assert list(source.event_runs()) == ["exp/memory"]
     (newest,) = source.newest(["exp/memory"], "rollups")
@@ -184,7 +198,9 @@ def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: St
 
 def test_several_requests_to_a_store_run_at_a_time_and_none_to_a_disk() -> None:
     together = threading.Barrier(3, timeout=60)
-    assert list(files.at_once(lambda item: (together.wait() >= 0, item)[1], [3, 1, 2], "gs://bucket")) == [3, 1, 2]
+    assert list(
+        files.at_once(lambda item: (together.wait() >= 0, item)[1], [3, 1, 2], "gs://bucket")
+    ) == [3, 1, 2]
     # On this machine each item is asked for when its result is taken.
     asked: list[int] = []
     next(files.at_once(asked.append, [1, 2, 3], "/logs"))
@@ -217,10 +233,16 @@ def test_the_path_with_the_fewest_links_is_followed(tmp_path: pathlib.Path) -> N
     # GIVEN a run behind a link in a run, and a link to that run whose name comes first
     event_file(tmp_path / "elsewhere" / "inner")
     event_file(tmp_path / "logs" / "run_7")
-    event_file(tmp_path / "logs" / "my.tfevents.logs")  # a directory named like an event file is entered
+    # a directory named like an event file is entered
+    event_file(tmp_path / "logs" / "my.tfevents.logs")
     os.symlink(tmp_path / "elsewhere" / "inner", tmp_path / "logs" / "run_7" / "inner")
     os.symlink(tmp_path / "logs" / "run_7", tmp_path / "logs" / "best")
-    assert list(files.event_files(str(tmp_path / "logs")).files) == ["best", "my.tfevents.logs", "run_7", "run_7/inner"]
+    assert list(files.event_files(str(tmp_path / "logs")).files) == [
+        "best",
+        "my.tfevents.logs",
+        "run_7",
+        "run_7/inner",
+    ]
 
 
 def test_the_number_and_the_depth_of_directories_are_limited(
@@ -234,12 +256,16 @@ def test_the_number_and_the_depth_of_directories_are_limited(
         event_file(tmp_path / "many" / f"{at:02}")
     monkeypatch.setattr(file_systems, "MAX_DIRECTORIES", 10)
     found = files.event_files(str(tmp_path / "many"))
-    assert len(found.files) == 9 and "only the first 10 directories are read" in found.damage["."][0]
+    assert (
+        len(found.files) == 9 and ("only the first 10 directories are read") in found.damage["."][0]
+    )
 
 
 def test_a_stores_listing_has_the_bytes_of_its_files() -> None:
     store = fsspec.filesystem("memory")
-    store.pipe({"memory://listing/b/memory/x.tfevents.1": b"12", "memory://listing/x.tfevents.1": b"1"})
+    store.pipe(
+        {"memory://listing/b/memory/x.tfevents.1": b"12", "memory://listing/x.tfevents.1": b"1"}
+    )
     try:
         found = files.event_files("memory://listing")
     finally:

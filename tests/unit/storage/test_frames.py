@@ -36,7 +36,9 @@ float_columns = hnp.arrays(np.float64, 5, elements=st.floats(allow_nan=False, al
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 string_columns = st.lists(st.none() | texts, min_size=5, max_size=5).map(tuple)
 tables = st.dictionaries(
-    texts, st.dictionaries(texts, int_columns | float_columns | string_columns, max_size=4), max_size=3
+    texts,
+    st.dictionaries(texts, int_columns | float_columns | string_columns, max_size=4),
+    max_size=3,
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
@@ -60,7 +62,13 @@ def frames(draw: st.DrawFn) -> Frame:
 
 
 SMALL = Frame(
-    1, 2, 3, 4, 2, {"a": 1}, {"t": {"i": np.asarray([1, 2**40]), "f": np.asarray([0.5, -1.0]), "s": ("x", None)}}
+    1,
+    2,
+    3,
+    4,
+    2,
+    {"a": 1},
+    {"t": {"i": np.asarray([1, 2**40]), "f": np.asarray([0.5, -1.0]), "s": ("x", None)}},
 )
 
 
@@ -69,7 +77,12 @@ def sealed(body: bytes, *, version: int = codec.FORMAT_VERSION, stated: int | No
     packed = zlib.compress(body)
     size = len(body) if stated is None else stated
     header = struct.pack("<4sHHIIqqII", codec.MAGIC, version, 0, 0, 0, 0, 0, 0, size)
-    return header[:8] + struct.pack("<I", zlib.crc32(header[4:8] + header[12:] + packed)) + header[12:] + packed
+    return (
+        header[:8]
+        + struct.pack("<I", zlib.crc32(header[4:8] + header[12:] + packed))
+        + header[12:]
+        + packed
+    )
 
 
 def with_head(head: object, rest: bytes = b"") -> bytes:
@@ -85,13 +98,22 @@ def test_a_frame_is_read_back_as_it_was_written(frame: Frame) -> None:
     head = codec.OpenFrame(data, head_only=True).head()
     assert (head.stream, head.sequence, head.rows) == (frame.stream, frame.sequence, frame.rows)
     assert (head.first_step, head.last_step) == (frame.first_step, frame.last_step)
-    columns = [column for table in frame.tables.values() for column in table.values() if isinstance(column, tuple)]
+    columns = [
+        column
+        for table in frame.tables.values()
+        for column in table.values()
+        if isinstance(column, tuple)
+    ]
     assert set(head.strings) == {text for column in columns for text in column if text is not None}
 
 
 def test_every_flipped_bit_and_every_truncation_is_noticed() -> None:
     data = codec.encode(SMALL)
-    flipped = (data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for at in range(len(data)) for bit in range(8))
+    flipped = (
+        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+        for at in range(len(data))
+        for bit in range(8)
+    )
     for damaged in (*flipped, *(data[:length] for length in range(len(data)))):
         with pytest.raises(FormatError):
             codec.decode(damaged)
@@ -110,7 +132,8 @@ heads = st.fixed_dictionaries(
         "strings": st.lists(texts) | json_values,
         "tables": st.dictionaries(
             texts,
-            st.lists(st.tuples(texts, st.sampled_from("ifsx"), st.integers(-2, 2**62))) | json_values,
+            st.lists(st.tuples(texts, st.sampled_from("ifsx"), st.integers(-2, 2**62)))
+            | json_values,
             max_size=2,
         ),
     }
@@ -119,7 +142,8 @@ heads = st.fixed_dictionaries(
 
 @settings(max_examples=700)
 @given(
-    st.binary(max_size=300).map(sealed) | st.builds(with_head, heads | st.binary(max_size=100), st.binary(max_size=64))
+    st.binary(max_size=300).map(sealed)
+    | st.builds(with_head, heads | st.binary(max_size=100), st.binary(max_size=64))
 )
 def test_any_body_with_a_valid_checksum_gives_a_frame_or_a_format_error(data: bytes) -> None:
     with contextlib.suppress(FormatError):
@@ -131,7 +155,13 @@ def test_any_body_with_a_valid_checksum_gives_a_frame_or_a_format_error(data: by
 @pytest.mark.parametrize(
     "head",
     [
-        *(b"\xff\xfe", b"[" * 100_000, b"NaN", b'{"attributes":{"a":Infinity},"strings":[],"tables":{}}', b"1" * 5_000),
+        *(
+            b"\xff\xfe",
+            b"[" * 100_000,
+            b"NaN",
+            b'{"attributes":{"a":Infinity},"strings":[],"tables":{}}',
+            b"1" * 5_000,
+        ),
         b"[]",
         *(
             {"attributes": {}, "strings": strings, "tables": {"t": table}}
@@ -164,7 +194,9 @@ def head_of(kind: str, rows: int, *strings: str) -> dict[str, object]:
     ],
     ids=["more than stated", "body", "frame", "string", "not finite"],
 )
-def test_frames_over_their_limits_or_with_impossible_values_are_refused(data: bytes, reason: str) -> None:
+def test_frames_over_their_limits_or_with_impossible_values_are_refused(
+    data: bytes, reason: str
+) -> None:
     with pytest.raises(FormatError, match=reason):
         codec.decode(data)
 
@@ -181,7 +213,9 @@ def test_a_newer_format_is_not_reported_as_damage() -> None:
         ({"a": np.arange(2), "b": np.arange(3)}, "different lengths"),
     ],
 )
-def test_columns_that_cannot_be_read_back_are_not_written(table: dict[str, Any], reason: str) -> None:
+def test_columns_that_cannot_be_read_back_are_not_written(
+    table: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(FormatError, match=reason):
         codec.encode(Frame(0, 0, 0, 0, 2, {}, {"t": table}))
 
@@ -203,7 +237,9 @@ def test_long_strings_are_shortened_rather_than_refused() -> None:
     ],
     ids=["whole", "longer", "cut", "headless", "empty"],
 )
-def test_bodies_that_are_not_as_stated_are_refused(change: Callable[[bytes], bytes], is_read: bool) -> None:
+def test_bodies_that_are_not_as_stated_are_refused(
+    change: Callable[[bytes], bytes], is_read: bool
+) -> None:
     frame = codec.encode(SMALL)
     rest = frame[12:40] + change(frame[40:])
     data = frame[:8] + struct.pack("<I", zlib.crc32(frame[4:8] + rest)) + rest
@@ -222,8 +258,12 @@ def test_bodies_that_are_not_as_stated_are_refused(change: Callable[[bytes], byt
         ([], "i", 0),
     ],
 )
-def test_values_are_stored_without_the_bytes_that_are_zero_in_all(values: Sequence[int], kind: str, size: int) -> None:
-    data = codec.encode(Frame(0, 0, 0, 0, len(values), {}, {"t": {"column": np.asarray(values, np.int64)}}))
+def test_values_are_stored_without_the_bytes_that_are_zero_in_all(
+    values: Sequence[int], kind: str, size: int
+) -> None:
+    data = codec.encode(
+        Frame(0, 0, 0, 0, len(values), {}, {"t": {"column": np.asarray(values, np.int64)}})
+    )
     opened = codec.OpenFrame(data)
     assert opened.head().tables["t"] == [("column", kind, len(values))]
     assert opened.body_bytes - 4 - len(opened.text) == size
@@ -238,8 +278,24 @@ def test_a_tag_is_read_back_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "samples", "samples/s", "samples/s/", "samples/s/-1", "samples/s/1.5", "other/s/1", "Samples/s/1"),
-        *("samples//1", "samples/s/1/2", "samples/../1", "samples/s/1234567890", "samples/s/1\n", "samples/é/1"),
+        *(
+            "",
+            "samples",
+            "samples/s",
+            "samples/s/",
+            "samples/s/-1",
+            "samples/s/1.5",
+            "other/s/1",
+            "Samples/s/1",
+        ),
+        *(
+            "samples//1",
+            "samples/s/1/2",
+            "samples/../1",
+            "samples/s/1234567890",
+            "samples/s/1\n",
+            "samples/é/1",
+        ),
         "samples/" + "s" * 65 + "/1",
     ],
 )

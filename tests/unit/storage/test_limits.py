@@ -10,13 +10,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, equal, make_activations, make_samples, write_frames, write_records, write_small_run
+from reading_cases import (
+    DEVICE,
+    equal,
+    make_activations,
+    make_samples,
+    write_frames,
+    write_records,
+    write_small_run,
+)
 from worker_runs import MIB, write_workers
 
 from tb_memplugin.analysis import epochs, step_range
 from tb_memplugin.schema import MISSING, Counters, Run, take_rows
 from tb_memplugin.server import Handlers, Stretch
-from tb_memplugin.storage import ACTIVATIONS, ALL, BASIC, MAPS, TIMELINES, Reader, join_samples, samples_bytes
+from tb_memplugin.storage import (
+    ACTIVATIONS,
+    ALL,
+    BASIC,
+    MAPS,
+    TIMELINES,
+    Reader,
+    join_samples,
+    samples_bytes,
+)
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
 
@@ -29,17 +46,29 @@ def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
 def test_a_run_over_the_limit_shows_what_fits_and_says_so(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, frames_per_tag: int
 ) -> None:
-    parts = [frame_of("samples", make_samples(range(100 * at, 100 * at + 100), [1] * 100), at) for at in range(40)]
-    frames = [(f"samples/s/{at // frames_per_tag}", at, codec.encode(part)) for at, part in enumerate(parts)]
+    parts = [
+        frame_of("samples", make_samples(range(100 * at, 100 * at + 100), [1] * 100), at)
+        for at in range(40)
+    ]
+    frames = [
+        (f"samples/s/{at // frames_per_tag}", at, codec.encode(part))
+        for at, part in enumerate(parts)
+    ]
     write_frames(tmp_path / "exp" / "memory", frames)
     monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_BYTES", 100_000)
     run = read_run(tmp_path)
     assert 0 < len(run.samples) < 4000
-    assert any("not shown: the run exceeds the limit of its size" in sentence for sentence in run.damage)
+    assert any(
+        "not shown: the run exceeds the limit of its size" in sentence for sentence in run.damage
+    )
 
 
-def test_stored_bytes_of_a_tag_are_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_frames(tmp_path / "exp" / "memory", [("samples/s/0", at, bytes(1000)) for at in range(10)])
+def test_stored_bytes_of_a_tag_are_limited(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_frames(
+        tmp_path / "exp" / "memory", [("samples/s/0", at, bytes(1000)) for at in range(10)]
+    )
     monkeypatch.setattr("tb_memplugin.storage.files.file_source.MAX_TAG_BYTES", 5_000)
     source = FileSource(tmp_path)
     (content,) = source.read({run: list(tags) for run, tags in source.listing().items()})
@@ -54,14 +83,22 @@ def test_many_devices_workers_and_sessions_are_limited_and_counted(tmp_path: pat
         return codec.encode(frame_of("samples", part, sequence))
 
     names = [f"GPU:{at}" for at in range(300)]
-    parts = [("samples/s/0", at, frame(at, names[100 * at : 100 * at + 100], at)) for at in range(3)]
+    parts = [
+        ("samples/s/0", at, frame(at, names[100 * at : 100 * at + 100], at)) for at in range(3)
+    ]
     write_frames(tmp_path / "devices" / "memory", parts)
     for at in range(130):
-        write_frames(tmp_path / "workers" / "memory" / f"w{at:03}", [("samples/s/0", 0, frame(0, ["GPU:0"]))])
+        write_frames(
+            tmp_path / "workers" / "memory" / f"w{at:03}", [("samples/s/0", 0, frame(0, ["GPU:0"]))]
+        )
     parts = [(f"samples/s{at:04}/0", at, frame(at, ["GPU:0"])) for at in range(1100)]
     write_frames(tmp_path / "sessions" / "memory", parts)
-    devices, workers, sessions = (read_run(tmp_path, name) for name in ("devices", "workers", "sessions"))
-    assert len(devices.samples.devices) == 256 and "44 of 300 devices are not shown" in " ".join(devices.damage)
+    devices, workers, sessions = (
+        read_run(tmp_path, name) for name in ("devices", "workers", "sessions")
+    )
+    assert len(devices.samples.devices) == 256 and ("44 of 300 devices are not shown") in " ".join(
+        devices.damage
+    )
     assert len(workers.workers) == 128 and "2 of 130 workers" in " ".join(workers.damage)
     assert len(sessions.sessions) == 1000 and "100 of 1100 sessions" in " ".join(sessions.damage)
     assert sessions.samples.step[-1] == 1099
@@ -71,7 +108,9 @@ def test_64_workers_of_8_devices_are_all_shown(tmp_path: pathlib.Path) -> None:
     part = make_samples(range(20), range(20))
     figures = part.devices[DEVICE]
     for at in range(64):
-        of_worker = dataclasses.replace(part, devices={f"GPU:{device}": figures for device in range(8)})
+        of_worker = dataclasses.replace(
+            part, devices={f"GPU:{device}": figures for device in range(8)}
+        )
         write_records(tmp_path / "exp", of_worker, worker=f"worker_{at:02}")
     run = read_run(tmp_path)
     assert len(run.samples.devices) == 512 and run.damage == ()
@@ -80,7 +119,9 @@ def test_64_workers_of_8_devices_are_all_shown(tmp_path: pathlib.Path) -> None:
     assert run.samples.step[peaks != MISSING].tolist() == list(range(20))
 
 
-def test_a_lack_of_memory_is_damage_of_the_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_memory_is_damage_of_the_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_small_run(tmp_path / "exp")
 
     def no_memory(*args: object, **kwargs: object) -> object:
@@ -94,7 +135,9 @@ def test_a_lack_of_memory_is_damage_of_the_run(tmp_path: pathlib.Path, monkeypat
     assert read_run(tmp_path).damage == ("the run is not shown: there is not enough memory for it",)
 
 
-def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_takes_long_does_not_delay_another(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a reader that is in the middle of one run
     write_small_run(tmp_path / "slow")
     write_small_run(tmp_path / "quick")
@@ -122,7 +165,10 @@ def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, mo
 def test_activations_over_the_limit_are_counted_without_decoding_them(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = (make_activations(range(at, at + 100), ["x", "y"], [[1, 2]] * 100) for at in range(0, 4000, 100))
+    parts = (
+        make_activations(range(at, at + 100), ["x", "y"], [[1, 2]] * 100)
+        for at in range(0, 4000, 100)
+    )
     write_records(tmp_path / "exp", *parts)
     source, reader = FileSource(tmp_path), Reader()
     monkeypatch.setattr("tb_memplugin.storage.reading.MAX_ACTIVATION_VALUES", 3_000)
@@ -149,7 +195,9 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
     assert equal(with_maps, dataclasses.replace(usual))
 
 
-def write_long_run(directory: pathlib.Path, steps: int, peaks: dict[int, int], flush: int = 100) -> None:
+def write_long_run(
+    directory: pathlib.Path, steps: int, peaks: dict[int, int], flush: int = 100
+) -> None:
     """A run with a validation step after each 50 training steps."""
     records = []
     for first in range(0, steps, flush):
@@ -159,7 +207,9 @@ def write_long_run(directory: pathlib.Path, steps: int, peaks: dict[int, int], f
     write_records(directory, *records)
 
 
-@pytest.mark.parametrize(("steps", "flush", "thinning"), [(600, 100, 1), (2_000, 100, 4), (20_000, 25, 41)])
+@pytest.mark.parametrize(
+    ("steps", "flush", "thinning"), [(600, 100, 1), (2_000, 100, 4), (20_000, 25, 41)]
+)
 def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, steps: int, flush: int, thinning: int
 ) -> None:
@@ -174,14 +224,20 @@ def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     assert len(run.samples) <= 1_050 and (thinning == 1 or len(run.samples) > 250)
     assert (np.diff(run.samples.wall_time) >= 0).all()
     training = run.samples.phase == 0
-    shown = dict(zip(run.samples.step[training].tolist(), figures.peak_bytes[training].tolist(), strict=True))
+    shown = dict(
+        zip(run.samples.step[training].tolist(), figures.peak_bytes[training].tolist(), strict=True)
+    )
     assert shown.items() >= {0: 5_000, steps // 3: 9_000, steps - 2: 7_000}.items()
     assert all(peak == peaks.get(step, 256 * (step % 7)) for step, peak in shown.items())
     assert max(np.diff(sorted(shown))) <= 8 * thinning and max(shown) == steps - 1
     validation = run.samples.step[~training]
     assert validation[-1] == steps - 1 and int(figures.peak_bytes[~training].max()) == steps - flush
     # AND the number of steps is still that of the run, which says once that it is thinned
-    assert (step_range(run).steps, step_range(run).first_step, step_range(run).last_step) == (steps, 0, steps - 1)
+    assert (step_range(run).steps, step_range(run).first_step, step_range(run).last_step) == (
+        steps,
+        0,
+        steps - 1,
+    )
     note = f"of about {run.thinning} in a row, the one with the highest peak is shown"
     assert [note in one for one in run.notes] == [True] * (thinning > 1)
     assert loaded.by_worker[""].notes == run.notes
@@ -200,16 +256,22 @@ def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert not run.damage and len(run.workers) == 70 and len(run.samples) <= 1_050
     for worker in range(70):
-        (figures,) = (one for name, one in run.samples.devices.items() if name.startswith(f"w{worker:02}/"))
+        (figures,) = (
+            one for name, one in run.samples.devices.items() if name.startswith(f"w{worker:02}/")
+        )
         assert figures.peak_bytes.max() == 1000 + worker
     rows = [int((one.peak_bytes != MISSING).sum()) for one in run.samples.devices.values()]
     assert max(rows) - min(rows) <= 3
 
 
-def test_many_devices_are_limited_by_their_bytes(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_devices_are_limited_by_their_bytes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part, random = make_samples(range(2_000), [1] * 2_000), np.random.default_rng(1)
     devices = {
-        f"GPU:{at}": dataclasses.replace(part.devices[DEVICE], peak_bytes=random.integers(1, 1 << 40, 2_000))
+        f"GPU:{at}": dataclasses.replace(
+            part.devices[DEVICE], peak_bytes=random.integers(1, 1 << 40, 2_000)
+        )
         for at in range(8)
     }
     write_records(tmp_path / "exp", dataclasses.replace(part, devices=devices))
@@ -226,7 +288,10 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
 ) -> None:
     # GIVEN values that differ from row to row, of which the survey cannot tell how much they take
     values = np.random.default_rng(1).integers(0, 2**40, (20, 100, 1))
-    parts = (make_activations(range(100 * at, 100 * at + 100), ["x"], part) for at, part in enumerate(values))
+    parts = (
+        make_activations(range(100 * at, 100 * at + 100), ["x"], part)
+        for at, part in enumerate(values)
+    )
     write_records(tmp_path / "exp", *parts)
     for module in ("run_reader", "reading"):
         monkeypatch.setattr(f"tb_memplugin.storage.{module}.MAX_ACTIVATION_BYTES", 8_000)
@@ -237,8 +302,12 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
 
 
 def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken() -> None:
-    # GIVEN frames in which only the step, the time, host memory, the bytes in use and the peak differ from row to row
-    parts = [make_samples(range(first, first + 100), np.arange(100) % 3 * 256) for first in range(0, 20_000, 100)]
+    # GIVEN frames in which only the step, the time, host memory, the bytes in use and the peak
+    # differ from row to row
+    parts = [
+        make_samples(range(first, first + 100), np.arange(100) % 3 * 256)
+        for first in range(0, 20_000, 100)
+    ]
     joined, _ = join_samples(parts)
     keep = np.arange(20_000) % 2 == 0
     taken = take_rows(joined, keep)
@@ -246,8 +315,13 @@ def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken()
         figures = samples.devices[DEVICE]
         varying = [column for column in dataclasses.astuple(figures) if (column != column[0]).any()]
         assert samples_bytes(samples) < (3 + len(varying)) * 8 * len(samples) + 3000
-        assert (figures.driver_used_bytes == MISSING).all() and len(figures.driver_used_bytes) == len(samples)
-    assert taken.devices[DEVICE].peak_bytes.tolist() == joined.devices[DEVICE].peak_bytes[keep].tolist()
+        assert (figures.driver_used_bytes == MISSING).all() and len(
+            figures.driver_used_bytes
+        ) == len(samples)
+    assert (
+        taken.devices[DEVICE].peak_bytes.tolist()
+        == joined.devices[DEVICE].peak_bytes[keep].tolist()
+    )
 
 
 def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +332,9 @@ def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     assert [(epoch.epoch, epoch.last_step) for epoch in epochs(run)] == [(0, 4), (1, 9), (2, 14)]
 
 
-def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_count_against_the_limit(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN 4,000 rows of counters with texts of their own
     kinds, unknown, texts = ("traces",) * 500, np.full(500, MISSING), (None,) * 500
     counters = [
@@ -294,7 +370,9 @@ def test_a_value_is_found_under_its_mark_until_it_is_the_least_recently_used() -
     assert (cache.size, cache.get("c", 0)) == (0, None)
 
 
-def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_it(tmp_path: pathlib.Path) -> None:
+def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_it(
+    tmp_path: pathlib.Path,
+) -> None:
     # GIVEN runs whose samples, activations and records take several times the budget
     budget = 4 * MIB
     for name in "abc":
@@ -302,7 +380,10 @@ def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_
     layers = [f"layer_{at}" for at in range(100)]
     for name, seed in (("d", 1), ("e", 2)):
         values = np.random.default_rng(seed).integers(0, 2**31, (20, 200, 100))
-        parts = (make_activations(range(200 * at, 200 * at + 200), layers, part) for at, part in enumerate(values))
+        parts = (
+            make_activations(range(200 * at, 200 * at + 200), layers, part)
+            for at, part in enumerate(values)
+        )
         write_records(tmp_path / name, *parts)
     write_small_run(tmp_path / "f", allocator=True)
     source, reader = FileSource(tmp_path), Reader(cache_bytes=budget)

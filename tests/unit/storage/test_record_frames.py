@@ -76,10 +76,16 @@ DEVICES = (
 )
 SUMMARY = WorkerSummary("", 1, START, None, "ok", 0, 50, START + 9, DEVICES)
 RECORDS: dict[str, tuple[str, Any]] = {
-    "session": ("meta", SessionInfo("s", START + 0.25, "recorder", {"keras": "3"}, ("no driver",), earlier=3)),
+    "session": (
+        "meta",
+        SessionInfo("s", START + 0.25, "recorder", {"keras": "3"}, ("no driver",), earlier=3),
+    ),
     "layers": ("meta", make_table(9, unfrozen=True)),
     "samples": ("samples", make_samples([3, 4, 5], [10, MAX_BYTES, 30], pools={4: (MAX_BYTES, 7)})),
-    "activations": ("activations", make_activations([1, 2], ["a", "b", "c"], [[1, 2, 3], [4, MISSING, 6]])),
+    "activations": (
+        "activations",
+        make_activations([1, 2], ["a", "b", "c"], [[1, 2, 3], [4, MISSING, 6]]),
+    ),
     "counters": ("counters", COUNTERS),
     "snapshot": ("snapshots", SNAPSHOT),
     "map": ("maps", make_map(3)),
@@ -118,7 +124,11 @@ def wrong_scalars(field: Field) -> list[Any]:
     wrong: list[Any] = [10**400, [[]], {"x": 3}, "x" * 4097] + (
         [] if field.optional or field.kind == "texts" else [None]
     )
-    wrong += [value for value in (True, -1) if field.kind not in ("flag", "number")] if field.bounds else []
+    wrong += (
+        [value for value in (True, -1) if field.kind not in ("flag", "number")]
+        if field.bounds
+        else []
+    )
     wrong += ["nonsense"] if field.choices or field.kind != "text" else [3]
     wrong += [field.bounds.most + 1] if field.bounds and field.kind != "text" else []
     return wrong + ([""] if field.bounds and field.kind == "text" else [])
@@ -134,7 +144,9 @@ def test_attributes_outside_of_their_types_and_bounds_are_refused(name: str) -> 
         for value in wrong_scalars(field):
             changed = dataclasses.replace(frame, attributes={**frame.attributes, field.name: value})
             with contextlib.suppress(FormatError):
-                taken.append((field.name, value, read_frame(record, changed, **GIVEN.get(record, {}))))
+                taken.append(
+                    (field.name, value, read_frame(record, changed, **GIVEN.get(record, {})))
+                )
     assert not taken
 
 
@@ -142,9 +154,18 @@ def wrong_columns(field: Field, count: int) -> list[Any]:
     """Columns that no table can hold for a field."""
     if field.kind in ("text", "texts"):
         lacking = [] if field.optional else [(None,) * count]
-        return [np.zeros(count, np.int64), *([("nonsense",) * count] if field.choices else []), *lacking]
-    wrong: list[Any] = [("text",) * count, np.zeros(count) if field.kind != "numbers" else np.zeros(count, np.int64)]
-    if field.kind == "numbers" or (field.kind == "integers" and not field.bounds and not field.index):
+        return [
+            np.zeros(count, np.int64),
+            *([("nonsense",) * count] if field.choices else []),
+            *lacking,
+        ]
+    wrong: list[Any] = [
+        ("text",) * count,
+        np.zeros(count) if field.kind != "numbers" else np.zeros(count, np.int64),
+    ]
+    if field.kind == "numbers" or (
+        field.kind == "integers" and not field.bounds and not field.index
+    ):
         return wrong
     is_open = (field.index and field.index.unknown) or field.kind == "flag" or not field.bounds
     least = -1 if is_open else field.bounds.least
@@ -159,10 +180,16 @@ def test_columns_outside_of_their_types_and_bounds_are_refused(name: str) -> Non
         table = holder.table.name if holder.table else holder.name
         for field in fields if holder.kind != "devices" else ():
             column = frame.tables.get(table, {}).get(field.name)
-            for value in wrong_columns(field, len(column)) if column is not None and len(column) else ():
+            for value in (
+                wrong_columns(field, len(column)) if column is not None and len(column) else ()
+            ):
                 with contextlib.suppress(FormatError):
-                    taken.append((field.name, value, read(name, spoiled(frame, table, field.name, value))))
-            left = {key: one for key, one in frame.tables.get(table, {}).items() if key != field.name}
+                    taken.append(
+                        (field.name, value, read(name, spoiled(frame, table, field.name, value)))
+                    )
+            left = {
+                key: one for key, one in frame.tables.get(table, {}).items() if key != field.name
+            }
             if not field.optional and column is not None and len(column):
                 with contextlib.suppress(FormatError):
                     missing = dataclasses.replace(frame, tables={**frame.tables, table: left})
@@ -172,14 +199,18 @@ def test_columns_outside_of_their_types_and_bounds_are_refused(name: str) -> Non
 
 @settings(max_examples=500)
 @given(st.sampled_from(sorted(RECORDS)), st.data())
-def test_any_spoiled_column_gives_a_record_or_a_format_error(name: str, data: st.DataObject) -> None:
+def test_any_spoiled_column_gives_a_record_or_a_format_error(
+    name: str, data: st.DataObject
+) -> None:
     frame = FRAMES[name]
     if not frame.tables:
         return
     table = data.draw(st.sampled_from(sorted(frame.tables)))
     column = data.draw(st.sampled_from(sorted(frame.tables[table])))
     with contextlib.suppress(FormatError):
-        assert isinstance(read(name, spoiled(frame, table, column, data.draw(columns))), type(RECORDS[name][1]))
+        assert isinstance(
+            read(name, spoiled(frame, table, column, data.draw(columns))), type(RECORDS[name][1])
+        )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +229,9 @@ def test_any_spoiled_column_gives_a_record_or_a_format_error(name: str, data: st
         ("timeline", "shapes", "shape", np.asarray([3]), "do not fit"),
     ],
 )
-def test_broken_invariants_are_refused(name: str, table: str, column: str, value: Any, reason: str) -> None:
+def test_broken_invariants_are_refused(
+    name: str, table: str, column: str, value: Any, reason: str
+) -> None:
     with pytest.raises(FormatError, match=reason):
         read(name, spoiled(FRAMES[name], table, column, value))
 
@@ -263,7 +296,10 @@ def test_rows_are_taken_with_their_devices_and_texts() -> None:
     samples, mask = make_samples([3, 4, 5], [1, 2, 3]), np.asarray([True, False, True])
     assert equal(take_rows(samples, mask), take_rows(samples, [0, 2]))
     (figures,) = take_rows(samples, slice(1, 3)).devices.values()
-    assert figures.peak_bytes.tolist() == [2, 3] and figures.capacity_bytes.strides == samples.step[:0].strides
+    assert (
+        figures.peak_bytes.tolist() == [2, 3]
+        and figures.capacity_bytes.strides == samples.step[:0].strides
+    )
     assert take_rows(COUNTERS, mask).kind == ("models_alive", "traces")
     assert equal(join_rows([take_rows(COUNTERS, [0]), take_rows(COUNTERS, [1, 2])]), COUNTERS)
 
@@ -274,7 +310,9 @@ def test_a_run_has_the_counters_of_each_session(tmp_path: pathlib.Path) -> None:
         write_records(tmp_path / "run", make_samples([2, 9], [10, 10], start=start), counters)
     run = tb_memplugin.load(tmp_path)["run"]
     assert run.damage == () and sorted(map(len, run.counters)) == [3, len(many)]
-    assert any(equal(one, COUNTERS) for one in run.counters) and any(equal(one, many) for one in run.counters)
+    assert any(equal(one, COUNTERS) for one in run.counters) and any(
+        equal(one, many) for one in run.counters
+    )
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 2**53), (-(2**63), 2**63 - 1)])

@@ -42,7 +42,9 @@ def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path)
     assert source.asked == set() and source.listed == 0
 
 
-def test_one_worker_is_indexed_alone_and_the_whole_listing_is_right_afterwards(tmp_path: pathlib.Path) -> None:
+def test_one_worker_is_indexed_alone_and_the_whole_listing_is_right_afterwards(
+    tmp_path: pathlib.Path,
+) -> None:
     write_cluster(tmp_path / "run", 3, 1, 20, [])
     source, reader = FileSource(tmp_path), Reader()
     whole = FileSource(tmp_path).listing()
@@ -66,16 +68,22 @@ def source(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Source:
     write_cluster(tmp_path / "run", 3, 2, 60, faults, flush_steps=10)
     if request.param == "files":
         return FileSource(tmp_path)
-    multiplexer = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={"tb_memplugin": 10})
+    multiplexer = plugin_event_multiplexer.EventMultiplexer(
+        tensor_size_guidance={"tb_memplugin": 10}
+    )
     multiplexer.AddRunsFromDirectory(str(tmp_path))
     multiplexer.Reload()
-    return ProviderSource(data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path)), RequestContext(), "")
+    return ProviderSource(
+        data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path)), RequestContext(), ""
+    )
 
 
 def test_files_and_tensorboards_reader_give_the_same_roll_ups(source: Source) -> None:
     reader = Reader()
     read = reader.rollups(source, reader.workers(source, "run"))
-    assert {worker: [rollup.last_step for rollup in of.sessions] for worker, of in read.items()} == {
+    assert {
+        worker: [rollup.last_step for rollup in of.sessions] for worker, of in read.items()
+    } == {
         name_of(0): [59],
         name_of(1): [9],
         name_of(2): [9, 59],
@@ -93,7 +101,8 @@ def tail_of(path: pathlib.Path) -> NewestFrames:
 
 
 def write(directory: pathlib.Path, rollups: int, after: int = 0) -> pathlib.Path:
-    """Writes roll-ups, each after ten steps, and then as many samples and traced steps without one."""
+    """Writes roll-ups, each after ten steps, and then as many samples and traced steps without
+    one."""
     writer = RunWriter(directory / "run", summarize=summarize_session)
     for at in range(rollups):
         writer.samples(make_samples(range(10 * at, 10 * at + 10), [100 * MIB] * 10))
@@ -141,8 +150,12 @@ def test_a_damaged_one_is_no_roll_up(tmp_path: pathlib.Path) -> None:
         assert tail_of(path) == NewestFrames("run/memory", (), "its newest roll-up is damaged")
 
 
-@pytest.mark.parametrize(("after", "missing"), [(1, "it has no roll-up"), (900, "it has no roll-up"), (0, None)])
-def test_a_file_without_one_says_so_if_it_has_samples(tmp_path: pathlib.Path, after: int, missing: str | None) -> None:
+@pytest.mark.parametrize(
+    ("after", "missing"), [(1, "it has no roll-up"), (900, "it has no roll-up"), (0, None)]
+)
+def test_a_file_without_one_says_so_if_it_has_samples(
+    tmp_path: pathlib.Path, after: int, missing: str | None
+) -> None:
     assert tail_of(write(tmp_path, 0, after)) == NewestFrames("run/memory", (), missing)
 
 
@@ -150,27 +163,46 @@ DEVICES = ("GPU:0", "GPU:1")
 
 
 def uneven(steps: range, epoch: int, phase: Phase = "train", seed: int = 0) -> Samples:
-    """Samples of two devices with uneven peaks; in training the pool is measured at every seventh step."""
+    """Samples of two devices with uneven peaks; in training the pool is measured at every seventh
+    step."""
     parts = []
     for at, device in enumerate(DEVICES):
         random = np.random.default_rng([seed, steps[0], at])
         in_use = 200 * MIB + random.integers(0, 40, len(steps)) * 256
         peaks = in_use + (100 + 50 * at) * MIB + random.integers(0, 1000, len(steps)) * 4096
-        pools = {step: (512 * MIB, 100 * MIB + step) for step in steps if step % 7 == 0 and phase == "train"}
-        figures = {"in_use": in_use.tolist(), "epoch": epoch, "phase": phase, "device": device, "pools": pools}
+        pools = {
+            step: (512 * MIB, 100 * MIB + step)
+            for step in steps
+            if step % 7 == 0 and phase == "train"
+        }
+        figures = {
+            "in_use": in_use.tolist(),
+            "epoch": epoch,
+            "phase": phase,
+            "device": device,
+            "pools": pools,
+        }
         parts.append(make_samples(steps, peaks.tolist(), **figures))  # type: ignore[arg-type]
-    return dataclasses.replace(parts[0], devices={name: of for part in parts for name, of in part.devices.items()})
+    return dataclasses.replace(
+        parts[0], devices={name: of for part in parts for name, of in part.devices.items()}
+    )
 
 
 def checked(directory: pathlib.Path) -> tuple[int, WorkerSummary]:
-    """Bytes and content of the only roll-up: what the history says, of the traced step with the highest peak."""
+    """Bytes and content of the only roll-up: what the history says, of the traced step with the
+    highest peak."""
     ((_, size, stored),) = rollups_of(directory)
     summary = summarize_session(tb_memplugin.load(directory)["run"])
     devices = [
-        dataclasses.replace(one, rows=None, traced=tuple(sorted(one.traced, key=lambda of: of.peak_bytes)[-1:]))
+        dataclasses.replace(
+            one, rows=None, traced=tuple(sorted(one.traced, key=lambda of: of.peak_bytes)[-1:])
+        )
         for one in summary.devices
     ]
-    assert equal(stored, dataclasses.replace(summary, rows=None, devices=tuple(devices), started=stored.started))
+    assert equal(
+        stored,
+        dataclasses.replace(summary, rows=None, devices=tuple(devices), started=stored.started),
+    )
     return size, stored
 
 
@@ -198,20 +230,36 @@ def test_failed_steps_count_and_tolerated_failures_do_not(tmp_path: pathlib.Path
     oom = make_oom(4)
     writer = RunWriter(tmp_path / "run", summarize=summarize_session)
     writer.samples(make_samples(range(4), [MIB] * 4))
-    for one in (oom, *(dataclasses.replace(oom, identifier="2", status=status) for status in ("failing", "tolerated"))):
+    for one in (
+        oom,
+        *(
+            dataclasses.replace(oom, identifier="2", status=status)
+            for status in ("failing", "tolerated")
+        ),
+    ):
         writer.oom(one)
     writer.end()
     writer.close()
     _, stored = checked(tmp_path)
     (device,) = stored.devices
-    assert stored.status == "failed" and device.ooms == 1 and device.traced[0].step == device.peak_step == 4
+    assert (
+        stored.status == "failed"
+        and device.ooms == 1
+        and device.traced[0].step == device.peak_step == 4
+    )
 
 
 def test_what_is_kept_is_bounded(tmp_path: pathlib.Path) -> None:
-    writer, random, kept = RunWriter(tmp_path / "run", summarize=summarize_session), np.random.default_rng(3), []
+    writer, random, kept = (
+        RunWriter(tmp_path / "run", summarize=summarize_session),
+        np.random.default_rng(3),
+        [],
+    )
     tracemalloc.start()
     for begin in range(0, 20_000, 100):
-        writer.samples(make_samples(range(begin, begin + 100), random.integers(MIB, 1 << 36, 100).tolist()))
+        writer.samples(
+            make_samples(range(begin, begin + 100), random.integers(MIB, 1 << 36, 100).tolist())
+        )
         if begin % 10_000 == 9_900:
             writer.flush()
             kept.append(tracemalloc.get_traced_memory()[0])

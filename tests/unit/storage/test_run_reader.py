@@ -59,11 +59,20 @@ def test_everything_written_is_read_back(tmp_path: pathlib.Path) -> None:
     # THEN every step is there once with its peak, and the validation batches after them
     assert run.samples.step.tolist() == [*range(60), 59, 59, 59, 59]
     peaks = [700 * MIB if step == 41 else 200 * MIB + step for step in range(60)]
-    assert run.samples.devices[DEVICE].peak_bytes.tolist() == [*peaks, 120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB]
+    assert run.samples.devices[DEVICE].peak_bytes.tolist() == [
+        *peaks,
+        120 * MIB,
+        150 * MIB,
+        140 * MIB,
+        90 * MIB,
+    ]
     # AND tables, snapshots and activations are equal to what was written
     assert equal(
         run.layer_tables,
-        (make_table(0, unfrozen=False), make_table(30, unfrozen=True, reason="model/backbone became trainable")),
+        (
+            make_table(0, unfrozen=False),
+            make_table(30, unfrozen=True, reason="model/backbone became trainable"),
+        ),
     )
     expected = (
         make_snapshot(3, replay=REPLAY, held_tensors=HELD_TENSORS),
@@ -72,7 +81,9 @@ def test_everything_written_is_read_back(tmp_path: pathlib.Path) -> None:
     assert equal(run.snapshots, expected)
     assert equal(
         run.activations,
-        make_activations([0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]),
+        make_activations(
+            [0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]
+        ),
     )
     assert run.damage == () and run.notes == () and len(run.sessions) == 1
 
@@ -116,9 +127,15 @@ def test_activations_are_read_only_on_request(tmp_path: pathlib.Path) -> None:
 
 def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> None:
     # GIVEN a resumed run whose sessions recorded different layers, and a run of one session
-    for directory, layers in (("resumed", ("a", "b")), ("resumed", ("b", "c")), ("single", ("a", "b"))):
+    for directory, layers in (
+        ("resumed", ("a", "b")),
+        ("resumed", ("b", "c")),
+        ("single", ("a", "b")),
+    ):
         values = np.arange(10).reshape(5, 2)
-        parts = (make_activations(range(first, first + 5), layers, values + first) for first in (0, 5))
+        parts = (
+            make_activations(range(first, first + 5), layers, values + first) for first in (0, 5)
+        )
         write_records(tmp_path / directory, *parts)
     source, reader = FileSource(tmp_path), Reader()
     for name in ("resumed", "single"):
@@ -133,15 +150,25 @@ def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> Non
 
 def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib.Path) -> None:
     frames = [
-        codec.encode(frame_of("activations", make_activations([step], [f"layer_{step}"], [[1]]), step))
+        codec.encode(
+            frame_of("activations", make_activations([step], [f"layer_{step}"], [[1]]), step)
+        )
         for step in range(4)
     ]
     frames[1] = damaged(frames[1])
-    write_frames(tmp_path / "exp" / "memory", [("activations/s/0", step, frames[step]) for step in (0, 1, 3)])
+    write_frames(
+        tmp_path / "exp" / "memory", [("activations/s/0", step, frames[step]) for step in (0, 1, 3)]
+    )
     source, reader = FileSource(tmp_path), Reader()
     layers, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
     assert layers == 2 and damage == (
-        "run exp/memory, tag activations/s/0, event of step 1: frame is damaged: its checksum does not match",
+        "run exp/memory, tag activations/s/0, event of step 1: "
+        "frame "
+        "is "
+        "damaged: "
+        "its "
+        "checksum "
+        "does not match",
         "session s, layer activations: steps 1 to 2 are missing (2 records lost)",
     )
 
@@ -158,7 +185,10 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
     ("frames", "steps", "damage"),
     [
         (
-            [("samples/s/0", 10 * at + 9, samples_frame(at, range(10 * at, 10 * at + 10))) for at in (0, 2, 5)],
+            [
+                ("samples/s/0", 10 * at + 9, samples_frame(at, range(10 * at, 10 * at + 10)))
+                for at in (0, 2, 5)
+            ],
             [*range(10), *range(20, 30), *range(50, 60)],
             [
                 "session s, samples: steps 10 to 19 are missing (1 record lost)",
@@ -174,14 +204,27 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
             ],
             [0, 2],
             [
-                "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its checksum does not match",
+                "run exp/memory, tag samples/s/0, event of step 1: "
+                "frame "
+                "is "
+                "damaged: "
+                "its "
+                "checksum "
+                "does not match",
                 "session s, samples: step 1 is missing (1 record lost)",
             ],
         ),
         ([("activations/s/0", 0, samples_frame(0, [0]))], [], ["does not belong under this tag"]),
-        ([("samples/s/0", 6, samples_frame(0, [5], last_step=6))], [], ["does not hold these steps"]),
         (
-            [(tag, 0, samples_frame(0, [0])) for tag in ("samples/s/0", "samples/s/01", "future/s/0")],
+            [("samples/s/0", 6, samples_frame(0, [5], last_step=6))],
+            [],
+            ["does not hold these steps"],
+        ),
+        (
+            [
+                (tag, 0, samples_frame(0, [0]))
+                for tag in ("samples/s/0", "samples/s/01", "future/s/0")
+            ],
             [0],
             ["2 tags are unknown"],
         ),
@@ -189,19 +232,29 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
     ids=["missing", "damaged", "another stream", "wrong steps", "unknown tags"],
 )
 def test_what_is_lost_or_refused_is_reported(
-    tmp_path: pathlib.Path, frames: list[tuple[str, int, bytes]], steps: list[int], damage: list[str]
+    tmp_path: pathlib.Path,
+    frames: list[tuple[str, int, bytes]],
+    steps: list[int],
+    damage: list[str],
 ) -> None:
     write_frames(tmp_path / "exp" / "memory", frames)
     run = read_run(tmp_path)
     assert run.samples.step.tolist() == steps and len(run.activations) == 0
-    assert [one in told for one, told in zip(damage, run.damage, strict=True)] == [True] * len(damage)
+    assert [one in told for one, told in zip(damage, run.damage, strict=True)] == [True] * len(
+        damage
+    )
 
 
-def test_a_newer_format_is_skipped_with_one_warning(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_newer_format_is_skipped_with_one_warning(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     # GIVEN frames of a newer format beside those of this one
     newer = bytearray(samples_frame(1, [1]))
     newer[4] = 9
-    frames = [("samples/s/0", 0, samples_frame(0, [0])), *((f"samples/s/{tag}", 1, bytes(newer)) for tag in (1, 2, 3))]
+    frames = [
+        ("samples/s/0", 0, samples_frame(0, [0])),
+        *((f"samples/s/{tag}", 1, bytes(newer)) for tag in (1, 2, 3)),
+    ]
     write_frames(tmp_path / "exp" / "memory", frames)
     # WHEN the run is read again and again
     source, reader = FileSource(tmp_path), Reader(cache_bytes=1)
@@ -215,7 +268,9 @@ def test_a_newer_format_is_skipped_with_one_warning(tmp_path: pathlib.Path, capl
     assert len(run.damage) == 1 and "2 more tags" in run.damage[0]
 
 
-def test_copied_event_files_count_once_and_a_copied_run_is_a_run_of_its_own(tmp_path: pathlib.Path) -> None:
+def test_copied_event_files_count_once_and_a_copied_run_is_a_run_of_its_own(
+    tmp_path: pathlib.Path,
+) -> None:
     write_small_run(tmp_path / "exp")
     (path,) = event_files(tmp_path)
     for copy in (path.with_name(path.name + ".copy"), tmp_path / "copy" / "memory" / path.name):
@@ -223,11 +278,18 @@ def test_copied_event_files_count_once_and_a_copied_run_is_a_run_of_its_own(tmp_
         copy.write_bytes(path.read_bytes())
     for name in ("exp", "copy"):
         run = read_run(tmp_path, name)
-        assert (len(run.samples), len(run.snapshots), len(run.layer_tables), run.damage) == (64, 2, 2, ())
+        assert (len(run.samples), len(run.snapshots), len(run.layer_tables), run.damage) == (
+            64,
+            2,
+            2,
+            (),
+        )
 
 
 def test_thousands_of_damaged_tags_are_counted_rather_than_listed(tmp_path: pathlib.Path) -> None:
-    write_frames(tmp_path / "exp" / "memory", [(f"samples/s/{tag}", 0, b"junk") for tag in range(3000)])
+    write_frames(
+        tmp_path / "exp" / "memory", [(f"samples/s/{tag}", 0, b"junk") for tag in range(3000)]
+    )
     damage = read_run(tmp_path).damage
     assert len(damage) == 31 and "2970 more" in damage[-1]
 
@@ -273,7 +335,8 @@ def test_the_session_has_the_steps_that_a_later_one_repeats(tmp_path: pathlib.Pa
     write_session(directory, failed=False)
     reader, source = Reader(), FileSource(tmp_path)
     loaded, tags = reader.run(source, "run", {*BASIC, REQUESTS}), reader.tags(source, "run")
-    assert min(one.wall_time for one in loaded.run.requests) > failed_at  # what the run shows is of the second one
+    # what the run shows is of the second one
+    assert min(one.wall_time for one in loaded.run.requests) > failed_at
     (oom,) = loaded.run.ooms
     run, own = reader.failed_session(source, tags, loaded, oom)
     assert own.device == DEVICE and own.wall_time == oom.wall_time
@@ -295,7 +358,9 @@ def listed(listing: Any, damage: Any = None) -> RunTags:
 def test_a_session_has_its_tags_alone_and_an_unknown_one_lists_those_that_exist() -> None:
     tags = listed(LISTING)
     assert [entry[3] for entry in of_session(tags, SESSIONS[1]).tags] == [1]
-    with pytest.raises(NotFoundError, match=f"run run has no session 'c'; available: {', '.join(SESSIONS)}$"):
+    with pytest.raises(
+        NotFoundError, match=f"run run has no session 'c'; available: {', '.join(SESSIONS)}$"
+    ):
         of_session(tags, "c")
     with pytest.raises(NotFoundError, match=r"available: none$"):
         of_session(listed({}, {"run/memory": ["not readable"]}), "c")

@@ -25,9 +25,15 @@ from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings
 
 def written(directory: pathlib.Path, stream: str) -> dict[bytes, str]:
     """The frames of a stream, in the order of the files' names, with their tags."""
-    events = [raw for path in event_files(directory) for raw in RawEventFileLoader(str(path)).Load()]
+    events = [
+        raw for path in event_files(directory) for raw in RawEventFileLoader(str(path)).Load()
+    ]
     values = [value for raw in events for value in event_pb2.Event.FromString(raw).summary.value]
-    return {value.tensor.string_val[0]: value.tag for value in values if value.tag.startswith(f"{stream}/")}
+    return {
+        value.tensor.string_val[0]: value.tag
+        for value in values
+        if value.tag.startswith(f"{stream}/")
+    }
 
 
 def frames_of(directory: pathlib.Path, stream: str) -> list[Frame]:
@@ -51,13 +57,19 @@ def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
 def test_each_devices_highest_peak_is_written_again_when_it_is_new(tmp_path: pathlib.Path) -> None:
     one = make_samples([0, 1, 2, 3], [100, 900, 200, 300])
     (figures,) = one.devices.values()
-    devices = {f"GPU:{at}": dataclasses.replace(figures, peak_bytes=np.roll(figures.peak_bytes, at)) for at in range(3)}
+    devices = {
+        f"GPU:{at}": dataclasses.replace(figures, peak_bytes=np.roll(figures.peak_bytes, at))
+        for at in range(3)
+    }
     write_records(tmp_path / "devices", dataclasses.replace(one, devices=devices))
-    write_records(tmp_path / "steps", *(make_samples([step], [peak]) for step, peak in enumerate([10, 30, 20, 40])))
+    write_records(
+        tmp_path / "steps",
+        *(make_samples([step], [peak]) for step, peak in enumerate([10, 30, 20, 40])),
+    )
     for name, steps in (("devices", [1, 2, 3]), ("steps", [0, 1, 3])):
-        assert [read_frame(Samples, one).step.tolist() for one in frames_of(tmp_path / name, "peak")] == [
-            [step] for step in steps
-        ]
+        assert [
+            read_frame(Samples, one).step.tolist() for one in frames_of(tmp_path / name, "peak")
+        ] == [[step] for step in steps]
 
 
 def test_a_new_file_begins_past_the_size_that_was_set(tmp_path: pathlib.Path) -> None:
@@ -72,13 +84,19 @@ def test_a_new_file_begins_past_the_size_that_was_set(tmp_path: pathlib.Path) ->
 
 def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Path) -> None:
     values = np.arange(2000 * 300).reshape(2000, 300)
-    write_records(tmp_path, make_activations(range(2000), [f"layer_{at}" for at in range(300)], values))
-    read = [read_frame(LayerActivations, frame).bytes for frame in frames_of(tmp_path, "activations")]
+    write_records(
+        tmp_path, make_activations(range(2000), [f"layer_{at}" for at in range(300)], values)
+    )
+    read = [
+        read_frame(LayerActivations, frame).bytes for frame in frames_of(tmp_path, "activations")
+    ]
     assert len(read) > 1
     np.testing.assert_array_equal(np.concatenate(read), values)
 
 
-def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not_count(tmp_path: pathlib.Path) -> None:
+def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not_count(
+    tmp_path: pathlib.Path,
+) -> None:
     # GIVEN a writer that lives, in its second file, WHEN another one writes into the same run
     first = RunWriter(tmp_path, max_file_bytes=1)
     first.samples(make_samples([0], [1]))
@@ -87,7 +105,10 @@ def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not
     assert len(event_files(tmp_path)) == 2
     second, third = RunWriter(tmp_path), RunWriter(tmp_path, worker="worker_1")
     # THEN each has a directory of its own
-    assert [pathlib.Path(writer.directory).relative_to(tmp_path).as_posix() for writer in (first, second, third)] == [
+    assert [
+        pathlib.Path(writer.directory).relative_to(tmp_path).as_posix()
+        for writer in (first, second, third)
+    ] == [
         "memory",
         "memory/process_2",
         "memory/worker_1",
@@ -96,7 +117,8 @@ def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not
     first.close()
     fourth, before = RunWriter(tmp_path), first.session
     assert fourth.directory == first.directory
-    # WHEN the first one goes on THEN it is a session of its own in another directory, with its notes
+    # WHEN the first one goes on THEN it is a session of its own in another directory, with its
+    # notes
     first.samples(make_samples([1], [1000]))
     assert first.directory != fourth.directory and first.session not in (before, fourth.session)
     assert first.info.notes == ("a note",)
@@ -114,7 +136,9 @@ def test_a_session_says_that_it_ended_only_if_it_did(tmp_path: pathlib.Path, end
     assert runs["run"].notes == ("w: a note",) and runs.by_worker("run")["w"].ended is ended
 
 
-def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(tmp_path: pathlib.Path) -> None:
+def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(
+    tmp_path: pathlib.Path,
+) -> None:
     writer = RunWriter(tmp_path / "run")
     writer.analyzing(3)
     notes = tb_memplugin.load(tmp_path)["run"].notes
@@ -124,7 +148,9 @@ def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(tmp_path:
     writer.close()
 
 
-def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushes_write_a_roll_up_on_a_schedule(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a writer that flushes every 5 seconds for two hours
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -137,7 +163,8 @@ def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypat
         writer.flush()
         if flush < 20:
             written += [flush] if len(rollups_of(tmp_path)) > before else []
-    # THEN the first flush writes one, then there is one every 30 seconds, later when a hundredth of the time has passed
+    # THEN the first flush writes one, then there is one every 30 seconds, later when a hundredth of
+    # the time has passed
     assert written == [0, 1, 3, 7, 13, 19]
     steps = [rollup.last_step for _, _, rollup in rollups_of(tmp_path)]
     gaps = np.diff([0, *steps]) * 5
@@ -182,7 +209,9 @@ def _no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "_writers", {})
 
 
-def test_only_directories_at_or_below_the_one_that_is_read_are_waited_for(tmp_path: pathlib.Path) -> None:
+def test_only_directories_at_or_below_the_one_that_is_read_are_waited_for(
+    tmp_path: pathlib.Path,
+) -> None:
     written: list[str] = []
 
     def write(name: str) -> bool:
@@ -206,7 +235,9 @@ def test_only_directories_at_or_below_the_one_that_is_read_are_waited_for(tmp_pa
         assert written == expected, place
 
 
-def test_a_wait_that_takes_too_long_is_a_warning(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wait_that_takes_too_long_is_a_warning(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     RunWriter(tmp_path / "run").close()
     recordings.register(str(tmp_path / "run"), lambda: False)
     with caplog.at_level(logging.WARNING, "tb_memplugin"):

@@ -66,7 +66,17 @@ from tb_memplugin.storage import (
 )
 from tb_memplugin.storage.activations import row_sums
 from tb_memplugin.storage.files import ByteBudget, FileSource, StoredFrame, TagContent
-from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame, start_of, tfrecord
+from tb_memplugin.storage.frames import (
+    STREAMS,
+    Frame,
+    OpenFrame,
+    Tag,
+    codec,
+    frame_of,
+    read_frame,
+    start_of,
+    tfrecord,
+)
 from tb_memplugin.storage.sessions import merge
 
 FAILED = 12
@@ -86,12 +96,18 @@ OOM = dataclasses.replace(
     free_bytes=500 * MIB - IN_USE,
     largest_free_bytes=80 * MIB,
 )
-CATEGORIES = {"activations": 150 * MIB, "workspace": 200 * MIB, "weights": 40 * MIB, "rounding": 3 * MIB}
+CATEGORIES = {
+    "activations": 150 * MIB,
+    "workspace": 200 * MIB,
+    "weights": 40 * MIB,
+    "rounding": 3 * MIB,
+}
 
 
 @pytest.fixture
 def logdir(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A run traced at step 3 that failed at step 12, at whose end little is in use; step 13 was trained again."""
+    """A run traced at step 3 that failed at step 12, at whose end little is in use; step 13 was
+    trained again."""
     peaks = [60 * MIB] * FAILED + [IN_USE + MIB, 60 * MIB]
     samples = make_samples(range(14), peaks, in_use=[40 * MIB] * 14)
     snapshot = make_snapshot(3, frozen=0, trainable=40 * MIB, activations=10 * MIB)
@@ -123,24 +139,41 @@ def test_every_route_has_the_ledger_of_the_failure(logdir: pathlib.Path) -> None
     assert after == before != own
     snapshot = handlers.snapshot(source, "run", DEVICE, FAILED, "train")
     (oom,) = handlers.oom(source, "run")["ooms"]
-    assert snapshot["ledger"] == oom["ledger"] and snapshot["in_use_bytes"] == oom["in_use_bytes"] == IN_USE
+    assert (
+        snapshot["ledger"] == oom["ledger"]
+        and snapshot["in_use_bytes"] == oom["in_use_bytes"] == IN_USE
+    )
     assert snapshot["saved_for_backward"] == [{"layer": "model/backbone", "bytes": 150 * MIB}]
     totals = handlers.ledger_totals(source, "run", DEVICE, "train", layer="model/backbone")
     at = totals.columns["step"].tolist().index(FAILED)
-    assert sum(totals.columns[f"group/{g}"][at] for g in range(len(totals.fields["groups"]))) == 190 * MIB
+    assert (
+        sum(totals.columns[f"group/{g}"][at] for g in range(len(totals.fields["groups"])))
+        == 190 * MIB
+    )
     division = handlers.device_memory(source, "run", DEVICE, FAILED)
     in_use = [part for part in division["segments"] if part["part"] == "in_use"]
-    assert by_category([part["category"] for part in in_use], [part["bytes"] for part in in_use]) == CATEGORIES
+    assert (
+        by_category([part["category"] for part in in_use], [part["bytes"] for part in in_use])
+        == CATEGORIES
+    )
     assert not handlers.device_memory(source, "run", DEVICE, FAILED + 1)["at_failure"]
     pool = handlers.pool(source, "run", stretch)
     assert pool.fields["sources"][int(pool.columns["pool_source"][row])] == "failed"
-    assert pool.columns["peak_bytes"][row] == IN_USE and pool.columns["largest_free_bytes"][row] == 80 * MIB
+    assert (
+        pool.columns["peak_bytes"][row] == IN_USE
+        and pool.columns["largest_free_bytes"][row] == 80 * MIB
+    )
     (device,) = handlers.devices(source, "run", "train")["devices"]
     parts = device["breakdown"]["parts"]
-    assert by_category([part["category"] for part in parts], [part["bytes"] for part in parts]) == CATEGORIES
+    assert (
+        by_category([part["category"] for part in parts], [part["bytes"] for part in parts])
+        == CATEGORIES
+    )
 
 
-def test_inspect_prints_the_ledger_of_the_failure(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_the_ledger_of_the_failure(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["inspect", str(logdir), "--step", str(FAILED), "--verbose"]) == 0
     text = capsys.readouterr().out
     assert f"failed step {FAILED} (train): 393 MiB in use at the failed allocation" in text
@@ -151,22 +184,32 @@ def test_inspect_prints_the_ledger_of_the_failure(logdir: pathlib.Path, capsys: 
 
 
 def test_the_last_failure_of_a_step_replaces_its_trace() -> None:
-    later = dataclasses.replace(OOM, wall_time=START + 1000, ledger=LEDGER[:1], in_use_bytes=150 * MIB)
+    later = dataclasses.replace(
+        OOM, wall_time=START + 1000, ledger=LEDGER[:1], in_use_bytes=150 * MIB
+    )
     traced = make_snapshot(FAILED)
     (found,) = with_failed_steps([traced], [later, OOM])
     assert found.at_failure and found.in_use_bytes == 150 * MIB
     # Without owners, or without a step, the failure says nothing about the breakdown.
-    for nothing in (dataclasses.replace(OOM, ledger=()), dataclasses.replace(OOM, step=None, phase=None)):
+    for nothing in (
+        dataclasses.replace(OOM, ledger=()),
+        dataclasses.replace(OOM, step=None, phase=None),
+    ):
         assert with_failed_steps([traced], [nothing]) == (traced,)
 
 
-def write(directory: pathlib.Path, first: int, last: int, peak: int, start: float, table: bool = True) -> pathlib.Path:
+def write(
+    directory: pathlib.Path, first: int, last: int, peak: int, start: float, table: bool = True
+) -> pathlib.Path:
     """One session of the given steps, three to a frame."""
     before = set(event_files(directory)) if directory.exists() else set()
     records: list[Any] = [make_table(first, unfrozen=False)] * table
     for step in range(first, last, 3):
         steps = range(step, step + 3)
-        records += [make_samples(steps, [peak] * 3, start=start), make_activations(steps, ["x"], [[peak]] * 3)]
+        records += [
+            make_samples(steps, [peak] * 3, start=start),
+            make_activations(steps, ["x"], [[peak]] * 3),
+        ]
     write_records(directory, *records, make_snapshot(last - 1))
     (path,) = set(event_files(directory)) - before
     return path
@@ -175,8 +218,14 @@ def write(directory: pathlib.Path, first: int, last: int, peak: int, start: floa
 def damage(path: pathlib.Path, stream: str, nth: int) -> None:
     """Flip a byte of the nth record of a stream."""
     content = bytearray(path.read_bytes())
-    parts = tfrecord.walk_records(lambda offset, size: bytes(content[offset : offset + size]), 0, len(content))
-    records = [part for part in parts if isinstance(part, tfrecord.Record) and f"{stream}/".encode() in part.data]
+    parts = tfrecord.walk_records(
+        lambda offset, size: bytes(content[offset : offset + size]), 0, len(content)
+    )
+    records = [
+        part
+        for part in parts
+        if isinstance(part, tfrecord.Record) and f"{stream}/".encode() in part.data
+    ]
     content[records[nth].offset + len(records[nth].data) - 5] ^= 1
     path.write_bytes(content)
 
@@ -188,13 +237,18 @@ def read(directory: pathlib.Path) -> Run:
 @pytest.mark.parametrize("table", [True, False], ids=["with a layer table", "without"])
 @pytest.mark.parametrize("nth", [0, 1, 2, 3], ids=["first", "second", "third", "last"])
 def test_no_superseded_figure_comes_back(nth: int, table: bool, tmp_path: pathlib.Path) -> None:
-    # GIVEN steps 0 to 29, and a second session of steps 12 to 23 with one damaged frame of samples and activations
+    # GIVEN steps 0 to 29, and a second session of steps 12 to 23 with one damaged frame of samples
+    # and activations
     write(tmp_path / "exp", 0, 30, 100, START)
     path = write(tmp_path / "exp", 12, 24, 200, START + 3600, table)
     damage(path, "samples", nth)
     damage(path, "activations", nth)
     run = read(tmp_path)
-    peaks = dict(zip(run.samples.step.tolist(), run.samples.devices["CPU:0"].peak_bytes.tolist(), strict=True))
+    peaks = dict(
+        zip(
+            run.samples.step.tolist(), run.samples.devices["CPU:0"].peak_bytes.tolist(), strict=True
+        )
+    )
     # THEN none of its steps shows the first session's figures, and a sentence says so
     lost = set(range(12 + 3 * nth, 15 + 3 * nth))
     assert {step for step in range(12, 24) if peaks.get(step) == 100} == set()
@@ -221,14 +275,26 @@ def test_a_session_without_facts_starts_when_its_name_says(tmp_path: pathlib.Pat
 
 
 def session(
-    name: str, after: float = 0, steps: Sequence[int] = (), peaks: int | Sequence[int] = 100, **parts: Any
+    name: str,
+    after: float = 0,
+    steps: Sequence[int] = (),
+    peaks: int | Sequence[int] = 100,
+    **parts: Any,
 ) -> Session:
-    """A session that starts some seconds after the first one, with training steps unless `parts` has other samples."""
+    """A session that starts some seconds after the first one, with training steps unless `parts`
+    has other samples."""
     values = [peaks] * len(steps) if isinstance(peaks, int) else peaks
     samples = make_samples(steps, values, start=START + after) if steps else NO_SAMPLES
-    others = {"layer_tables": (), "samples": samples, "activations": empty_activations(), "snapshots": ()}
+    others = {
+        "layer_tables": (),
+        "samples": samples,
+        "activations": empty_activations(),
+        "snapshots": (),
+    }
     notes = parts.pop("notes", ())
-    return Session(info=SessionInfo(name, START + after, "recorder", {}, notes), **{**others, **parts})
+    return Session(
+        info=SessionInfo(name, START + after, "recorder", {}, notes), **{**others, **parts}
+    )
 
 
 def merged(*sessions: Session, **named: Any) -> Run:
@@ -243,13 +309,20 @@ def peaks_of(run: Run, device: str = "CPU:0") -> list[int]:
 def test_a_resumed_training_replaces_the_steps_it_repeats() -> None:
     # GIVEN a training killed after step 9 and resumed at step 6 an hour later
     tables = (make_table(0, unfrozen=False), make_table(8, unfrozen=True))
-    first = session("a", 0, range(10), layer_tables=tables, snapshots=(make_snapshot(2), make_snapshot(7)))
+    first = session(
+        "a", 0, range(10), layer_tables=tables, snapshots=(make_snapshot(2), make_snapshot(7))
+    )
     resumed = (make_table(6, unfrozen=False, reason="resumed"),)
-    second = session("b", 3600, range(6, 12), 200, layer_tables=resumed, snapshots=(make_snapshot(10),))
+    second = session(
+        "b", 3600, range(6, 12), 200, layer_tables=resumed, snapshots=(make_snapshot(10),)
+    )
     # WHEN they are merged, in whatever order they were found
     whole = merge("r", [("", second), ("", first)])
     # THEN each step is there once, the repeated ones from the later session
-    assert whole.run.samples.step.tolist() == list(range(12)) and peaks_of(whole.run) == [100] * 6 + [200] * 6
+    assert (
+        whole.run.samples.step.tolist() == list(range(12))
+        and peaks_of(whole.run) == [100] * 6 + [200] * 6
+    )
     assert [table.step for table in whole.run.layer_tables] == [0, 6]
     assert [snapshot.step for snapshot in whole.run.snapshots] == [2, 10]
     assert whole.run.sessions == ("a", "b") and whole.run.workers == ("",)
@@ -268,7 +341,13 @@ def test_lost_steps_of_a_later_session_do_not_bring_back_superseded_ones() -> No
     assert run.samples.step.tolist() == [0, 1, 2, 3, 4, 5, 9, 10, 11, 14]
     assert run.snapshots == ()
     assert run.damage == tuple(
-        f"session b: nothing is shown for steps {steps}, which it repeated and whose samples are lost; session a "
+        f"session b: nothing is shown for steps {steps}, which it "
+        "repeated "
+        "and "
+        "whose "
+        "samples "
+        "are "
+        "lost; session a "
         "recorded them before"
         for steps in ("6 to 8", "12 to 13")
     )
@@ -277,17 +356,26 @@ def test_lost_steps_of_a_later_session_do_not_bring_back_superseded_ones() -> No
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), min_size=1, max_size=8))
-def test_every_step_is_that_of_the_last_session_that_trained_it(ranges: list[tuple[int, int]]) -> None:
-    # GIVEN attempts at any stretches of steps, one after another, that mark their steps with their number
+def test_every_step_is_that_of_the_last_session_that_trained_it(
+    ranges: list[tuple[int, int]],
+) -> None:
+    # GIVEN attempts at any stretches of steps, one after another, that mark their steps with their
+    # number
     sessions, expected = [], {}
     for number, (first, count) in enumerate(ranges):
         steps = range(first, first + count)
-        sessions.append(session(f"s{number}", 1000 * number, steps, number + 1, snapshots=(make_snapshot(first),)))
+        sessions.append(
+            session(
+                f"s{number}", 1000 * number, steps, number + 1, snapshots=(make_snapshot(first),)
+            )
+        )
         expected.update(dict.fromkeys(steps, number + 1))
     run = merged(*sessions)
     # THEN each step is there once, with the number of the last attempt at it
     peaks = peaks_of(run)
-    assert dict(zip(run.samples.step.tolist(), peaks, strict=True)) == expected and len(peaks) == len(expected)
+    assert dict(zip(run.samples.step.tolist(), peaks, strict=True)) == expected and len(
+        peaks
+    ) == len(expected)
     # AND a snapshot stays unless a later attempt trained its step
     kept = {first for number, (first, _) in enumerate(ranges) if expected[first] == number + 1}
     assert [snapshot.step for snapshot in run.snapshots] == sorted(kept)
@@ -310,12 +398,18 @@ def test_an_evaluation_before_the_training_is_shown_with_it() -> None:
     run = merged(evaluated, trained)
     validated = run.samples.phase == PHASES.index("validation")
     assert run.samples.devices["CPU:0"].peak_bytes[validated].tolist() == [500] * 6
-    assert len(run.samples) == 16 and len(run.layer_tables) == 2 and [one.step for one in run.snapshots] == [3]
+    assert (
+        len(run.samples) == 16
+        and len(run.layer_tables) == 2
+        and [one.step for one in run.snapshots] == [3]
+    )
     # BUT the same traced step of a later session replaces its own
     again = dataclasses.replace(trained, snapshots=evaluated.snapshots)
     assert len(merged(evaluated, again).snapshots) == 1
     # AND what a training validated is replaced with its steps
-    mixed = dataclasses.replace(evaluated, samples=join_samples([evaluated.samples, make_samples([5], [9])])[0])
+    mixed = dataclasses.replace(
+        evaluated, samples=join_samples([evaluated.samples, make_samples([5], [9])])[0]
+    )
     assert len(merged(mixed, trained).samples) == 10
 
 
@@ -360,19 +454,24 @@ def test_workers_keep_their_own_devices() -> None:
 
 
 def test_two_processes_in_one_directory_at_once_are_two_workers() -> None:
-    # GIVEN a second session that begins while the first one still records, THEN none replaces the other
+    # GIVEN a second session that begins while the first one still records, THEN none replaces the
+    # other
     run = merged(session("a", 0, range(100), 10), session("b", 5, range(100), 20))
     assert run.workers == ("", "b") and set(run.samples.devices) == {"CPU:0", "b/CPU:0"}
     assert len(run.samples) == 200
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_sessions_that_followed_each_other_are_one_worker_whatever_the_clock_says(order: int) -> None:
+def test_sessions_that_followed_each_other_are_one_worker_whatever_the_clock_says(
+    order: int,
+) -> None:
     # GIVEN a resumed training on a machine whose clock is an hour behind that of the first one
     late = make_samples(range(5, 12), [20] * 7, start=START - 3598)
     sessions = [
         dataclasses.replace(one, info=dataclasses.replace(one.info, earlier=at))
-        for at, one in enumerate((session("b", 0, range(10), 10), session("a", -3600, samples=late)))
+        for at, one in enumerate(
+            (session("b", 0, range(10), 10), session("a", -3600, samples=late))
+        )
     ]
     run = merged(*sessions[::order])
     assert run.workers == ("",) and run.samples.step.tolist() == list(range(12))
@@ -392,14 +491,18 @@ def test_a_session_without_facts_still_shows_its_figures() -> None:
 def test_a_peak_whose_sample_was_lost_stands_in_for_it() -> None:
     # GIVEN samples of steps 0 to 1 and 4 to 5, and the peaks of steps 1 and 3
     parts = [make_samples([0, 1], [10, 20]), make_samples([4, 5], [10, 10])]
-    made, _ = session_of("s", {SAMPLES: parts, PEAK: [make_samples([1], [20]), make_samples([3], [99])]})
+    made, _ = session_of(
+        "s", {SAMPLES: parts, PEAK: [make_samples([1], [20]), make_samples([3], [99])]}
+    )
     # THEN step 3 is there, in its place, and step 1 is there once
     assert made.samples.step.tolist() == [0, 1, 3, 4, 5]
     assert made.samples.devices["CPU:0"].peak_bytes.tolist() == [10, 20, 99, 10, 10]
 
 
 def test_devices_that_come_later_are_missing_before() -> None:
-    joined, sentence = join_samples([make_samples([0], [1]), make_samples([1], [2], device="GPU:0")])
+    joined, sentence = join_samples(
+        [make_samples([0], [1]), make_samples([1], [2], device="GPU:0")]
+    )
     assert sentence is None
     assert joined.devices["GPU:0"].peak_bytes.tolist() == [MISSING, 2]
     assert joined.devices["CPU:0"].peak_bytes.tolist() == [1, MISSING]
@@ -408,9 +511,15 @@ def test_devices_that_come_later_are_missing_before() -> None:
 def test_tables_over_the_limit_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (samples, activations):
         monkeypatch.setattr(module, "MAX_TABLE_BYTES", 48 * 3)
-    joined, sentence = samples.join_samples([make_samples([0, 1], [1, 1]), make_samples([2], [1], device="GPU:0")])
-    assert list(joined.devices) == ["CPU:0"] and sentence is not None and "1 of 2 devices" in sentence
-    table, sentence = activations.join_activations([make_activations(range(30), ["x"], np.ones((30, 1)))])
+    joined, sentence = samples.join_samples(
+        [make_samples([0, 1], [1, 1]), make_samples([2], [1], device="GPU:0")]
+    )
+    assert (
+        list(joined.devices) == ["CPU:0"] and sentence is not None and "1 of 2 devices" in sentence
+    )
+    table, sentence = activations.join_activations(
+        [make_activations(range(30), ["x"], np.ones((30, 1)))]
+    )
     assert len(table) == 18 and sentence is not None and "12 of 30 rows" in sentence
 
 
@@ -429,12 +538,16 @@ LARGE = (streams.MAPS, streams.TIMELINES, streams.REQUESTS)
 
 
 @pytest.mark.parametrize("stream", [*LARGE, streams.SNAPSHOTS])
-def test_records_of_sessions_are_ordered_by_step_and_large_ones_of_workers_stay_together(stream: Any) -> None:
+def test_records_of_sessions_are_ordered_by_step_and_large_ones_of_workers_stay_together(
+    stream: Any,
+) -> None:
     of = workers(stream)
     joined, left_out = stream.of_workers(of)
     expected = [("a", 3), ("a", 9), ("b", 1), ("b", 5)]
     by_step = sorted(expected, key=lambda place: place[1])
-    assert [(one.device.partition("/")[0], one.step) for one in joined] == (expected if stream in LARGE else by_step)
+    assert [(one.device.partition("/")[0], one.step) for one in joined] == (
+        expected if stream in LARGE else by_step
+    )
     assert left_out is None
     assert [one.step for one in stream.of_sessions([of["a"], of["b"]], True)] == [1, 3, 5, 9]
     # AND what a later session repeats is left out
@@ -446,7 +559,9 @@ def test_of_a_failed_allocation_the_last_record_counts_and_a_tolerated_one_is_no
     failing = dataclasses.replace(make_oom(4), status="failing")
     other = dataclasses.replace(make_oom(7), identifier="2", status="failed")
     for last, expected in (("failed", ["failed", "failed"]), ("tolerated", ["failed"])):
-        joined, _ = streams.OOM.of_frames([failing, other, dataclasses.replace(failing, status=last)])
+        joined, _ = streams.OOM.of_frames(
+            [failing, other, dataclasses.replace(failing, status=last)]
+        )
         assert [oom.status for oom in joined] == expected
 
 
@@ -481,7 +596,9 @@ TAG = Tag("s", "samples", 0)
 
 
 def table(at: int, rows: int = 10) -> Samples:
-    return make_samples(range(rows * at, rows * at + rows), (np.arange(rows) * 7919 + at) % 1000 * MIB)
+    return make_samples(
+        range(rows * at, rows * at + rows), (np.arange(rows) * 7919 + at) % 1000 * MIB
+    )
 
 
 def frame(at: int, rows: int = 10) -> bytes:
@@ -489,7 +606,9 @@ def frame(at: int, rows: int = 10) -> bytes:
 
 
 def decoded(frames: Sequence[bytes], room: ByteBudget | None = None) -> DecodedTag:
-    content = TagContent("run", str(TAG), tuple(StoredFrame(at, data) for at, data in enumerate(frames)))
+    content = TagContent(
+        "run", str(TAG), tuple(StoredFrame(at, data) for at, data in enumerate(frames))
+    )
     return decode_tag(TAG, content, room or ByteBudget(1 << 30, 1 << 20))
 
 
@@ -536,7 +655,9 @@ def test_a_frame_that_states_too_much_is_refused_before_memory_is_taken() -> Non
     # GIVEN a frame of a few kilobytes with 32 million rows of one byte, 256 MB as integers
     rows = 1 << 22
     columns = dict.fromkeys("abcdefgh", 1 + np.arange(rows) % 2)
-    data = codec.encode(Frame(STREAMS.index("samples"), 0, 0, 1, rows, {"devices": []}, {"samples": columns}), 9)
+    data = codec.encode(
+        Frame(STREAMS.index("samples"), 0, 0, 1, rows, {"devices": []}, {"samples": columns}), 9
+    )
     assert len(data) < 100_000
     tracemalloc.start()
     try:
@@ -556,16 +677,28 @@ def test_figures_are_those_of_whole_samples(tmp_path: pathlib.Path) -> None:
     source = FileSource(tmp_path)
     for name in ("run", "small"):
         some, every = (Reader().run(source, name, *streams) for streams in ([BASIC_FIGURES], []))
-        assert some.by_worker.keys() == every.by_worker.keys() and equal(some.run.snapshots, every.run.snapshots)
+        assert some.by_worker.keys() == every.by_worker.keys() and equal(
+            some.run.snapshots, every.run.snapshots
+        )
         for worker, run in some.by_worker.items():
             other = every.by_worker[worker].samples
             for field in ("step", "phase", "epoch", "wall_time", "host_resident_bytes"):
                 np.testing.assert_array_equal(getattr(run.samples, field), getattr(other, field))
             for device, figures in run.samples.devices.items():
                 for field, column in dataclasses.asdict(figures).items():
-                    expected = getattr(other.devices[device], field) if field in FIGURES else MISSING
-                    np.testing.assert_array_equal(column, np.broadcast_to(expected, len(column)), f"{device} {field}")
-    peaks = Reader().run(source, "run", BASIC_FIGURES).by_worker["worker_1"].samples.devices["GPU:2"].peak_bytes
+                    expected = (
+                        getattr(other.devices[device], field) if field in FIGURES else MISSING
+                    )
+                    np.testing.assert_array_equal(
+                        column, np.broadcast_to(expected, len(column)), f"{device} {field}"
+                    )
+    peaks = (
+        Reader()
+        .run(source, "run", BASIC_FIGURES)
+        .by_worker["worker_1"]
+        .samples.devices["GPU:2"]
+        .peak_bytes
+    )
     assert int(peaks.argmax()) == top_step(1, 2, 950) and int(peaks.max()) == top_bytes(1, 2)
 
 

@@ -18,7 +18,9 @@ from tb_memplugin.storage.frames import LocalRecordFile, masked_crc32c, tfrecord
 
 def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "events.out.tfevents.1.x"
-    written = [bytes(np.random.default_rng(size).bytes(size)) for size in (0, 1, 500, 5000, 100_000)]
+    written = [
+        bytes(np.random.default_rng(size).bytes(size)) for size in (0, 1, 500, 5000, 100_000)
+    ]
     for part, append in ((written[:3], False), (written[3:], True)):
         file, before = LocalRecordFile(str(path), append=append), path.stat().st_size
         for record in part:
@@ -26,7 +28,9 @@ def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
         assert path.stat().st_size == before
         file.close()
     found = walked(path.read_bytes())
-    assert list(RawEventFileLoader(str(path)).Load()) == written == contents(found) and len(found) == len(written)
+    assert list(RawEventFileLoader(str(path)).Load()) == written == contents(found) and len(
+        found
+    ) == len(written)
     # AND the records that wait are bounded
     file = LocalRecordFile(str(path))
     file.write(bytes(tfrecord.MAX_WAITING_BYTES))
@@ -43,11 +47,17 @@ def record_file(contents: list[bytes]) -> bytes:
 
 
 def walked(data: bytes) -> list[tfrecord.Record | tfrecord.Loss]:
-    return list(tfrecord.walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
+    return list(
+        tfrecord.walk_records(lambda offset, size: data[offset : offset + size], 0, len(data))
+    )
 
 
 def contents(found: list[tfrecord.Record | tfrecord.Loss]) -> list[bytes]:
-    return [record.data for record in found if isinstance(record, tfrecord.Record) and record.is_intact()]
+    return [
+        record.data
+        for record in found
+        if isinstance(record, tfrecord.Record) and record.is_intact()
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 2047, 2048, 2049, 4096, 8191, 100_000])
@@ -83,7 +93,9 @@ def test_a_truncated_file_gives_its_whole_records_and_reports_the_last_one(
     assert contents(found) == written[:complete]
     at_end = [item for item in found if isinstance(item, tfrecord.Loss)]
     assert at_end == (
-        [] if length in boundaries else [tfrecord.Loss(boundaries[complete], length - boundaries[complete], True)]
+        []
+        if length in boundaries
+        else [tfrecord.Loss(boundaries[complete], length - boundaries[complete], True)]
     )
 
 
@@ -99,9 +111,12 @@ def test_a_huge_record_is_skipped_unread_and_a_wrong_length_allocates_no_memory(
 
 
 @pytest.mark.parametrize(
-    ("hole", "is_found"), [(999_000, True), (1_000_008, False), (1_700_000, False), (5_000_000, False)]
+    ("hole", "is_found"),
+    [(999_000, True), (1_000_008, False), (1_700_000, False), (5_000_000, False)],
 )
-def test_a_hole_of_zeros_is_searched_only_so_far(hole: int, is_found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hole_of_zeros_is_searched_only_so_far(
+    hole: int, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tfrecord, "MAX_SEARCH_BYTES", 1_000_000)
     data = record_file([b"before"]) + bytes(hole) + record_file([b"after"])
     found = walked(data)
@@ -126,11 +141,18 @@ def test_the_search_after_damage_costs_no_more_than_the_bytes_it_skips() -> None
 def test_any_bytes_are_read_to_their_end(data: bytes) -> None:
     covered = 0
     for item in walked(data):
-        covered = max(covered, item.offset + (len(item.data) + 4 if isinstance(item, tfrecord.Record) else item.size))
+        covered = max(
+            covered,
+            item.offset + (len(item.data) + 4 if isinstance(item, tfrecord.Record) else item.size),
+        )
     assert covered == len(data)
 
 
 def test_a_file_that_shrinks_while_it_is_read_ends_there() -> None:
     data = record_file([b"one", b"two"])
-    found = list(tfrecord.walk_records(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
+    found = list(
+        tfrecord.walk_records(
+            lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)
+        )
+    )
     assert contents(found) == [b"one"] and isinstance(found[-1], tfrecord.Loss)

@@ -17,7 +17,9 @@ OFF = "disable_meta_optimizer"
 
 def option(kind: Any, **changed: Any) -> PlanOption:
     values = {"segments": (), "batch_size": 8, "accumulation": 1, **changed}
-    return PlanOption(kind, kind, peak_bytes=0, low_bytes=0, high_bytes=0, fits=True, extra_time=None, **values)
+    return PlanOption(
+        kind, kind, peak_bytes=0, low_bytes=0, high_bytes=0, fits=True, extra_time=None, **values
+    )
 
 
 @pytest.fixture
@@ -63,14 +65,26 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_steps_are_trained_with_the_change_and_leave_the_training_as_it_was(
     model: Any, trained: list[Any], chosen: PlanOption, expected: Any
 ) -> None:
-    weights, optimizer, loss = [np.asarray(one) for one in model.variables], model.optimizer, model.loss
+    weights, optimizer, loss = (
+        [np.asarray(one) for one in model.variables],
+        model.optimizer,
+        model.loss,
+    )
     found = MeasuredSteps(model, (X, Y))(chosen)
     assert found.peak == (7, 7, 7) and found.seconds and found.seconds > 0, found
     (only,) = trained
     assert only[1:] == expected and (only[0] is model) is not bool(chosen.segments)
     # THEN the model is as it was, and so is the process
-    assert model.optimizer is optimizer and model.loss is loss and not optimizer.built and not model.jit_compile
-    assert all((one == np.asarray(other)).all() for one, other in zip(weights, model.variables, strict=True))
+    assert (
+        model.optimizer is optimizer
+        and model.loss is loss
+        and not optimizer.built
+        and not model.jit_compile
+    )
+    assert all(
+        (one == np.asarray(other)).all()
+        for one, other in zip(weights, model.variables, strict=True)
+    )
     assert not tf.config.optimizer.get_experimental_options().get(OFF, False)
     # AND its losses are those of a model that was not trained before
     other = keras.models.clone_model(model)
@@ -80,12 +94,18 @@ def test_steps_are_trained_with_the_change_and_leave_the_training_as_it_was(
     assert model.train_on_batch(X, Y) == other.train_on_batch(X, Y)
 
 
-def test_what_fails_or_takes_too_long_is_said(model: Any, trained: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_or_takes_too_long_is_said(
+    model: Any, trained: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     measure = MeasuredSteps(model, (X, Y))
-    monkeypatch.setattr(measuring, "train", lambda *_: (_ for _ in ()).throw(measuring.OutOfMemoryError("no")))
+    monkeypatch.setattr(
+        measuring, "train", lambda *_: (_ for _ in ()).throw(measuring.OutOfMemoryError("no"))
+    )
     assert str(measure(option("graph_optimizer"))) == "not trained: memory ran out."
     assert not tf.config.optimizer.get_experimental_options().get(OFF, False)
-    monkeypatch.setattr(measuring, "train", lambda *_: (_ for _ in ()).throw(ValueError("of the\nuser")))
+    monkeypatch.setattr(
+        measuring, "train", lambda *_: (_ for _ in ()).throw(ValueError("of the\nuser"))
+    )
     assert measure(option("none")) == Measured(None, None, "ValueError: of the user")
     monkeypatch.setattr(measuring, "MOST_SECONDS", 0.0)
     assert "trainings of more than 0 s" in str(measure(option("none"))) and not trained

@@ -1,4 +1,5 @@
-"""The lines that a plan prints run as they stand, on models of each kind, and change what they say."""
+"""The lines that a plan prints run as they stand, on models of each kind, and change what they
+say."""
 
 from typing import Any
 
@@ -71,22 +72,37 @@ def layer(path: str, kind: str) -> Layer:
 )
 def test_the_printed_lines_run_as_they_stand(kind: str, changed: dict[str, Any]) -> None:
     x, y = np.ones((6, 4), "float32"), np.zeros((6, 4), "float32")
-    model = MADE[kind]()  # a subclassed and a sequential one without an input have seen no batch yet
+    # a subclassed and a sequential one without an input have seen no batch yet
+    model = MADE[kind]()
     rate = keras.optimizers.schedules.CosineDecay(0.01, 100)
     model.compile(keras.optimizers.Adam(rate, beta_1=0.8), loss)
     wanted = {"segments": (), "batch_size": 2, "accumulation": 1, **changed}
-    option = PlanOption(sentence="", peak_bytes=0, low_bytes=0, high_bytes=0, fits=True, extra_time=None, **wanted)
+    option = PlanOption(
+        sentence="", peak_bytes=0, low_bytes=0, high_bytes=0, fits=True, extra_time=None, **wanted
+    )
     names = {"model": model, "x": x}
-    exec(code_of(option, "Adam", [layer("net", kind), layer("net/one", "Block"), layer("net/two", "Block")]), names)
+    exec(
+        code_of(
+            option,
+            "Adam",
+            [layer("net", kind), layer("net/one", "Block"), layer("net/two", "Block")],
+        ),
+        names,
+    )
     trained = names["model"]
     trained.fit(x, y, batch_size=names.get("batch_size", 6), verbose=0)
-    # THEN the new model trains with the changes, and with the loss and the optimizer's settings as before
+    # THEN the new model trains with the changes, and with the loss and the optimizer's settings as
+    # before
     assert trained.loss is loss and (trained is model) is not bool(option.segments)
     assert (trained.optimizer.gradient_accumulation_steps or 1) == option.accumulation
     is_sgd = isinstance(trained.optimizer, keras.optimizers.SGD)
     assert is_sgd is (option.kind == "optimizer") and (is_sgd or trained.optimizer.beta_1 == 0.8)
-    assert names.get("batch_size") == (2 if option.accumulation > 1 or "batch" in option.kind else None)
-    frozen = {weight.path for weight in trained.non_trainable_variables if "seed" not in weight.path}
+    assert names.get("batch_size") == (
+        2 if option.accumulation > 1 or "batch" in option.kind else None
+    )
+    frozen = {
+        weight.path for weight in trained.non_trainable_variables if "seed" not in weight.path
+    }
     parts = [part for path in option.frozen for part in path.split("/")[-1:]]
     assert bool(frozen) is bool(parts) and all("wide" in path or "two" in path for path in frozen)
     assert len(trained.trainable_variables) == (2 if option.frozen else 8)

@@ -20,13 +20,19 @@ L = keras.layers
 
 def make_model() -> keras.Model:
     inputs = keras.Input((6,))
-    tensor = L.Dropout(0.4, name="drop")(L.BatchNormalization(name="norm")(L.Dense(8, name="first")(inputs)))
+    tensor = L.Dropout(0.4, name="drop")(
+        L.BatchNormalization(name="norm")(L.Dense(8, name="first")(inputs))
+    )
     tensor = L.Dense(8, "relu", activity_regularizer="l2", name="second")(tensor)
     return keras.Model(inputs, L.Dense(3, name="out")(tensor), name="small")
 
 
 def recomputed_calls(model: Any) -> list[list[str]]:
-    return [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
+    return [
+        [call.name for call in step.calls]
+        for step in model.segmented_steps
+        if hasattr(step, "calls")
+    ]
 
 
 def same_gradients(make: Any, cuts: Any, x: Any, tolerance: float = 1e-6) -> None:
@@ -38,12 +44,18 @@ def same_gradients(make: Any, cuts: Any, x: Any, tolerance: float = 1e-6) -> Non
         model = tb_memplugin.remat(plain, cuts) if use else plain
         with tf.GradientTape() as tape:
             outputs = model(x, training=True)
-            loss = sum(tf.reduce_sum(output**2) for output in keras.tree.flatten(outputs)) + sum(model.losses)
+            loss = sum(tf.reduce_sum(output**2) for output in keras.tree.flatten(outputs)) + sum(
+                model.losses
+            )
         gradients = tape.gradient(loss, plain.trainable_variables)
         assert all(gradient is not None for gradient in gradients)
-        results.append([loss, *map(tf.convert_to_tensor, gradients), *(v.value for v in plain.variables)])
+        results.append(
+            [loss, *map(tf.convert_to_tensor, gradients), *(v.value for v in plain.variables)]
+        )
     for expected, received in zip(*results, strict=True):
-        np.testing.assert_allclose(np.asarray(received), np.asarray(expected), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            np.asarray(received), np.asarray(expected), rtol=tolerance, atol=tolerance
+        )
 
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
@@ -59,13 +71,20 @@ def make_sequential() -> Any:
 
 
 @pytest.mark.parametrize("make", [make_model, make_sequential])
-def test_weights_are_shared_and_each_model_loads_what_the_other_saved(make: Any, tmp_path: pathlib.Path) -> None:
+def test_weights_are_shared_and_each_model_loads_what_the_other_saved(
+    make: Any, tmp_path: pathlib.Path
+) -> None:
     plain = make()
     model = tb_memplugin.remat(plain, cut_points(plain))
     assert [id(v) for v in model.weights] == [id(v) for v in plain.weights]
-    assert make is make_sequential or [one.name for one in model.layers] == [one.name for one in plain.layers]
+    assert make is make_sequential or [one.name for one in model.layers] == [
+        one.name for one in plain.layers
+    ]
     other = make()
-    for source, target in ((model, make()), (plain, tb_memplugin.remat(other, cut_points(other)[:1]))):
+    for source, target in (
+        (model, make()),
+        (plain, tb_memplugin.remat(other, cut_points(other)[:1])),
+    ):
         source.save_weights(tmp_path / "a.weights.h5")
         target.load_weights(tmp_path / "a.weights.h5")
         np.testing.assert_array_equal(target.predict(X, verbose=0), plain.predict(X, verbose=0))
@@ -86,16 +105,24 @@ def test_a_plan_names_segments_and_segments_may_have_several_inputs_and_outputs(
         inputs, side = keras.Input((6,)), keras.Input((6,))
         left, right = L.Dense(5, name="left")(inputs), L.Dense(5, name="right")(side)
         tensor = L.Add(name="add")([left, right])
-        outputs = [L.Embedding(5, 2)(Best(name="best")(tensor)), L.Dense(2, name="two")(left), L.Dense(2)(tensor)]
+        outputs = [
+            L.Embedding(5, 2)(Best(name="best")(tensor)),
+            L.Dense(2, name="two")(left),
+            L.Dense(2)(tensor),
+        ]
         return keras.Model([inputs, side], outputs)
 
-    same_gradients(make, types.SimpleNamespace(segments=(("left", "right", "add", "best"),)), [X, X])
+    same_gradients(
+        make, types.SimpleNamespace(segments=(("left", "right", "add", "best"),)), [X, X]
+    )
 
 
 def test_masks_reach_the_layers_behind_a_segment() -> None:
     def make() -> Any:
         inputs = keras.Input((5,), dtype="int32")
-        tensor = L.Dropout(0.3, name="drop")(L.Embedding(7, 4, mask_zero=True, name="words")(inputs))
+        tensor = L.Dropout(0.3, name="drop")(
+            L.Embedding(7, 4, mask_zero=True, name="words")(inputs)
+        )
         tensor = L.LSTM(4, return_sequences=True, name="lstm")(tensor)
         return keras.Model(inputs, L.Dense(2)(L.GlobalAveragePooling1D(name="pool")(tensor)))
 
@@ -119,7 +146,11 @@ class TwoSteps(keras.Model):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = [L.Dense(6, "relu", name="a"), L.Dropout(0.5, name="b"), L.Dense(6, "relu", name="c")]
+        self.blocks = [
+            L.Dense(6, "relu", name="a"),
+            L.Dropout(0.5, name="b"),
+            L.Dense(6, "relu", name="c"),
+        ]
         self.head = L.Dense(2)
         self.steps = 0
 
@@ -183,8 +214,12 @@ def with_layer(layer: Any) -> keras.Model:
         (lambda: L.SpectralNormalization(L.Dense(6), name="odd"), "trainable weight"),
     ],
 )
-def test_layers_that_a_second_pass_would_not_repeat_run_once_and_are_named(layer: Any, why: str) -> None:
-    with pytest.warns(UserWarning, match=f"Layer odd cannot be recomputed exactly: .*{why}.* runs once"):
+def test_layers_that_a_second_pass_would_not_repeat_run_once_and_are_named(
+    layer: Any, why: str
+) -> None:
+    with pytest.warns(
+        UserWarning, match=f"Layer odd cannot be recomputed exactly: .*{why}.* runs once"
+    ):
         model = tb_memplugin.remat(with_layer(layer()), ["odd"])
     assert recomputed_calls(model) == [["first"]]
     model.compile("sgd", "mse")
@@ -244,7 +279,16 @@ def test_a_layer_that_is_built_by_its_first_call_is_refused_before() -> None:
             return keras.KerasTensor(inputs.shape, "float32")
 
     plain = with_layer(Lazy())
-    with pytest.raises(RecomputationError, match=r"Layer inner cannot .*not built\. Call the model on a batch first"):
+    with pytest.raises(
+        RecomputationError,
+        match=r"Layer inner cannot .*not "
+        r"built\. "
+        r"Call "
+        r"the "
+        r"model on a "
+        r"batch "
+        r"first",
+    ):
         tb_memplugin.remat(plain, [("lazy", "lazy")])
     assert not plain.get_layer("lazy").inner.built
     plain(X)
@@ -263,7 +307,9 @@ def test_xla_compiles_it_as_it_does_other_models() -> None:
         assert model.jit_compile is plain.jit_compile and model._jit_compile == plain._jit_compile
 
 
-def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> None:
+def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> (
+    None
+):
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
     with recomputing(layer, Segment([layer])):
@@ -292,7 +338,9 @@ def of(*segments: tuple[str, ...]) -> Any:
         (TwoSteps, ["a"], "not built"),
     ],
 )
-def test_models_and_segments_that_cannot_be_recomputed_are_refused(make: Any, cuts: Any, said: str) -> None:
+def test_models_and_segments_that_cannot_be_recomputed_are_refused(
+    make: Any, cuts: Any, said: str
+) -> None:
     with pytest.raises(RecomputationError, match=said):
         tb_memplugin.remat(make(), cuts)
 
@@ -302,5 +350,10 @@ def test_only_dense_tensors_are_taken() -> None:
     with pytest.raises(RecomputationError) as raised:
         segment.recompute(lambda tensors, after: tensors, [tf.ragged.constant([[1.0], [2.0]])])
     assert str(raised.value) == (
-        "Layer dense cannot be recomputed exactly: it takes a RaggedTensor. Only dense tensors can be."
+        "Layer dense cannot be recomputed exactly: it takes a "
+        "RaggedTensor. "
+        "Only "
+        "dense "
+        "tensors "
+        "can be."
     )

@@ -20,7 +20,9 @@ from tb_memplugin.training.probing import BatchSizeAnswer  # noqa: E402
 OOM = types.SimpleNamespace(failed=True, phase="train", during="step")
 
 
-def printed(measure: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, oom: Any = OOM, seconds: float = 60) -> str:
+def printed(
+    measure: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, oom: Any = OOM, seconds: float = 60
+) -> str:
     monkeypatch.setattr(what_fits, "Runs", lambda log_dir: {".": types.SimpleNamespace(ooms=[oom])})
     monkeypatch.setattr(what_fits, "_measure", measure)
     print_what_fits(RuntimeError(), "runs/exp1", seconds)
@@ -43,14 +45,18 @@ def raising(error: BaseException) -> Any:
         (raising(what_fits.TimeIsUpError()), "Stopped after 60 s.\n"),
     ],
 )
-def test_nothing_is_raised(measure: Any, ends: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_raised(
+    measure: Any, ends: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert printed(measure, capsys, monkeypatch) == ends
 
 
 def test_no_trial_begins_when_the_time_is_up_and_what_is_predicted_is_printed(
     capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = types.SimpleNamespace(jit_compile=False, distribute_strategy=types.SimpleNamespace(num_replicas_in_sync=1))
+    model = types.SimpleNamespace(
+        jit_compile=False, distribute_strategy=types.SimpleNamespace(num_replicas_in_sync=1)
+    )
     device = types.SimpleNamespace(name="GPU:0", capacity_bytes=1 << 30)
     answer = BatchSizeAnswer(38, types.SimpleNamespace(), None, None, ("Not verified: no time.",))  # type: ignore[arg-type]
 
@@ -66,12 +72,18 @@ def test_no_trial_begins_when_the_time_is_up_and_what_is_predicted_is_printed(
     monkeypatch.setattr(what_fits, "largest_of", verifying)
     oom = types.SimpleNamespace(**vars(OOM), device="GPU:0", batch_size=96, requests=None)
     said = printed(what_fits._measure, capsys, monkeypatch, oom, seconds=0)
-    assert said.startswith("largest batch size: 38\n  Not verified: no time.\n\n    batch_size = 38")
+    assert said.startswith(
+        "largest batch size: 38\n  Not verified: no time.\n\n    batch_size = 38"
+    )
     assert said.endswith("\nStopped after 0 s.\n")
 
 
-@pytest.mark.parametrize("fields", [{"phase": "validation"}, {"phase": None, "during": "building"}, {"failed": False}])
-def test_only_training_steps_are_measured(fields: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"phase": "validation"}, {"phase": None, "during": "building"}, {"failed": False}]
+)
+def test_only_training_steps_are_measured(
+    fields: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     oom = types.SimpleNamespace(**{**vars(OOM), **fields})
     assert printed(raising(ValueError()), capsys, monkeypatch, oom) == "" == capsys.readouterr().out
 
@@ -86,7 +98,11 @@ def test_the_arguments_of_fit_are_found_in_the_traceback(filtering: bool) -> Non
     model.compile("sgd", "mse")
     x, y = keras.ops.ones((20, 3)), keras.ops.ones((20, 1))
     enabled = keras.config.is_traceback_filtering_enabled()
-    (keras.config.enable_traceback_filtering if filtering else keras.config.disable_traceback_filtering)()
+    (
+        keras.config.enable_traceback_filtering
+        if filtering
+        else keras.config.disable_traceback_filtering
+    )()
     try:
         model.fit(x, y, verbose=0, callbacks=[Stop()])
     except ValueError as error:
@@ -95,7 +111,11 @@ def test_the_arguments_of_fit_are_found_in_the_traceback(filtering: bool) -> Non
         except RuntimeError as later:
             found = what_fits._call_in(later)
     finally:
-        (keras.config.enable_traceback_filtering if enabled else keras.config.disable_traceback_filtering)()
+        (
+            keras.config.enable_traceback_filtering
+            if enabled
+            else keras.config.disable_traceback_filtering
+        )()
     assert found is not None and found["self"] is model
     data = what_fits._data_of(found)
     assert [part.shape[0] for part in data] == [8, 8]
@@ -114,11 +134,21 @@ def test_no_question_is_asked_that_may_take_too_long(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(compiled_steps, "_program", lambda model: ())
     monkeypatch.setattr(CompiledSteps, "_answer", answer)
     steps = CompiledSteps(model := keras.Sequential(), None, "CPU:0", time.perf_counter() + 0.3)
-    assert [steps(size).temporary_bytes for size in (8, 16, 8)] == [1, None, 1] and asked == [8] and model
+    assert (
+        [steps(size).temporary_bytes for size in (8, 16, 8)] == [1, None, 1]
+        and asked == [8]
+        and model
+    )
 
 
 def test_a_loop_of_ones_own_is_told_what_to_call(capsys: pytest.CaptureFixture[str]) -> None:
-    print_what_fits(RuntimeError(), str(pathlib.Path(__file__).parents[2] / "fixtures" / "runs" / "out_of_memory"))
+    print_what_fits(
+        RuntimeError(),
+        str(pathlib.Path(__file__).parents[2] / "fixtures" / "runs" / "out_of_memory"),
+    )
     said = capsys.readouterr().err.partition("Ctrl+C ends it.\n")[2]
     assert said.startswith("Not measured: the failed step is none of `fit` or `train_on_batch`, ")
-    assert said.endswith("call tb_memplugin.largest_batch_size(model, data).\n") and said.count("\n") == 1
+    assert (
+        said.endswith("call tb_memplugin.largest_batch_size(model, data).\n")
+        and said.count("\n") == 1
+    )

@@ -52,7 +52,9 @@ def test_the_job_runs_once_after_the_modules_code_or_at_once(folder: pathlib.Pat
     assert seen == [5, -5]
 
 
-def test_a_failing_import_fails_as_before_and_a_failing_job_does_not_fail_it(folder: pathlib.Path) -> None:
+def test_a_failing_import_fails_as_before_and_a_failing_job_does_not_fail_it(
+    folder: pathlib.Path,
+) -> None:
     write(folder, "raise ValueError(7)")
     seen: list[ModuleType] = []
     AfterImport({NAME: seen.append}).install()
@@ -116,7 +118,8 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
 
 
 def training_step(model: Any, optimizer: Any = None, forward: Any = None, check: Any = None) -> Any:
-    """A function that takes gradients, and updates the variables by an optimizer or, after a check, by hand."""
+    """A function that takes gradients, and updates the variables by an optimizer or, after a check,
+    by hand."""
 
     @tf.function
     def step(x: Any) -> Any:
@@ -142,7 +145,9 @@ X = tf.ones((4, 3))
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_a_function_that_trains_is_a_loop_from_its_first_call_on(recording: Recording, by_hand: bool) -> None:
+def test_a_function_that_trains_is_a_loop_from_its_first_call_on(
+    recording: Recording, by_hand: bool
+) -> None:
     model = make_model()
     step = training_step(model, None if by_hand else keras.optimizers.SGD(0.01))
     losses = [float(step(X))]
@@ -187,7 +192,9 @@ def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recor
     assert [(loop.model, loop.steps) for loop in recording.loops.values()] == [(None, 2)]
 
 
-def test_functions_inside_a_function_or_a_recorded_call_are_left_alone(recording: Recording) -> None:
+def test_functions_inside_a_function_or_a_recorded_call_are_left_alone(
+    recording: Recording,
+) -> None:
     model = make_model()
     inner = training_step(model)
 
@@ -209,14 +216,22 @@ def test_what_is_not_recorded_runs_as_before(recording: Recording) -> None:
     recording.on = False
     step = training_step(make_model())
     losses = [float(step(X)) for _ in range(3)]
-    assert losses[0] > losses[1] > losses[2] and recording.loops == {} and list(recording.notes()) == []
+    assert (
+        losses[0] > losses[1] > losses[2]
+        and recording.loops == {}
+        and list(recording.notes()) == []
+    )
 
 
-def test_the_step_begins_when_the_function_has_been_traced_and_before_it_runs(recording: Recording) -> None:
+def test_the_step_begins_when_the_function_has_been_traced_and_before_it_runs(
+    recording: Recording,
+) -> None:
     model, seen = make_model(), []
 
     def look(x: Any) -> Any:
-        return tf.py_function(lambda: seen.append([loop.steps for loop in recording.loops.values()]), [], [])
+        return tf.py_function(
+            lambda: seen.append([loop.steps for loop in recording.loops.values()]), [], []
+        )
 
     def traced(x: Any) -> Any:
         seen.append(len(recording.loops))
@@ -226,7 +241,9 @@ def test_the_step_begins_when_the_function_has_been_traced_and_before_it_runs(re
     assert seen == [0, [1]]
 
 
-def test_a_first_call_that_fails_is_a_step_unless_it_fails_while_it_is_traced(recording: Recording) -> None:
+def test_a_first_call_that_fails_is_a_step_unless_it_fails_while_it_is_traced(
+    recording: Recording,
+) -> None:
     model = make_model()
     users = hooks._users
     step = training_step(model, check=lambda x: tf.debugging.assert_less(x, 0.5))
@@ -256,7 +273,9 @@ def test_a_fault_of_ours_is_logged_and_changes_nothing(recording, monkeypatch, c
         losses = [float(step(X)) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2]
     assert next(recording.notes()).startswith("Something could not be recorded")
-    assert any(record.exc_info and isinstance(record.exc_info[1], KeyError) for record in caplog.records)
+    assert any(
+        record.exc_info and isinstance(record.exc_info[1], KeyError) for record in caplog.records
+    )
     monkeypatch.setattr(recording, "records", fail)
     training_step(make_model())(X)
 
@@ -305,7 +324,9 @@ def test_a_callback_is_added_however_callbacks_are_passed(models: Recording) -> 
     assert given == ["theirs"]
 
 
-def test_a_callback_is_not_added_twice_nor_to_a_list_of_the_programs_own_which_is_said(models, tmp_path) -> None:
+def test_a_callback_is_not_added_twice_nor_to_a_list_of_the_programs_own_which_is_said(
+    models, tmp_path
+) -> None:
     theirs = tb_memplugin.MemoryCallback(tmp_path)
     assert Model().fit(callbacks=[theirs])[2] == [theirs]
     ready = CallbackList(theirs)
@@ -318,7 +339,9 @@ def test_a_callback_is_not_added_twice_nor_to_a_list_of_the_programs_own_which_i
     assert note.startswith("1 call of `fit`") and "CallbackList" in note
 
 
-def test_a_fault_of_ours_changes_nothing(models: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_changes_nothing(
+    models: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(models, "callback_for", lambda model: 1 // 0)
     assert Model().fit(7, callbacks=["theirs"]) == (7, 1, ["theirs"])
     assert "could not be recorded" in next(models.notes())
@@ -334,7 +357,9 @@ def test_removal_restores_the_methods() -> None:
     assert dict(vars(Model)) == before
 
 
-def test_the_calls_of_further_models_are_the_steps_of_one_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calls_of_further_models_are_the_steps_of_one_run(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(automatic, "MAX_RUNS", 1)
     recording = AutomaticRecording(str(tmp_path), "name")
     wrapping = Wrapping(recording)

@@ -14,7 +14,9 @@ HANGS_SECONDS = 120
 
 
 @pytest.mark.parametrize("fault", [SystemExit, KeyboardInterrupt, MemoryError, OverflowError])
-def test_a_job_that_raises_anything_leaves_the_thread_to_the_others(fault: type[BaseException]) -> None:
+def test_a_job_that_raises_anything_leaves_the_thread_to_the_others(
+    fault: type[BaseException],
+) -> None:
     def job() -> None:
         raise fault("on purpose")
 
@@ -41,12 +43,15 @@ def test_ticks_go_on_after_one_that_raised() -> None:
 
 
 class Looks:
-    """A clock that each look at an unfinished job advances, and a thread that works for the first `worked` seconds."""
+    """A clock that each look at an unfinished job advances, and a thread that works for the first
+    `worked` seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, worked: float, done_at: float) -> None:
         self.now, self._worked, self._done_at = 0.0, worked, done_at
         monkeypatch.setattr(background, "time", types.SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(background._thread, "_used_seconds", lambda: min(self.now, self._worked))
+        monkeypatch.setattr(
+            background._thread, "_used_seconds", lambda: min(self.now, self._worked)
+        )
 
     def done(self, seconds: float) -> bool:
         self.now += seconds
@@ -54,7 +59,8 @@ class Looks:
 
 
 @pytest.mark.parametrize(
-    ("worked", "done_at", "until"), [(0, math.inf, 5), (10, math.inf, 15), (math.inf, math.inf, 60), (20, 24, 24)]
+    ("worked", "done_at", "until"),
+    [(0, math.inf, 5), (10, math.inf, 15), (math.inf, math.inf, 60), (20, 24, 24)],
 )
 def test_a_wait_ends_with_the_jobs_or_after_five_seconds_without_work_or_after_a_minute(
     monkeypatch: pytest.MonkeyPatch, worked: float, done_at: float, until: float
@@ -64,7 +70,9 @@ def test_a_wait_ends_with_the_jobs_or_after_five_seconds_without_work_or_after_a
     assert looks.now == until
 
 
-def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it(monkeypatch) -> None:
+def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it(
+    monkeypatch,
+) -> None:
     released, order = threading.Event(), list[str]()
 
     def job() -> None:
@@ -108,7 +116,9 @@ def test_the_end_waits_for_a_foreign_call_and_refuses_the_next() -> None:
         assert thread.end_foreign_calls(ended.clear) and ended == [False]
 
 
-def test_processor_time_of_a_job_is_work_and_a_foreign_call_that_never_returns_is_left_alone(monkeypatch) -> None:
+def test_processor_time_of_a_job_is_work_and_a_foreign_call_that_never_returns_is_left_alone(
+    monkeypatch,
+) -> None:
     def work() -> None:
         until = time.thread_time() + 0.8
         while time.thread_time() < until:

@@ -1,4 +1,5 @@
-"""Directories of this process: only its user can read them, and only those of ended processes are removed."""
+"""Directories of this process: only its user can read them, and only those of ended processes are
+removed."""
 
 import gc
 import logging
@@ -16,7 +17,9 @@ from tb_memplugin.recorder.base.isolation import MAX_STEP_NOTES
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[pathlib.Path, pathlib.Path]:
+def places(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[pathlib.Path, pathlib.Path]:
     """The directories in place of the temporary one and of the one in memory."""
     on_disk, in_memory = tmp_path / "disk", tmp_path / "memory"
     for place in (on_disk, in_memory):
@@ -26,7 +29,9 @@ def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[pat
     return on_disk, in_memory
 
 
-def test_a_directory_is_new_named_by_its_use_where_asked_for_and_readable_by_its_user_only(places, monkeypatch) -> None:
+def test_a_directory_is_new_named_by_its_use_where_asked_for_and_readable_by_its_user_only(
+    places, monkeypatch
+) -> None:
     first, second = PrivateDirectory("oom"), PrivateDirectory("oom")
     assert first.path != second.path
     for directory in (first, second):
@@ -107,11 +112,17 @@ def test_directories_removed_before_they_are_locked_are_made_again_and_a_place_t
     else:
         with pytest.raises(OSError, match="Set TMPDIR to another directory") as raised:
             PrivateDirectory("oom", in_memory)
-        assert f"new directories in {places[in_memory]} are removed at once" in str(raised.value) and len(made) == 10
+        assert (f"new directories in {places[in_memory]} are removed at once") in str(
+            raised.value
+        ) and len(made) == 10
 
 
-@pytest.mark.parametrize("module", [False, True], ids=["no locks in Python", "none in the file system"])
-def test_without_locks_a_directory_can_be_used(places: Any, monkeypatch: pytest.MonkeyPatch, module: bool) -> None:
+@pytest.mark.parametrize(
+    "module", [False, True], ids=["no locks in Python", "none in the file system"]
+)
+def test_without_locks_a_directory_can_be_used(
+    places: Any, monkeypatch: pytest.MonkeyPatch, module: bool
+) -> None:
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(37, "No locks available")
 
@@ -135,7 +146,9 @@ def fail() -> None:
     raise OSError("no space\nleft")
 
 
-def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_part_that_fails_is_reported_once_and_not_run_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     ran, noted = [], []
     faults = Faults(noted.append)
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
@@ -156,24 +169,42 @@ def test_a_fault_in_one_step_costs_that_step(caplog: pytest.LogCaptureFixture) -
     faults = Faults(noted.append)
     with caplog.at_level(logging.DEBUG, "tb_memplugin"):
         for step in range(1, 7):
-            faults.run_step("step timelines", step, fail if step in (2, 3, 5) else lambda step=step: ran.append(step))
+            faults.run_step(
+                "step timelines",
+                step,
+                fail if step in (2, 3, 5) else lambda step=step: ran.append(step),
+            )
     # THEN the other steps are analyzed, and each fault is noted with its traceback at debug level
     assert ran == [1, 4, 6] and not faults.stopped("step timelines")
     assert noted == [
-        f"step timelines failed for step {step}: OSError: no space left; training is not affected" for step in (2, 3, 5)
+        f"step timelines failed for step {step}: OSError: no space left; training is not affected"
+        for step in (2, 3, 5)
     ]
-    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == noted
-    assert sum(record.exc_info is not None for record in caplog.records if record.levelno == logging.DEBUG) == 3
+    assert [
+        record.message for record in caplog.records if record.levelno == logging.WARNING
+    ] == noted
+    assert (
+        sum(
+            record.exc_info is not None
+            for record in caplog.records
+            if record.levelno == logging.DEBUG
+        )
+        == 3
+    )
 
 
-def test_three_faults_in_a_row_stop_the_part_and_others_are_noted_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+def test_three_faults_in_a_row_stop_the_part_and_others_are_noted_a_few_times(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     ran: list[int] = []
     faults = Faults()
     for step in (1, 2, 3, 4):
         faults.run_step("step timelines", step, lambda step=step: ran.append(step) or fail())
     assert ran == [1, 2, 3] and faults.stopped("step timelines")
     assert len(caplog.records) == 3
-    assert caplog.records[-1].message == "step timelines stopped: OSError: no space left; training is not affected"
+    assert caplog.records[-1].message == (
+        "step timelines stopped: OSError: no space left; training is not affected"
+    )
     # AND others do not, however many they are
     caplog.clear()
     faults = Faults()
@@ -182,7 +213,9 @@ def test_three_faults_in_a_row_stop_the_part_and_others_are_noted_a_few_times(ca
     assert len(caplog.records) == MAX_STEP_NOTES and not faults.stopped("step timelines")
 
 
-def test_an_interrupt_is_not_a_fault_and_a_failing_report_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupt_is_not_a_fault_and_a_failing_report_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -207,7 +240,10 @@ def test_an_interrupt_is_not_a_fault_and_a_failing_report_is_ignored(caplog: pyt
     ("sentence", "stored"),
     [
         ("No such file: '/data/runs/exp1/memory/x'", "No such file: '<path>'"),
-        ("[Errno 2] No such file: '/data/Jo Doe/runs, old/x' of 3/4", "[Errno 2] No such file: '<path>' of 3/4"),
+        (
+            "[Errno 2] No such file: '/data/Jo Doe/runs, old/x' of 3/4",
+            "[Errno 2] No such file: '<path>' of 3/4",
+        ),
         ("no '/device:CPU:0' and no '/device:CPU:1'", "no '/device:CPU:0' and no '/device:CPU:1'"),
         (r"cannot open C:\data\runs, stopped", "cannot open <path>, stopped"),
         ("layer vgg16/block1_conv1 on /device:CPU:0", "layer vgg16/block1_conv1 on /device:CPU:0"),

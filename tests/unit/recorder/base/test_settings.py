@@ -1,4 +1,5 @@
-"""Invalid arguments of the recorder are rejected before training starts, with a sentence; the worker's default name."""
+"""Invalid arguments of the recorder are rejected before training starts, with a sentence; the
+worker's default name."""
 
 import json
 import os
@@ -9,7 +10,13 @@ import pytest
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.recorder.base import checked_settings
 
-GOOD = {"overhead": 0.005, "trace_steps": None, "devices": None, "keep_profile": False, "worker": ""}
+GOOD = {
+    "overhead": 0.005,
+    "trace_steps": None,
+    "devices": None,
+    "keep_profile": False,
+    "worker": "",
+}
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
 
@@ -52,7 +59,9 @@ def test_a_log_dir_that_is_a_file_or_not_writable_is_refused(tmp_path, monkeypat
             checked_settings(log_dir, **GOOD)
 
 
-def test_a_log_dir_is_the_same_from_every_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_dir_is_the_same_from_every_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for same in ("runs/exp1", "./runs/exp1/", "runs/../runs/exp1", tmp_path / "runs" / "exp1"):
         assert checked_settings(same, **GOOD).log_dir == str(tmp_path / "runs" / "exp1")
@@ -85,7 +94,8 @@ def test_the_default_is_the_task_of_a_cluster(tmp_path, monkeypatch, config, wor
 
 
 @pytest.mark.parametrize(
-    ("overhead", "steps", "traces"), [(0.005, None, True), (0.0, None, False), (0.0, [3], True), (0.005, [], False)]
+    ("overhead", "steps", "traces"),
+    [(0.005, None, True), (0.0, None, False), (0.0, [3], True), (0.005, [], False)],
 )
 def test_steps_may_be_traced_by_the_budget_or_on_request(tmp_path, overhead, steps, traces) -> None:
     assert checked_settings(tmp_path, overhead, steps, None, False, None).traces == traces

@@ -51,12 +51,18 @@ def make(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> Callable[..., 
     """Makes `MemoryMaps` over a fake library; `in_use` are the statistics' figures in turn."""
     monkeypatch.delenv(framework.SWITCH, raising=False)
     config = SimpleNamespace(list_logical_devices=list)
-    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(__version__="3.0.0-odd", config=config))
+    monkeypatch.setitem(
+        sys.modules, "tensorflow", SimpleNamespace(__version__="3.0.0-odd", config=config)
+    )
     monkeypatch.setattr(framework, "_checked", {DEVICE})
-    monkeypatch.setattr(framework, "MappedMemory", lambda: MappedMemory(f"1000-2000 r--p 0 0:0 1 {LIBRARY}"))
+    monkeypatch.setattr(
+        framework, "MappedMemory", lambda: MappedMemory(f"1000-2000 r--p 0 0:0 1 {LIBRARY}")
+    )
     monkeypatch.setattr(framework.ctypes, "CDLL", lambda *_, **__: None)
 
-    def make(library: Any, in_use: Iterator[int] | int = IN_USE, devices: tuple[str, ...] = (DEVICE,)) -> MemoryMaps:
+    def make(
+        library: Any, in_use: Iterator[int] | int = IN_USE, devices: tuple[str, ...] = (DEVICE,)
+    ) -> MemoryMaps:
         def figures(_: str) -> tuple[int, int]:
             return (in_use if isinstance(in_use, int) else next(in_use)), 0
 
@@ -74,12 +80,20 @@ def test_repeated_disagreement_turns_it_off_once(make: Any, warnings: list[str])
     assert [maps.read(DEVICE) for _ in range(10)] == [None] * 10
     assert not maps.available(DEVICE) and library.reads == MAX_DISAGREEMENTS
     assert warnings == [
-        "Not reading the memory map of GPU:0: its chunks in use sum to 1536 bytes, but TensorFlow's statistics say "
+        "Not reading the memory map of GPU:0: its chunks in use sum to "
+        "1536 "
+        "bytes, "
+        "but "
+        "TensorFlow's "
+        "statistics "
+        "say "
         "1792. Chunk sizes are rounded requests instead."
     ]
 
 
-def test_other_threads_that_allocate_meanwhile_do_not_turn_it_off(make: Any, warnings: list[str]) -> None:
+def test_other_threads_that_allocate_meanwhile_do_not_turn_it_off(
+    make: Any, warnings: list[str]
+) -> None:
     changing = iter([*range(0, 2000, 10), IN_USE, IN_USE])
     maps = make(Library(make_dump(in_use=1)), changing)
     read = [maps.read(DEVICE) for _ in range(20)]  # after one that `MemoryMaps` makes itself
@@ -87,7 +101,8 @@ def test_other_threads_that_allocate_meanwhile_do_not_turn_it_off(make: Any, war
 
 
 @pytest.mark.parametrize(
-    ("dump", "said"), [(make_dump(b"GPU_1_bfc"), "returned the map of GPU:1 instead"), (b"\xff\xff", "do not parse")]
+    ("dump", "said"),
+    [(make_dump(b"GPU_1_bfc"), "returned the map of GPU:1 instead"), (b"\xff\xff", "do not parse")],
 )
 def test_another_map_turns_it_off(make: Any, warnings: list[str], dump: bytes, said: str) -> None:
     maps = make(Library(dump))
@@ -102,7 +117,10 @@ PINNED_DUMP = make_dump(b"gpu_host_bfc")
     ("dump", "reason"),
     [
         (PINNED_DUMP, None),  # which agrees with its own statistics
-        (make_dump(b"gpu_host_bfc", in_use=7), "its chunks in use sum to 1536 bytes, but its statistics say 7"),
+        (
+            make_dump(b"gpu_host_bfc", in_use=7),
+            "its chunks in use sum to 1536 bytes, but its statistics say 7",
+        ),
         (make_dump(b"GPU_0_bfc"), "TensorFlow returned the map of GPU:0 instead"),
     ],
 )
@@ -112,7 +130,9 @@ def test_a_map_of_pinned_memory_is_compared_with_its_own_statistics_and_leaves_t
     # GIVEN statistics of the device alone: TensorFlow has none of pinned memory
     dumps = [make_dump(), dump, *[dump] * (reason is None), make_dump()]
     maps = make(Library(*dumps), iter([IN_USE, IN_USE]), devices=(DEVICE, PINNED))
-    assert maps.read(PINNED) == (None if reason else dump) and maps.available(PINNED) is (reason is None)
+    assert maps.read(PINNED) == (None if reason else dump) and maps.available(PINNED) is (
+        reason is None
+    )
     assert maps.read(DEVICE) == make_dump()
     assert warnings == [f"Not measuring pinned host memory: {reason}."] * bool(reason)
 
@@ -129,7 +149,9 @@ def test_read_raises_no_fault(make, warnings, monkeypatch, error) -> None:
     assert maps.read(DEVICE) is None and not maps.available(DEVICE)
 
 
-def test_the_switch_turns_it_off_for_all_devices_with_one_warning(make, warnings, monkeypatch) -> None:
+def test_the_switch_turns_it_off_for_all_devices_with_one_warning(
+    make, warnings, monkeypatch
+) -> None:
     monkeypatch.setenv(framework.SWITCH, "0")
     library = Library(make_dump())
     maps = make(library, devices=("GPU:0", "GPU:1"))
@@ -140,12 +162,19 @@ def test_the_switch_turns_it_off_for_all_devices_with_one_warning(make, warnings
     ]
 
 
-def test_without_devices_and_in_a_forked_child_nothing_is_read_or_reported(make, monkeypatch, warnings) -> None:
+def test_without_devices_and_in_a_forked_child_nothing_is_read_or_reported(
+    make, monkeypatch, warnings
+) -> None:
     library = Library(make_dump())
     none, maps = MemoryMaps([], warnings.append), make(library)
     assert none.read(DEVICE) is None and not none.available(DEVICE)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert maps.read(DEVICE) is None and not maps.available(DEVICE) and library.reads == 1 and not warnings
+    assert (
+        maps.read(DEVICE) is None
+        and not maps.available(DEVICE)
+        and library.reads == 1
+        and not warnings
+    )
 
 
 SIZES = framework.PROBE_BYTES
@@ -194,11 +223,20 @@ def changed(place: int, chunk: Chunk) -> bytes:
             "no requested bytes in use at the address of a tensor of 3",
         ),
         (make_dump(), make_dump(), "no requested bytes in use at the address of a tensor of 100"),
-        (changed(0, PROBES[0]), changed(0, PROBES[0]), "shows a freed tensor of 100 bytes as in use"),
+        (
+            changed(0, PROBES[0]),
+            changed(0, PROBES[0]),
+            "shows a freed tensor of 100 bytes as in use",
+        ),
     ],
 )
 def test_only_a_map_that_shows_known_tensors_while_they_exist_is_used(
-    make: Any, warnings: list[str], monkeypatch: pytest.MonkeyPatch, used: bytes, left: bytes, reason: str | None
+    make: Any,
+    warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    used: bytes,
+    left: bytes,
+    reason: str | None,
 ) -> None:
     library = Library(make_dump(), *[used, left] * framework.ATTEMPTS)
     monkeypatch.setattr(framework, "tensor_address", lambda tensor: tensor)
@@ -214,10 +252,14 @@ def test_only_a_map_that_shows_known_tensors_while_they_exist_is_used(
         assert not warnings and framework._checked == {DEVICE}
     else:
         (sentence,) = warnings
-        assert sentence.startswith("Not reading the memory map of GPU:0: it ") and reason in sentence
+        assert (
+            sentence.startswith("Not reading the memory map of GPU:0: it ") and reason in sentence
+        )
 
 
-def test_other_threads_that_take_freed_memory_do_not_fail_the_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_threads_that_take_freed_memory_do_not_fail_the_self_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", Tensors())
     monkeypatch.setattr(framework, "tensor_address", lambda tensor: tensor)
     used = changed(0, PROBES[0])
@@ -239,8 +281,12 @@ def test_the_self_check_waits_for_a_free_chunk(make: Any, monkeypatch: pytest.Mo
     assert make(Library(free)).read(DEVICE) == free and checked == [DEVICE]
 
 
-@pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("win32", "AMD64"), ("linux", "aarch64")])
-def test_other_systems_and_machines_are_refused(system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("system", "machine"), [("darwin", "x86_64"), ("win32", "AMD64"), ("linux", "aarch64")]
+)
+def test_other_systems_and_machines_are_refused(
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with pytest.raises(UnreadableError, match="on Linux x86-64 only"):
@@ -248,13 +294,24 @@ def test_other_systems_and_machines_are_refused(system: str, machine: str, monke
 
 
 def elf(*names: bytes) -> bytes:
-    """A 64-bit ELF file with these dynamic symbols, and the same ones with another end outside of their table."""
+    """A 64-bit ELF file with these dynamic symbols, and the same ones with another end outside of
+    their table."""
     table = b"\0" + b"\0".join(names) + b"\0"
     begin = 64 + 3 * 64
     sections = [(0, 0), (11, 2), (3, 0)]  # none, SHT_DYNSYM, its names
-    head = b"\x7fELF\x02\x01".ljust(0x28, b"\0") + struct.pack("<Q", 64) + bytes(10) + struct.pack("<HH", 64, 3)
-    rows = [struct.pack("<IIQQQQI", 0, kind, 0, 0, begin, len(table), link).ljust(64, b"\0") for kind, link in sections]
-    return head.ljust(64, b"\0") + b"".join(rows) + table + b"_ZN4absl12lts_2099010111MinLogLevelEv\0"
+    head = (
+        b"\x7fELF\x02\x01".ljust(0x28, b"\0")
+        + struct.pack("<Q", 64)
+        + bytes(10)
+        + struct.pack("<HH", 64, 3)
+    )
+    rows = [
+        struct.pack("<IIQQQQI", 0, kind, 0, 0, begin, len(table), link).ljust(64, b"\0")
+        for kind, link in sections
+    ]
+    return (
+        head.ljust(64, b"\0") + b"".join(rows) + table + b"_ZN4absl12lts_2099010111MinLogLevelEv\0"
+    )
 
 
 def test_symbols_with_another_date_are_found_in_the_library(tmp_path: pathlib.Path) -> None:
@@ -270,7 +327,9 @@ def test_symbols_with_another_date_are_found_in_the_library(tmp_path: pathlib.Pa
     assert exported_names(str(file), _GET) == set()
 
 
-def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refused(monkeypatch) -> None:
+def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refused(
+    monkeypatch,
+) -> None:
     with pytest.raises(UnreadableError, match="lacks _ZN3tsl12BFCAllocator15RecordMemoryMapEv"):
         Framework(ctypes.CDLL("libm.so.6"))
     with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
@@ -327,7 +386,8 @@ def test_an_object_is_destroyed_after_it_was_read_or_is_too_large_and_not_touche
 
 
 class Object:
-    """A C++ object laid out by hand, with a vtable, type information and a listing of its mappings."""
+    """A C++ object laid out by hand, with a vtable, type information and a listing of its
+    mappings."""
 
     def __init__(self, name: bytes, offset_to_top: int = 0, file: str = LIBRARY) -> None:
         self.words = (ctypes.c_uint64 * 8)()
@@ -335,10 +395,21 @@ class Object:
         self.address = ctypes.addressof(self.words)
         # object: vptr | vtable: offset to top, type, first function | type: its own vptr, name
         vptr, type_information = self.address + 24, self.address + 40
-        self.words[:] = [vptr, offset_to_top % 2**64, type_information, 0, 0, 0, ctypes.addressof(self.name), 0]
+        self.words[:] = [
+            vptr,
+            offset_to_top % 2**64,
+            type_information,
+            0,
+            0,
+            0,
+            ctypes.addressof(self.name),
+            0,
+        ]
         spans = [(self.address, 64), (ctypes.addressof(self.name), len(name) + 1)]
         self.memory = MappedMemory(
-            "".join(f"{start:x}-{start + size:x} r--p 0 0:0 1 {file}\n" for start, size in sorted(spans))
+            "".join(
+                f"{start:x}-{start + size:x} r--p 0 0:0 1 {file}\n" for start, size in sorted(spans)
+            )
         )
 
 
@@ -349,7 +420,9 @@ def allocators_at(address: int) -> Any:
 
 
 @pytest.mark.parametrize("name", framework.BFC_TYPES)
-def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bfc_allocator_is_recognized_by_its_vtable(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Object(name.encode())
     fake = allocators_at(made.address)
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
@@ -357,7 +430,11 @@ def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pyt
     monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
     for device in ("CPU:0", "GPU:1", PINNED):
         assert framework.find_allocator(fake, device, made.memory) == made.address
-    assert fake.mock_calls == [mock.call.cpu_allocator(), mock.call.gpu_allocator(1), mock.call.gpu_host_allocator()]
+    assert fake.mock_calls == [
+        mock.call.cpu_allocator(),
+        mock.call.gpu_allocator(1),
+        mock.call.gpu_host_allocator(),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -387,7 +464,10 @@ BFC = b"N3tsl12BFCAllocatorE"
 
 def test_pointers_are_followed_only_where_memory_is_mapped() -> None:
     made = Object(BFC)
-    cases = [(address, made.memory) for address in (0, 8, made.address + 4, made.address + 64, 2**63, 2**64 - 8)]
+    cases = [
+        (address, made.memory)
+        for address in (0, 8, made.address + 4, made.address + 64, 2**63, 2**64 - 8)
+    ]
     kept = [Object(BFC) for _ in range(3)]
     for broken, word, value in zip(kept, (0, 2, 6), (0x10, 0x18, 0x20), strict=True):
         broken.words[word] = value
@@ -403,7 +483,10 @@ def test_pointers_are_followed_only_where_memory_is_mapped() -> None:
         (Object(BFC, file="/lib/libother.so"), "not an object of TensorFlow's library"),
         (Object(BFC, offset_to_top=-16), "part of another object"),
         (Object(b"N" * 300), "no name at"),  # without an end
-        (Object(b"N10tensorflow15MklCPUAllocatorE"), "its allocator is a tensorflow::MklCPUAllocator, not a BFC"),
+        (
+            Object(b"N10tensorflow15MklCPUAllocatorE"),
+            "its allocator is a tensorflow::MklCPUAllocator, not a BFC",
+        ),
         (
             Object(b"N15stream_executor27GpuCudaMallocAsyncAllocatorE"),
             "its allocator is a stream_executor::GpuCudaMallocAsyncAllocator, not a BFC",
@@ -411,13 +494,17 @@ def test_pointers_are_followed_only_where_memory_is_mapped() -> None:
         (Object(BFC + b"X"), "its allocator is a N3tsl12BFCAllocatorEX, not a BFC"),
     ],
 )
-def test_objects_of_other_libraries_and_classes_and_parts_of_objects_are_refused(made, said, monkeypatch) -> None:
+def test_objects_of_other_libraries_and_classes_and_parts_of_objects_are_refused(
+    made, said, monkeypatch
+) -> None:
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
     with pytest.raises(UnreadableError, match=said):
         framework.find_allocator(allocators_at(made.address), "CPU:0", made.memory)
 
 
-def tensorflow_with(gpus: dict[str, dict[str, Any]], logical: int | None = None, cuda: bool = True) -> Any:
+def tensorflow_with(
+    gpus: dict[str, dict[str, Any]], logical: int | None = None, cuda: bool = True
+) -> Any:
     """A fake of the module: physical GPUs with their details, each split into `logical` devices."""
     config = SimpleNamespace(
         get_visible_devices=lambda _: list(gpus),
@@ -431,23 +518,34 @@ def tensorflow_with(gpus: dict[str, dict[str, Any]], logical: int | None = None,
 @pytest.mark.parametrize(
     ("module", "devices"),
     [
-        (tensorflow_with({"a": {"compute_capability": (9, 0)}, "b": {"compute_capability": (8, 0)}}), 2),
+        (
+            tensorflow_with(
+                {"a": {"compute_capability": (9, 0)}, "b": {"compute_capability": (8, 0)}}
+            ),
+            2,
+        ),
         (tensorflow_with({"a": {"compute_capability": (9, 0)}}, logical=3), 3),
         (tensorflow_with({"a": {"device_name": "METAL"}}), 0),
         (tensorflow_with({"a": {"compute_capability": (9, 0)}}, cuda=False), 0),
         (tensorflow_with({}), 0),
     ],
 )
-def test_only_local_cuda_gpus_are_listed(module: Any, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_local_cuda_gpus_are_listed(
+    module: Any, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", module)
     assert list(framework.cuda_devices()) == [f"GPU:{number}" for number in range(devices)]
 
 
-HANDLES: list[Chunk] = [(0x20000 + 256 * place, 256, 40, True) for place in range(framework._PROBES)]
+HANDLES: list[Chunk] = [
+    (0x20000 + 256 * place, 256, 40, True) for place in range(framework._PROBES)
+]
 
 
 @pytest.mark.parametrize("after", [CHUNKS, None, [*CHUNKS, *HANDLES[1:]]])
 def test_it_is_unknown_if_the_maps_do_not_show_each_handle(after: list[Chunk] | None) -> None:
-    dumps = iter(None if listed is None else make_dump(b"CPU", 0, listed) for listed in (CHUNKS, after))
+    dumps = iter(
+        None if listed is None else make_dump(b"CPU", 0, listed) for listed in (CHUNKS, after)
+    )
     maps: Any = SimpleNamespace(read=lambda device: next(dumps))
     assert framework.resource_handle_bytes(maps, "CPU:0") is None

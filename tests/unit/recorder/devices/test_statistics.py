@@ -1,4 +1,5 @@
-"""Which devices are recorded, and the figures of NVIDIA's driver, from one that answers as it does."""
+"""Which devices are recorded, and the figures of NVIDIA's driver, from one that answers as it
+does."""
 
 import os
 import sys
@@ -26,8 +27,11 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("statistics", ["raise", "zero", "count"])
-def test_only_an_allocator_that_counts_is_recorded(statistics: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A CPU's plain allocator, of which TensorFlow has no statistics, one of oneDNN, or the BFC allocator.
+def test_only_an_allocator_that_counts_is_recorded(
+    statistics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A CPU's plain allocator, of which TensorFlow has no statistics, one of oneDNN, or the BFC
+    # allocator.
     def memory_info(device: str) -> tuple[int, int]:
         if statistics == "raise":
             raise ValueError(f"Allocator stats not available for device '{device}'")
@@ -37,15 +41,20 @@ def test_only_an_allocator_that_counts_is_recorded(statistics: str, monkeypatch:
     monkeypatch.setattr(devices, "memory_info", memory_info)
     chosen, sentences = devices.choose_devices(["CPU:0"])
     assert bool(chosen) == (statistics == "count")
-    assert [sentence.startswith("Not recording CPU:0: ") for sentence in sentences] == [True] * (not chosen)
+    assert [sentence.startswith("Not recording CPU:0: ") for sentence in sentences] == [True] * (
+        not chosen
+    )
 
 
 @pytest.mark.parametrize(
     ("limit", "group", "capacity"),
     [(None, "max", 23), (None, str(9 << 30), 9), ("2048", "max", 2), ("204800", "max", 23)],
 )
-def test_the_machines_memory_bounds_the_capacity_of_a_cpu(limit, group, capacity, monkeypatch, tmp_path) -> None:
-    # GIVEN a machine with 23 GiB, perhaps with a smaller limit of the process's control group, or of the allocator
+def test_the_machines_memory_bounds_the_capacity_of_a_cpu(
+    limit, group, capacity, monkeypatch, tmp_path
+) -> None:
+    # GIVEN a machine with 23 GiB, perhaps with a smaller limit of the process's control group, or
+    # of the allocator
     monkeypatch.setenv(VARIABLE, "1")
     monkeypatch.setattr(devices, "memory_info", lambda device: (256, 512))
     sysconf, known = os.sysconf, {"SC_PHYS_PAGES": 23 << 18, "SC_PAGE_SIZE": 4096}
@@ -67,7 +76,9 @@ BUSES = {"GPU:0": "0000:65:00.0", "GPU:1": "0000:17:00.0"}
 def install(monkeypatch: pytest.MonkeyPatch, **processes: list[tuple[int, int | None]]) -> Any:
     """NVML as `pynvml` shows it, with GPUs by bus id, whose processes are (number, bytes)."""
     listed = {
-        BUSES[name.replace("_", ":")].encode(): [mock.Mock(pid=pid, usedGpuMemory=size) for pid, size in found]
+        BUSES[name.replace("_", ":")].encode(): [
+            mock.Mock(pid=pid, usedGpuMemory=size) for pid, size in found
+        ]
         for name, found in processes.items()
     }
     library = mock.Mock(NVMLError=type("NVMLError", (Exception,), {}))
@@ -88,7 +99,9 @@ def calls(library: Any) -> tuple[int, int]:
     return library.nvmlInit.call_count, library.nvmlShutdown.call_count
 
 
-def test_the_driver_gives_this_processs_bytes_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_gives_this_processs_bytes_and_those_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     others = os.getpid() + 1
     install(monkeypatch, GPU_0=[(others, 5), (os.getpid(), 7), (others, 9)], GPU_1=[])
     driver = Driver(BUSES)
@@ -107,7 +120,8 @@ def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.M
     driver = Driver(BUSES)
     driver.open()
     driver.read()
-    unknown = {"GPU:0": DriverFigures(MISSING, 3 << 30, 24 << 30)}  # and GPU:1, which it does not know, is absent
+    # and GPU:1, which it does not know, is absent
+    unknown = {"GPU:0": DriverFigures(MISSING, 3 << 30, 24 << 30)}
     assert driver.figures == unknown
     library.nvmlDeviceGetComputeRunningProcesses.side_effect = library.NVMLError
     driver.read()
@@ -117,7 +131,9 @@ def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.M
     assert driver.figures == {"GPU:0": DriverFigures()}
 
 
-def test_the_driver_is_opened_once_and_again_after_closing_and_not_without_a_gpu(monkeypatch) -> None:
+def test_the_driver_is_opened_once_and_again_after_closing_and_not_without_a_gpu(
+    monkeypatch,
+) -> None:
     library = install(monkeypatch, GPU_0=[])
     driver = Driver(BUSES)
     for _ in range(2):
@@ -136,7 +152,9 @@ def test_the_driver_is_opened_once_and_again_after_closing_and_not_without_a_gpu
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_a_driver_that_is_missing_or_fails_answers_nothing(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+def test_a_driver_that_is_missing_or_fails_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
     if installed:
         library = install(monkeypatch, GPU_0=[])
         library.nvmlInit.side_effect = library.NVMLError
@@ -189,12 +207,17 @@ class System:
         return self.steps.next(step)
 
 
-def test_a_step_ends_with_its_figures_and_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_ends_with_its_figures_and_the_next_one_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     system = System(monkeypatch, "GPU:0", "GPU:1")
     system.allow(5)
     system.peaks["GPU:1"] = 300
     assert system.next(6, 0.25) and system.next(7, 0.5)
-    assert system.rows == [(1000.25, 5, 7001, 50, 100, 50, 300), (1000.75, 6, 7002, 50, 100, 50, 300)]
+    assert system.rows == [
+        (1000.25, 5, 7001, 50, 100, 50, 300),
+        (1000.75, 6, 7002, 50, 100, 50, 300),
+    ]
     assert system.resets == ["GPU:0", "GPU:1"] * 2
     assert (system.steps.step, system.steps.began, system.steps.passed) == (7, 1000.75, 2)
     assert system.steps.drain() == (2, 0.75, 300)
@@ -211,9 +234,12 @@ def test_host_rss_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("due", "passed"), [(Due(seconds=0.025), 2), (Due(step=4), 3), (Due(peak_bytes=99), 0), (Due(seconds=-1.0), 0)]
+    ("due", "passed"),
+    [(Due(seconds=0.025), 2), (Due(step=4), 3), (Due(peak_bytes=99), 0), (Due(seconds=-1.0), 0)],
 )
-def test_what_is_due_ends_the_row_of_ordinary_steps(monkeypatch: pytest.MonkeyPatch, due: Due, passed: int) -> None:
+def test_what_is_due_ends_the_row_of_ordinary_steps(
+    monkeypatch: pytest.MonkeyPatch, due: Due, passed: int
+) -> None:
     system = System(monkeypatch, "CPU:0")
     system.allow(0, due)
     assert [system.next(step) for step in range(1, 6)] == [True] * passed + [False] * (5 - passed)
@@ -221,7 +247,9 @@ def test_what_is_due_ends_the_row_of_ordinary_steps(monkeypatch: pytest.MonkeyPa
     assert len(system.rows) == len(system.resets) == passed
 
 
-def test_a_change_a_pause_and_a_clock_that_is_set_back_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_a_pause_and_a_clock_that_is_set_back_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     system = System(monkeypatch, "CPU:0")
     system.allow(0)
     assert system.next(1)
@@ -290,7 +318,30 @@ def test_short_rows_are_like_the_row_that_they_follow() -> None:
     buffer = SampleBuffer(["GPU:0", "GPU:1"])
     buffer.append(1.0, row(0, (10, 20), (30, 40)))
     buffer.like(
-        (1, 2, 8, 300, 40, 50, 0, 0, 1 << 30, 5, 6, 7, MISSING, MISSING, 0, 0, 1 << 31, 3, 4, 5, MISSING, MISSING)
+        (
+            1,
+            2,
+            8,
+            300,
+            40,
+            50,
+            0,
+            0,
+            1 << 30,
+            5,
+            6,
+            7,
+            MISSING,
+            MISSING,
+            0,
+            0,
+            1 << 31,
+            3,
+            4,
+            5,
+            MISSING,
+            MISSING,
+        )
     )
     buffer.keep((2.0, 1, 400, 11, 21, 31, 41))
     buffer.keep((3.0, 2, 500, 12, 22, 32, 42))
@@ -299,14 +350,30 @@ def test_short_rows_are_like_the_row_that_they_follow() -> None:
     buffer.like(row(4, (0, 0), (0, 0)))
     buffer.keep((5.0, 4, 600, 14, 24, 34, 44))
     taken = buffer.take()
-    assert taken is not None and taken.step.tolist() == [0, 1, 2, 3, 4] and taken.wall_time.tolist() == [1, 2, 3, 4, 5]
-    assert taken.phase.tolist() == [0, 2, 2, 0, 0] and taken.epoch.tolist() == [MISSING, 8, 8, MISSING, MISSING]
+    assert (
+        taken is not None
+        and taken.step.tolist() == [0, 1, 2, 3, 4]
+        and taken.wall_time.tolist() == [1, 2, 3, 4, 5]
+    )
+    assert taken.phase.tolist() == [0, 2, 2, 0, 0] and taken.epoch.tolist() == [
+        MISSING,
+        8,
+        8,
+        MISSING,
+        MISSING,
+    ]
     assert taken.host_resident_bytes.tolist() == [300, 400, 500, 300, 600]
     # Buffers in host memory are not read after ordinary steps.
     assert taken.tf_data_bytes.tolist() == [40, MISSING, MISSING, 40, MISSING]
     assert taken.pinned_pool_bytes.tolist() == [50, MISSING, MISSING, 50, MISSING]
     first, second = taken.devices.values()
-    assert first.in_use_bytes.tolist() == [10, 11, 12, 13, 14] and second.peak_bytes.tolist() == [40, 41, 42, 43, 44]
+    assert first.in_use_bytes.tolist() == [10, 11, 12, 13, 14] and second.peak_bytes.tolist() == [
+        40,
+        41,
+        42,
+        43,
+        44,
+    ]
     assert first.driver_process_bytes.tolist() == [MISSING, 5, 5, MISSING, MISSING]
     assert second.capacity_bytes.tolist() == [1 << 30, 1 << 31, 1 << 31, 1 << 30, 1 << 30]
     assert second.driver_total_bytes.tolist() == [MISSING, 5, 5, MISSING, MISSING]
@@ -347,7 +414,13 @@ def test_a_row_that_waits_for_its_measurement_is_taken_with_it() -> None:
 def test_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "MAX_ROWS", 3)
     buffer = SampleBuffer(["GPU:0"])
-    assert [buffer.append(0.0, row(step, (1, 2))) for step in range(5)] == [0, 1, 2, DROPPED, DROPPED]
+    assert [buffer.append(0.0, row(step, (1, 2))) for step in range(5)] == [
+        0,
+        1,
+        2,
+        DROPPED,
+        DROPPED,
+    ]
     assert not buffer.measure(DROPPED, "GPU:0", 7, 6)
     taken = buffer.take()
     assert taken is not None and taken.step.tolist() == [0, 1, 2]

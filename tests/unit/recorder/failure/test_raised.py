@@ -16,24 +16,52 @@ from dump_cases import make_dump
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.failure import failed_allocations as module
 from tb_memplugin.recorder.failure import memory_request, raised_now
-from tb_memplugin.recorder.failure.failed_allocations import VARIABLE, DumpFile, DumpFiles, RaisedErrors
+from tb_memplugin.recorder.failure.failed_allocations import (
+    VARIABLE,
+    DumpFile,
+    DumpFiles,
+    RaisedErrors,
+)
 from tb_memplugin.recorder.failure.post_mortems import fact_of
 from tb_memplugin.recorder.helper.recent_steps import is_forward
 from tb_memplugin.schema import GraphFacts, OpFact
 
 OOM = (
-    "OOM when allocating tensor with shape[16,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "
+    "OOM when allocating tensor with shape[16,64] and type "
+    "float "
+    "on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 "
+    "by "
     "allocator GPU_0_bfc\n\t [[{{node net/dense/MatMul}}]]"
 )
-HINT = "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom"
+HINT = (
+    "Hint: If you want to see a list of allocated "
+    "tensors "
+    "when "
+    "OOM "
+    "happens, "
+    "add "
+    "report_tensor_allocations_upon_oom"
+)
 NO_ALGORITHM = (
-    "No algorithm worked!  Error messages:\n  Profiling failure on CUDNN engine 1: RESOURCE_EXHAUSTED: Out of memory "
+    "No algorithm worked!  Error messages:\n  Profiling failure on CUDNN "
+    "engine "
+    "1: "
+    "RESOURCE_EXHAUSTED: "
+    "Out "
+    "of "
+    "memory "
     "while trying to allocate 8388608 bytes.\n\t [[{{node net/conv/Conv2D}}]]"
 )
-EXHAUSTED, ABSENT, INTERNAL = tf.errors.ResourceExhaustedError, tf.errors.NotFoundError, tf.errors.InternalError
+EXHAUSTED, ABSENT, INTERNAL = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.NotFoundError,
+    tf.errors.InternalError,
+)
 INVALID = tf.errors.InvalidArgumentError
 ERROR = INTERNAL(None, None, "")
-REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc")  # 16 * 64 numbers of 4 bytes
+# 16 * 64 numbers of 4 bytes
+REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +83,9 @@ REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc
         (INTERNAL, "cuDNN launch failure", None),
     ],
 )
-def test_a_request_is_read_from_errors_about_memory_only(kind: Any, message: str, request_: Request | None) -> None:
+def test_a_request_is_read_from_errors_about_memory_only(
+    kind: Any, message: str, request_: Request | None
+) -> None:
     assert memory_request(kind(None, None, message)) == request_
     assert memory_request(RuntimeError(message)) is None
 
@@ -64,7 +94,10 @@ def test_a_request_is_read_from_errors_about_memory_only(kind: Any, message: str
     ("message", "request_"),
     [
         (
-            '%cudnn-conv = (f32[8]) custom-call(), metadata={op_name="net/conv/Conv2D"} with error:\n'
+            "%cudnn-conv = (f32[8]) custom-call(), "
+            'metadata={op_name="net/conv/Conv2D"} '
+            "with "
+            "error:\n"
             "NOT_FOUND: No valid config found!",
             Request(op="net/conv/Conv2D", trials=True),
         ),
@@ -72,7 +105,9 @@ def test_a_request_is_read_from_errors_about_memory_only(kind: Any, message: str
         ("%gemm = f32[8]: a bug", None),
     ],
 )
-def test_a_request_in_autotuning_is_of_the_op_that_was_tried(message: str, request_: Request | None) -> None:
+def test_a_request_in_autotuning_is_of_the_op_that_was_tried(
+    message: str, request_: Request | None
+) -> None:
     error = INTERNAL(None, None, f"Autotuning failed for HLO: {message}")
     assert memory_request(error) is None
     assert memory_request(error, [dump(0.0)]) == request_
@@ -100,12 +135,22 @@ def dump(seconds_ago: float) -> DumpFile:
 @pytest.mark.parametrize(
     ("message", "request_"),
     [
-        (PROTO, Request(25088 * 4096 * 4, "adam/kernel_momentum/Initializer/zeros", "[25088,4096] float")),
-        ("Cannot parse tensor from proto: dtype: DT_DOUBLE\ntensor_shape {\n}", Request(8, None, "[] double")),
+        (
+            PROTO,
+            Request(
+                25088 * 4096 * 4, "adam/kernel_momentum/Initializer/zeros", "[25088,4096] float"
+            ),
+        ),
+        (
+            "Cannot parse tensor from proto: dtype: DT_DOUBLE\ntensor_shape {\n}",
+            Request(8, None, "[] double"),
+        ),
         ("Cannot parse tensor from proto: ...", Request()),
     ],
 )
-def test_a_constant_that_found_no_memory_has_the_size_of_its_proto(message: str, request_: Request) -> None:
+def test_a_constant_that_found_no_memory_has_the_size_of_its_proto(
+    message: str, request_: Request
+) -> None:
     error = INVALID(None, None, message)
     assert memory_request(error, [dump(0.0)]) == request_
     # Without a failed allocation the proto is at fault.
@@ -128,10 +173,16 @@ def graph(name: str, **ops: OpFact) -> GraphFacts:
 def test_the_newest_graph_in_which_a_layer_made_the_op_names_it() -> None:
     graphs = [
         graph("old", net_MatMul=OpFact("net/old", "backward", line="old.py:1")),
-        graph("new", net_MatMul=OpFact("net/new", "forward", line="new.py:2"), net_Relu=OpFact("net/act", "forward")),
+        graph(
+            "new",
+            net_MatMul=OpFact("net/new", "forward", line="new.py:2"),
+            net_Relu=OpFact("net/act", "forward"),
+        ),
         graph("newest", net_MatMul=OpFact(None, "other", line="newest.py:3")),
     ]
-    assert fact_of("net/MatMul", graphs) == graphs[1].ops["net/MatMul"] and is_forward("net/MatMul", graphs)
+    assert fact_of("net/MatMul", graphs) == graphs[1].ops["net/MatMul"] and is_forward(
+        "net/MatMul", graphs
+    )
     # AND an op that is inlined into its caller has the caller's name before its own
     assert fact_of("StatefulPartitionedCall/net/Relu", graphs) == graphs[1].ops["net/Relu"]
     # AND an op that no layer made has none
@@ -182,7 +233,15 @@ def test_the_layers_that_run_are_found_on_the_stack_the_innermost_first() -> Non
     assert id(built) in built.raised.layers and built.raised.builds
 
 
-MESSAGE = "OOM when allocating tensor with shape[1024] and type float on CPU:0 by allocator cpu [Op:Fill] name: "
+MESSAGE = (
+    "OOM when allocating tensor with shape[1024] and type float "
+    "on "
+    "CPU:0 "
+    "by "
+    "allocator "
+    "cpu "
+    "[Op:Fill] name: "
+)
 
 
 class Session:
@@ -198,7 +257,8 @@ class Session:
         self.closed = True
 
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
-        tf.errors.ResourceExhaustedError(None, None, MESSAGE)  # an error of the recorder's own is none of the program's
+        # an error of the recorder's own is none of the program's
+        tf.errors.ResourceExhaustedError(None, None, MESSAGE)
         self.received.append(request)
 
 
@@ -217,7 +277,9 @@ def fail(message: str = MESSAGE, kind: Any = EXHAUSTED) -> None:
     kind(None, None, message)
 
 
-def test_a_failure_is_seen_also_if_the_program_catches_it_and_on_any_thread(raised: RaisedErrors) -> None:
+def test_a_failure_is_seen_also_if_the_program_catches_it_and_on_any_thread(
+    raised: RaisedErrors,
+) -> None:
     session = Session()
     raised.add(session)
     with pytest.raises(EXHAUSTED):
@@ -284,7 +346,9 @@ def test_a_session_is_opened_for_a_failure_that_has_none(raised: RaisedErrors) -
     assert [len(session.received) for session in opened] == [2]
 
 
-def test_a_dropped_session_receives_failures_until_the_next_one_is_made(raised: RaisedErrors) -> None:
+def test_a_dropped_session_receives_failures_until_the_next_one_is_made(
+    raised: RaisedErrors,
+) -> None:
     dropped, other, last = Session(), Session(), Session()
     raised.add(dropped)
     raised.keep(dropped)
@@ -299,7 +363,9 @@ def test_a_dropped_session_receives_failures_until_the_next_one_is_made(raised: 
     assert len(dropped.received) == 1
 
 
-def test_the_users_own_prefix_of_dumps_is_kept(raised: RaisedErrors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_prefix_of_dumps_is_kept(
+    raised: RaisedErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "mine")
     raised.add(Session())
     assert os.environ[VARIABLE] == "mine"

@@ -44,7 +44,9 @@ def test_the_earlier_hook_comes_first_and_is_called_once(recording: Recording) -
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-def test_what_is_no_exception_of_the_program_is_only_shown(error: BaseException, recording: Recording) -> None:
+def test_what_is_no_exception_of_the_program_is_only_shown(
+    error: BaseException, recording: Recording
+) -> None:
     raised(error)
     assert shown == [error] and recording.calls == []
 
@@ -73,7 +75,9 @@ def test_a_forked_child_calls_nothing(recording: Recording) -> None:
     process.join()
 
 
-def test_many_recordings_install_one_hook_and_dropped_ones_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_recordings_install_one_hook_and_dropped_ones_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "excepthook", lambda *_: None)
     uncaught = kind_of()
     kept = Recording()

@@ -1,4 +1,5 @@
-"""Running functions and what ends with their frames, names of the user's files, and the lines that made layers."""
+"""Running functions and what ends with their frames, names of the user's files, and the lines that
+made layers."""
 
 import os
 import pathlib
@@ -24,7 +25,8 @@ class Marker:
 
 
 def run(gone: list[int], error: type[BaseException] | None, seen: list[set[str]]) -> None:
-    # Without `assert`, for which pytest puts a call of `locals()` here: such functions are not read.
+    # Without `assert`, for which pytest puts a call of `locals()` here: such functions are not
+    # read.
     keep_with(sys._getframe(), Marker(lambda: gone.append(1)))
     for frame, variables in running_functions():
         if frame.f_code is run.__code__:
@@ -36,14 +38,17 @@ def run(gone: list[int], error: type[BaseException] | None, seen: list[set[str]]
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, ValueError])
-def test_it_ends_with_the_function_or_with_the_traceback_of_its_exception(error: type[BaseException] | None) -> None:
+def test_it_ends_with_the_function_or_with_the_traceback_of_its_exception(
+    error: type[BaseException] | None,
+) -> None:
     gone: list[int] = []
     seen: list[set[str]] = []
     try:
         run(gone, error, seen)
     except (KeyboardInterrupt, ValueError):
         assert gone == []
-    # THEN reading the variables, as the search for holders does, does not show the marker and keeps it
+    # THEN reading the variables, as the search for holders does, does not show the marker and keeps
+    # it
     variables, gone_meanwhile = seen
     assert {"gone", "error", "seen"} <= variables <= {"gone", "error", "seen", "frame", "variables"}
     assert gone_meanwhile == set() and gone == [1]
@@ -79,16 +84,22 @@ def project(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
         *((name, None) for name in ("<string>", "<frozen runpy>", "<stdin>", "")),
     ],
 )
-def test_files_are_named_relative_to_the_working_directory(project, monkeypatch, path, name) -> None:
+def test_files_are_named_relative_to_the_working_directory(
+    project, monkeypatch, path, name
+) -> None:
     (project.parent / "link").symlink_to(project)
     inside = path.startswith(("/project", "/shared", "/link"))
-    monkeypatch.setitem(sys.modules, "tf_keras", SimpleNamespace(__file__=str(project / "keras" / "__init__.py")))
+    monkeypatch.setitem(
+        sys.modules, "tf_keras", SimpleNamespace(__file__=str(project / "keras" / "__init__.py"))
+    )
     files = SourceFiles()
     assert files.name(str(project.parent) + path if inside else path) == name
 
 
 @pytest.mark.parametrize("directory", ["/", "home"])
-def test_a_working_directory_above_the_home_directory_names_no_directories(directory, tmp_path, monkeypatch) -> None:
+def test_a_working_directory_above_the_home_directory_names_no_directories(
+    directory, tmp_path, monkeypatch
+) -> None:
     home = tmp_path / "home" / "alice"
     home.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -149,7 +160,9 @@ def made(tmp_path: pathlib.Path) -> ConstructorLines:
 
 
 def constructors(directory: pathlib.Path) -> ConstructorLines:
-    files: Any = SimpleNamespace(name=lambda path: os.path.basename(path) if path.startswith(str(directory)) else None)
+    files: Any = SimpleNamespace(
+        name=lambda path: os.path.basename(path) if path.startswith(str(directory)) else None
+    )
     return ConstructorLines(files)
 
 
@@ -159,7 +172,8 @@ def constructors(directory: pathlib.Path) -> ConstructorLines:
         (Dense("first"), "program.py:1"),
         (Dense("second"), "program.py:2"),
         (Conv2D("block12_conv"), "program.py:6"),
-        # None where it may be wrong: another class, two lines, no constructor, a name that can be any, none at all.
+        # None where it may be wrong: another class, two lines, no constructor, a name that can be
+        # any, none at all.
         *((kind("first"), None) for kind in (Conv2D, Found)),
         (Found("found"), None),
         *((Dense(name), None) for name in ("block1_conv", "twice", "head_1", "other", None)),
@@ -170,7 +184,9 @@ def test_a_layer_was_made_where_its_class_is_called_with_its_name(layer, line, w
     assert made.of(layer) == line
 
 
-def test_modules_that_are_imported_later_are_read_for_layers_made_then(write: Any, made: ConstructorLines) -> None:
+def test_modules_that_are_imported_later_are_read_for_layers_made_then(
+    write: Any, made: ConstructorLines
+) -> None:
     before = Dense("first")
     assert made.of(before) is None
     write()
@@ -179,7 +195,8 @@ def test_modules_that_are_imported_later_are_read_for_layers_made_then(write: An
 
 
 def test_files_that_cannot_be_relied_on_are_left_out(write: Any, made: ConstructorLines) -> None:
-    # GIVEN a file that was changed after the program began, one that is no Python, and one that is gone
+    # GIVEN a file that was changed after the program began, one that is no Python, and one that is
+    # gone
     os.utime(write(name="changed.py"), (time.time() + 10, time.time() + 10))
     write('x = Dense(name="first"', "broken.py")
     write(name="gone.py").unlink()

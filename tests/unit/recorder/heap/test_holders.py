@@ -1,8 +1,8 @@
-"""The search from the program's modules and running functions down to tensors, arrays and iterators, and how what holds
-them is described: the holder, and the path from a root to it.
+"""The search from the program's modules and running functions down to tensors, arrays and
+iterators, and how what holds them is described: the holder, and the path from a root to it.
 
-pytest makes functions with an assertion read their own variables, and the search skips such functions. So helper
-functions hold the tensors.
+pytest makes functions with an assertion read their own variables, and the search skips such
+functions. So helper functions hold the tensors.
 """
 
 import functools
@@ -104,7 +104,11 @@ def in_a_cycle(tensor: Any) -> Trainer:
     [
         (lambda tensor: [tensor], "list `results`", "(list) › [0]"),
         (lambda tensor: deque([1, 2, tensor]), "deque `results`", "(deque) › [2]"),
-        (lambda tensor: defaultdict(list, loss=[tensor]), LIST, '(defaultdict) › "loss" (list) › [0]'),
+        (
+            lambda tensor: defaultdict(list, loss=[tensor]),
+            LIST,
+            '(defaultdict) › "loss" (list) › [0]',
+        ),
         (
             lambda tensor: {"epochs": {3: {"val/loss": [0, tensor]}}},
             *(LIST, '(dict) › "epochs" (dict) › [3] (dict) › "val/loss" (list) › [1]'),
@@ -117,10 +121,26 @@ def in_a_cycle(tensor: Any) -> Trainer:
         (Slotted, "attribute `cache` of Slotted", "(Slotted) › cache"),
         (closure, "variable `kept` of <lambda>()", "(function) › kept"),
         (unassigned, "variable `kept` of inner()", "(function) › kept"),
-        (lambda tensor: closure([tensor]), "list in variable `kept` of <lambda>()", "(function) › kept (list) › [0]"),
-        (lambda tensor: lambda kept=tensor: kept, "variable of the defaults of <lambda>()", "(function) › …"),
-        (lambda tensor: functools.partial(print, 1, tensor), PARTIAL, "(partial) › args (tuple) › [1]"),
-        (lambda tensor: Trainer(outputs=tensor).end, OUTPUTS, "(method) › __self__ (Trainer) › outputs"),
+        (
+            lambda tensor: closure([tensor]),
+            "list in variable `kept` of <lambda>()",
+            "(function) › kept (list) › [0]",
+        ),
+        (
+            lambda tensor: lambda kept=tensor: kept,
+            "variable of the defaults of <lambda>()",
+            "(function) › …",
+        ),
+        (
+            lambda tensor: functools.partial(print, 1, tensor),
+            PARTIAL,
+            "(partial) › args (tuple) › [1]",
+        ),
+        (
+            lambda tensor: Trainer(outputs=tensor).end,
+            OUTPUTS,
+            "(method) › __self__ (Trainer) › outputs",
+        ),
         (in_a_cycle, f"list in {OUTPUTS}", "(Trainer) › callback (Trainer) › outputs (list) › [0]"),
         (lambda tensor: {tensor}, "an object of type set", "(set) › …"),
     ],
@@ -136,7 +156,8 @@ def test_a_variable_of_a_running_function() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["/home/jane/data", "jane@example.org", "C:\\data", "two words", ("jane", 1), 10**12, 1.5]
+    "key",
+    ["/home/jane/data", "jane@example.org", "C:\\data", "two words", ("jane", 1), 10**12, 1.5],
 )
 def test_keys_that_may_identify_a_person_or_a_machine_are_left_out(key: Any) -> None:
     assert hold(lambda tensor: {key: tensor})[1] == f"{HOLD} › results (dict) › […]"
@@ -170,9 +191,13 @@ def test_no_code_of_keys_runs() -> None:
 
 def test_a_long_path_is_cut_in_the_middle_and_a_text_as_key() -> None:
     name = "a" * 300
-    _, found = hold(lambda tensor: functools.reduce(lambda inner, _: {name: inner}, range(7), [tensor]))
+    _, found = hold(
+        lambda tensor: functools.reduce(lambda inner, _: {name: inner}, range(7), [tensor])
+    )
     assert len(found) <= 2_000
-    assert found.startswith(f'{HOLD} › results (dict) › … › "{name}" (dict)') and found.endswith('" (list) › [0]')
+    assert found.startswith(f'{HOLD} › results (dict) › … › "{name}" (dict)') and found.endswith(
+        '" (list) › [0]'
+    )
     text = "a" * 10_000
     assert hold(lambda tensor: {text: tensor})[1] == f'{HOLD} › results (dict) › "{text[:399]}…"'
 

@@ -16,7 +16,9 @@ ROOT = pathlib.Path(__file__).parents[4]
 
 def test_no_module_lists_the_objects_of_other_threads_or_steers_the_collector() -> None:
     used = re.compile(r"\bgc\.(get_(objects|referrers)|set_threshold|callbacks|disable|freeze)\b")
-    assert [path for path in (ROOT / "tb_memplugin").rglob("*.py") if used.search(path.read_text())] == []
+    assert [
+        path for path in (ROOT / "tb_memplugin").rglob("*.py") if used.search(path.read_text())
+    ] == []
 
 
 class Item:
@@ -41,7 +43,9 @@ def in_cycle(*others: Any) -> Item:
 
 
 @pytest.mark.usefixtures("no_collection")
-def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to() -> None:
+def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to() -> (
+    None
+):
     inner = Item()
     item = in_cycle(inner, [inner])
     keys = {id(item), id(inner)}
@@ -67,11 +71,17 @@ def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_
     assert [key in found for key in keys] == [True, False] and keep
 
 
-def test_garbage_that_refers_to_an_object_is_found_where_it_is_looked_for(no_collection: None) -> None:
+def test_garbage_that_refers_to_an_object_is_found_where_it_is_looked_for(
+    no_collection: None,
+) -> None:
     def used_by_a_class() -> weakref.ref[Any]:
         item = Item()
         # A class is in cycles by itself, as Keras's of `compiled_metrics`.
-        type("Metric", (), {"__qualname__": "used_by_a_class.<locals>.Metric", "update": lambda self: item})
+        type(
+            "Metric",
+            (),
+            {"__qualname__": "used_by_a_class.<locals>.Metric", "update": lambda self: item},
+        )
         return weakref.ref(item)
 
     reference = used_by_a_class()

@@ -8,7 +8,14 @@ from map_cases import memory_map
 from trace_cases import FACTS, Recorder, ledger_of, rows
 
 from tb_memplugin.recorder.helper.history import ChunkHistory
-from tb_memplugin.schema import MISSING, AllocationTrace, KnownChunk, MemoryMap, TraceFacts, VariableFact
+from tb_memplugin.schema import (
+    MISSING,
+    AllocationTrace,
+    KnownChunk,
+    MemoryMap,
+    TraceFacts,
+    VariableFact,
+)
 
 REGION = (0, 1 << 20)
 EMPTY = TraceFacts()
@@ -102,7 +109,10 @@ def addresses(chunks: list[tuple[int, int, int]], *variables: VariableFact) -> l
 
 def test_a_copy_on_read_variable_is_matched_by_its_size_if_no_more_chunks_have_it() -> None:
     chunks = [(0, 1024, 1000), (0x1000, 1024, 900), (0x2000, 5120, 5000)]
-    assert addresses(chunks, variable("embedding", 5000, 0x70000), variable("w", 1000, 0)) == [0x2000, 0]
+    assert addresses(chunks, variable("embedding", 5000, 0x70000), variable("w", 1000, 0)) == [
+        0x2000,
+        0,
+    ]
     # AND also if another chunk is at the copy's address
     assert addresses(chunks, variable("embedding", 5000, 0x1000)) == [0x2000]
     chunks = [(0, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]

@@ -3,10 +3,13 @@
 from tb_memplugin.recorder.helper.kept import KeptRequests, KeptTimelines
 
 
-def test_timelines_thin_out_by_powers_of_two_but_a_new_highest_peak_of_a_device_and_phase_is_kept() -> None:
+def test_timelines_thin_out_by_powers_of_two_but_a_new_highest_peak_of_a_device_and_phase_is_kept() -> (
+    None
+):
     kept = KeptTimelines()
     steps = [number for number in range(300) if kept.wants("GPU:0", "train", 100)]
-    # All of the first 64, every second one up to 128, every fourth one up to 256, then every eighth one.
+    # All of the first 64, every second one up to 128, every fourth one up to 256, then every eighth
+    # one.
     assert steps == [*range(64), *range(64, 128, 2), *range(128, 256, 4), *range(256, 300, 8)]
     kept = KeptTimelines()
     for _ in range(65):
@@ -22,7 +25,9 @@ def kept(*steps: tuple[int | None, bool]) -> list[bool]:
     return [requests.wants("GPU:0", "train", batch, first) for batch, first in steps]
 
 
-def test_three_steps_of_a_batch_size_are_kept_beside_the_first_one_and_nine_after_a_change() -> None:
+def test_three_steps_of_a_batch_size_are_kept_beside_the_first_one_and_nine_after_a_change() -> (
+    None
+):
     assert kept((4, True), *[(4, False)] * 5) == [True] * 4 + [False] * 2
     assert kept(*[(4, False)] * 4, (8, False)) == [True] * 3 + [False, True]
     assert kept(*[(None, False)] * 4) == [True] * 3 + [False]

@@ -56,7 +56,9 @@ def gone(pid: int) -> bool:
 
 def test_it_answers_as_the_analysis_does_here(helper: Any) -> None:
     here = StepAnalysis(CAPACITIES, {}, Faults())
-    assert helper.post_mortem(EVENT, None, FACTS, (), 4, 4) == here.post_mortem(EVENT, None, FACTS, (), 4, 4)
+    assert helper.post_mortem(EVENT, None, FACTS, (), 4, 4) == here.post_mortem(
+        EVENT, None, FACTS, (), 4, 4
+    )
     request = Request(requested_bytes=1000, uncertain_bytes=10)
     assert helper.exact_bytes(request, "GPU:0") == here.exact_bytes(request, "GPU:0") == (1000, 10)
     assert helper.cost_seconds > 0
@@ -69,7 +71,9 @@ def test_it_answers_as_the_analysis_does_here(helper: Any) -> None:
     assert helper.needed_bytes(EVENT, 4) is None and helper.reported == []
 
 
-def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(helper: Any, monkeypatch) -> None:
+def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(
+    helper: Any, monkeypatch
+) -> None:
     sent: list[Any] = []
     helper.exact_bytes(Request(), "GPU:0")
     connection = helper._process._connection
@@ -81,7 +85,10 @@ def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(helper: Any,
             (),
             {
                 "send": lambda self, value: (sent.append(value), connection.send(value)),
-                "send_bytes": lambda self, data: (sent.append(pickle.loads(data)), connection.send_bytes(data)),
+                "send_bytes": lambda self, data: (
+                    sent.append(pickle.loads(data)),
+                    connection.send_bytes(data),
+                ),
                 "poll": lambda self, seconds: connection.poll(seconds),
                 "recv": lambda self: connection.recv(),
                 "close": lambda self: connection.close(),
@@ -95,10 +102,14 @@ def test_graphs_are_sent_once_and_the_last_ones_are_known_by_number(helper: Any,
         facts = dataclasses.replace(FACTS, graphs=one)
         here = StepAnalysis(CAPACITIES, {}, Faults()).post_mortem(EVENT, None, facts, (), 4, 4)
         assert helper.post_mortem(EVENT, None, facts, (), 4, 4) == here
-    assert helper.post_mortem(EVENT, None, dataclasses.replace(FACTS, graphs=()), (), 4, 4)  # none at all
+    # none at all
+    assert helper.post_mortem(EVENT, None, dataclasses.replace(FACTS, graphs=()), (), 4, 4)
     ends = [value for value in sent if value == (None, None)]
     assert len(ends) == 6  # once more for the first one, which is not known any more
-    assert max(len(part) for kind, part in sent if kind is None and isinstance(part, list)) == process.OPS_AT_ONCE
+    assert (
+        max(len(part) for kind, part in sent if kind is None and isinstance(part, list))
+        == process.OPS_AT_ONCE
+    )
 
 
 def test_it_is_nobodys_child_runs_behind_the_training_and_has_no_tensorflow(helper: Any) -> None:
@@ -106,7 +117,10 @@ def test_it_is_nobodys_child_runs_behind_the_training_and_has_no_tensorflow(help
     pid = helper._process._pid
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + process.NICENESS
+    assert (
+        os.getpriority(os.PRIO_PROCESS, pid)
+        == os.getpriority(os.PRIO_PROCESS, 0) + process.NICENESS
+    )
     assert os.getpgid(pid) == pid  # Ctrl+C does not reach it
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
         assert "tensorflow" not in file.read()
@@ -114,7 +128,9 @@ def test_it_is_nobodys_child_runs_behind_the_training_and_has_no_tensorflow(help
     assert gone(pid)
 
 
-def test_a_process_that_ends_or_hangs_costs_one_answer(helper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_or_hangs_costs_one_answer(
+    helper: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     helper.exact_bytes(Request(), "GPU:0")
     os.kill(helper._process._pid, signal.SIGKILL)
     with pytest.raises(HelperError, match="the helper process ended"):
@@ -130,11 +146,15 @@ def test_a_process_that_ends_or_hangs_costs_one_answer(helper: Any, monkeypatch:
 
 
 @pytest.mark.parametrize("executable", ["", "/usr/bin/env", "/no/such/python3"])
-def test_without_a_process_the_analysis_runs_here_and_a_note_says_so(helper, monkeypatch, executable) -> None:
+def test_without_a_process_the_analysis_runs_here_and_a_note_says_so(
+    helper, monkeypatch, executable
+) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     assert helper.exact_bytes(Request(requested_bytes=5), "GPU:0") == (5, 0)
     (note,) = helper.reported
-    assert note.startswith("steps are analyzed in the training's process: no other one could be started (")
+    assert note.startswith(
+        "steps are analyzed in the training's process: no other one could be started ("
+    )
     assert helper._process is None
 
 

@@ -1,4 +1,5 @@
-"""What a session and a memory summary say: files that a fault stops alone, counters, and the contents of devices."""
+"""What a session and a memory summary say: files that a fault stops alone, counters, and the
+contents of devices."""
 
 import dataclasses
 import itertools
@@ -65,10 +66,14 @@ def on_disk(directory: pathlib.Path) -> bytes:
 def is_open(directory: pathlib.Path) -> bool:
     """Whether this process has the event file open."""
     links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
-    return any(os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links)
+    return any(
+        os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links
+    )
 
 
-def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_until_it_rests(make, tmp_path) -> None:
+def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_until_it_rests(
+    make, tmp_path
+) -> None:
     made = make()
     made.do(RunWriter.note, "step 7 was not analyzed")
     before = on_disk(tmp_path)
@@ -95,7 +100,9 @@ def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_without_a_file_nothing_is_written_and_nothing_fails(make, tmp_path, monkeypatch, caplog) -> None:
+def test_without_a_file_nothing_is_written_and_nothing_fails(
+    make, tmp_path, monkeypatch, caplog
+) -> None:
     def refuse(*_: object) -> RunWriter:
         raise PermissionError("read-only")
 
@@ -119,7 +126,9 @@ def test_without_a_file_nothing_is_written_and_nothing_fails(make, tmp_path, mon
     assert faults.stopped(FILES) and len(caplog.records) == 1 and not list(tmp_path.iterdir())
 
 
-def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, tmp_path: pathlib.Path) -> None:
+def test_a_resting_file_is_closed_between_writes_until_it_is_woken(
+    make: Make, tmp_path: pathlib.Path
+) -> None:
     made = make()
     assert is_open(tmp_path)
     made.rest()
@@ -169,10 +178,14 @@ def test_samples_and_counters_are_written_once(make: Make, tmp_path: pathlib.Pat
     made.write_out()
     assert len(on_disk(tmp_path)) == written
     run = tb_memplugin.load(tmp_path)["."]
-    assert run.samples.step.tolist() == [3] and run.samples.devices["GPU:0"].peak_bytes.tolist() == [5 * MIB]
+    assert run.samples.step.tolist() == [3] and run.samples.devices[
+        "GPU:0"
+    ].peak_bytes.tolist() == [5 * MIB]
     (counters,) = run.counters
     assert counters.kind == ("models_built",) and counters.count.tolist() == [2]
-    assert run.samples.tf_data_bytes.tolist() == [7 * MIB] and run.samples.pinned_pool_bytes.tolist() == [MISSING]
+    assert run.samples.tf_data_bytes.tolist() == [
+        7 * MIB
+    ] and run.samples.pinned_pool_bytes.tolist() == [MISSING]
 
 
 def test_dropped_steps_are_counted_in_one_sentence(make, monkeypatch, caplog) -> None:
@@ -183,10 +196,14 @@ def test_dropped_steps_are_counted_in_one_sentence(make, monkeypatch, caplog) ->
     made.write_samples()
     made.write_samples()
     (record,) = caplog.records
-    assert record.message == (f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time")
+    assert record.message == (
+        f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time"
+    )
 
 
-def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(make, monkeypatch, caplog) -> None:
+def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(
+    make, monkeypatch, caplog
+) -> None:
     monkeypatch.setattr(sample_buffer, "MAX_ROWS", 1)
     faults = Faults()
     made = make(faults, scalars=True)
@@ -199,7 +216,9 @@ def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(make,
     assert not made._scalars or made._scalars.end_epoch() == []
 
 
-def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(make, tmp_path, monkeypatch, caplog) -> None:
+def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
+    make, tmp_path, monkeypatch, caplog
+) -> None:
     made = make()
     taken: list[int] = []
 
@@ -218,7 +237,9 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(make, tmp_pa
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.Path, remote: bool) -> None:
+def test_the_file_of_a_run_is_local_or_written_by_tensorflow(
+    tmp_path: pathlib.Path, remote: bool
+) -> None:
     log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")
     settings = checked_settings(log_dir, 0.005, None, None, False, "worker_1")
     writer = output.open_run_writer(settings)
@@ -273,7 +294,9 @@ def test_what_is_closed_is_destroyed(file: list[RemoteRecordFile]) -> None:
 
 
 @pytest.mark.parametrize(("fails", "calls"), [("write", 1), ("flush", 2), ("close", 4)])
-def test_after_a_failure_nothing_is_tried_again(file: list[RemoteRecordFile], fails: str, calls: int) -> None:
+def test_after_a_failure_nothing_is_tried_again(
+    file: list[RemoteRecordFile], fails: str, calls: int
+) -> None:
     File.fails = fails
     with pytest.raises(tf.errors.AbortedError):
         file[0].write(b"a")
@@ -290,17 +313,25 @@ def test_after_a_failure_nothing_is_tried_again(file: list[RemoteRecordFile], fa
     assert File.destroyed == 0
 
 
-TRAIN, VALIDATION = "memory/epoch_peak_bytes/train/CPU:0", "memory/epoch_peak_bytes/validation/CPU:0"
+TRAIN, VALIDATION = (
+    "memory/epoch_peak_bytes/train/CPU:0",
+    "memory/epoch_peak_bytes/validation/CPU:0",
+)
 
 
 def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
     scalars = PeakScalars()
     first, _ = join_samples(
-        [make_samples([0, 1], [100, 300], epoch=0), make_samples([1, 1], [50, 70], phase="validation", epoch=0)]
+        [
+            make_samples([0, 1], [100, 300], epoch=0),
+            make_samples([1, 1], [50, 70], phase="validation", epoch=0),
+        ]
     )
     assert scalars.add(first) == [(RUN_TAG, 1, 300)]
     # A second piece of the same epoch, then the next epoch, in one piece
-    second, _ = join_samples([make_samples([2], [310], epoch=0), make_samples([3, 4], [200, 250], epoch=1)])
+    second, _ = join_samples(
+        [make_samples([2], [310], epoch=0), make_samples([3, 4], [200, 250], epoch=1)]
+    )
     assert scalars.add(second) == [
         (RUN_TAG, 2, 310),
         (TRAIN, 2, 310),
@@ -315,13 +346,17 @@ def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
     assert scalars.end_epoch()[0] == (TRAIN, 5, 100)
 
 
-def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unknown_one_is_no_point() -> None:
+def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unknown_one_is_no_point() -> (
+    None
+):
     scalars = PeakScalars()
     assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [(RUN_TAG, 1, 100)]
     assert scalars.add(make_samples([2], [100], epoch=MISSING)) == []
     assert scalars.end_epoch() == []
     unknown = PeakScalars()
-    assert unknown.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == unknown.end_epoch()
+    assert (
+        unknown.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == unknown.end_epoch()
+    )
 
 
 def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:
@@ -329,7 +364,14 @@ def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:
     if taken is None:
         return []
     return list(
-        zip(taken.step.tolist(), taken.kind, taken.name, taken.count.tolist(), taken.bytes.tolist(), strict=True)
+        zip(
+            taken.step.tolist(),
+            taken.kind,
+            taken.name,
+            taken.count.tolist(),
+            taken.bytes.tolist(),
+            strict=True,
+        )
     )
 
 
@@ -363,7 +405,9 @@ def test_many_changes_cost_one_row_for_each_take() -> None:
     assert len(rows_of(rows)) == 1
 
 
-def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some(monkeypatch) -> None:
+def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some(
+    monkeypatch,
+) -> None:
     monkeypatch.setattr(output, "session_ends", {})
     monkeypatch.setattr(output, "_numbers", itertools.count(1))
     first, second, third = (ProgramCounts(0.0) for _ in range(3))
@@ -385,7 +429,9 @@ def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some
     assert (numbers[0], numbers[-1]) == (1, 1000)
 
 
-def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks: list[int] = []
     kept = [Kept("list", 2, 8)], [Kept("dict", 3, None)]
     monkeypatch.setattr(output, "kept_objects", lambda: (looks.append(1), kept)[1])
@@ -394,7 +440,13 @@ def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(monkeypatch: p
     assert looks == []
     counts.count(2, lambda: True)
     found = rows_of(counts.rows)
-    assert (2, "kept_arrays", "list", 2, 8) in found and (2, "kept_iterators", "dict", 3, MISSING) in found
+    assert (2, "kept_arrays", "list", 2, 8) in found and (
+        2,
+        "kept_iterators",
+        "dict",
+        3,
+        MISSING,
+    ) in found
     ProgramCounts(0.0).count(1, lambda: True)
     monkeypatch.setattr(output, "FREE_SECONDS", -1.0)
     counts.count(3, lambda: True)
@@ -407,7 +459,9 @@ def memory(*chunks: tuple[int, int, int]) -> Any:
     return module.read_dump(make_dump(listed=[*listed, (1 << 20, 4096, 0, False)]), 0.0)
 
 
-def variable(role: Any, trainable: bool | None, layer: str | None, size: int, address: int | None) -> VariableFact:
+def variable(
+    role: Any, trainable: bool | None, layer: str | None, size: int, address: int | None
+) -> VariableFact:
     return VariableFact("v", role, layer, trainable, size, "GPU:0", address, address)
 
 
@@ -422,8 +476,11 @@ FACTS = TraceFacts(variables=VARIABLES, tensors=(TensorFact("held_tensors", 50, 
 
 
 def test_the_categories_sum_to_the_allocated_bytes() -> None:
-    # Two chunks are larger than what was asked for; one tensor's address is unknown, and two lie in no chunk in use.
-    found = _categories(FACTS, memory((0x1000, 1024, 1000), (0x2000, 256, 200), (0x4000, 50, 50)), 10_000)
+    # Two chunks are larger than what was asked for; one tensor's address is unknown, and two lie in
+    # no chunk in use.
+    found = _categories(
+        FACTS, memory((0x1000, 1024, 1000), (0x2000, 256, 200), (0x4000, 50, 50)), 10_000
+    )
     sums = {(one.category, one.trainable): (one.bytes, one.tensors) for one in found}
     assert sums == {
         ("weights", True): (1200, 2),
@@ -439,7 +496,10 @@ def test_the_categories_sum_to_the_allocated_bytes() -> None:
 
 
 def test_layers_are_in_order_of_their_bytes_then_of_their_names() -> None:
-    more = [variable("other_state", None, "net/z", 300, None), variable("weights", True, "net/d", 300, None)]
+    more = [
+        variable("other_state", None, "net/z", 300, None),
+        variable("weights", True, "net/d", 300, None),
+    ]
     assert _layers(dataclasses.replace(FACTS, variables=(*VARIABLES, *more))) == (
         LayerSum("net/a", 1000, 2000),
         LayerSum("net/c", 300, 0),
@@ -469,11 +529,15 @@ FIRST = optimizer(5)
         ([FIRST], optimizer(9), 8),
     ],
 )
-def test_the_last_step_is_that_of_the_only_optimizer_that_trained(optimizers: Any, given: Any, step: Any) -> None:
+def test_the_last_step_is_that_of_the_only_optimizer_that_trained(
+    optimizers: Any, given: Any, step: Any
+) -> None:
     assert _last_step([SimpleNamespace(optimizer=one) for one in optimizers], given) == step
 
 
-def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def maps(devices: list[str], report: Callable[[str], None]) -> Any:
         report(f"The map of {devices[0]} is unknown.")
         return SimpleNamespace(read=lambda device: None)
@@ -482,19 +546,27 @@ def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pyte
     monkeypatch.setattr(module.allocator, "choose_devices", lambda chosen: (devices, ["a note"]))
     monkeypatch.setattr(module.allocator, "memory_info", lambda device: (3 * MIB, 5 * MIB))
     monkeypatch.setattr(module, "MemoryMaps", maps)
-    found = memory_summary(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), devices=["CPU:0", "GPU:0"])
+    found = memory_summary(
+        keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), devices=["CPU:0", "GPU:0"]
+    )
     assert [one.device for one in found.devices] == ["CPU:0", "GPU:0"]
-    assert {(one.pool_bytes, one.free_bytes, one.largest_free_bytes) for one in found.devices} == {(None, None, None)}
+    assert {(one.pool_bytes, one.free_bytes, one.largest_free_bytes) for one in found.devices} == {
+        (None, None, None)
+    }
     assert found.notes == ("a note", "The map of CPU:0 is unknown.")
     # AND the second device has none of the model's variables
-    assert found.devices[1].layers == () and [one.category for one in found.devices[1].categories] == ["unattributed"]
+    assert found.devices[1].layers == () and [
+        one.category for one in found.devices[1].categories
+    ] == ["unattributed"]
 
 
 def test_an_open_recorder_records_unless_it_is_paused_or_left_out(tmp_path: pathlib.Path) -> None:
     """A newer one takes a run over: see tests/integration/test_recorder.py."""
     callback, seen = MemoryCallback(tmp_path / "a"), []
     look = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda *_: seen.append((is_recording([]), is_recording([str(tmp_path / "a")])))
+        on_epoch_begin=lambda *_: seen.append(
+            (is_recording([]), is_recording([str(tmp_path / "a")]))
+        )
     )
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

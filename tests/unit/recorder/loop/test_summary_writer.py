@@ -75,7 +75,9 @@ def test_activations_wait_until_the_writer_is_flushed_or_closed(log: Log, method
         assert log.read().activations.step.tolist()[-1] == 7
 
 
-def test_activations_are_written_after_five_seconds_or_when_there_are_many(log, monkeypatch) -> None:
+def test_activations_are_written_after_five_seconds_or_when_there_are_many(
+    log, monkeypatch
+) -> None:
     now = [100.0]
     monkeypatch.setattr(summary_writer.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(summary_writer, "MAX_ACTIVATION_VALUES", 8)
@@ -86,7 +88,11 @@ def test_activations_are_written_after_five_seconds_or_when_there_are_many(log, 
         state.add_activations(1, dict.fromkeys("abcd"[:layers], 1))
         sizes.append(log.bytes)
     # THEN at five seconds, and not at the next three values, but at four
-    assert [later > before for before, later in itertools.pairwise(sizes)] == [False, False, True] * 2
+    assert [later > before for before, later in itertools.pairwise(sizes)] == [
+        False,
+        False,
+        True,
+    ] * 2
 
 
 def test_records_of_one_writer_are_one_session_that_is_described_once(log: Log) -> None:
@@ -111,7 +117,9 @@ def test_a_missing_writer_is_said_once_for_each_call(caplog: pytest.LogCaptureFi
     assert said == ["summary.layer_activations", "summary.allocator_snapshot"]
 
 
-def test_a_failure_at_exit_is_said_and_keeps_no_other_row_back(log, tmp_path, caplog, monkeypatch) -> None:
+def test_a_failure_at_exit_is_said_and_keeps_no_other_row_back(
+    log, tmp_path, caplog, monkeypatch
+) -> None:
     failing = tf.summary.create_file_writer(str(tmp_path / "failing"))
     monkeypatch.setattr(summary_writer, "_states", type(summary_writer._states)())
     for writer in (failing, log.writer):

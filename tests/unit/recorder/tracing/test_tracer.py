@@ -1,4 +1,5 @@
-"""Which steps get a profiler window, its maps and facts, and what it costs; the profiler and time are fakes."""
+"""Which steps get a profiler window, its maps and facts, and what it costs; the profiler and time
+are fakes."""
 
 import itertools
 import logging
@@ -119,7 +120,9 @@ class Tracer:
         steps: list[int] | None = None,
     ) -> None:
         # Reading a map, opening a window and closing one take what they are told to.
-        self.clock = Window.clock = SimpleNamespace(now=100.0, map_seconds=0.0, profiler_seconds=0.0, facts_seconds=0.0)
+        self.clock = Window.clock = SimpleNamespace(
+            now=100.0, map_seconds=0.0, profiler_seconds=0.0, facts_seconds=0.0
+        )
         self.observer, self.maps, self.faults = Observer(self.clock), Maps(self.clock), Faults()
         settings = checked_settings(directory, overhead, steps, None, False, None)
         listed = [Device(name, None, None) for name in devices]
@@ -135,7 +138,9 @@ class Tracer:
         self.tracer.helper.cost_seconds += 1e-4
         return []
 
-    def step(self, number: int, compiles: bool = False, seconds: float = 1.0, peak: int = MIB) -> Any:
+    def step(
+        self, number: int, compiles: bool = False, seconds: float = 1.0, peak: int = MIB
+    ) -> Any:
         """Run a step of so many seconds; the traced step, None if it was not traced."""
         self.tracer.begin(number, "train")
         self.observer.traces += compiles
@@ -165,7 +170,12 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: pathlib.Path) -> None:
     case = Tracer(tmp_path)
     first, second = case.step(0, compiles=True), case.step(1)
-    assert (first.only_learn, first.compiled, second.only_learn, second.compiled) == (True, True, False, False)
+    assert (first.only_learn, first.compiled, second.only_learn, second.compiled) == (
+        True,
+        True,
+        False,
+        False,
+    )
     assert (second.step, second.phase, second.wall_time) == (1, "train", 6.0)
     assert pathlib.Path(second.profile).read_bytes() == PROFILE
     assert second.facts == {"GPU:0": FACTS, "GPU:1": FACTS}
@@ -218,7 +228,9 @@ def test_ordinary_steps_are_averaged_with_the_latest_weighing_most(tmp_path: pat
     assert case.tracer.due(5, "train").peak_bytes == float("inf")
 
 
-def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(tmp_path: pathlib.Path) -> None:
+def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(
+    tmp_path: pathlib.Path,
+) -> None:
     case = Tracer(tmp_path, overhead=1e-9)
     for number in range(2):
         case.tracer.work_through(case.step(number, seconds=0.01))
@@ -228,7 +240,9 @@ def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(tmp_pat
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Path, stopped: bool) -> None:
+def test_without_devices_or_after_a_fault_nothing_is_traced(
+    tmp_path: pathlib.Path, stopped: bool
+) -> None:
     case = Tracer(tmp_path, ("GPU:0",) if stopped else ())
     if stopped:
         case.faults.stop(TRACING, "a fault")
@@ -236,7 +250,9 @@ def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Pa
     assert case.tracer.due(0, "train") == Due()
 
 
-def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(tmp_path, monkeypatch, caplog) -> None:
+def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(
+    tmp_path, monkeypatch, caplog
+) -> None:
     monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(PROFILE))
     case = Tracer(tmp_path)
     waiting = [case.step(0), case.step(1, compiles=True)]
@@ -250,7 +266,9 @@ def test_while_profiles_of_many_bytes_wait_no_further_step_is_traced(tmp_path, m
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_a_step_that_was_asked_for_waits_for_earlier_profiles(tmp_path, monkeypatch, caplog, in_time) -> None:
+def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
+    tmp_path, monkeypatch, caplog, in_time
+) -> None:
     monkeypatch.setattr(step_tracer, "MAX_WAITING_BYTES", 2 * len(PROFILE))
     case = Tracer(tmp_path, steps=[1, 2])
     waiting: list[Any] = []
@@ -278,14 +296,18 @@ def test_a_step_that_the_user_profiles_is_left_to_the_user(tmp_path, monkeypatch
     assert [record.message.partition(" stopped: ")[0] for record in caplog.records] == [
         "step tracing while another profiler runs"
     ]
-    assert case.observer.calls == ["begin", "end GPU:0", "close"] * 2 and case.room == step_tracer.MAX_WAITING
+    assert (
+        case.observer.calls == ["begin", "end GPU:0", "close"] * 2
+        and case.room == step_tracer.MAX_WAITING
+    )
     # AND a later one is traced
     monkeypatch.setattr(Window, "busy", False)
     assert case.step(2) is not None
 
 
 @pytest.mark.parametrize(
-    ("gave_way", "fault"), [(True, None), (False, ProfilerBusyError()), (False, RuntimeError("no profile"))]
+    ("gave_way", "fault"),
+    [(True, None), (False, ProfilerBusyError()), (False, RuntimeError("no profile"))],
 )
 def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no_profile(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, gave_way: bool, fault: Exception | None
@@ -295,11 +317,16 @@ def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no
     case.tracer.begin(0, "train")
     case.tracer._window.gave_way = gave_way  # type: ignore[union-attr]
     assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
-    assert case.faults.stopped(TRACING) is isinstance(fault, RuntimeError) and case.room == step_tracer.MAX_WAITING
+    assert (
+        case.faults.stopped(TRACING) is isinstance(fault, RuntimeError)
+        and case.room == step_tracer.MAX_WAITING
+    )
     assert not gave_way or case.observer.calls == ["begin", "end GPU:0", "close"]
 
 
-def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: pathlib.Path) -> None:
+def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(
+    tmp_path: pathlib.Path,
+) -> None:
     case = Tracer(tmp_path, overhead=0.5)
     case.clock.map_seconds = 0.5
     assert case.tracer.first_batches() is None
@@ -335,8 +362,12 @@ class Log(QuietLog):
         self.level = level
 
 
-@pytest.mark.parametrize(("before", "inside"), [(INFO, WARNING), (WARNING, WARNING), (ERROR, ERROR)])
-def test_a_block_logs_warnings_and_nothing_that_the_user_turned_off(before: int, inside: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "inside"), [(INFO, WARNING), (WARNING, WARNING), (ERROR, ERROR)]
+)
+def test_a_block_logs_warnings_and_nothing_that_the_user_turned_off(
+    before: int, inside: int
+) -> None:
     log = Log(before)
     with pytest.raises(ValueError), log.warnings_only():
         assert log.level == inside
@@ -462,7 +493,10 @@ def test_the_first_step_of_every_phase_is_traced_to_learn(phase: str) -> None:
     assert named.wants(phase, 0, 0.0) == ("learn" if phase == "train" else None)
     learned(named, phase)
     assert [named.wants("train", step, 0.1 * step) for step in (1, 2, 3)][-1] == "trace"
-    assert phase != "train" or [named.wants("train", step, 0.1 * step) for step in (1, 2)] == [None, None]
+    assert phase != "train" or [named.wants("train", step, 0.1 * step) for step in (1, 2)] == [
+        None,
+        None,
+    ]
 
 
 def test_overhead_stays_within_budget_over_a_long_run() -> None:
@@ -508,7 +542,8 @@ def test_early_traces_that_are_slow_wait_until_all_traces_cost_a_quarter_of_the_
 
 
 def test_a_change_and_a_new_highest_peak_are_traced_before_the_next_regular_trace() -> None:
-    # GIVEN a budget that allows one more trace after the early ones at about step 280 and a regular one at step 320
+    # GIVEN a budget that allows one more trace after the early ones at about step 280 and a regular
+    # one at step 320
     plain = simulate(TraceSchedule(0.005), 400)
     grown = simulate(TraceSchedule(0.005), 400, peak=lambda step: 200 if step >= 290 else 100)
     # THEN the run whose peak grew is traced earlier
@@ -584,7 +619,9 @@ def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) 
     assert ends.due_in() < 0
 
 
-def test_without_maps_or_budget_or_while_many_maps_wait_none_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_maps_or_budget_or_while_many_maps_wait_none_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for clock in ("perf_counter", "thread_time"):
         monkeypatch.setattr(step_ends.time, clock, lambda: 100.0)
     ends = make(Buffer())
@@ -600,7 +637,9 @@ def test_without_maps_or_budget_or_while_many_maps_wait_none_is_due(monkeypatch:
     assert make(buffer).due_in() == math.inf
 
 
-def test_buffers_in_host_memory_are_read_as_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_in_host_memory_are_read_as_the_budget_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [100.0]
     spent: list[float] = []
     monkeypatch.setattr(step_ends.time, "perf_counter", lambda: now[0])

@@ -29,15 +29,27 @@ X = tf.ones((2, 3))
     ("first", "second", "phrase"),
     [
         (X, tf.ones((4, 3)), "the shape of argument `x` changed from (2, 3) to (4, 3)"),
-        (X, tf.TensorSpec((None, 3), tf.float32), "the shape of argument `x` changed from (2, 3) to (?, 3)"),
-        (X, tf.TensorSpec(None, tf.float32), "the shape of argument `x` changed from (2, 3) to unknown"),
+        (
+            X,
+            tf.TensorSpec((None, 3), tf.float32),
+            "the shape of argument `x` changed from (2, 3) to (?, 3)",
+        ),
+        (
+            X,
+            tf.TensorSpec(None, tf.float32),
+            "the shape of argument `x` changed from (2, 3) to unknown",
+        ),
         (X, tf.ones(2), "the shape of argument `x` changed from (2, 3) to (2,)"),
         (X, tf.ones((2, 3), tf.int32), "the dtype of argument `x` changed from float32 to int32"),
         (1, 2.5, "argument `x` changed from 1 to 2.5 (Python value)"),
         (True, None, "argument `x` changed from True to None (Python value)"),
         ("Ann", "Bob", "argument `x` changed its value (Python str)"),
         (1, X, "argument `x` changed its type"),
-        ((X, tf.ones(2)), (X, tf.ones(5)), "the shape of argument `x[1]` changed from (2,) to (5,)"),
+        (
+            (X, tf.ones(2)),
+            (X, tf.ones(5)),
+            "the shape of argument `x[1]` changed from (2,) to (5,)",
+        ),
         ([X, 1], [X, 2], "argument `x[1]` changed from 1 to 2 (Python value)"),
         ([X], [X] * 3, "argument `x` changed from 1 to 3 items"),
         ({"a": X}, {"a": tf.ones(1)}, "the shape of argument `x['a']` changed from (2, 3) to (1,)"),
@@ -46,11 +58,17 @@ X = tf.ones((2, 3))
             for name, shown in (("x" * 38, f"'{'x' * 38}'"), ("x" * 39, f"'{'x' * 38}…"))
         ),
         ({"a": X}, {"b": X}, "argument `x` changed from 1 to 1 items"),
-        (Pair(X, X), Pair(X, tf.ones(1)), "the shape of argument `x[1]` changed from (2, 3) to (1,)"),
+        (
+            Pair(X, X),
+            Pair(X, tf.ones(1)),
+            "the shape of argument `x[1]` changed from (2, 3) to (1,)",
+        ),
         (X, X, None),
     ],
 )
-def test_the_first_argument_that_changed_is_named(first: Any, second: Any, phrase: str | None) -> None:
+def test_the_first_argument_that_changed_is_named(
+    first: Any, second: Any, phrase: str | None
+) -> None:
     assert changed_argument(*types_of({"x": first}, {"x": second})) == phrase
 
 
@@ -75,16 +93,26 @@ def test_traces_are_counted_with_their_reason(monkeypatch: pytest.MonkeyPatch) -
     traces, function = FunctionTraces(), tf.function(double)
     call(traces, function, tf.ones(2))
     (found,) = traces.functions.values()
-    assert (found.name, found.traces, found.retraced, len(found.signatures)) == ("double", 1, None, 0)
+    assert (found.name, found.traces, found.retraced, len(found.signatures)) == (
+        "double",
+        1,
+        None,
+        0,
+    )
     assert traces.changed
     traces.changed = False
     call(traces, function, tf.ones(2))
     assert not traces.changed and found.traces == 1
     call(traces, function, tf.ones((2, 2)))
-    assert (found.traces, found.retraced) == (2, "the shape of argument `x` changed from (2,) to (2, 2)")
+    assert (found.traces, found.retraced) == (
+        2,
+        "the shape of argument `x` changed from (2,) to (2, 2)",
+    )
     # AND a function that is made anew from the same code is the same one
     call(traces, tf.function(double), tf.ones(2))
-    assert (found.traces, found.retraced) == (3, "it was a new tf.function object") and len(traces.functions) == 1
+    assert (found.traces, found.retraced) == (3, "it was a new tf.function object") and len(
+        traces.functions
+    ) == 1
     # AND of one that was traced before, only new traces count
     later = FunctionTraces()
     call(later, function, 3)
@@ -96,8 +124,11 @@ def test_traces_are_counted_with_their_reason(monkeypatch: pytest.MonkeyPatch) -
     assert len(later.functions) == 2
 
 
-def after_calls(*calls: Any, compiled: Any = True, traces: tuple[int, int] = (1, 1), **last: Any) -> Any:
-    """What is known of a function after calls, the last one with keywords, too, by its traces before and after them."""
+def after_calls(
+    *calls: Any, compiled: Any = True, traces: tuple[int, int] = (1, 1), **last: Any
+) -> Any:
+    """What is known of a function after calls, the last one with keywords, too, by its traces
+    before and after them."""
     known = FunctionTraces()
     function = SimpleNamespace(_jit_compile=compiled, _python_function=types_of)
     function.experimental_get_tracing_count = lambda: traces[1]
@@ -108,14 +139,19 @@ def after_calls(*calls: Any, compiled: Any = True, traces: tuple[int, int] = (1,
 
 
 @pytest.mark.parametrize(("before", "after", "count"), [(0, 1, 1), (0, 2, 1), (3, 5, 2)])
-def test_a_first_call_that_makes_variables_traces_twice_and_counts_once(before: int, after: int, count: int) -> None:
+def test_a_first_call_that_makes_variables_traces_twice_and_counts_once(
+    before: int, after: int, count: int
+) -> None:
     assert after_calls((), compiled=None, traces=(before, after)).traces == count
 
 
 def test_a_compiled_function_has_a_signature_for_each_shape() -> None:
     two = (tf.ones(2),)
     found = after_calls(two, two, (tf.ones(3),), two)
-    assert (len(found.signatures), found.reshaped) == (2, "the shape of argument 0 changed from (2,) to (3,)")
+    assert (len(found.signatures), found.reshaped) == (
+        2,
+        "the shape of argument 0 changed from (2,) to (3,)",
+    )
     assert after_calls(two, compiled=None) is None
     named = after_calls(two, two, training=True)
     assert (len(named.signatures), named.reshaped) == (2, None)

@@ -1,4 +1,5 @@
-"""Facts about the ops of functions, of those they call, and of loops, from functions that TensorFlow traced."""
+"""Facts about the ops of functions, of those they call, and of loops, from functions that
+TensorFlow traced."""
 
 import functools
 import gc
@@ -47,9 +48,16 @@ def dense(name: str = "dense") -> Any:
 
 
 def facts_of(*layers: Any) -> tuple[GraphFacts, ...]:
-    kernels = {id(layer.kernel.value.handle): (f"{layer.name}/kernel", f"net/{layer.name}") for layer in layers}
-    kernels |= {id(layer.kernel.value): owner for layer, owner in zip(layers, kernels.values(), strict=True)}
-    return graph_facts({id(layer): f"net/{layer.name}" for layer in layers}, lambda item: kernels.get(id(item)))
+    kernels = {
+        id(layer.kernel.value.handle): (f"{layer.name}/kernel", f"net/{layer.name}")
+        for layer in layers
+    }
+    kernels |= {
+        id(layer.kernel.value): owner for layer, owner in zip(layers, kernels.values(), strict=True)
+    }
+    return graph_facts(
+        {id(layer): f"net/{layer.name}" for layer in layers}, lambda item: kernels.get(id(item))
+    )
 
 
 def ops_of(facts: GraphFacts, kind: str) -> list[Any]:
@@ -69,11 +77,24 @@ def test_the_ops_of_a_step_have_their_layer_their_pass_and_their_variable() -> N
 
     traced(step, x)
     (facts,) = facts_of(layer)
-    assert facts.root and facts.name == "step" and facts.arguments == {"values"} and facts.callees == {}
+    assert (
+        facts.root
+        and facts.name == "step"
+        and facts.arguments == {"values"}
+        and facts.callees == {}
+    )
     forward = next(fact for fact in ops_of(facts, "MatMul") if fact.pass_name == "forward")
-    assert (forward.layer, forward.output_shapes, forward.output_dtypes) == ("net/dense", ((4, 2),), ("float32",))
+    assert (forward.layer, forward.output_shapes, forward.output_dtypes) == (
+        "net/dense",
+        ((4, 2),),
+        ("float32",),
+    )
     gradient = next(fact for fact in facts.ops.values() if fact.is_gradient)
-    assert (gradient.pass_name, gradient.gradient_of, gradient.line) == ("backward", "net/dense", None)
+    assert (gradient.pass_name, gradient.gradient_of, gradient.line) == (
+        "backward",
+        "net/dense",
+        None,
+    )
     assert gradient.forward_inputs and gradient.gradient_inputs
     assigned = [fact.assigns for name, fact in facts.ops.items() if "Assign" in name]
     assert assigned == ["dense/kernel"]
@@ -99,7 +120,9 @@ def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> No
     ((label, index),) = next(iter(found[0].callees.values()))
     assert (label, index) == ("", 1) and len(found[0].callees) == 1
     relu = found[1].ops["inner_relu"]
-    assert (relu.layer, relu.pass_name) == ("net/calls", "forward") and found[1].arguments == frozenset()
+    assert (relu.layer, relu.pass_name) == ("net/calls", "forward") and found[
+        1
+    ].arguments == frozenset()
 
 
 def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +130,9 @@ def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None
 
     def step(values: Any) -> Any:
         values = layer(values)
-        values = tf.while_loop(lambda one: tf.reduce_sum(one) < 5, lambda one: (one + 1,), (values,))[0]
+        values = tf.while_loop(
+            lambda one: tf.reduce_sum(one) < 5, lambda one: (one + 1,), (values,)
+        )[0]
         return tf.cond(tf.reduce_sum(values) > 3, lambda: values * 2, lambda: values * 3)
 
     traced(step, tf.ones((4, 3)))
@@ -125,12 +150,16 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
     layer = dense()
 
     def loop(body: Any) -> Any:
-        return lambda values: tf.while_loop(lambda v: tf.reduce_sum(v) < 0.0, lambda v: [body(v)], [values])[0]
+        return lambda values: tf.while_loop(
+            lambda v: tf.reduce_sum(v) < 0.0, lambda v: [body(v)], [values]
+        )[0]
 
     reading = loop(lambda v: v + layer.bias.value[0])
     noise = keras.layers.Lambda(lambda values: tf.nn.dropout(values, 0.5), name="noise")
     looped = keras.layers.Lambda(loop(lambda v: v + tf.random.normal([])), name="looped")
-    reads = keras.layers.Lambda(lambda values: tf.debugging.check_numerics(reading(values), ""), name="reads")
+    reads = keras.layers.Lambda(
+        lambda values: tf.debugging.check_numerics(reading(values), ""), name="reads"
+    )
     seeded = keras.layers.Dropout(0.5)
 
     def step(values: Any) -> Any:
@@ -139,13 +168,18 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
             loss = tf.reduce_sum(reads(looped(noise(values)))) + tf.random.uniform([])
         return tape.gradient(loss, layer.kernel.value)
 
-    # THEN they are those that draw from TensorFlow's generator, also in a loop; variables and seeds are repeated
+    # THEN they are those that draw from TensorFlow's generator, also in a loop; variables and seeds
+    # are repeated
     traced(step, tf.ones((4, 3)))
-    graphs = graph_facts({id(one): one.name for one in (layer, seeded, noise, looped, reads)}, lambda item: None)
+    graphs = graph_facts(
+        {id(one): one.name for one in (layer, seeded, noise, looped, reads)}, lambda item: None
+    )
     assert set().union(*(graph.unrepeatable for graph in graphs)) == {"noise", "looped"}
 
 
-def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(monkeypatch) -> None:
+def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(
+    monkeypatch,
+) -> None:
     layer, read = dense(), module.GraphOps
     graphs = [traced(lambda values: layer(values), tf.ones((size, 3))).graph for size in (4, 5, 6)]
 
@@ -156,9 +190,15 @@ def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables
         raise AssertionError("a variable is gone")
 
     monkeypatch.setattr(module, "GraphOps", fails)
-    monkeypatch.setattr(type(graphs[2]), "variables", property(lambda graph: gone(graph) if graph is graphs[2] else ()))
+    monkeypatch.setattr(
+        type(graphs[2]),
+        "variables",
+        property(lambda graph: gone(graph) if graph is graphs[2] else ()),
+    )
     (facts,) = facts_of(layer)
-    assert ops_of(facts, "MatMul")[0].output_shapes == ((5, 2),) and graphs[2] not in call_notes.graphs
+    assert (
+        ops_of(facts, "MatMul")[0].output_shapes == ((5, 2),) and graphs[2] not in call_notes.graphs
+    )
 
 
 def test_large_constants_are_read_with_their_function_and_line() -> None:
@@ -175,9 +215,14 @@ def test_large_constants_are_read_with_their_function_and_line() -> None:
     facts = graph_facts({}, lambda item: None, SourceLines(), others=[graph, mapped])
     assert not any(one.root or one.ops for one in facts)
     constant, of_data = (one.constants[0] for one in facts)
-    assert [len(one.constants) for one in facts] == [1, 1] and (constant.shape, constant.dtype) == ((16, 64), "float32")
+    assert [len(one.constants) for one in facts] == [1, 1] and (constant.shape, constant.dtype) == (
+        (16, 64),
+        "float32",
+    )
     assert (constant.requested_bytes, constant.function, constant.layer) == (4096, "project", None)
-    assert constant.line is not None and constant.line.startswith("tests/unit/recorder/watch/test_graphs.py:")
+    assert constant.line is not None and constant.line.startswith(
+        "tests/unit/recorder/watch/test_graphs.py:"
+    )
     # AND constants of a data set's function are of the input
     assert of_data.of_input and not constant.of_input
     # AND the graph is not kept
@@ -230,10 +275,17 @@ def test_a_gradient_that_another_tape_differentiates_is_part_of_the_forward_pass
     assert facts.ops["gradient_tape/TanhGrad"].pass_name == "forward"
     # What the outer pass reads of it is saved, as are the layer's results.
     product, outer = (
-        next(fact for name, fact in facts.ops.items() if re.fullmatch(rf"{begin}/dense\w*/MatMul/{end}", name))
+        next(
+            fact
+            for name, fact in facts.ops.items()
+            if re.fullmatch(rf"{begin}/dense\w*/MatMul/{end}", name)
+        )
         for begin, end in (("gradient_tape", "MatMul"), ("gradient_tape/gradient_tape", "MatMul_1"))
     )
-    assert (product.pass_name, product.layer, product.saved_for_backward, product.read_late) == ("forward", *SAVED)
+    assert (product.pass_name, product.layer, product.saved_for_backward, product.read_late) == (
+        "forward",
+        *SAVED,
+    )
     assert (outer.pass_name, outer.layer, outer.read_late) == ("backward", "net/dense", None)
 
 
@@ -244,13 +296,18 @@ def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
         with tf.GradientTape() as first:
             score = tf.reduce_sum(layer(values) ** 2)
         before = first.gradient(score, layer.kernel.value)
-        with tf.GradientTape() as second:  # its target depends on the gradient, which no tape recorded
+        # its target depends on the gradient, which no tape recorded
+        with tf.GradientTape() as second:
             loss = tf.reduce_sum((layer(values) + tf.reduce_sum(before)) ** 2)
         return second.gradient(loss, layer.kernel.value)
 
     traced(step, x)
     (facts,) = facts_of(layer)
-    products = [fact for name, fact in facts.ops.items() if "gradient_tape/dense" in name and "/MatMul/" in name]
+    products = [
+        fact
+        for name, fact in facts.ops.items()
+        if "gradient_tape/dense" in name and "/MatMul/" in name
+    ]
     assert len(products) == 2 and {fact.pass_name for fact in products} == {"backward"}
     assert all(fact.is_gradient and fact.read_late is None for fact in products)
     assert all(fact.read_late is None for fact in facts.ops.values())
@@ -314,14 +371,17 @@ def joined(x: Any) -> Any:
     [
         # Views and their products hold the batch in both dimensions.
         *((logits, ((first, 48), (first, 48)), (1, 1)) for first in (B, None)),
-        # Time steps are no examples: twice as many, fixed or open; joined with them, and next to them.
+        # Time steps are no examples: twice as many, fixed or open; joined with them, and next to
+        # them.
         *((joined, ((B, time, 7),), (1, 0)) for time in (2 * B, None)),
         *((tf.nn.relu, ((B, time, 7),), (1, 0, 0)) for time in (2 * B, None)),
         (tf.nn.relu, ((2 * B, B, 7),), (0, 1, 0)),  # the program names its batch
         (lambda x: tf.boolean_mask(x, x[:, 0] > 0), ((B, 5),), (1, 0)),
     ],
 )
-def test_where_the_batch_is_among_other_sizes(step: Any, shapes: Any, powers: tuple[int, ...]) -> None:
+def test_where_the_batch_is_among_other_sizes(
+    step: Any, shapes: Any, powers: tuple[int, ...]
+) -> None:
     assert result(step, *shapes) == powers
 
 
@@ -352,13 +412,16 @@ def gradient(forward: Callable[[Any], Any], variable: Any = None) -> Callable[[A
 
 
 def test_gradients_of_what_is_broadcast_have_the_shape_that_they_are_given() -> None:
-    # GIVEN sizes that are multiples of the batch, and gradients whose axes are computed while the step runs
+    # GIVEN sizes that are multiples of the batch, and gradients whose axes are computed while the
+    # step runs
     def normalized(x: Any) -> Any:
         return x * tf.math.rsqrt(tf.reduce_mean(x**2, -1, keepdims=True))
 
     assert result(gradient(normalized), (None, B, 2 * B, B)) == (1, 0, 0, 0)
     summed = functools.partial(tf.raw_ops.Sum, keep_dims=True)
-    assert result(lambda x: summed(input=x, axis=tf.range(tf.rank(x))[2:]), (None, B, 2 * B, B)) == (1, 0, 0, 0)
+    assert result(
+        lambda x: summed(input=x, axis=tf.range(tf.rank(x))[2:]), (None, B, 2 * B, B)
+    ) == (1, 0, 0, 0)
     assert result(lambda x: tf.broadcast_to(x[:, :1], tf.shape(x)), (None, B)) == (1, 0)
 
 
@@ -393,7 +456,11 @@ def test_without_a_batch_size_open_dimensions_are_followed() -> None:
 
 
 KINDS: dict[str, Any] = {"F": "layer", "B": "backward", "U": "update"}
-VARIABLES = {"kernel_a": ("a/kernel", "net/a"), "kernel_b": ("b/kernel", "net/b"), "rate": ("rate", None)}
+VARIABLES = {
+    "kernel_a": ("a/kernel", "net/a"),
+    "kernel_b": ("b/kernel", "net/b"),
+    "rate": ("rate", None),
+}
 
 
 class Named:
@@ -407,8 +474,9 @@ class Named:
 
 
 class Graph:
-    """A function graph of ops such as ``F sum AddN a b:1``: how it is made (F by a layer, B by a tape, U by an
-    optimizer, O otherwise), name, type, inputs. An op that calls functions calls `callee`.
+    """A function graph of ops such as ``F sum AddN a b:1``: how it is made (F by a layer, B by a
+    tape, U by an optimizer, O otherwise), name, type, inputs. An op that calls functions calls
+    `callee`.
 
     Attributes:
         outputs: Names of the ops that the function returns; without them, all ops are needed.
@@ -429,27 +497,42 @@ class Graph:
         spans: list[Span] | None = None,
         callee: "Graph | None" = None,
     ) -> None:
-        self.name, self.version, self.inputs, self.captures, self._callee = "step", 1, [], [], callee
+        self.name, self.version, self.inputs, self.captures, self._callee = (
+            "step",
+            1,
+            [],
+            [],
+            callee,
+        )
         self._ops: dict[str, Any] = {}
         made: list[Span] = []
         for number, text in enumerate(ops.split(",")):
             letter, name, kind, *inputs = text.split()
             sources = [source.partition(":") for source in inputs]
-            op: Any = Named(name, type=kind, control_inputs=(), op_def=SimpleNamespace(is_stateful=False))
+            op: Any = Named(
+                name, type=kind, control_inputs=(), op_def=SimpleNamespace(is_stateful=False)
+            )
             op.get_attr = lambda attribute: Named("inner") if attribute == "f" else False
             op.inputs = [self._ops[source].outputs[int(index or 0)] for source, _, index in sources]
             is_integer = name in integers.split()
-            dtype = SimpleNamespace(is_integer=is_integer, name="int64" if is_integer else "float32", size=4)
+            dtype = SimpleNamespace(
+                is_integer=is_integer, name="int64" if is_integer else "float32", size=4
+            )
             count = (results or {}).get(name, 1)
             shape = tf.TensorShape(None)
-            op.outputs = [SimpleNamespace(op=op, value_index=at, dtype=dtype, shape=shape) for at in range(count)]
+            op.outputs = [
+                SimpleNamespace(op=op, value_index=at, dtype=dtype, shape=shape)
+                for at in range(count)
+            ]
             self._ops[name] = op
             if name in VARIABLES:
                 self.captures.append((Named(name), op.outputs[0]))
             if letter in KINDS and made and made[-1].kind == KINDS[letter]:
                 made[-1] = made[-1]._replace(end=number + 1)
             elif letter in KINDS:
-                made.append(Span(number, number + 1, 0, 0, KINDS[letter], LAYER if letter == "F" else None))
+                made.append(
+                    Span(number, number + 1, 0, 0, KINDS[letter], LAYER if letter == "F" else None)
+                )
         self.outputs = [self._ops[name].outputs[0] for name in outputs.split()]
         notes = call_notes.notes(self)
         notes.spans = made if spans is None else spans
@@ -468,7 +551,9 @@ class Graph:
 
     def facts(self) -> dict[str, OpFact]:
         """Those about the ops of the callee, if there is one."""
-        found = graph_facts({id(LAYER): "net/f"}, lambda one: VARIABLES.get(getattr(one, "name", "")))
+        found = graph_facts(
+            {id(LAYER): "net/f"}, lambda one: VARIABLES.get(getattr(one, "name", ""))
+        )
         call_notes.graphs.clear()
         return dict(found[-1].ops)
 
@@ -481,7 +566,12 @@ LAYER = Named("f")
 
 
 RUN = "F a Relu, F b Relu, B d_a ReluGrad a, B d_b ReluGrad b"
-STEP = "O x Placeholder, F relu Relu x, F add AddV2 relu x, B d_add ReluGrad relu, B d_x MatMul d_add x"
+STEP = (
+    "O x Placeholder, F relu Relu x, F add AddV2 relu x, B d_add ReluGrad relu, B "
+    "d_x "
+    "MatMul "
+    "d_add x"
+)
 LOOP = "O list Placeholder, O value Relu, O push TensorListPushBack list value"
 CALL = "F call PartitionedCall, F next Relu call, B d Mul call:1 call:7 next, B never Mul call:2"
 AGAIN = "B a Relu, B d_a ReluGrad a"
@@ -500,7 +590,9 @@ AGAIN = "B a Relu, B d_a ReluGrad a"
         ("F x Relu, B one Fill, B a Cast x, B b Neg a, B c Mul one b", "", {"x", "b"}),
     ],
 )
-def test_results_that_a_backward_op_reads_are_saved(ops: str, outputs: str, saved: set[str]) -> None:
+def test_results_that_a_backward_op_reads_are_saved(
+    ops: str, outputs: str, saved: set[str]
+) -> None:
     assert Graph(ops, outputs).names("saved_for_backward") == saved
 
 
@@ -520,16 +612,23 @@ def test_results_of_a_layer_that_runs_in_the_backward_pass_are_saved() -> None:
         (CALL, "F a Relu, F b Relu, F c Relu", "a b c", {"b"}),
     ],
 )
-def test_results_of_a_called_function_are_saved(caller: str, callee: str, outputs: str, saved: set[str]) -> None:
+def test_results_of_a_called_function_are_saved(
+    caller: str, callee: str, outputs: str, saved: set[str]
+) -> None:
     returned = "d" if " d " in caller else ""
     graph = Graph(caller, returned, results={"call": 8}, callee=Graph(callee, outputs))
     assert graph.names("saved_for_backward") == saved
 
 
 def test_a_buffer_may_be_reused_by_readers_of_the_same_pass_and_type() -> None:
-    ops = "F a MatMul, F relu Relu a, F argmax ArgMax a, F shape Shape a, F assert Assert a, B d_a ReluGrad a"
+    ops = (
+        "F a MatMul, F relu Relu a, F argmax ArgMax a, F shape Shape a, F assert Assert a, B "
+        "d_a ReluGrad a"
+    )
     facts = Graph(ops, results={"assert": 0}, integers="argmax").facts()
-    assert {name: fact.passes_to for name, fact in facts.items() if fact.passes_to} == {"a": ("relu",)}
+    assert {name: fact.passes_to for name, fact in facts.items() if fact.passes_to} == {
+        "a": ("relu",)
+    }
 
 
 def test_a_backward_op_reads_results_of_the_forward_pass_and_gradients() -> None:
@@ -550,9 +649,12 @@ def test_a_gradient_is_that_of_a_variable_with_an_owner() -> None:
 @pytest.mark.parametrize(
     ("ops", "names"),
     [
-        # The terms of a sum and values before a cast; not what another op reads as well, nor the forward pass's.
+        # The terms of a sum and values before a cast; not what another op reads as well, nor the
+        # forward pass's.
         (
-            "F x Relu, B half MatMul x, B cast Cast half, B shared MatMul, B reads Neg shared, B sum AddN cast shared "
+            "F x Relu, B half MatMul x, B cast Cast half, B shared MatMul, B reads Neg shared, B "
+            "sum AddN cast "
+            "shared "
             "x, B last Reshape sum",
             ("last", "sum", "cast", "half"),
         ),
@@ -562,7 +664,9 @@ def test_a_gradient_is_that_of_a_variable_with_an_owner() -> None:
     ],
 )
 def test_what_a_gradient_is_made_of_is_a_gradient_too(ops: str, names: tuple[str, ...]) -> None:
-    assert gradients(Graph(ops, gradients=(("last", 0, "kernel_a"),))) == dict.fromkeys(names, "net/a")
+    assert gradients(Graph(ops, gradients=(("last", 0, "kernel_a"),))) == dict.fromkeys(
+        names, "net/a"
+    )
 
 
 @pytest.mark.parametrize(("index", "found"), [(1, {"b": "net/a"}), (2, {})])
@@ -573,7 +677,11 @@ def test_gradients_that_a_function_returns_are_its_callers(index: int, found: An
     assert gradients(graph) == found
 
 
-TAPE = "F x Relu, B one Fill, B mask Cast x, B zeros ZerosLike x, B d Mul one mask, B kernel MatMul d x"
+TAPE = (
+    "F x Relu, B one Fill, B mask Cast x, B zeros ZerosLike x, B d Mul one mask, B "
+    "kernel "
+    "MatMul d x"
+)
 OTHER = ", B other MatMul mask, U update MatMul mask"
 
 
@@ -583,7 +691,8 @@ OTHER = ", B other MatMul mask, U update MatMul mask"
         # Backward ops that depend on no gradient are early; one that makes zeros holds nothing.
         ("", [(1, 6)], "kernel", "mask"),
         ("", [(1, 6)], "", "mask"),
-        # Nothing is without a tape or its first gradient: a tape that begins with something else, or two of them.
+        # Nothing is without a tape or its first gradient: a tape that begins with something else,
+        # or two of them.
         ("", [], "", ""),
         ("", [(0, 6)], "", ""),
         ("", [(1, 2), (2, 6)], "", ""),
@@ -597,7 +706,9 @@ OTHER = ", B other MatMul mask, U update MatMul mask"
         (", B none NoOp x", [(1, 7)], "kernel none", ""),
     ],
 )
-def test_backward_ops_that_depend_on_no_gradient_are_early(more, spans, gradients, expected) -> None:
+def test_backward_ops_that_depend_on_no_gradient_are_early(
+    more, spans, gradients, expected
+) -> None:
     noted = [Span(*ends, 0, 0, "backward", None) for ends in spans]
     noted += [Span(7, 8, 0, 0, "update", None)] if more == OTHER else []
     made = tuple((name, 0, "kernel_a") for name in gradients.split())
@@ -606,15 +717,28 @@ def test_backward_ops_that_depend_on_no_gradient_are_early(more, spans, gradient
 
 
 @pytest.mark.parametrize(("between", "dense"), [("Mul", {"sum"}), ("Square", set())])
-def test_a_sparse_gradient_that_the_optimizer_makes_dense_is_a_gradient(between: str, dense: set[str]) -> None:
-    ops = f"B values Reshape, B rows Reshape, U clipped {between} values, U sum UnsortedSegmentSum clipped rows"
+def test_a_sparse_gradient_that_the_optimizer_makes_dense_is_a_gradient(
+    between: str, dense: set[str]
+) -> None:
+    ops = (
+        f"B values Reshape, B rows Reshape, U clipped {between} values, U "
+        "sum "
+        "UnsortedSegmentSum "
+        "clipped "
+        "rows"
+    )
     noted = (("values", 0, "kernel_a"), ("rows", 0, "kernel_a"))
-    facts = Graph(f"{ops}, U other UnsortedSegmentSum clipped clipped", integers="rows", gradients=noted).facts()
+    facts = Graph(
+        f"{ops}, U other UnsortedSegmentSum clipped clipped", integers="rows", gradients=noted
+    ).facts()
     assert {name for name, one in facts.items() if one.made_dense} == dense
     assert {name for name in ("sum", "other") if facts[name].is_gradient} == dense
 
 
-SOURCES = "O kernel_a Placeholder, O kernel_b Placeholder, O rate Placeholder, B grad_a MatMul, B grad_b MatMul"
+SOURCES = (
+    "O kernel_a Placeholder, O kernel_b Placeholder, O rate Placeholder, B grad_a MatMul, B "
+    "grad_b MatMul"
+)
 
 
 @pytest.mark.parametrize(
@@ -626,10 +750,19 @@ SOURCES = "O kernel_a Placeholder, O kernel_b Placeholder, O rate Placeholder, B
         ),
         # A norm over all gradients belongs to no layer.
         ("U norm Mul grad_a grad_b, U clipped Mul grad_b norm", {"norm": None, "clipped": "net/b"}),
-        # Gradients that are concatenated, summed over the workers, and split again: the parts are their readers'.
+        # Gradients that are concatenated, summed over the workers, and split again: the parts are
+        # their readers'.
         (
-            "U concat Mul grad_b grad_a, U reduced Mul concat, U split Mul reduced, U part_a Mul split, U square_a Mul "
-            "part_a, U new_a Mul kernel_a square_a, U part_b Mul split, U new_b Mul part_b kernel_b",
+            "U concat Mul grad_b grad_a, U reduced Mul concat, U split Mul reduced, U "
+            "part_a "
+            "Mul "
+            "split, U square_a "
+            "Mul "
+            "part_a, U new_a Mul kernel_a square_a, U part_b Mul split, U "
+            "new_b "
+            "Mul "
+            "part_b "
+            "kernel_b",
             {
                 **dict.fromkeys(("concat", "reduced", "split")),
                 **dict.fromkeys(("part_a", "square_a", "new_a"), "net/a"),
@@ -641,10 +774,14 @@ SOURCES = "O kernel_a Placeholder, O kernel_b Placeholder, O rate Placeholder, B
 def test_an_update_belongs_to_the_layer_of_its_variable_or_gradient(ops: str, layers: Any) -> None:
     noted = (("grad_a", 0, "kernel_a"), ("grad_b", 0, "kernel_b"))
     facts = Graph(f"{SOURCES}, {ops}", gradients=noted).facts()
-    assert {name: fact.layer for name, fact in facts.items() if fact.pass_name == "update"} == layers
+    assert {
+        name: fact.layer for name, fact in facts.items() if fact.pass_name == "update"
+    } == layers
 
 
-def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     layer = dense()
 
     def read(lines: SourceLines) -> list[bool]:
@@ -657,7 +794,8 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(monkeypatch: pyt
 
     graphs = [traced(lambda values: layer(values), tf.ones((4, 3)))]
     needed = next(limit for limit in range(100) if read(limited(limit)) == [True])
-    # GIVEN a recording that may read the ops of two graphs but for one op, THEN what was read once costs nothing
+    # GIVEN a recording that may read the ops of two graphs but for one op, THEN what was read once
+    # costs nothing
     lines = limited(2 * needed - 1)
     assert needed > 1 and [read(lines) for _ in range(3)] == [[True]] * 3
     # AND a graph with more ops than are left has no lines, nor does its trial cost any
@@ -666,7 +804,9 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(monkeypatch: pyt
     assert read(limited(2 * needed)) == [True, True]
 
 
-def test_a_graph_that_cannot_be_read_leaves_the_callees_of_the_others_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_cannot_be_read_leaves_the_callees_of_the_others_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     layer, x = dense(), tf.ones((4, 3))
 
     def calling(name: str) -> Any:
@@ -689,5 +829,10 @@ def test_a_graph_that_cannot_be_read_leaves_the_callees_of_the_others_right(monk
     monkeypatch.setattr(module._Graph, "unrepeatable", failing)
     found = facts_of(layer)
     assert [facts.name for facts in found if facts.root] == ["second"] == [second.graph.name]
-    ((index,),) = [[at for _, at in called] for facts in found if facts.root for called in facts.callees.values()]
+    ((index,),) = [
+        [at for _, at in called]
+        for facts in found
+        if facts.root
+        for called in facts.callees.values()
+    ]
     assert ops_of(found[index], "MatMul") and not found[index].root

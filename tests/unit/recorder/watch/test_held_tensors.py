@@ -92,19 +92,23 @@ def test_a_tensor_that_the_step_was_fed_with_is_input_data_at_the_end(notes: Non
     before = held.find({}, [])
     input_notes.data(tensor)
     after, _ = held.finish([])
-    found = [fact_of(facts, one) for facts, one in ((before, tensor), (after, tensor), (after, other))]
+    found = [
+        fact_of(facts, one) for facts, one in ((before, tensor), (after, tensor), (after, other))
+    ]
     assert [fact and fact.category for fact in found] == ["held_tensors", "inputs", "held_tensors"]
 
 
 class Slow:
-    """Gives up the GIL while its owner is cleared, so that other threads meet half-collected objects."""
+    """Gives up the GIL while its owner is cleared, so that other threads meet half-collected
+    objects."""
 
     def __del__(self) -> None:
         time.sleep(0.02)
 
 
 def test_a_tensor_that_only_garbage_refers_to_is_not_read() -> None:
-    """Reading an attribute of a tensor that a collection on another thread has cleared crashes the process."""
+    """Reading an attribute of a tensor that a collection on another thread has cleared crashes the
+    process."""
 
     def collects() -> None:
         while not stop.is_set():
@@ -151,7 +155,12 @@ def test_what_a_function_captured_is_a_constant_and_what_a_pipeline_captured_is_
     facts = held.find({}, [], [inside[-1], mapped._map_func.function.graph, None, object()])
     found = [fact_of(facts, one) for one in (constant, data, other, dataset._tensors[0])]
     # THEN a graph is read with those around it
-    assert [fact and fact.category for fact in found] == ["other_state", "inputs", "held_tensors", "inputs"]
+    assert [fact and fact.category for fact in found] == [
+        "other_state",
+        "inputs",
+        "held_tensors",
+        "inputs",
+    ]
     assert found[0] is not None and found[0].held_by == "captured by function `outer`"
     assert found[3] is not None and found[3].held_by == DATA_SET
 
@@ -188,7 +197,8 @@ def test_a_known_tensor_keeps_its_facts_and_one_at_its_id_has_none() -> None:
 
 
 def test_weights_of_layers_that_no_model_has_yet_are_theirs_while_one_is_built() -> None:
-    # GIVEN what a failure finds between the layers of a functional model, one of which contains another
+    # GIVEN what a failure finds between the layers of a functional model, one of which contains
+    # another
     import keras
 
     first, second = keras.layers.Dense(32, name="first"), keras.layers.Dense(8, name="second")
@@ -199,7 +209,10 @@ def test_weights_of_layers_that_no_model_has_yet_are_theirs_while_one_is_built()
         facts, paths = LayerWatch(Faults()).look(CPU, **how)
         assert not how or paths[id(first)] == "first"
         weights = [fact for fact in facts.variables if fact.role == "weights" and fact.end_address]
-        return {one.layer: sum(fact.requested_bytes for fact in weights if fact.layer == one.layer) for one in weights}
+        return {
+            one.layer: sum(fact.requested_bytes for fact in weights if fact.layer == one.layer)
+            for one in weights
+        }
 
     names = {"first": 4 * (64 * 32 + 32), "around/second": 4 * (32 * 8 + 8)}
     assert names.items() <= found(building=True).items()
@@ -212,16 +225,23 @@ def test_weights_of_layers_that_no_model_has_yet_are_theirs_while_one_is_built()
         *((1, {"num_replicas_in_sync": count}, 1, count > 1) for count in (1, 2)),
         *((parts, {"num_replicas_in_sync": count}, 1, True) for parts, count in ((2, 1), (4, 4))),
         *((parts, {}, 1, parts > 1) for parts in (1, 2)),
-        # Without a model, the scope of the loop tells; a strategy that says no number of replicas is none.
+        # Without a model, the scope of the loop tells; a strategy that says no number of replicas
+        # is none.
         *((0, {}, scope, scope > 1) for scope in (1, 2)),
         (1, {"other": 2}, 2, False),
     ],
 )
-def test_replicas_are_known_by_the_strategy_and_by_the_variables(parts, strategy, scope, found, monkeypatch) -> None:
+def test_replicas_are_known_by_the_strategy_and_by_the_variables(
+    parts, strategy, scope, found, monkeypatch
+) -> None:
     part, watch = SimpleNamespace(handle=object()), LayerWatch(Faults())
-    model = SimpleNamespace(variables=[part, SimpleNamespace(values=(part,) * parts) if parts > 1 else part])
+    model = SimpleNamespace(
+        variables=[part, SimpleNamespace(values=(part,) * parts) if parts > 1 else part]
+    )
     if strategy:
         model.distribute_strategy = SimpleNamespace(**strategy)
     monkeypatch.setattr(watch, "_model", lambda: model if parts else None)
-    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: SimpleNamespace(num_replicas_in_sync=scope))
+    monkeypatch.setattr(
+        tf.distribute, "get_strategy", lambda: SimpleNamespace(num_replicas_in_sync=scope)
+    )
     assert watch.replicated is found

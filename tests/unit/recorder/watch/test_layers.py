@@ -1,4 +1,5 @@
-"""The tree of a model's layers or of a module's parts, the weights of each, and the layer table, from real models."""
+"""The tree of a model's layers or of a module's parts, the weights of each, and the layer table,
+from real models."""
 
 import collections
 import gc
@@ -47,7 +48,9 @@ def paths(model: Any) -> list[str]:
 
 
 def test_layers_are_walked_in_order_without_inputs_and_modules_by_their_attributes() -> None:
-    inner = keras.Sequential([keras.Input((4,)), L.Dense(3, name="a"), L.Dense(3, name="b")], name="inner")
+    inner = keras.Sequential(
+        [keras.Input((4,)), L.Dense(3, name="a"), L.Dense(3, name="b")], name="inner"
+    )
     model = keras.Sequential([keras.Input((4,)), inner, L.Dense(2, name="head")], name="net")
     assert paths(model) == ["net", "net/inner", "net/inner/a", "net/inner/b", "net/head"]
     found = list(dict.fromkeys(paths(Mlp())))
@@ -64,7 +67,14 @@ def test_a_shared_layer_is_walked_once_and_siblings_of_one_name_are_numbered() -
             self.third = keras.Sequential([], name="block")
 
     found = paths(Model())
-    assert found == ["net", "net/block", "net/block/shared", "net/block#2", "net/block#2/own", "net/block#3"]
+    assert found == [
+        "net",
+        "net/block",
+        "net/block/shared",
+        "net/block#2",
+        "net/block#2/own",
+        "net/block#3",
+    ]
 
 
 @pytest.mark.parametrize("backbone_first", [True, False])
@@ -89,7 +99,9 @@ def test_layers_shared_by_sub_models_own_their_weights(backbone_first: bool, nes
 
     model = Segmenter()
     model.head.build((None, 5))
-    found = {path.rpartition("/")[2]: sum(sizes(own)) for path, own in own_variables(walk(model)).items()}
+    found = {
+        path.rpartition("/")[2]: sum(sizes(own)) for path, own in own_variables(walk(model)).items()
+    }
     expected = {"net": 0, "backbone": 0, "features": 0, "c1": 36, "c2": 25, "top": 12, "head": 18}
     assert found == expected | ({"block": 0} if nested else {})
     assert sum(found.values()) == sum(sizes(model.weights))
@@ -145,17 +157,27 @@ def test_reading_weights_leaves_no_garbage() -> None:
         (keras.optimizers.Adam, ((3, 2), (5,)), [2, 2]),
         (lambda: keras.optimizers.SGD(momentum=0.9), ((3,),), [1]),
         # Averages and accumulated gradients.
-        (lambda: keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=4), ((3, 2), (5,)), [2, 2]),
-        # As many variables of the optimizer as weights: their own list is parallel to that of the weights, too.
+        (
+            lambda: keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=4),
+            ((3, 2), (5,)),
+            [2, 2],
+        ),
+        # As many variables of the optimizer as weights: their own list is parallel to that of the
+        # weights, too.
         (keras.optimizers.SGD, ((3,), (4,)), [0, 0]),
         # Rows and columns of matrices, placeholders for vectors.
         (keras.optimizers.Adafactor, ((8, 6), (5,)), [3, 3]),
         (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), ((3,),), [2]),
     ],
 )
-def test_slots_serve_their_weights_and_scalars_serve_none(optimizer: Any, shapes: Any, served: list[int]) -> None:
+def test_slots_serve_their_weights_and_scalars_serve_none(
+    optimizer: Any, shapes: Any, served: list[int]
+) -> None:
     made = optimizer()
-    weights = [keras.Variable(np.zeros(shape, np.float32), name=f"w{at}") for at, shape in enumerate(shapes)]
+    weights = [
+        keras.Variable(np.zeros(shape, np.float32), name=f"w{at}")
+        for at, shape in enumerate(shapes)
+    ]
     made.build(weights)
     found = slots(made, weights)
     assert [sum(slot.of is weight for slot in found) for weight in weights] == served
@@ -163,18 +185,28 @@ def test_slots_serve_their_weights_and_scalars_serve_none(optimizer: Any, shapes
     assert not any(slot.variable is weight for slot in found for weight in weights)
     # AND all variables of the optimizer are found, each once
     keys = [id(slot.variable) for slot in found]
-    assert len(set(keys)) == len(keys) and {id(variable) for variable in made.variables} <= set(keys)
+    assert len(set(keys)) == len(keys) and {id(variable) for variable in made.variables} <= set(
+        keys
+    )
 
 
 def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> None:
-    # GIVEN Adafactor as some versions of Keras have it: placeholders for vectors, which its variables leave out
+    # GIVEN Adafactor as some versions of Keras have it: placeholders for vectors, which its
+    # variables leave out
     weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in ((8, 6), (5,))]
     rows = keras.Variable(np.zeros(8, np.float32))
     optimizer = SimpleNamespace(
-        variables=[rows], _variables=[rows], _trainable_variables=weights, _r=[rows, keras.Variable(0.0)]
+        variables=[rows],
+        _variables=[rows],
+        _trainable_variables=weights,
+        _r=[rows, keras.Variable(0.0)],
     )
     # THEN no other object in a list of this length is taken for one, nor are the weights themselves
-    others = {"names": ["first", "second"], "same": list(weights), "constants": [SimpleNamespace(value=1)] * 2}
+    others = {
+        "names": ["first", "second"],
+        "same": list(weights),
+        "constants": [SimpleNamespace(value=1)] * 2,
+    }
     for more in ({}, others):
         vars(optimizer).update(more)
         found = [(slot.variable is rows, slot.of) for slot in slots(optimizer)]
@@ -183,7 +215,9 @@ def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> N
 
 def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> None:
     container, plain = SimpleNamespace(_unique_id="dense_1"), SimpleNamespace(_unique_id="dense_2")
-    weight = SimpleNamespace(_unique_id="dense_1_replica_0", _distributed_container=lambda: container)
+    weight = SimpleNamespace(
+        _unique_id="dense_1_replica_0", _distributed_container=lambda: container
+    )
     made = [SimpleNamespace(number=at) for at in range(2)]
     keys = {"dense_1": {"momentum": made[0]}, "dense_2": {"momentum": made[1]}}
     found = slots(SimpleNamespace(variables=made, _slots=keys), [weight, plain])
@@ -191,7 +225,10 @@ def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> Non
 
 
 def test_a_recomputed_layer_makes_a_new_table_that_says_so_and_one_of_another_model_none() -> None:
-    model, other = (keras.Sequential([keras.Input((4,)), L.Dense(2, name="dense")], name="net") for _ in range(2))
+    model, other = (
+        keras.Sequential([keras.Input((4,)), L.Dense(2, name="dense")], name="net")
+        for _ in range(2)
+    )
     before, table = signature(model, None), build_layer_table(model, None, step=0, previous=None)
     call_notes.recomputed[other.layers[0]] = True
     assert signature(model, None) == before
@@ -202,12 +239,16 @@ def test_a_recomputed_layer_makes_a_new_table_that_says_so_and_one_of_another_mo
     assert [layer.recomputed for layer in table.layers] == [None, "resampled"]
 
 
-def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_between_cut_points_have_consecutive_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     layers = [L.Dense(4, name="first"), L.Dropout(0.1, name="drop"), L.Dense(2, name="last")]
     model, module = keras.Sequential([keras.Input((8,)), *layers], name="net"), Mlp()
 
     def made(*arguments: Any, **keywords: Any) -> None:
-        raise AssertionError("a model or an input was made: it would count among the program's and take a name")
+        raise AssertionError(
+            "a model or an input was made: it would count among the program's and take a name"
+        )
 
     monkeypatch.setattr(keras.Model, "__init__", made)
     monkeypatch.setattr(keras, "Input", made)
@@ -215,7 +256,9 @@ def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pyte
     first, drop = (layer.unit for layer in table.layers if layer.path in ("net/first", "net/drop"))
     assert first is not None and drop == first + 1
     # AND a model without a layer graph has none
-    assert {layer.unit for layer in build_layer_table(module, None, step=0, previous=None).layers} == {None}
+    assert {
+        layer.unit for layer in build_layer_table(module, None, step=0, previous=None).layers
+    } == {None}
 
 
 CPU = "CPU:0"
@@ -241,7 +284,9 @@ class Counting(L.Layer):  # type: ignore[misc]
 
 def make_model(name: str = "net", optimizer: Any = "adam", **compiled: Any) -> Any:
     frozen = L.Dense(3, name="frozen", trainable=False)
-    model = keras.Sequential([keras.Input((2,)), frozen, Counting(name="count"), L.ReLU(name="relu")], name=name)
+    model = keras.Sequential(
+        [keras.Input((2,)), frozen, Counting(name="count"), L.ReLU(name="relu")], name=name
+    )
     if optimizer is not None:
         model.compile(optimizer, "mse", **compiled)
         model.optimizer.build(model.trainable_variables)
@@ -273,13 +318,18 @@ def test_each_variable_has_its_role_and_layer(model: Any) -> None:
     assert sums["weights", "net/count", True] == 4 * 3
     # AND the slots of the trained weight have its layer, while Adam's scalars have none
     assert sums["optimizer_state", "net/count", True] == 2 * 4 * 3
-    assert sums["optimizer_state", None, None] == sum(variable.numpy().nbytes for variable in scalars)
+    assert sums["optimizer_state", None, None] == sum(
+        variable.numpy().nbytes for variable in scalars
+    )
     # AND an optimizer that is given replaces the model's
     other = keras.optimizers.SGD(momentum=0.9)
     other.build(model.trainable_variables)
     assert owned(Variables([(model, other)], []))["optimizer_state", "net/count", True] == 4 * 3
     # AND the state of a layer's generator is its own
-    assert sums["other_state", "net/count", None] == model.layers[1].seed_generator.state.numpy().nbytes
+    assert (
+        sums["other_state", "net/count", None]
+        == model.layers[1].seed_generator.state.numpy().nbytes
+    )
     names = [fact.name for fact in found.facts(CPU)]
     assert len(set(names)) == len(names)
     assert found.facts("GPU:0") == ()
@@ -317,21 +367,40 @@ def test_metrics_and_the_state_of_the_model_itself_belong_to_no_layer() -> None:
 
 def test_layers_are_trained_if_any_of_their_own_weights_is(model: Any) -> None:
     found = of(model)
-    assert found.trainable == {"net": True, "net/frozen": False, "net/count": True, "net/relu": True}
+    assert found.trainable == {
+        "net": True,
+        "net/frozen": False,
+        "net/count": True,
+        "net/relu": True,
+    }
     assert found.paths[id(model.layers[0])] == "net/frozen" and found.paths[id(model)] == "net"
     model.trainable = False
     assert of(model).trainable["net/relu"] is False
     # AND not if all of them are fixed, whatever the layer says
-    fixed = keras.Sequential([keras.Input((2,)), L.Normalization(name="norm"), L.Dense(1, name="dense")], name="net")
+    fixed = keras.Sequential(
+        [keras.Input((2,)), L.Normalization(name="norm"), L.Dense(1, name="dense")], name="net"
+    )
     flags = of(fixed).trainable
     assert fixed.layers[0].trainable and (flags["net/norm"], flags["net/dense"]) == (False, True)
 
 
-def test_models_with_an_optimizer_and_large_ones_are_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    small, trained = (keras.Sequential([keras.Input((2,)), L.Dense(1)], name=name) for name in ("small", "trained"))
-    models = [(small, None), (make_model("large", optimizer=None), None), (trained, keras.optimizers.SGD())]
+def test_models_with_an_optimizer_and_large_ones_are_read_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small, trained = (
+        keras.Sequential([keras.Input((2,)), L.Dense(1)], name=name)
+        for name in ("small", "trained")
+    )
+    models = [
+        (small, None),
+        (make_model("large", optimizer=None), None),
+        (trained, keras.optimizers.SGD()),
+    ]
     monkeypatch.setattr(module, "MAX_MODELS", 1)
-    assert set(Variables(models, []).paths.values()) == {"trained", "trained/" + trained.layers[0].name}
+    assert set(Variables(models, []).paths.values()) == {
+        "trained",
+        "trained/" + trained.layers[0].name,
+    }
     monkeypatch.setattr(module, "MAX_MODELS", 2)
     paths = Variables(models, []).paths.values()
     assert "large/frozen" in paths and "small" not in paths
@@ -339,7 +408,9 @@ def test_models_with_an_optimizer_and_large_ones_are_read_first(monkeypatch: pyt
 
 def test_owners_are_found_by_variable_and_by_handle(model: Any) -> None:
     found, kernel = of(model), model.layers[0].kernel
-    by_keras, *others = (found.owner_of(item) for item in (kernel, kernel.value, kernel.value.handle))
+    by_keras, *others = (
+        found.owner_of(item) for item in (kernel, kernel.value, kernel.value.handle)
+    )
     assert others == [by_keras] * 2 and by_keras is not None
     assert by_keras[1] == "net/frozen" and by_keras[0].startswith(kernel.path)
     assert found.owner_of(tf.Variable(1.0)) is None and found.owner_of(object()) is None
@@ -383,11 +454,17 @@ def test_variables_of_no_model_are_state_and_are_not_kept_alive(model: Any) -> N
     found = of(model)
     free, gone = tf.Variable(tf.zeros(1000), name="buffer"), tf.Variable(tf.zeros(500))
     alias = tf.Variable(tf.zeros(1000))
-    found.add_unowned([free, gone, alias, model.layers[0].kernel.value], {layers.variable_address(alias)})
+    found.add_unowned(
+        [free, gone, alias, model.layers[0].kernel.value], {layers.variable_address(alias)}
+    )
     facts = {fact.shape: fact for fact in found.facts(CPU) if fact.requested_bytes >= 2000}
     assert facts.keys() == {(1000,), (500,)}
     fact = facts[1000,]
-    assert (fact.role, fact.layer, fact.start_address) == ("other_state", None, layers.variable_address(free))
+    assert (fact.role, fact.layer, fact.start_address) == (
+        "other_state",
+        None,
+        layers.variable_address(free),
+    )
     assert fact.name.startswith("buffer") and found.owner_of(free.handle) == (fact.name, None)
     # AND one that is gone has no place any more
     del gone
@@ -396,7 +473,9 @@ def test_variables_of_no_model_are_state_and_are_not_kept_alive(model: Any) -> N
     assert {one.shape: one.end_address for one in found.facts(CPU)}[500,] is None
 
 
-def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = tf.Variable(tf.zeros((64, 1024)))
     assert layers.variable_address(table) is not None
     in_use = iter((0, 64 * 1024 * 4))
@@ -408,11 +487,20 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypa
 
 @pytest.mark.parametrize(
     ("layer", "named"),
-    [("fold/dense", "/dense"), ("fold#2/block#3/dense", "/block#3/dense"), ("fold#2", ""), (None, "")],
+    [
+        ("fold/dense", "/dense"),
+        ("fold#2/block#3/dense", "/block#3/dense"),
+        ("fold#2", ""),
+        (None, ""),
+    ],
 )
-def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(layer: str | None, named: str) -> None:
+def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(
+    layer: str | None, named: str
+) -> None:
     former, handle, model = FormerVariables(), Stub(), Stub()
-    former.note(handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None)
+    former.note(
+        handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None
+    )
     owner = former._owners[id(handle)]
     assert owner.path(exists=False) == layer
     del model
@@ -429,7 +517,9 @@ def test_the_weights_of_a_model_that_waits_for_the_collector_have_its_name() -> 
         del model
         assert gone() is not None
         facts = former_variables.facts(handles, lambda handle: None)
-        assert {fact.layer for fact in facts} <= {f"net, no longer used/{name}" for name in ("frozen", "count")}
+        assert {fact.layer for fact in facts} <= {
+            f"net, no longer used/{name}" for name in ("frozen", "count")
+        }
         assert len(facts) == len(handles) and all(fact.role == "weights" for fact in facts)
         # AND those that the program reaches are left out
         assert former_variables.facts(handles, lambda handle: ("known", None)) == []

@@ -1,4 +1,5 @@
-"""What is noted of calls of layers, tapes and optimizers, traced and eager, and which eager tensors are input data."""
+"""What is noted of calls of layers, tapes and optimizers, traced and eager, and which eager tensors
+are input data."""
 
 import contextlib
 import gc
@@ -87,10 +88,16 @@ def test_gradients_are_noted_with_their_variables() -> None:
         return loss
 
     concrete, notes = traced(step)
-    names = [(reference() is table, reference() is layer.bias.value) for _, _, reference in notes.gradients]
+    names = [
+        (reference() is table, reference() is layer.bias.value)
+        for _, _, reference in notes.gradients
+    ]
     # THEN a sparse one has two tensors, and a missing one none
     assert names == [(True, False), (True, False), (False, True)]
-    assert all(name in {op.name for op in concrete.graph.get_operations()} for name, _, _ in notes.gradients)
+    assert all(
+        name in {op.name for op in concrete.graph.get_operations()}
+        for name, _, _ in notes.gradients
+    )
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -100,7 +107,9 @@ def test_an_optimizer_reads_generators_once(given: bool) -> None:
     optimizer.build(variables)
 
     def step() -> None:
-        optimizer.apply((tf.ones(one.shape) for one in variables), (one for one in variables) if given else None)
+        optimizer.apply(
+            (tf.ones(one.shape) for one in variables), (one for one in variables) if given else None
+        )
 
     before = layer.kernel.numpy()
     concrete, notes = traced(step)
@@ -121,13 +130,20 @@ def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> No
     assert tf.function(lambda original: original + 1)(original=1) == 2
 
 
-def test_eager_calls_are_spans_while_a_window_is_open(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, lines = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), iter(["train.py:7", None])
+def test_eager_calls_are_spans_while_a_window_is_open(
+    window: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, lines = (
+        keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]),
+        iter(["train.py:7", None]),
+    )
     monkeypatch.setattr(call_notes, "eager_paths", {id(layer): "net/outer"})
     layer(X)
     assert window == ["net/outer", "end"]  # and none of a layer that is not known
     # AND they have the user's line, if that is known
-    monkeypatch.setattr(call_notes, "eager_lines", SimpleNamespace(calling=lambda layer: next(lines)))
+    monkeypatch.setattr(
+        call_notes, "eager_lines", SimpleNamespace(calling=lambda layer: next(lines))
+    )
     layer(X)
     layer(X)
     assert window[2:] == ["net/outer\x1ftrain.py:7", "end", "net/outer", "end"]
@@ -164,7 +180,16 @@ def eager(value: float = 1.0) -> Any:
 def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) -> None:
     tensors = [eager(number) for number in range(4)]
     ragged = tf.RaggedTensor.from_row_lengths(eager(), [1, 1])
-    notes.data([tensors[0], (tensors[1], {"a": tensors[2], "b": [tensors[3]]}), None, "text", np.ones(2), ragged])
+    notes.data(
+        [
+            tensors[0],
+            (tensors[1], {"a": tensors[2], "b": [tensors[3]]}),
+            None,
+            "text",
+            np.ones(2),
+            ragged,
+        ]
+    )
     assert all(notes.is_input(tensor) for tensor in (*tensors, ragged.values, ragged.row_splits))
     assert len(notes.tensors()) == 6 and not notes.is_input(eager())
     del tensors, ragged
@@ -174,15 +199,23 @@ def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) ->
 
 @pytest.mark.parametrize(
     ("values", "count"),  # what is in lists and dicts counts as well as these themselves
-    [([[eager()] for _ in range(50)], 2), ({number: eager() for number in range(50)}, 4), ([eager()] * 4, 1)],
+    [
+        ([[eager()] for _ in range(50)], 2),
+        ({number: eager() for number in range(50)}, 4),
+        ([eager()] * 4, 1),
+    ],
 )
-def test_no_more_values_of_a_call_are_examined_than_the_most(notes, monkeypatch, values, count) -> None:
+def test_no_more_values_of_a_call_are_examined_than_the_most(
+    notes, monkeypatch, values, count
+) -> None:
     monkeypatch.setattr(noting, "MAX_ITEMS", 5)
     notes.data(values)
     assert len(notes.tensors()) == count
 
 
-def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes: InputNotes) -> None:
+def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(
+    notes: InputNotes,
+) -> None:
     batch, data = eager(), eager()
     notes.data(batch)
     notes.data(data, math.inf)
@@ -200,13 +233,18 @@ def at_most_a_half(x: Any) -> None:
 
 
 def test_what_an_iterator_returns_is_data(observed: InputNotes) -> None:
-    seen = [(observed.is_input(x), observed.is_input(y)) for x, y in tf.data.Dataset.from_tensors((eager(), eager()))]
+    seen = [
+        (observed.is_input(x), observed.is_input(y))
+        for x, y in tf.data.Dataset.from_tensors((eager(), eager()))
+    ]
     assert seen == [(True, True)]
     optional = iter(tf.data.Dataset.range(1)).get_next_as_optional()
     assert observed.is_input(optional.get_value())
 
 
-def test_a_function_that_calls_layers_is_given_data_and_returns_results(observed: InputNotes) -> None:
+def test_a_function_that_calls_layers_is_given_data_and_returns_results(
+    observed: InputNotes,
+) -> None:
     layer = dense()
     step, other = tf.function(lambda x, scale: layer(x) * scale), tf.function(lambda x: x + 1)
     x, scale = tf.ones((4, 2)), tf.constant(3.0)
@@ -219,7 +257,11 @@ def test_a_function_that_calls_layers_is_given_data_and_returns_results(observed
     # AND one without layers is given none
     y = tf.ones((4, 2))
     other(y)
-    assert not observed.is_input(y) and observed.calls_layers(step) and not observed.calls_layers(other)
+    assert (
+        not observed.is_input(y)
+        and observed.calls_layers(step)
+        and not observed.calls_layers(other)
+    )
 
 
 def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) -> None:
@@ -239,7 +281,9 @@ def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) ->
 
 
 @pytest.mark.parametrize("handled", [False, True])
-def test_the_batch_of_an_outermost_call_that_fails_is_noted(observed: InputNotes, handled: bool) -> None:
+def test_the_batch_of_an_outermost_call_that_fails_is_noted(
+    observed: InputNotes, handled: bool
+) -> None:
     class Careful(keras.layers.Layer):  # type: ignore[misc]
         def call(self, x: Any) -> Any:
             with pytest.raises(tf.errors.InvalidArgumentError):
@@ -270,12 +314,19 @@ def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: 
     assert observed.is_input(z)
 
 
-@pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])
+@pytest.mark.parametrize(
+    ("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)]
+)
 def test_the_data_of_a_fit_that_runs_is_noted(notes, monkeypatch, module, found) -> None:
     monkeypatch.setattr(noting, "input_notes", notes)
     package = types.ModuleType(module)
     package.note = note_running_fit  # type: ignore[attr-defined]
-    exec("def fit(x, y=None, validation_data=None):\n    other = x + 1\n    note()\n    return other\n", vars(package))
+    exec(
+        "def fit(x, y=None, validation_data=None):\n    other = x + 1\n    note()\n    "
+        "return "
+        "other\n",
+        vars(package),
+    )
     exec("def train(x):\n    note()\n", vars(package))
     x, validation, z = eager(), (eager(), eager()), eager()
     other = package.fit(x, validation_data=validation)
@@ -343,18 +394,38 @@ BROKEN = type("Broken", (), {"shape": property(lambda self: fail())})()
         ([(), {"x": np.ones((5, 2), np.float16)}], 5, [((5, 2), "float16")]),
         # If a layer's arguments differ, its first one is the input.
         ([(tf.ones((2, 3)), tf.ones((8, 3)))], 2, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
-        ([({"a": tf.ones((2, 3)), "b": tf.ones((8, 3))},)], None, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
+        (
+            [({"a": tf.ones((2, 3)), "b": tf.ones((8, 3))},)],
+            None,
+            [((2, 3), FLOAT), ((8, 3), FLOAT)],
+        ),
         # Neither scalars nor variables nor other objects belong to it, nor what cannot be read.
-        ([(tf.constant(1.0), tf.Variable(tf.ones(7)), "x", None, object(), 5, BROKEN), {}], None, []),
+        (
+            [(tf.constant(1.0), tf.Variable(tf.ones(7)), "x", None, object(), 5, BROKEN), {}],
+            None,
+            [],
+        ),
         ([(tf.ones((0, 3)),)], None, [((0, 3), FLOAT)]),
         ([(tf.ones((2, 1)), BROKEN)], 2, [((2, 1), FLOAT)]),
         # Replicas have their parts.
         *(
-            ([(PerReplica((tf.ones((8, 3)), tf.ones((of, 3)))),), {}], size, [((8, 3), FLOAT), ((of, 3), FLOAT)])
+            (
+                [(PerReplica((tf.ones((8, 3)), tf.ones((of, 3)))),), {}],
+                size,
+                [((8, 3), FLOAT), ((of, 3), FLOAT)],
+            )
             for of, size in ((8, 8), (7, None))
         ),
         # A specification of unknown rank is left out.
-        ([tf.data.Dataset.from_generator(list, output_signature=tf.TensorSpec(None, tf.float32))], None, []),
+        (
+            [
+                tf.data.Dataset.from_generator(
+                    list, output_signature=tf.TensorSpec(None, tf.float32)
+                )
+            ],
+            None,
+            [],
+        ),
         # No more than a hundred tensors are examined.
         ([[tf.ones(2)] * 150], 2, [((2,), FLOAT)] * 100),
     ],
@@ -365,7 +436,9 @@ def test_a_batch_is_what_the_call_was_given(values: Any, size: int | None, compo
 
 @pytest.mark.parametrize("iterates", [False, True])
 @pytest.mark.parametrize(("remainder", "first"), [(False, -1), (True, 4)])
-def test_an_iterator_gives_what_its_data_set_makes(iterates: bool, remainder: bool, first: int) -> None:
+def test_an_iterator_gives_what_its_data_set_makes(
+    iterates: bool, remainder: bool, first: int
+) -> None:
     data = pairs(4, remainder)
     expected = (((first, 3), FLOAT), ((first,), "int64"))
     assert facts_of([(iter(data) if iterates else data,), {}]) == BatchFacts(4, expected)
@@ -382,7 +455,9 @@ def test_the_calls_of_a_window_must_agree_and_none_outside_of_it_counts() -> Non
         assert notes.end().size == expected and not notes.active
 
 
-def test_the_call_that_takes_gradients_counts_and_a_size_that_the_program_names_is_believed() -> None:
+def test_the_call_that_takes_gradients_counts_and_a_size_that_the_program_names_is_believed() -> (
+    None
+):
     notes = batch_window()
     notes.given([(tf.ones((1, 3)),), {}])  # a policy acts
     with tf.GradientTape():
@@ -403,13 +478,16 @@ BOXES = (tf.ones((8, 32, 32, 3)), [tf.ones((6, 4))] * 8)
         # Patches of images, and a table beside the batch.
         ((tf.ones((8, 32, 32, 3)), tf.ones(8)), [(8 * 64, 48)], 8),
         ((tf.ones((8, 32)), tf.ones(4)), [(8, 32), (3, 32)], 8),
-        # Either of joined dimensions may be the batch; a label for each sequence says which one it is.
+        # Either of joined dimensions may be the batch; a label for each sequence says which one it
+        # is.
         (ROLLOUT, [(1280, 32)], None),
         (ROLLOUT, [(20, 64, 32)], 20),
         ((tf.ones((20, 64, 32)), tf.ones(20)), [(1280, 32)], 20),
     ],
 )
-def test_a_function_has_the_batch_that_its_model_is_given(values: Any, inputs: Any, size: int | None) -> None:
+def test_a_function_has_the_batch_that_its_model_is_given(
+    values: Any, inputs: Any, size: int | None
+) -> None:
     notes, known = batch_window(), FunctionInputs()
     known.model_inputs.update(inputs)
     notes.given([values, {}], tf.function(lambda: None), known)
@@ -451,7 +529,9 @@ class Own(keras.Sequential):  # type: ignore[misc]
         *((keras.Sequential, 2, 1, None, examples, None) for examples in (0.0, 5.0, -4.0)),
     ],
 )
-def test_an_open_batch_is_as_large_as_keras_counts(kind, executions, replicas, given, examples, size) -> None:
+def test_an_open_batch_is_as_large_as_keras_counts(
+    kind, executions, replicas, given, examples, size
+) -> None:
     trained = model(kind, steps_per_execution=executions)
     trained._distribute_strategy = SimpleNamespace(num_replicas_in_sync=replicas)
     trained._loss_tracker.count.assign(10.0)
@@ -466,7 +546,8 @@ KERAS = "keras.src.trainer"
 
 
 def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any:
-    """Call a function below a method that trains on data with a batch size, in the first of two steps."""
+    """Call a function below a method that trains on data with a batch size, in the first of two
+    steps."""
     package = types.ModuleType(module)
     package.call = call  # type: ignore[attr-defined]
     exec("def fit(epoch_iterator, end_step):\n    return call()\n", vars(package))
@@ -531,7 +612,9 @@ def test_without_iterators_or_with_too_many_the_bytes_are_unknown(pipelines, mon
     assert pipelines.buffered_bytes() == 0
 
 
-def test_a_full_cache_counts_once_with_the_bytes_of_its_elements_but_not_without_a_model(pipelines) -> None:
+def test_a_full_cache_counts_once_with_the_bytes_of_its_elements_but_not_without_a_model(
+    pipelines,
+) -> None:
     data, options, iterators = cached(), tf.data.Options(), []
     for _ in range(2):
         iterators.append(iter(data))
@@ -540,14 +623,17 @@ def test_a_full_cache_counts_once_with_the_bytes_of_its_elements_but_not_without
             assert pipelines.buffered_bytes() == 0
         list(iterators[-1])
         found = pipelines.buffered_bytes()
-        assert found is not None and 4096 <= found < 4096 + 512 * len(iterators)  # and what describes them
+        # and what describes them
+        assert found is not None and 4096 <= found < 4096 + 512 * len(iterators)
     options.autotune.enabled = False
     iterators.append(iter(data.with_options(options)))
     pipelines.note(iterators[-1])
     assert pipelines.buffered_bytes() is None
 
 
-def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the_notes(monkeypatch) -> None:
+def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the_notes(
+    monkeypatch,
+) -> None:
     data, found = cached(), []
 
     @tf.function

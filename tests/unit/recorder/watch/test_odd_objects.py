@@ -64,5 +64,7 @@ def test_the_layers_beside_an_odd_module_are_read(kind: type) -> None:
         facts = watch.end_window("CPU:0")
     finally:
         kept.clear()
-    assert [one.layer for one in facts.variables if one.role == "weights" and one.layer == "net/a"] == ["net/a"] * 2
+    assert [
+        one.layer for one in facts.variables if one.role == "weights" and one.layer == "net/a"
+    ] == ["net/a"] * 2
     assert not [note for note in notes if "stopped" in note]
