@@ -3,12 +3,14 @@ them."""
 
 import base64
 import dataclasses
+import functools
 import gzip
 import json
+import operator
 import pathlib
 import types
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 from api_page import PAGES, documentation
@@ -48,7 +50,7 @@ def faults(place: str, value: Any, hint: Any) -> Iterator[str]:
             yield f"{place}: null"
     elif types.NoneType in parts:
         rest = tuple(one for one in parts if one is not types.NoneType)
-        yield from faults(place, value, Union[rest])
+        yield from faults(place, value, functools.reduce(operator.or_, rest))
     elif dataclasses.is_dataclass(hint):
         yield from object_faults(place, value, OBJECTS[hint.__name__])  # type: ignore[union-attr]
     elif origin is tuple:
