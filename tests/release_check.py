@@ -96,9 +96,7 @@ def use(commands: pathlib.Path, folder: pathlib.Path, version: str) -> None:
     assert pathlib.Path(where).is_relative_to(folder), f"not the installed package: {where}"
     assert run([command, "--version"], folder).split() == ["tb-memplugin", version]
     helped = run([command, "--help"], folder)
-    assert all(
-        name in helped for name in ("inspect", "check", "report", "view", "import", "what-if")
-    )
+    assert all(name in helped for name in ("inspect", "check", "report", "import", "what-if"))
     inspected = json.loads(run([command, "inspect", str(FIXTURES), "--format", "json"], folder))[
         "runs"
     ]

@@ -26,7 +26,6 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "what-if": ("runs.add_what_if", "predict what a run would need under other conditions"),
     "plan": ("runs.add_plan", "find the change with which a run fits into a budget"),
     "check": ("check.add_arguments", "compare peaks with a budget, for CI"),
-    "view": ("view.add_arguments", "serve the Memory tab without TensorBoard's frame"),
     "report": ("report.add_arguments", "write a standalone HTML page"),
     "export": ("runs.add_export", "write tables for analysis, or a step for other viewers"),
     "import": ("import_files.add_arguments", "import a memory dump, a log or a profile"),
@@ -94,7 +93,6 @@ def parser_for(arguments: Sequence[str]) -> "CommandParser":
             "tb-memplugin inspect runs",
             "tb-memplugin what-if runs --batch-size 64 --capacity 24GiB",
             "tb-memplugin check runs --max-peak 10GiB",
-            "tb-memplugin view runs --open",
         ),
         exit_codes=EXIT_CODES,
     )

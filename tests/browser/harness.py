@@ -1,9 +1,9 @@
-"""Starts a server on runs, the real TensorBoard or `tb-memplugin view`, and opens the page in
-Chromium."""
+"""Starts a server on runs, the real TensorBoard or `page_server`, and opens the page in Chromium."""
 
 import contextlib
 import io
 import os
+import pathlib
 import re
 import shutil
 import socket
@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, FrameLocator, Page, Playwright, Route
 
 from tb_memplugin.cli import main
 
+PAGE_SERVER = pathlib.Path(__file__).parents[1] / "page_server.py"
 # When to give up: how long a start or a page takes is no claim of a test, and on a busy machine it
 # is long.
 START_SECONDS = 200
@@ -110,24 +111,12 @@ _VIEWERS: set[str] = set()
 
 @contextlib.contextmanager
 def viewer(logdir: str) -> Iterator[str]:
-    """A running `tb-memplugin view`; gives the address that it prints. The page loads ten times as
-    fast as in a tab."""
-    command = [
-        sys.executable,
-        "-m",
-        "tb_memplugin",
-        "view",
-        logdir,
-        "--port",
-        "0",
-        "--host",
-        "127.0.0.1",
-    ]
+    """A running `page_server`; gives its address."""
+    command = [sys.executable, str(PAGE_SERVER), logdir]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
         assert server.stdout is not None
-        server.stdout.readline()
         address = server.stdout.readline().strip().rstrip("/")
         _VIEWERS.add(address)
         try:

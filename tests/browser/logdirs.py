@@ -29,7 +29,7 @@ def made_once(
 
 
 def address_of_logdir(scope: Literal["session", "module"]) -> Any:
-    """The fixture ``address``: address of `tb-memplugin view` on the fixture ``logdir``.
+    """The fixture ``address``: address of a `page_server` on the fixture ``logdir``.
 
     Before a server goes, the page leaves its document: it would ask in vain, and the next test
     would fail.

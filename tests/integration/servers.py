@@ -1,5 +1,4 @@
-"""The viewer's servers: ``tensorboard`` and ``tb-memplugin view`` with TensorFlow blocked, and one
-in this process."""
+"""The viewer's servers: ``tensorboard`` with TensorFlow blocked, and one in this process."""
 
 import contextlib
 import json
@@ -7,7 +6,6 @@ import os
 import pathlib
 import queue
 import re
-import signal
 import struct
 import subprocess
 import sys
@@ -29,6 +27,7 @@ from tb_memplugin.version import PLUGIN_NAME
 
 BASE = f"/data/plugin/{PLUGIN_NAME}/"
 PREFIX = "/some/prefix"
+PAGE_SERVER = pathlib.Path(__file__).parents[1] / "page_server.py"
 START_SECONDS = 200
 BLOCKER = '''
 import sys
@@ -177,27 +176,20 @@ def start(
     raise AssertionError("TensorBoard did not start:\n" + "".join(said))
 
 
-def hear_ctrl_c() -> None:
-    """For a child: tests that a shell runs in the background ignore Ctrl-C, and so would their
-    children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def view(logdir: pathlib.Path | str, folder: pathlib.Path, *options: str) -> Server:
-    """Starts the viewer on a free port; its last line is its address."""
+def view(logdir: pathlib.Path | str, folder: pathlib.Path) -> Server:
+    """Starts `page_server`, which reads with TensorBoard's reader in Python."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tb_memplugin", "view", str(logdir), "--port", "0", *options],
+        [sys.executable, str(PAGE_SERVER), str(logdir)],
         env=environment(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,
     )
     assert process.stdout is not None and process.stderr is not None
-    lines = [process.stdout.readline(), process.stdout.readline()]
-    if not lines[1]:
+    address = process.stdout.readline().strip()
+    if not address:
         raise AssertionError(process.stderr.read())
-    return Server(process, lines[1].strip())
+    return Server(process, address)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = START_SECONDS) -> None:

@@ -63,8 +63,8 @@ def topic(scenario: Scenario, results: Results) -> str:
         "",
         scenario.description.split("\n\n")[0].strip(),
         "",
-        f"Run `python demo/scenarios/{scenario.name}.py`, then `tb-memplugin view "
-        "runs/scenarios` to compare the runs.",
+        f"Run `python demo/scenarios/{scenario.name}.py`, then `tensorboard "
+        "--logdir runs/scenarios` to compare the runs.",
         f"Measured on {measured}.",
     ]
     seen: set[tuple[str, str]] = set()

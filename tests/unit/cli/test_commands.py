@@ -447,7 +447,6 @@ COMMANDS = (
     "what-if",
     "plan",
     "check",
-    "view",
     "report",
     "export",
     "import",
