@@ -66,7 +66,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Out of memory? Reduce the batch size.”"],
             verdict="true",
-            because="Activations shrink in proportion to the batch. Weights and optimizer state stay.",
+            because="Activations shrink in proportion to the "
+            "batch. "
+            "Weights "
+            "and "
+            "optimizer "
+            "state "
+            "stay.",
             comparisons=[
                 Comparison(
                     "batch_64",

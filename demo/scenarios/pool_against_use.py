@@ -100,7 +100,13 @@ SCENARIO = Scenario(
                 "“The process uses it, so the training needs it.”",
             ],
             verdict="not true",
-            because="The pool is as large as it once had to be, or as TensorFlow was allowed to make "
+            because="The pool is as large as it once had to be, or "
+            "as "
+            "TensorFlow "
+            "was "
+            "allowed "
+            "to "
+            "make "
             "it. Bytes in use and their peak tell what the training needs.",
             comparisons=[
                 Comparison(
@@ -134,7 +140,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Turn on memory growth to save memory.”"],
             verdict="true only if",
-            because="other processes need the memory. The pool is smaller, the peak of the training "
+            because="other processes need the memory. The pool is "
+            "smaller, "
+            "the "
+            "peak "
+            "of "
+            "the "
+            "training "
             "is the same.",
             comparisons=[
                 Comparison(
@@ -148,7 +160,13 @@ SCENARIO = Scenario(
         Advice(
             words=["“Set TF_GPU_ALLOCATOR=cuda_malloc_async to take less from the GPU.”"],
             verdict="true",
-            because="CUDA's allocator takes memory as it is needed. It reports no allocations: there "
+            because="CUDA's allocator takes memory as it is "
+            "needed. "
+            "It "
+            "reports "
+            "no "
+            "allocations: "
+            "there "
             "is no breakdown.",
             comparisons=[
                 Comparison(

@@ -115,13 +115,27 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
 
 _ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
 _TENSOR_FINDINGS = {
-    "data set": "{size} are the data set, which lies on the device as a whole; batches take {batches}. "
+    "data set": "{size} are the data set, which lies on the device as a "
+    "whole; "
+    "batches "
+    "take "
+    "{batches}. "
     "Read it in batches from host memory: with a generator, `keras.utils.PyDataset` or "
     "files{on_gpu}.",
-    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each array for "
+    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a "
+    "copy "
+    "of "
+    "each "
+    "array for "
     "each function that uses it. Pass data as an argument, and put a large array into a "
     "variable.",
-    "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. Optimizers with "
+    "dense gradients": "{size} are dense gradients that were made "
+    "of "
+    "sparse "
+    "ones: "
+    "{names}. "
+    "Optimizers "
+    "with "
     "slots, such as Adam, and `global_clipnorm` do this. SGD without momentum updates only "
     "the rows of the batch.",
 }

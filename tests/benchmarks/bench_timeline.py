@@ -1,7 +1,7 @@
 """What the Step view costs in the browser with 10,000, 30,000 and 100,000 tensors in one step.
 
-Writes one run for each size, opens its step in Chromium through `tests/page_server.py`, several times,
-and prints with its limit: milliseconds from the arrival of the timeline to the painted chart
+Writes one run for each size, opens its step in Chromium through `tests/page_server.py`, several
+times, and prints with its limit: milliseconds from the arrival of the timeline to the painted chart
 (median), JavaScript's heap after that with its typed arrays (largest), and the main thread's
 processor time for each frame while the pointer moves over the chart, while the wheel zooms, and
 while Shift and a drag pan (95th percentile of all frames). Chromium draws in software.

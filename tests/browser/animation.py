@@ -27,13 +27,14 @@ MOVES = 8
 """Frames of the pointer's way to its next target."""
 LARGEST_BYTES = 1_500_000
 POINTER = """() => {
-  const pointer = document.createElement("div");
-  pointer.id = "tour-pointer";
-  pointer.style = "position: fixed; z-index: 99999; pointer-events: none; left: 0; top: 0";
-  pointer.innerHTML = `<svg width="22" height="28" viewBox="0 0 22 28">
-    <path d="M2 2v20l5-5 4 9 4-2-4-8h7z" fill="#fff" stroke="#000" stroke-width="1.6" stroke-linejoin="round"/></svg>`;
-  document.body.append(pointer);
-}"""
+      const pointer = document.createElement("div");
+      pointer.id = "tour-pointer";
+      pointer.style = "position: fixed; z-index: 99999; pointer-events: none; left: 0; top: 0";
+      pointer.innerHTML = `<svg width="22" height="28" viewBox="0 0 22 28">
+        <path d="M2 2v20l5-5 4 9 4-2-4-8h7z" fill="#fff" stroke="#000" stroke-width="1.6"
+      stroke-linejoin="round"/></svg>`;
+      document.body.append(pointer);
+    }"""
 MOVE_POINTER = """([x, y]) => {
   document.getElementById("tour-pointer").style.transform = `translate(${x - 2}px, ${y - 2}px)`;
 }"""

@@ -1,4 +1,5 @@
-"""Starts a server on runs, the real TensorBoard or `page_server`, and opens the page in Chromium."""
+"""Starts a server on runs, the real TensorBoard or `page_server`, and opens the page in
+Chromium."""
 
 import contextlib
 import io

@@ -18,24 +18,44 @@ from tb_memplugin.schema.text import UNITS
 Value = int | float | str
 """Exact bytes, a count or a ratio; or a rounded size such as ``35.9 MiB``."""
 
-COLLECT = """body => {
-  const name = element => element.closest("[data-testid]")?.dataset.testid
-    ?? element.closest("[aria-label]:not([data-tip])")?.getAttribute("aria-label") ?? "";
-  const found = [...body.querySelectorAll("[data-figure], [data-bytes], [data-value], [data-parameters], "
-    + "[data-figures], [data-from], [data-fact], [data-tip]")];
-  return found.filter(one => one.checkVisibility()).map(one => ({
-    ...one.dataset,
-    place: name(one), kind: String(one.className.baseVal ?? one.className),
-    row: one.parentElement.closest("[data-from]") ? "versus" : "",
-    layer: one.closest("[data-layer]")?.dataset.layer, group: one.closest("[data-group]")?.dataset.group,
-    totals: one.closest("tr.totals") !== null,
-    rounds: [...one.querySelectorAll("button")].some(button => button.textContent.trim() === "rounding"),
-    bar: one.closest("[data-bar]")?.dataset.bar,
-    label: (one.querySelector("th, dt") ?? one.querySelector(":scope > .label"))?.textContent.trim() ?? "",
-    shown: (one.querySelector(".figure") ?? one.querySelector("dd") ?? one).textContent.trim(),
-    unit: one.closest("aside, .picture")?.querySelector("button.unit")?.textContent.trim() ?? "",
-  }));
-}"""
+COLLECT = """(body) => {
+      const name = (element) =>
+        element.closest("[data-testid]")?.dataset.testid ??
+        element.closest("[aria-label]:not([data-tip])")?.getAttribute("aria-label") ??
+        "";
+      const found = [
+        ...body.querySelectorAll(
+          "[data-figure], [data-bytes], [data-value], [data-parameters], " +
+            "[data-figures], [data-from], [data-fact], [data-tip]",
+        ),
+      ];
+      return found
+        .filter((one) => one.checkVisibility())
+        .map((one) => ({
+          ...one.dataset,
+          place: name(one),
+          kind: String(one.className.baseVal ?? one.className),
+          row: one.parentElement.closest("[data-from]") ? "versus" : "",
+          layer: one.closest("[data-layer]")?.dataset.layer,
+          group: one.closest("[data-group]")?.dataset.group,
+          totals: one.closest("tr.totals") !== null,
+          rounds: [...one.querySelectorAll("button")].some(
+            (button) => button.textContent.trim() === "rounding",
+          ),
+          bar: one.closest("[data-bar]")?.dataset.bar,
+          label:
+            (
+              one.querySelector("th, dt") ?? one.querySelector(":scope > .label")
+            )?.textContent.trim() ?? "",
+          shown: (
+            one.querySelector(".figure") ??
+            one.querySelector("dd") ??
+            one
+          ).textContent.trim(),
+          unit:
+            one.closest("aside, .picture")?.querySelector("button.unit")?.textContent.trim() ?? "",
+        }));
+    }"""
 """Every visible element of a document that has a figure or explains one, with its names and its
 exact values."""
 

@@ -10,11 +10,13 @@ from page_views import ALL_COLUMNS
 from playwright.sync_api import Page, expect
 
 AXE = pathlib.Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
-CHECK = """async rules => {
-    const { violations } = await axe.run(document, { resultTypes: ["violations"], ...rules });
-    return violations
-        .map(({ id, nodes }) => [id, ...nodes.slice(0, 4).map((node) => `${node.target} ${node.failureSummary}`)]);
-}"""
+CHECK = """async (rules) => {
+      const { violations } = await axe.run(document, { resultTypes: ["violations"], ...rules });
+      return violations.map(({ id, nodes }) => [
+        id,
+        ...nodes.slice(0, 4).map((node) => `${node.target} ${node.failureSummary}`),
+      ]);
+    }"""
 SCHEMES: dict[Literal["light", "dark"], dict[str, Any]] = {
     "light": {},
     "dark": {"runOnly": ["color-contrast", "link-in-text-block"]},

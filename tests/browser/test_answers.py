@@ -29,12 +29,14 @@ def shown(frame: FrameLocator) -> list[dict[str, Any]]:
     tiles: list[dict[str, Any]] = frame.locator("[data-testid='answers'] > button").evaluate_all(
         """tiles => tiles.map(tile => {
             const { top, bottom, left, right } = tile.getBoundingClientRect();
-            const sentence = tile.querySelector(".tile-sentence"), question = tile.querySelector(".tile-question");
-            return { name: tile.dataset.answer, status: tile.dataset.status, figures: JSON.parse(tile.dataset.figures),
+            const sentence = tile.querySelector(".tile-sentence");
+            const question = tile.querySelector(".tile-question");
+            return { name: tile.dataset.answer, status: tile.dataset.status,
+                     figures: JSON.parse(tile.dataset.figures),
                 sentence: sentence.textContent.slice(question.textContent.length + 1)
                     .replaceAll("\\u00a0", " "), top, bottom, left, right,
                 lines: Math.round((sentence.clientHeight - (question.clientHeight || 0)) /
-                    parseFloat(getComputedStyle(sentence).lineHeight)), // an inline question has no height of its own
+                    parseFloat(getComputedStyle(sentence).lineHeight)),
                 cut: tile.scrollHeight > tile.clientHeight || tile.scrollWidth > tile.clientWidth,
                 words: tile.querySelector(".tile-status").textContent };
         })"""

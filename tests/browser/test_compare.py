@@ -13,12 +13,19 @@ from page_views import mostly_long, run_of
 from playwright.sync_api import FrameLocator, Page
 
 COLLISIONS = """
-labels => {
-  const boxes = labels.map(label => [label.textContent, label.getBoundingClientRect()]);
+(labels) => {
+  const boxes = labels.map((label) => [label.textContent, label.getBoundingClientRect()]);
   const found = [];
-  for (const [one, a] of boxes) for (const [two, b] of boxes)
-    if (a !== b && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
-      found.push([one, two]);
+  for (const [one, a] of boxes)
+    for (const [two, b] of boxes)
+      if (
+        a !== b &&
+        a.left < b.right - 1 &&
+        b.left < a.right - 1 &&
+        a.top < b.bottom - 3 &&
+        b.top < a.bottom - 3
+      )
+        found.push([one, two]);
   return found;
 }
 """

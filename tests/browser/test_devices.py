@@ -24,7 +24,8 @@ new MutationObserver((changes) => {
   for (const { addedNodes } of changes)
     for (const node of addedNodes)
       if (node.querySelectorAll)
-        for (const row of [node, ...node.querySelectorAll("tr")]) if (row.matches("tr[data-device]")) __rows.add(row);
+        for (const row of [node, ...node.querySelectorAll("tr")])
+          if (row.matches("tr[data-device]")) __rows.add(row);
 }).observe(document, { childList: true, subtree: true });
 """
 

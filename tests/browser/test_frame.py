@@ -12,15 +12,18 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 SHIFTS = """
 window.shifts = [];
-new PerformanceObserver(list => {
-    for (const entry of list.getEntries()) {
-        // A text that another one replaces in the same box is no movement.
-        const place = ({ x, y, width, height }) => [x, y, width, height].map(Math.round).join(" ");
-        const moved = entry.sources.filter(({ node }) => node === null || node.nodeType === Node.ELEMENT_NODE)
-            .map(({ node, previousRect, currentRect }) =>
-                `${node?.nodeName}.${node?.className}: ${place(previousRect)} -> ${place(currentRect)}`);
-        if (moved.length > 0) shifts.push([entry.value, moved]);
-    }
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) {
+    // A text that another one replaces in the same box is no movement.
+    const place = ({ x, y, width, height }) => [x, y, width, height].map(Math.round).join(" ");
+    const moved = entry.sources
+      .filter(({ node }) => node === null || node.nodeType === Node.ELEMENT_NODE)
+      .map(
+        ({ node, previousRect, currentRect }) =>
+          `${node?.nodeName}.${node?.className}: ${place(previousRect)} -> ${place(currentRect)}`,
+      );
+    if (moved.length > 0) shifts.push([entry.value, moved]);
+  }
 }).observe({ type: "layout-shift", buffered: true });
 """
 MOST = 0.002

@@ -56,12 +56,18 @@ def press(page: Page, frame: FrameLocator, name: str) -> None:
     then its key."""
     for _ in range(MOST):
         key = frame.locator("body").evaluate(
-            """(body, name) => { const e = document.activeElement;
-                const called = (e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent).trim();
-                const inside = e.closest(".findings, [data-testid='answers']") !== null;
-                if (called.startsWith(name) || (inside && called.includes(name))) return null;
-                const tabs = [...(e.closest(".tabs")?.querySelectorAll("button") ?? [])];
-                return tabs.some(tab => tab.textContent.startsWith(name)) ? "ArrowRight" : "Tab"; }""",
+            """(body, name) => {
+                  const e = document.activeElement;
+                  const called = (
+                    e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent
+                  ).trim();
+                  const inside = e.closest(".findings, [data-testid='answers']") !== null;
+                  if (called.startsWith(name) || (inside && called.includes(name))) return null;
+                  const tabs = [...(e.closest(".tabs")?.querySelectorAll("button") ?? [])];
+                  return tabs.some((tab) => tab.textContent.startsWith(name))
+                    ? "ArrowRight"
+                    : "Tab";
+                }""",
             name,
         )
         if key is None:

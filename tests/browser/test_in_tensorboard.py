@@ -14,20 +14,25 @@ from playwright.sync_api import Browser, FrameLocator, Page, Response, expect
 from test_staying import boxes
 
 WIDTHS = {900: 800, 1080: 800, 1180: 800, 1400: 900, 1440: 900, 1920: 1080, 2560: 1440}
-SHARED_EDGES = """frame => {
-    const box = (element) => element.getBoundingClientRect();
-    const toolbar = frame.querySelector(".toolbar");
-    const parts = [...toolbar.children].map(box).filter(({ width, height }) => width > 0 && height > 0);
-    const before = (a, b) => a.right <= b.left + 0.5 || a.bottom <= b.top + 0.5;
-    const apart = (a, b) => before(a, b) || before(b, a);
-    return {
+SHARED_EDGES = """(frame) => {
+      const box = (element) => element.getBoundingClientRect();
+      const toolbar = frame.querySelector(".toolbar");
+      const parts = [...toolbar.children]
+        .map(box)
+        .filter(({ width, height }) => width > 0 && height > 0);
+      const before = (a, b) => a.right <= b.left + 0.5 || a.bottom <= b.top + 0.5;
+      const apart = (a, b) => before(a, b) || before(b, a);
+      return {
         answers: box(frame.querySelector(".answers")).top,
         below: Math.max(...parts.map(({ bottom }) => bottom)),
-        right: Math.max(...parts.map(({ right }) => right)) - box(frame.querySelector("main")).right,
-        collisions: parts.flatMap((a, i) => parts.slice(i + 1).map((b) => apart(a, b))).filter((fine) => !fine).length,
+        right:
+          Math.max(...parts.map(({ right }) => right)) - box(frame.querySelector("main")).right,
+        collisions: parts
+          .flatMap((a, i) => parts.slice(i + 1).map((b) => apart(a, b)))
+          .filter((fine) => !fine).length,
         sideways: frame.querySelector("main").scrollWidth - frame.querySelector("main").clientWidth,
-    };
-}"""
+      };
+    }"""
 COUNT_SHIFTS = """body => {
     window.__shifts = 0;
     window.__observer?.disconnect();

@@ -18,12 +18,20 @@ def numbered(frame: FrameLocator) -> set[int]:
     """Numbers everything that can be operated and gives the numbers."""
     count = frame.locator("body").evaluate(
         """(body, stops) => {
-            for (const e of body.querySelectorAll("[data-stop]")) delete e.dataset.stop;
-            return [...body.querySelectorAll(stops)]
-                .filter(e => e.checkVisibility({visibilityProperty: true}) && !e.disabled && e.tabIndex >= 0)
-                .filter(e => !e.closest("dialog:not([open])"))
-                .map((e, at) => { e.dataset.stop = at; return at; }).length;
-        }""",
+              for (const e of body.querySelectorAll("[data-stop]")) delete e.dataset.stop;
+              return [...body.querySelectorAll(stops)]
+                .filter(
+                  (e) =>
+                    e.checkVisibility({ visibilityProperty: true }) &&
+                    !e.disabled &&
+                    e.tabIndex >= 0,
+                )
+                .filter((e) => !e.closest("dialog:not([open])"))
+                .map((e, at) => {
+                  e.dataset.stop = at;
+                  return at;
+                }).length;
+            }""",
         STOPS,
     )
     return set(range(count))

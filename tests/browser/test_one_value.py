@@ -34,18 +34,25 @@ OTHER = {"frozen": "all_trainable", "out_of_memory": "finished"}
 LAYER = {"requests": "net/conv2", "out_of_memory": "encoder/block1_attention"}
 RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs"
 """Recorded runs; `out_of_memory` ran out of memory for real, in a traced step."""
-UNFOLD = """body => {
-  for (const button of body.querySelectorAll(".folded-rows button[aria-expanded='false']")) button.click();
-}"""
+UNFOLD = """(body) => {
+      for (const button of body.querySelectorAll(".folded-rows button[aria-expanded='false']"))
+        button.click();
+    }"""
 """Shows rows that are too small to be shown at once."""
-SCOPE = """body => {
-  const data = (id, name) => body.querySelector(`[data-testid='${id}']`)?.dataset[name] ?? "";
-  const text = query => body.querySelector(query)?.textContent ?? "";
-  return { step: data("step", "step") || data("moment", "step") || data("step-selector", "step"),
-    traced: data("layers-step", "step") || data("step-selector", "breakdown"), tensor: data("tensor", "tensor"),
-    A: data("side-A", "step"), B: data("side-B", "step"), sideB: text("[data-testid='side-B']"),
-    head: text(".panel-head"), text: body.innerText };
-}"""
+SCOPE = """(body) => {
+      const data = (id, name) => body.querySelector(`[data-testid='${id}']`)?.dataset[name] ?? "";
+      const text = (query) => body.querySelector(query)?.textContent ?? "";
+      return {
+        step: data("step", "step") || data("moment", "step") || data("step-selector", "step"),
+        traced: data("layers-step", "step") || data("step-selector", "breakdown"),
+        tensor: data("tensor", "tensor"),
+        A: data("side-A", "step"),
+        B: data("side-B", "step"),
+        sideB: text("[data-testid='side-B']"),
+        head: text(".panel-head"),
+        text: body.innerText,
+      };
+    }"""
 
 
 def inspect(logdir: pathlib.Path, *arguments: str) -> str:

@@ -7,75 +7,93 @@ import pytest
 from page_views import VIEWS, mostly_long, run_of
 from playwright.sync_api import Page
 
-FAULTS = """body => {
-    const BOXES = ".panel, .diagnosis, button, td, th, .answer-head, .findings li, .legend, .toolbar, aside";
-    const scrolls = e => e.matches("main, html, body");
-    // What is seen of a box: boxes that clip or scroll hide the rest. The page's own scrolling hides nothing.
-    const seen = (element, box) => {
+FAULTS = """(body) => {
+      const BOXES =
+        ".panel, .diagnosis, button, td, th, .answer-head, .findings li, .legend, .toolbar, aside";
+      const scrolls = (e) => e.matches("main, html, body");
+      // What is seen of a box: boxes that clip or scroll hide the rest; the page's scrolling not.
+      const seen = (element, box) => {
         let { left, right, top, bottom } = box;
         for (let e = element; e && !scrolls(e); e = e.parentElement) {
-            const style = getComputedStyle(e);
-            if (style.overflowX !== "visible" || style.overflowY !== "visible") {
-                const own = e.getBoundingClientRect();
-                left = Math.max(left, own.left); right = Math.min(right, own.right);
-                top = Math.max(top, own.top); bottom = Math.min(bottom, own.bottom);
-            }
-            if (style.position === "fixed") break;
+          const style = getComputedStyle(e);
+          if (style.overflowX !== "visible" || style.overflowY !== "visible") {
+            const own = e.getBoundingClientRect();
+            left = Math.max(left, own.left);
+            right = Math.min(right, own.right);
+            top = Math.max(top, own.top);
+            bottom = Math.min(bottom, own.bottom);
+          }
+          if (style.position === "fixed") break;
         }
         return { left, right, top, bottom };
-    };
-    const texts = [];
-    const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      };
+      const texts = [];
+      const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+      for (let node = walker.nextNode(); node; node = walker.nextNode()) {
         const element = node.parentElement;
-        const isOther = element.closest("option, script, style, .unseen, dialog:not([open]), [role='tooltip']");
-        const isShown = element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+        const isOther = element.closest(
+          "option, script, style, .unseen, dialog:not([open]), [role='tooltip']",
+        );
+        const isShown = element.checkVisibility({
+          visibilityProperty: true,
+          opacityProperty: true,
+        });
         if (node.data.trim() === "" || isOther || !isShown) continue;
         const range = document.createRange();
         range.selectNodeContents(node);
-        const isStuck = e =>
-            e && !scrolls(e) && (getComputedStyle(e).position === "sticky" || isStuck(e.parentElement));
+        const isStuck = (e) =>
+          e &&
+          !scrolls(e) &&
+          (getComputedStyle(e).position === "sticky" || isStuck(e.parentElement));
         for (const line of range.getClientRects()) {
-            const whole = line.toJSON();
-            // The letters, without the room for accents above them and below.
-            const air = whole.height * 0.25;
-            const box = seen(element, { ...whole, top: whole.top + air, bottom: whole.bottom - air });
-            if (box.right - box.left > 1 && box.bottom - box.top > 1)
-                texts.push({
-                    element, box, text: node.data.trim().slice(0, 40),
-                    stuck: !!isStuck(element), table: element.closest("table"),
-                });
+          const whole = line.toJSON();
+          // The letters, without the room for accents above them and below.
+          const air = whole.height * 0.25;
+          const box = seen(element, { ...whole, top: whole.top + air, bottom: whole.bottom - air });
+          if (box.right - box.left > 1 && box.bottom - box.top > 1)
+            texts.push({
+              element,
+              box,
+              text: node.data.trim().slice(0, 40),
+              stuck: !!isStuck(element),
+              table: element.closest("table"),
+            });
         }
-    }
-    const across = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left);
-    const down = (a, b) => Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    const faults = [];
-    texts.forEach((one, at) => {
+      }
+      const across = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = (a, b) => Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      const faults = [];
+      texts.forEach((one, at) => {
         for (const other of texts.slice(at + 1)) {
-            // Rows of a table go under its heads.
-            const isUnder = (one.stuck || other.stuck) && one.table !== null && one.table === other.table;
-            if (isUnder || one.element === other.element) continue;
-            if (across(one.box, other.box) > 1.5 && down(one.box, other.box) > 1)
-                faults.push(`"${one.text}" lies on "${other.text}"`);
+          // Rows of a table go under its heads.
+          const isUnder =
+            (one.stuck || other.stuck) && one.table !== null && one.table === other.table;
+          if (isUnder || one.element === other.element) continue;
+          if (across(one.box, other.box) > 1.5 && down(one.box, other.box) > 1)
+            faults.push(`"${one.text}" lies on "${other.text}"`);
         }
         const holder = one.element.closest(BOXES);
         const own = holder?.getBoundingClientRect();
         const { left, right, top, bottom } = one.box;
         const isOut =
-            own && (left < own.left - 1 || right > own.right + 1 || top < own.top - 1 || bottom > own.bottom + 1);
+          own &&
+          (left < own.left - 1 ||
+            right > own.right + 1 ||
+            top < own.top - 1 ||
+            bottom > own.bottom + 1);
         if (isOut && own.width > 0)
-            faults.push(`"${one.text}" leaves ${holder.tagName}.${holder.className}`);
+          faults.push(`"${one.text}" leaves ${holder.tagName}.${holder.className}`);
         if (one.box.right > innerWidth + 1) faults.push(`"${one.text}" leaves the window`);
-    });
-    for (const plot of body.querySelectorAll("canvas, svg")) {
+      });
+      for (const plot of body.querySelectorAll("canvas, svg")) {
         const box = seen(plot, plot.getBoundingClientRect().toJSON());
         const chart = plot.closest(".chart") ?? plot.parentElement;
         for (const { element, box: own, text, stuck } of texts)
-            if (!stuck && !chart.contains(element) && across(box, own) > 1 && down(box, own) > 1)
-                faults.push(`"${text}" lies on a chart`);
-    }
-    return { texts: texts.length, faults: [...new Set(faults)] };
-}"""
+          if (!stuck && !chart.contains(element) && across(box, own) > 1 && down(box, own) > 1)
+            faults.push(`"${text}" lies on a chart`);
+      }
+      return { texts: texts.length, faults: [...new Set(faults)] };
+    }"""
 CASES = {
     **{view: {"view": view, "run": run_of(view)} for view in VIEWS},
     "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},

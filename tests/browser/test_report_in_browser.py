@@ -89,20 +89,35 @@ def test_a_printed_view_is_whole_and_without_the_list_of_runs(open_report: Open,
         page.emulate_media(media="screen")
 
 
-PAGES = """main => [...document.querySelectorAll(".pages > section")].map(page => ({
-    title: page.querySelector("h1").textContent,
-    about: page.querySelector("p").textContent,
-    text: page.innerText,
-    breaks: getComputedStyle(page).breakBefore,
-    wider: [page, ...page.querySelectorAll("main, .body, .picture, .panel, .unrolled, table")]
-        .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.className || one.tagName),
-    cut: [...page.querySelectorAll(".unrolled")].filter(one => one.scrollHeight > one.clientHeight + 1).length,
-    figures: page.querySelectorAll("canvas, svg[role], table").length,
-    blank: [...page.querySelectorAll("canvas")].filter(({ width, height }) => width * height > 0).filter(canvas =>
-        !canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)).length,
-    rows: Object.fromEntries([...page.querySelectorAll("table[aria-rowcount]")].map(table =>
-        [table.dataset.testid, [table.ariaRowCount - 1, table.tBodies[0].rows.length, table.tBodies[0].innerText]])),
-}))"""
+PAGES = """(main) =>
+      [...document.querySelectorAll(".pages > section")].map((page) => ({
+        title: page.querySelector("h1").textContent,
+        about: page.querySelector("p").textContent,
+        text: page.innerText,
+        breaks: getComputedStyle(page).breakBefore,
+        wider: [page, ...page.querySelectorAll("main, .body, .picture, .panel, .unrolled, table")]
+          .filter((one) => one.scrollWidth > one.clientWidth + 1)
+          .map((one) => one.className || one.tagName),
+        cut: [...page.querySelectorAll(".unrolled")].filter(
+          (one) => one.scrollHeight > one.clientHeight + 1,
+        ).length,
+        figures: page.querySelectorAll("canvas, svg[role], table").length,
+        blank: [...page.querySelectorAll("canvas")]
+          .filter(({ width, height }) => width * height > 0)
+          .filter(
+            (canvas) =>
+              !canvas
+                .getContext("2d")
+                .getImageData(0, 0, canvas.width, canvas.height)
+                .data.some(Boolean),
+          ).length,
+        rows: Object.fromEntries(
+          [...page.querySelectorAll("table[aria-rowcount]")].map((table) => [
+            table.dataset.testid,
+            [table.ariaRowCount - 1, table.tBodies[0].rows.length, table.tBodies[0].innerText],
+          ]),
+        ),
+      }))"""
 OWN_WORDS = {
     "Overview": "measured peak",
     "Layers": "share",

@@ -19,22 +19,34 @@ from tb_memplugin.storage.write import RunWriter
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
-BOXES = """body => Object.fromEntries([...body.querySelectorAll(
-    "nav.runs, .bar, .toolbar, .tile, .body, .picture, .panel, .chart, .plot, .figures, .legend, .cells,"
-    + ".layer-scroll, h2"
-)].map((e, i) => {
-    const { x, y, width } = e.getBoundingClientRect();
-    return [`${i} ${e.className || e.tagName}`, [x, y, width].map(Math.round).join(" ")];
-}))"""
+BOXES = """(body) =>
+      Object.fromEntries(
+        [
+          ...body.querySelectorAll(
+            "nav.runs, .bar, .toolbar, .tile, .body, .picture, .panel, .chart, .plot, " +
+            ".figures, .legend, .cells," +
+              ".layer-scroll, h2",
+          ),
+        ].map((e, i) => {
+          const { x, y, width } = e.getBoundingClientRect();
+          return [`${i} ${e.className || e.tagName}`, [x, y, width].map(Math.round).join(" ")];
+        }),
+      )"""
 
 
-EVERY_BOX = """body => [...body.querySelectorAll(
-    "nav.runs, .bar, .toolbar, .tile, .body, .body > *, .picture > *, .panel > *, .panel tr, .regions > *, .live > *,"
-    + ".map, .map > *, .map-answers > *, .oom section, .findings > *, .devices > *, .devices tr, .devices section > *"
-)].map((e, i) => {
-    const { x, y, width, height } = e.getBoundingClientRect();
-    return [i, e.tagName, ...[x, y, width, height].map(size => Math.round(size * 10) / 10)];
-})"""
+EVERY_BOX = """(body) =>
+      [
+        ...body.querySelectorAll(
+          "nav.runs, .bar, .toolbar, .tile, .body, .body > *, .picture > *, .panel > *, " +
+          ".panel tr, " +
+          ".regions > *, .live > *," +
+            ".map, .map > *, .map-answers > *, .oom section, .findings > *, .devices > *, " +
+          ".devices tr, .devices section > *",
+        ),
+      ].map((e, i) => {
+        const { x, y, width, height } = e.getBoundingClientRect();
+        return [i, e.tagName, ...[x, y, width, height].map((size) => Math.round(size * 10) / 10)];
+      })"""
 WIDE_LETTERS = """body => {
     const style = document.createElement("style");
     style.textContent = "* { letter-spacing: 0.1em !important }";

@@ -16,16 +16,29 @@ import tb_memplugin
 
 RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs" / "out_of_memory"
 RUN = "out_of_memory"
-TEXTS_THAT_OVERLAP = """svg => {
-    const boxes = [...svg.querySelectorAll("text")].map(one => [one.textContent, one.getBoundingClientRect()]);
-    // Two lines of text may touch.
-    const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3;
-    return boxes.flatMap(([text, box], at) =>
-        boxes.slice(at + 1).filter(([, other]) => meet(box, other)).map(([other]) => `${text} / ${other}`));
-}"""
-OUTSIDE = """(host, width) => [...host.querySelectorAll("th, td, text, button, input, select")]
-    .filter(one => getComputedStyle(one).visibility !== "hidden" && one.getBoundingClientRect().right > width + 1)
-    .map(one => one.textContent || one.name)"""
+TEXTS_THAT_OVERLAP = """(svg) => {
+      const boxes = [...svg.querySelectorAll("text")].map((one) => [
+        one.textContent,
+        one.getBoundingClientRect(),
+      ]);
+      // Two lines of text may touch.
+      const meet = (a, b) =>
+        a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+      return boxes.flatMap(([text, box], at) =>
+        boxes
+          .slice(at + 1)
+          .filter(([, other]) => meet(box, other))
+          .map(([other]) => `${text} / ${other}`),
+      );
+    }"""
+OUTSIDE = """(host, width) =>
+      [...host.querySelectorAll("th, td, text, button, input, select")]
+        .filter(
+          (one) =>
+            getComputedStyle(one).visibility !== "hidden" &&
+            one.getBoundingClientRect().right > width + 1,
+        )
+        .map((one) => one.textContent || one.name)"""
 
 
 @pytest.fixture

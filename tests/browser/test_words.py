@@ -48,7 +48,8 @@ def test_words_are_counted_where_they_are_seen(page: Page) -> None:
         """<p>one two <b>3.5 MiB</b> &lt;0.01 · 12&nbsp;%</p><p hidden>no</p>
         <p style="position: absolute; top: 2000px">no</p>
         <div style="height: 20px; overflow: hidden"><p style="margin: 0">six</p><p>no</p></div>
-        <select><option>no</option><option selected>seven</option></select><input value="eight 9" />"""
+        <select><option>no</option><option selected>seven</option></select>
+        <input value="eight 9" />"""
     )
     words = words_above_the_fold(page)  # type: ignore[arg-type]
     assert words == ["one", "two", "3.5 MiB", "<0.01", "12\u00a0%", "six", "seven", "eight", "9"]

@@ -28,7 +28,7 @@ MODES = ("graph", "xla")
 FROZEN = {"trainable": 0.0, "frozen": 0.8}
 """Layers that are frozen, from the first on."""
 HEAD = """
-| model | mode | layers | peak, bytes | ledger − peak | unattributed | held for backward | step | time with / without |
+| model | mode | layers | peak (B) | ledger − peak | unattributed | saved | step | with / without |
 |---|---|---|---:|---|---:|---:|---:|---|
 """
 

@@ -60,7 +60,8 @@ def write_honest(directory: pathlib.Path, random: Random) -> list[HonestSession]
     for number in range(int(random.integers(1, 4))):
         start = START + 10_000 * number
         last = first + int(random.integers(8, 40))
-        identifier = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(start))}-{int(random.integers(2**32)):08x}"
+        began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(start))
+        identifier = f"{began}-{int(random.integers(2**32)):08x}"
         with (
             mock.patch.object(run_writer, "new_session_id", return_value=identifier),
             mock.patch.object(time, "time", return_value=start - 1.0),

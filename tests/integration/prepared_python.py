@@ -59,8 +59,10 @@ Variables = frozenset[tuple[str, str]]
 SERVER = """
 import atexit, gc, json, os, signal, socket, sys
 import keras, tensorflow
-atexit.register(gc.freeze)  # after a child's own handlers: at its end Python would search all of TensorFlow for cycles
-assert len(os.listdir("/proc/self/task")) == 1  # a fork of more threads could inherit a lock that none of them opens
+# After a child's own handlers: at its end Python would search all of TensorFlow for cycles.
+atexit.register(gc.freeze)
+# A fork of more threads could inherit a lock that none of them opens.
+assert len(os.listdir("/proc/self/task")) == 1
 listener, owner = socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2]))
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -105,8 +107,10 @@ sys.path[:0] = order["path"]
 if order["file"]:
     __file__ = order["file"]
 code = compile(order["code"], order["file"] or "<string>", "exec")
-for name in ("atexit", "gc", "json", "os", "signal", "socket", "sys", "keras", "tensorflow", "listener", "owner",
-             "wait_for_order", "order", "descriptor", "path", "file", "null", "name"):
+for name in (
+    "atexit", "gc", "json", "os", "signal", "socket", "sys", "keras", "tensorflow", "listener",
+    "owner", "wait_for_order", "order", "descriptor", "path", "file", "null", "name",
+):
     globals().pop(name, None)
 exec(globals().pop("code"))
 """

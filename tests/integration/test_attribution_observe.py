@@ -77,15 +77,23 @@ def test_a_later_observer_knows_what_an_earlier_one_saw() -> None:
     answer = run(
         """
         built = model()
-        first = LayerWatch(Faults()); first.install(); first.watch(built)
+        first = LayerWatch(Faults())
+        first.install()
+        first.watch(built)
         built.fit(x, y, batch_size=16, verbose=0)
         first.remove()
-        second = LayerWatch(Faults()); second.install(); second.watch(built)
+        second = LayerWatch(Faults())
+        second.install()
+        second.watch(built)
         second.begin_window()
         built.fit(x, y, batch_size=16, verbose=0)
         facts = second.end_window("CPU:0")
         second.remove()
-        answer(sorted({fact.layer for graph in facts.graphs for fact in graph.ops.values() if fact.layer}))
+        answer(
+            sorted(
+                {fact.layer for graph in facts.graphs for fact in graph.ops.values() if fact.layer}
+            )
+        )
         """
     )
     assert {"sequential/dense", "sequential/dense_1"} <= set(answer)

@@ -9,6 +9,7 @@ CODE = """
 import keras, numpy as np
 import tb_memplugin
 
+
 def placed(array):
     room = np.empty(array.nbytes + 128, np.uint8)
     start = -room.ctypes.data % 64 + int(sys.argv[2])
@@ -16,11 +17,15 @@ def placed(array):
     copy[:] = array
     return copy
 
+
 model = keras.Sequential([keras.Input((128,)), keras.layers.Dense(64), keras.layers.Dense(8)])
 model.compile("sgd", "mse")
 with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, trace_steps=[2, 4, 6, 8]) as recorder:
     for step in range(10):
-        x, y = placed(np.random.rand(32, 128).astype("float32")), placed(np.zeros((32, 8), "float32"))
+        x, y = (
+            placed(np.random.rand(32, 128).astype("float32")),
+            placed(np.zeros((32, 8), "float32")),
+        )
         with recorder.step(step):
             model.train_on_batch(x, y)
 (run,) = tb_memplugin.load(sys.argv[1]).values()

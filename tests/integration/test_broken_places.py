@@ -13,18 +13,29 @@ COMMON = """
 import copy, gc, glob, os, pickle, resource, shutil, signal, time
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.base import background
+
 place = sys.argv[1]
+
+
 def record(directory, steps=3, after=lambda step: None):
     recorder = tb_memplugin.MemoryRecorder(directory, overhead=0)
     for step in range(steps):
-        with recorder.step(step): tf.zeros(1000)
+        with recorder.step(step):
+            tf.zeros(1000)
         recorder.flush()
         after(step)
     return recorder
+
+
 def open_files():
-    return [path for path in map(os.path.realpath, glob.glob("/proc/self/fd/*")) if "tfevents" in path]
+    return [
+        path for path in map(os.path.realpath, glob.glob("/proc/self/fd/*")) if "tfevents" in path
+    ]
+
+
 def taken():
-    told = list(warnings); del warnings[:]
+    told = list(warnings)
+    del warnings[:]
     return told
 """
 
@@ -33,7 +44,11 @@ def fill(step):
     # No file may grow: the system refuses writes as on a full disk.
     if step == 0:
         (path,) = glob.glob(place + "/full/memory/*tfevents*")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 100, resource.RLIM_INFINITY))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (os.path.getsize(path) + 100, resource.RLIM_INFINITY)
+        )
+
+
 recorder = record(place + "/full", after=fill)
 before = len(open_files())
 recorder.close()
@@ -45,25 +60,34 @@ told["after"] = taken()
 recorder = record(place + "/deleted", after=lambda step: step or shutil.rmtree(place + "/deleted"))
 recorder.close()
 told["deleted"] = taken()
-recorder = record(place + "/deleted_last"); shutil.rmtree(place + "/deleted_last"); recorder.close()
+recorder = record(place + "/deleted_last")
+shutil.rmtree(place + "/deleted_last")
+recorder.close()
 told["deleted last"] = taken()
-model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]); model.compile("sgd", "mse")
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+model.compile("sgd", "mse")
 x, y = np.zeros((32, 8), "float32"), np.zeros((32, 4), "float32")
 callback = tb_memplugin.MemoryCallback(place + "/between", overhead=0)
-model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback]); background.wait()
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+background.wait()
 shutil.rmtree(place + "/between")
-model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback]); background.wait()
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+background.wait()
 told["deleted between"] = taken()
 
 read_only = sys.argv[2]
 made = tb_memplugin.MemoryRecorder(read_only, overhead=0)
 os.chmod(read_only, 0o555)
-if os.geteuid() == 0: os.setuid(65534)  # permissions do not bind root
-with made.step(0): tf.zeros(1000)
+if os.geteuid() == 0:
+    os.setuid(65534)  # permissions do not bind root
+with made.step(0):
+    tf.zeros(1000)
 made.close()
 told["read only"] = taken()
-try: tb_memplugin.MemoryRecorder(read_only)
-except tb_memplugin.RecordingError as error: told["refused"] = str(error)
+try:
+    tb_memplugin.MemoryRecorder(read_only)
+except tb_memplugin.RecordingError as error:
+    told["refused"] = str(error)
 told["open at the end"] = open_files()
 told["threads"] = background.wait()
 answer(told)
@@ -138,22 +162,46 @@ class Mine(tb_memplugin.MemoryCallback):
     def __init__(self, name, **named):
         super().__init__(**named)
         self.name = name
-def settings(callback): return {**vars(callback._recording.settings), "type": type(callback).__name__}
-model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]); model.compile("sgd", "mse")
+
+
+def settings(callback):
+    return {**vars(callback._recording.settings), "type": type(callback).__name__}
+
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+model.compile("sgd", "mse")
 x, y = np.zeros((32, 8), "float32"), np.zeros((32, 4), "float32")
-callback = Mine("a", log_dir=place + "/run", overhead=0.25, trace_steps=[1, 2], devices=["CPU:0"], keep_profile=True,
-                worker="w", source_lines=False)
+callback = Mine(
+    "a",
+    log_dir=place + "/run",
+    overhead=0.25,
+    trace_steps=[1, 2],
+    devices=["CPU:0"],
+    keep_profile=True,
+    worker="w",
+    source_lines=False,
+)
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
-copies = [copy.deepcopy(callback), pickle.loads(pickle.dumps(callback)), copy.deepcopy({"c": [callback]})["c"][0]]
-told = {"same": [settings(one) == settings(callback) for one in copies], "names": [one.name for one in copies],
-        "models": [one.model is None for one in copies],
-        "own": [one._recording is not callback._recording for one in copies]}
-os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})
+copies = [
+    copy.deepcopy(callback),
+    pickle.loads(pickle.dumps(callback)),
+    copy.deepcopy({"c": [callback]})["c"][0],
+]
+told = {
+    "same": [settings(one) == settings(callback) for one in copies],
+    "names": [one.name for one in copies],
+    "models": [one.model is None for one in copies],
+    "own": [one._recording is not callback._recording for one in copies],
+}
+os.environ["TF_CONFIG"] = json.dumps(
+    {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+)
 one = pickle.dumps(tb_memplugin.MemoryCallback(place + "/second"))
 os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace('"index": 0', '"index": 1')
 told["worker"] = pickle.loads(one)._recording.settings.worker
 # A copy records a model of its own.
-other = keras.models.clone_model(model); other.compile("sgd", "mse")
+other = keras.models.clone_model(model)
+other.compile("sgd", "mse")
 other.fit(x, y, batch_size=16, verbose=0, callbacks=[copies[0]])
 copies[0].close()
 answer(told)

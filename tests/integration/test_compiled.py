@@ -14,20 +14,27 @@ from tb_memplugin.schema import format_bytes
 
 CODE = """
 import keras, numpy as np, os, tensorflow as tf, tb_memplugin
+
 layers, batches = keras.layers, [int(size) for size in sys.argv[2:]]
 inputs = hidden = keras.Input((64,), dtype="int32")
 hidden = layers.Embedding(500, 64)(hidden)
 for _ in range(2):
     hidden = layers.LayerNormalization()(hidden + layers.MultiHeadAttention(4, 16)(hidden, hidden))
-    hidden = layers.LayerNormalization()(hidden + layers.Dense(64)(layers.Dense(256, activation="gelu")(hidden)))
+    hidden = layers.LayerNormalization()(
+        hidden + layers.Dense(64)(layers.Dense(256, activation="gelu")(hidden))
+    )
 model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(hidden)), name="net")
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+model.compile(
+    "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True
+)
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 3])
 tokens, classes = np.random.randint(0, 500, (768, 64)), np.random.randint(0, 10, 768)
 failed = False
 for batch in batches:
     try:
-        model.fit(tokens, classes, batch_size=batch, steps_per_epoch=6, verbose=0, callbacks=[callback])
+        model.fit(
+            tokens, classes, batch_size=batch, steps_per_epoch=6, verbose=0, callbacks=[callback]
+        )
     except tf.errors.ResourceExhaustedError:
         failed = True
 callback.close()
@@ -120,55 +127,103 @@ def test_a_failed_compiled_step_says_what_its_request_holds_and_its_fix_passes(
 
 ASKED = """
 import keras, numpy as np, os, tensorflow as tf, tb_memplugin
+
 layers, rng = keras.layers, np.random.default_rng(0)
 name, what, batches = sys.argv[1], sys.argv[2], [int(size) for size in sys.argv[3:]]
 keras.utils.set_random_seed(1)
 targets, optimizer = rng.integers(0, 10, 192), "adam"
 if name == "cnn":
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    blocks = [one for _ in range(2) for one in (layers.Conv2D(24, 3, padding="same"), layers.BatchNormalization(),
-        layers.ReLU(), layers.Dropout(0.1))]
-    model = keras.Sequential([keras.Input((32, 32, 3)), *blocks, layers.GlobalAveragePooling2D(),
-        layers.Dense(10, dtype="float32")], name="net")
+    blocks = [
+        one
+        for _ in range(2)
+        for one in (
+            layers.Conv2D(24, 3, padding="same"),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.Dropout(0.1),
+        )
+    ]
+    model = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            *blocks,
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(10, dtype="float32"),
+        ],
+        name="net",
+    )
     inputs = rng.random((192, 32, 32, 3), dtype="float32")
 elif name == "mlp":
-    model = keras.Sequential([keras.Input((512,)), *[layers.Dense(1024, "relu") for _ in range(2)], layers.Dense(10)])
+    model = keras.Sequential(
+        [keras.Input((512,)), *[layers.Dense(1024, "relu") for _ in range(2)], layers.Dense(10)]
+    )
     inputs, optimizer = rng.random((192, 512), dtype="float32"), keras.optimizers.SGD(0.01, 0.9)
 else:
     inputs = hidden = keras.Input((64,), dtype="int32")
     hidden = layers.Embedding(500, 64)(hidden)
-    hidden = layers.LayerNormalization()(hidden + layers.MultiHeadAttention(4, 16, dropout=0.1)(hidden, hidden))
-    hidden = layers.LayerNormalization()(hidden + layers.Dense(64)(layers.Dense(256, activation="gelu")(hidden)))
-    model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(hidden)), name="net")
-    inputs, optimizer = rng.integers(0, 500, (192, 64)), keras.optimizers.Adam(gradient_accumulation_steps=2)
+    hidden = layers.LayerNormalization()(
+        hidden + layers.MultiHeadAttention(4, 16, dropout=0.1)(hidden, hidden)
+    )
+    hidden = layers.LayerNormalization()(
+        hidden + layers.Dense(64)(layers.Dense(256, activation="gelu")(hidden))
+    )
+    model = keras.Model(
+        inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(hidden)), name="net"
+    )
+    inputs, optimizer = (
+        rng.integers(0, 500, (192, 64)),
+        keras.optimizers.Adam(gradient_accumulation_steps=2),
+    )
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=True)
 data = tf.data.Dataset.from_tensor_slices((inputs, targets, np.ones(192, "float32"))).repeat()
 """
 TRAIN = """
 peaks, losses = [], []
+
+
 class Watch(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None): tf.config.experimental.reset_memory_stats("CPU:0")
+    def on_train_batch_begin(self, batch, logs=None):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+
     def on_train_batch_end(self, batch, logs=None):
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
         losses.append(logs["loss"].hex())
-def train(batch): model.fit(data.batch(batch), steps_per_epoch=7, verbose=0, callbacks=[Watch()])
+
+
+def train(batch):
+    model.fit(data.batch(batch), steps_per_epoch=7, verbose=0, callbacks=[Watch()])
 """
 QUESTIONS = """
-def asked_for(one): return sum(row.bytes for row in one.ledger if row.category not in ("rounding", "inputs"))
+def asked_for(one):
+    return sum(row.bytes for row in one.ledger if row.category not in ("rounding", "inputs"))
+
+
 if what == "ask":
     run = tb_memplugin.probe(model, data.batch(16))
     found = [tb_memplugin.what_if(run, batch_size=size).prediction for size in batches]
     built = model.optimizer.built
     train(batches[0])
     import pickle
-    copy = tb_memplugin.what_if(pickle.loads(pickle.dumps(run)), batch_size=batches[0]).prediction.method
+
+    copy = tb_memplugin.what_if(
+        pickle.loads(pickle.dumps(run)), batch_size=batches[0]
+    ).prediction.method
     model.layers[-1].trainable = False
     model.compile(optimizer, loss, jit_compile=True)
     changed = tb_memplugin.what_if(run, batch_size=40).prediction
-    answer({"predicted": [(one.peak_bytes, asked_for(one), one.method, one.assumptions[0]) for one in found],
-        "built": built, "losses": losses, "copy": copy,
-        "changed": (changed.method, changed.assumptions[0])})
+    answer(
+        {
+            "predicted": [
+                (one.peak_bytes, asked_for(one), one.method, one.assumptions[0]) for one in found
+            ],
+            "built": built,
+            "losses": losses,
+            "copy": copy,
+            "changed": (changed.method, changed.assumptions[0]),
+        }
+    )
 else:
     train(batches[0])
     found = {"losses": losses, "peak": int(np.median(peaks[2:]))}
@@ -214,7 +269,12 @@ def test_what_the_compiler_is_asked_is_what_trainings_need_and_changes_none(
 
 ACCUMULATED = """
 from tb_memplugin.fit import Conditions, Predictor
-def asked_for(one): return sum(row.bytes for row in one.ledger if row.category not in ("rounding", "inputs"))
+
+
+def asked_for(one):
+    return sum(row.bytes for row in one.ledger if row.category not in ("rounding", "inputs"))
+
+
 if what == "ask":
     run = tb_memplugin.probe(model, data.batch(16))
     found = Predictor.of(run, "CPU:0", run.ask).predict(Conditions(batches[0], accumulate=True))
@@ -278,8 +338,13 @@ def test_a_compiled_step_that_accumulates_gradients_is_asked_about_as_such(
 BUDGETED = """
 model.compile("adam", loss, jit_compile=True)
 steps = []
+
+
 class Count(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None): steps.append(batch)
+    def on_train_batch_end(self, batch, logs=None):
+        steps.append(batch)
+
+
 record = [tb_memplugin.MemoryCallback("first")] if what == "record" else []
 try:
     model.fit(data.batch(batches[0]), steps_per_epoch=6, verbose=0, callbacks=[Count(), *record])
@@ -290,7 +355,15 @@ if what == "record":
     first, *later = run.samples.devices["CPU:0"].peak_bytes.tolist()
     budget = (first + max(later)) // 2
     same, fits = (tb_memplugin.plan(run, budget=size).options[0] for size in (budget, 2 * first))
-    answer({"first": first, "later": max(later), "budget": budget, "fits": [same.fits, fits.fits], "why": same.reason})
+    answer(
+        {
+            "first": first,
+            "later": max(later),
+            "budget": budget,
+            "fits": [same.fits, fits.fits],
+            "why": same.reason,
+        }
+    )
 else:
     answer({"steps": len(steps)})
 """
@@ -316,30 +389,51 @@ def test_a_budget_below_the_first_steps_peak_is_not_kept_by_the_later_steps_peak
 
 FOLLOWED = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
 layers, rng = keras.layers, np.random.default_rng(0)
 keras.utils.set_random_seed(1)
 tensor = inputs = keras.Input((32, 32, 3))
 for _ in range(8):
-    tensor = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(16, 3, padding="same")(tensor)))
+    tensor = layers.ReLU()(
+        layers.BatchNormalization()(layers.Conv2D(16, 3, padding="same")(tensor))
+    )
 model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(tensor)), name="net")
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("adam", loss, jit_compile=True)
 x, y = rng.random((64, 32, 32, 3), dtype="float32"), rng.integers(0, 10, 64)
 if sys.argv[1] != "follow":
     from tb_memplugin.training import measuring
+
     measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
     plan = tb_memplugin.plan(model, (x, y), budget=int(sys.argv[1]), batch_size=64)
-    answer({"fits": plan.fits, "code": plan.code, "recorded": plan.unchanged_peak_bytes, "low": plan.low_bytes,
-        "high": plan.high_bytes, "time": (plan.extra_time, plan.time_source), "text": str(plan),
-        "built": model.optimizer.built})
+    answer(
+        {
+            "fits": plan.fits,
+            "code": plan.code,
+            "recorded": plan.unchanged_peak_bytes,
+            "low": plan.low_bytes,
+            "high": plan.high_bytes,
+            "time": (plan.extra_time, plan.time_source),
+            "text": str(plan),
+            "built": model.optimizer.built,
+        }
+    )
     sys.exit()
 peaks = []
+
+
 class Watch(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None): tf.config.experimental.reset_memory_stats("CPU:0")
+    def on_train_batch_begin(self, batch, logs=None):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+
     def on_train_batch_end(self, batch, logs=None):
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
+
 exec(sys.argv[2])
-model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=6, verbose=0, callbacks=[Watch()])
+model.fit(
+    tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=6, verbose=0, callbacks=[Watch()]
+)
 answer({"peaks": peaks[2:], "data": x.nbytes + y.nbytes, "jit": bool(model.jit_compile)})
 """
 
@@ -370,48 +464,79 @@ def test_a_plan_for_a_compiled_model_stays_compiled_and_within_its_budget() -> N
 
 PLANNED = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
 layers, rng = keras.layers, np.random.default_rng(0)
 name, budget, batch_size, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 keras.utils.set_random_seed(1)
 hidden = inputs = keras.Input((32, 32, 3) if name in ("cnn", "unet") else (96,))
+
+
 def convolved(tensor, width):
-    return layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(width, 3, padding="same")(tensor)))
+    return layers.ReLU()(
+        layers.BatchNormalization()(layers.Conv2D(width, 3, padding="same")(tensor))
+    )
+
+
 if name == "cnn":
     for width in (32, 32, 32, 48, 48, 48):
         hidden = convolved(hidden, width)
 elif name == "mlp":
     hidden = layers.Dense(512)(hidden)
     for _ in range(6):
-        hidden = hidden + layers.Dense(512)(layers.Dense(512, "gelu")(layers.LayerNormalization()(hidden)))
+        hidden = hidden + layers.Dense(512)(
+            layers.Dense(512, "gelu")(layers.LayerNormalization()(hidden))
+        )
 elif name == "transformer":
     hidden = layers.Embedding(500, 32)(hidden)
     for _ in range(3):
         hidden = hidden + layers.MultiHeadAttention(4, 8)(hidden, hidden)
-        hidden = hidden + layers.Dense(32)(layers.Dense(128, "gelu")(layers.LayerNormalization()(hidden)))
+        hidden = hidden + layers.Dense(32)(
+            layers.Dense(128, "gelu")(layers.LayerNormalization()(hidden))
+        )
 else:
     wide = convolved(convolved(hidden, 32), 32)
     deep = convolved(convolved(layers.MaxPooling2D()(wide), 64), 64)
     hidden = convolved(convolved(layers.Concatenate()([wide, layers.UpSampling2D()(deep)]), 32), 32)
 pooling = {4: layers.GlobalAveragePooling2D, 3: layers.GlobalAveragePooling1D, 2: layers.Identity}
 model = keras.Model(inputs, layers.Dense(10)(pooling[len(hidden.shape)]()(hidden)), name="net")
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
-x = rng.integers(0, 500, (batch_size, 96)) if name == "transformer" else rng.random((batch_size, *inputs.shape[1:]))
+model.compile(
+    "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True
+)
+x = (
+    rng.integers(0, 500, (batch_size, 96))
+    if name == "transformer"
+    else rng.random((batch_size, *inputs.shape[1:]))
+)
 x, y = x.astype("float32"), rng.integers(0, 10, batch_size)
 if budget:
     from tb_memplugin.training import measuring
+
     measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
     plan = tb_memplugin.plan(model, (x, y), budget=budget, batch_size=batch_size)
-    answer({"fits": plan.fits, "code": plan.code, "text": str(plan), "built": model.optimizer.built,
-        "range": [plan.low_bytes, plan.peak_bytes, plan.high_bytes]})
+    answer(
+        {
+            "fits": plan.fits,
+            "code": plan.code,
+            "text": str(plan),
+            "built": model.optimizer.built,
+            "range": [plan.low_bytes, plan.peak_bytes, plan.high_bytes],
+        }
+    )
 else:
     exec(code)
     peaks = []
+
     class Watch(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None): tf.config.experimental.reset_memory_stats("CPU:0")
+        def on_train_batch_begin(self, batch, logs=None):
+            tf.config.experimental.reset_memory_stats("CPU:0")
+
         def on_train_batch_end(self, batch, logs=None):
             peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
     parts = model.optimizer.gradient_accumulation_steps or 1
-    model.fit(x, y, batch_size=batch_size, epochs=6, verbose=0, callbacks=[Watch()])  # as the plan was given its data
+    model.fit(
+        x, y, batch_size=batch_size, epochs=6, verbose=0, callbacks=[Watch()]
+    )  # as the plan was given its data
     answer({"peak": max(peaks[2 * parts :]), "jit": bool(model.jit_compile)})
 """
 PATIENT = 900.0

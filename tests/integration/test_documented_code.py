@@ -51,15 +51,19 @@ NEEDS = {"to_pandas": "pandas", "--to tables": "pyarrow"}
 """What a block contains to the package without which it does not run."""
 TRAIN = """
 import sys
+
 if "--logdir" in sys.argv:
     import tb_memplugin
 import keras, numpy as np
+
 model = keras.Sequential([keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
 model.compile("adam", "mse")
 callbacks = []
 if "--logdir" in sys.argv:
     callbacks = [tb_memplugin.MemoryCallback(sys.argv[sys.argv.index("--logdir") + 1] + "/small")]
-model.fit(np.random.rand(512, 32), np.random.rand(512, 10), epochs=2, verbose=0, callbacks=callbacks)
+model.fit(
+    np.random.rand(512, 32), np.random.rand(512, 10), epochs=2, verbose=0, callbacks=callbacks
+)
 """
 
 

@@ -13,13 +13,24 @@ from tb_memplugin.schema import Oom
 MODEL = """
 import os
 import keras, numpy as np, tb_memplugin
+
 keras.utils.set_random_seed(1)
 L = keras.layers
 how, batch = sys.argv[1], int(sys.argv[2])
-model = keras.Sequential([keras.Input((40,)), L.Embedding(500, 48), L.Conv1D(96, 5, activation="relu"),
-    L.LSTM(64) if how == "graph" else L.GlobalMaxPooling1D(), L.Dense(256, activation="gelu"), L.Dense(5)])
+model = keras.Sequential(
+    [
+        keras.Input((40,)),
+        L.Embedding(500, 48),
+        L.Conv1D(96, 5, activation="relu"),
+        L.LSTM(64) if how == "graph" else L.GlobalMaxPooling1D(),
+        L.Dense(256, activation="gelu"),
+        L.Dense(5),
+    ]
+)
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-model.compile(keras.optimizers.RMSprop(), loss, jit_compile=how == "jit")  # both programs that XLA compiles and others
+model.compile(
+    keras.optimizers.RMSprop(), loss, jit_compile=how == "jit"
+)  # both programs that XLA compiles and others
 x, y = np.ones((8192, 40), "int32"), np.zeros(8192, "int32")
 """
 TRAINS = """
@@ -29,7 +40,9 @@ os._exit(0)
 """
 FAILS = """
 try:
-    model.fit(x, y, batch_size=batch, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[3])])
+    model.fit(
+        x, y, batch_size=batch, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[3])]
+    )
 finally:
     os._exit(3)  # as it ends, TensorFlow itself aborts after a compiled step that failed
 """

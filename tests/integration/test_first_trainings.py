@@ -16,14 +16,23 @@ from tb_memplugin.environment import VARIABLE
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = """
 import keras, numpy as np
-model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)])
+
+model = keras.Sequential(
+    [keras.Input((32,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)]
+)
 model.compile("adam", "mse")
 x, y = np.zeros((640, 32), "float32"), np.zeros((640, 4), "float32")
 """
 IMPORT = "import sys, tb_memplugin"
 FIT = """
 records = sys.argv[1:] != ["plain"]
-model.fit(x, y, epochs=2, verbose=0, callbacks=[tb_memplugin.MemoryCallback("runs/exp1")] if records else [])
+model.fit(
+    x,
+    y,
+    epochs=2,
+    verbose=0,
+    callbacks=[tb_memplugin.MemoryCallback("runs/exp1")] if records else [],
+)
 """
 
 

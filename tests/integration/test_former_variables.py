@@ -14,9 +14,14 @@ import gc, keras, numpy as np, tb_memplugin
 x = np.zeros((96, 300), "float32")
 sizes = {}
 
+
 def make(name, width):
-    layers = [keras.layers.Dense(width, name=f"{name}_a"), keras.layers.Dense(300, name=f"{name}_b")]
+    layers = [
+        keras.layers.Dense(width, name=f"{name}_a"),
+        keras.layers.Dense(300, name=f"{name}_b"),
+    ]
     return keras.Sequential([keras.Input((300,)), *layers], name=name)
+
 
 def fit(model, optimizer, callbacks):
     model.compile(optimizer, "mse")
@@ -24,11 +29,17 @@ def fit(model, optimizer, callbacks):
     optimizer = model.optimizer
     return {v.path: v.numpy().nbytes for v in optimizer.variables if v.ndim}
 
+
 def ledger(directory):
     (run,) = tb_memplugin.load(directory).values()
     last = run.snapshots[-1]
-    return {"rows": [(row.layer, row.category, row.bytes) for row in last.ledger], "step": last.step,
-            "in_use": last.in_use_bytes, "findings": run.findings}
+    return {
+        "rows": [(row.layer, row.category, row.bytes) for row in last.ledger],
+        "step": last.step,
+        "in_use": last.in_use_bytes,
+        "findings": run.findings,
+    }
+
 
 first, second = sys.argv[1:]
 model = make("unseen", 200)
@@ -46,8 +57,16 @@ weights = {layer.name: sum(v.numpy().nbytes for v in layer.variables) for layer 
 del net, callback
 gc.collect()
 fit(make("other", 100), "sgd", [tb_memplugin.MemoryCallback(second, trace_steps=[1])])
-answer({"sizes": sizes, "unseen": unseen, "unseen_layers": unseen_layers, "weights": weights, "one": one,
-        "two": ledger(second)})
+answer(
+    {
+        "sizes": sizes,
+        "unseen": unseen,
+        "unseen_layers": unseen_layers,
+        "weights": weights,
+        "one": one,
+        "two": ledger(second),
+    }
+)
 """
 
 

@@ -11,11 +11,15 @@ import tb_memplugin
 
 stop = threading.Event()
 
+
 class Slow:
     def __del__(self):
         time.sleep(0.02)
 
-class Node: pass
+
+class Node:
+    pass
+
 
 def collects():
     while not stop.is_set():
@@ -26,6 +30,7 @@ def collects():
         del tensor, node
         gc.collect()
 
+
 gc.disable()
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)])
 model.compile("adam", "mse")
@@ -33,8 +38,13 @@ thread = threading.Thread(target=collects)
 thread.start()
 x = np.zeros((400, 8), "float32")
 try:
-    model.fit(x, x, batch_size=4, verbose=0,
-              callbacks=[tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=list(range(2, 60, 2)))])
+    model.fit(
+        x,
+        x,
+        batch_size=4,
+        verbose=0,
+        callbacks=[tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=list(range(2, 60, 2)))],
+    )
 finally:
     stop.set()
     thread.join()

@@ -16,17 +16,28 @@ TRAIN = """
 import numpy as np, tensorflow as tf, keras, time
 import tb_memplugin
 from tb_memplugin.recorder.tracing import schedule as step_ends
-step_ends.SHARE = 4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
+
+step_ends.SHARE = (
+    4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
+)
 model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 kept = []
+
+
 class Leak(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         kept.append(np.ones(100_000))
         time.sleep(0.002)  # steps of a real size
+
+
 data = tf.data.Dataset.from_tensors((tf.ones((32, 64)), tf.zeros((32, 1)))).repeat().prefetch(2)
-model.fit(data, steps_per_epoch=400, verbose=0,
-          callbacks=[Leak(), tb_memplugin.MemoryCallback(sys.argv[1], overhead=0.05)])
+model.fit(
+    data,
+    steps_per_epoch=400,
+    verbose=0,
+    callbacks=[Leak(), tb_memplugin.MemoryCallback(sys.argv[1], overhead=0.05)],
+)
 answer({})
 """
 

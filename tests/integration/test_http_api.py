@@ -159,7 +159,8 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
     compared = answer(client, "devices?run=frozen")
     assert compared == {"run": "frozen", "rolled_up": False, **described["compared"], "damage": []}
     for snapshot in described["snapshots"]:
-        request = f"snapshot?run=frozen&device={snapshot['device']}&step={snapshot['step']}&phase={snapshot['phase']}"
+        place = "&".join(f"{name}={snapshot[name]}" for name in ("device", "step", "phase"))
+        request = f"snapshot?run=frozen&{place}"
         assert answer(client, request) == {"run": "frozen", **snapshot}
 
 
@@ -240,12 +241,17 @@ BAD = {
     f"run={'x' * 100_000}&device={DEVICE}",
     "pool": f"- run=frozen device={DEVICE} {PLACE}&points=9",
     "snapshots": "- run= run=frozen&device= run=frozen&run=frozen run=frozen&step=1",
-    "snapshot": f"{PLACE} run=frozen&step=1 device=CPU:0&step=1 {PLACE}&step=a {PLACE}&step=1&step=2 "
+    "snapshot": f"{PLACE} run=frozen&step=1 "
+    "device=CPU:0&step=1 "
+    f"{PLACE}&step=a "
+    f"{PLACE}&step=1&step=2 "
     f"{PLACE}&step=3&phase=",
     "timelines": "- run= run=frozen&device= run=frozen&step=1",
     "timeline": f"{PLACE} run=frozen&step=3 {PLACE}&step=-3 {PLACE}&step=3&phase=lunch "
     f"{PLACE}&step=3&points=10",
-    "layers": "- run=frozen&step=x run=frozen&step=-0 run=frozen&step=%F3%A0 run=frozen&phase=train",
+    "layers": "- run=frozen&step=x run=frozen&step=-0 "
+    "run=frozen&step=%F3%A0 "
+    "run=frozen&phase=train",
     "activations": "- run=frozen&points=0 run=frozen&points=%00 run=frozen&first_step=x "
     "run=frozen&phase=train run=frozen&first_step=5&last_step=4",
     "what_if": "- run=requests&device= run=requests&batch_size= run=requests&batch_size=4.5 "
@@ -293,14 +299,15 @@ def test_an_error_about_one_condition_names_it(
 
 
 ABSENT = f"""
-overview?run=no&device=CPU:0 overview?run=frozen&device=GPU:9 snapshots?run=no snapshots?run=frozen&device=GPU:9
-snapshot?{PLACE}&step=4 snapshot?{PLACE}&step=3&phase=validation snapshot?run=no&device=CPU:0&step=3 timelines?run=no
-timeline?run=no&device=CPU:0&step=3 timeline?{PLACE}&step=41 timeline?run=frozen&device=GPU:9&step=3
+overview?run=no&device=CPU:0 overview?run=frozen&device=GPU:9 snapshots?run=no
+snapshots?run=frozen&device=GPU:9 snapshot?{PLACE}&step=4 snapshot?{PLACE}&step=3&phase=validation
+snapshot?run=no&device=CPU:0&step=3 timelines?run=no timeline?run=no&device=CPU:0&step=3
+timeline?{PLACE}&step=41 timeline?run=frozen&device=GPU:9&step=3
 timeline?{PLACE}&step=3&phase=validation layers?run=no ledger_totals?run=no&device=CPU:0
-ledger_totals?run=frozen&device=GPU:9 ledger_totals?{PLACE}&session=none activations?run=..%2F..%2Fetc what_if?run=no
-plan?run=no&budget=8GiB demand?run=no demand?run=requests&device=GPU:9 plan?run=requests&device=GPU:9
-what_if?run=requests&device=GPU:9 static/no.js static/../plugin.py static/%2e%2e/plugin.py static/..%2fplugin.py
-static//etc/passwd
+ledger_totals?run=frozen&device=GPU:9 ledger_totals?{PLACE}&session=none
+activations?run=..%2F..%2Fetc what_if?run=no plan?run=no&budget=8GiB demand?run=no
+demand?run=requests&device=GPU:9 plan?run=requests&device=GPU:9 what_if?run=requests&device=GPU:9
+static/no.js static/../plugin.py static/%2e%2e/plugin.py static/..%2fplugin.py static//etc/passwd
 """
 
 

@@ -11,11 +11,18 @@ from tb_memplugin.analysis import answers, main_phase, step_range
 
 MODEL = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
+
 def make_model(**options):
-    layers = [keras.layers.Dense(64, activation="relu", name="hidden"), keras.layers.Dense(256, name="outputs")]
+    layers = [
+        keras.layers.Dense(64, activation="relu", name="hidden"),
+        keras.layers.Dense(256, name="outputs"),
+    ]
     model = keras.Sequential([keras.Input((16,)), *layers], name="net")
     model.compile(loss="mse", **options)
     return model
+
+
 x, y = np.zeros((640, 16), "float32"), np.zeros((640, 256), "float32")
 """
 

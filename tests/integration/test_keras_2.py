@@ -35,9 +35,13 @@ FIT = """
 def losses(callbacks, eager):
     model = make_model()
     model.compile({optimizer}, loss, metrics=["accuracy"], run_eagerly=eager)
-    history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y), callbacks=callbacks)
+    history = model.fit(
+        x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y), callbacks=callbacks
+    )
     model.predict(x, batch_size=16, verbose=0, callbacks=callbacks)
     return history.history, model
+
+
 original_call, told = keras.layers.Layer.__call__, {{}}
 for eager in (False, True):
     gc.collect()  # an earlier training's model is garbage, which is not read
@@ -45,12 +49,14 @@ for eager in (False, True):
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[3, 7])
     with_it, model = losses([callback], eager)
     callback.close()
-    told[os.path.basename(run)] = {{
-        "same": with_it == losses([], eager)[0],
-        "weights": nbytes(model.trainable_weights),
-        "frozen": nbytes(model.non_trainable_weights),
-        "restored": keras.layers.Layer.__call__ is original_call,
-    }}
+    told[os.path.basename(run)] = {
+        {
+            "same": with_it == losses([], eager)[0],
+            "weights": nbytes(model.trainable_weights),
+            "frozen": nbytes(model.non_trainable_weights),
+            "restored": keras.layers.Layer.__call__ is original_call,
+        }
+    }
 answer(told)
 """
 
@@ -106,20 +112,35 @@ def test_traced_steps_are_not_called_slow(tmp_path: pathlib.Path) -> None:
     tracing."""
     code = """
 import logging, time
+
 said = []
+
+
 class Collect(logging.Handler):
-    def emit(self, record): said.append(record.getMessage())
+    def emit(self, record):
+        said.append(record.getMessage())
+
+
 tf.get_logger().addHandler(Collect())
+
+
 class Slow(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None): time.sleep(2.0)
+    def on_train_batch_begin(self, batch, logs=None):
+        time.sleep(2.0)
+
+
 def warned(*callbacks):
     del said[:]
     model = make_model()
     model.compile("adam", loss)
-    recorder = tb_memplugin.MemoryCallback(os.path.join(sys.argv[1], str(len(callbacks))), trace_steps=[1, 2, 3, 4])
+    recorder = tb_memplugin.MemoryCallback(
+        os.path.join(sys.argv[1], str(len(callbacks))), trace_steps=[1, 2, 3, 4]
+    )
     model.fit(x, y, batch_size=8, verbose=0, callbacks=[recorder, *callbacks])
     recorder.close()
     return [sentence for sentence in said if "is slow" in sentence]
+
+
 answer({"alone": warned(), "slow": warned(Slow())})
 """
     told = run_child(PROGRAM.format(keras=AS_PACKAGE) + code, str(tmp_path))
@@ -136,13 +157,19 @@ def test_a_loop_of_its_own_is_recorded(tmp_path: pathlib.Path) -> None:
     code = """
 model, optimizer = make_model(), keras.optimizers.SGD(momentum=0.9)
 with tb_memplugin.MemoryRecorder(sys.argv[1], model, optimizer, trace_steps=[2]) as recorder:
+
     @tf.function
     def train(images, labels):
         with tf.GradientTape() as tape:
             value = loss(labels, model(images, training=True))
-        optimizer.apply_gradients(zip(tape.gradient(value, model.trainable_variables), model.trainable_variables))
+        optimizer.apply_gradients(
+            zip(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+        )
         return value
-    batches = [(tf.constant(x[at:at + 16]), tf.constant(y[at:at + 16])) for at in range(0, 80, 16)]
+
+    batches = [
+        (tf.constant(x[at : at + 16]), tf.constant(y[at : at + 16])) for at in range(0, 80, 16)
+    ]
     for step, batch in enumerate(batches):
         with recorder.step(step):
             train(*batch)

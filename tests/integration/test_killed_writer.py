@@ -76,14 +76,25 @@ def test_a_training_killed_in_the_middle_leaves_what_it_had_flushed(tmp_path: pa
 import sys, keras, numpy as np, tb_memplugin
 import tb_memplugin.recorder.loop.recording as recording
 import tb_memplugin.storage.write.run_writer as run_writer
+
 recording.FLUSH_SECONDS = run_writer.ROLLUP_SECONDS = 0.2
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
 model.compile("sgd", "mse")
+
+
 class Tell(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        if batch == 400: print("going", flush=True)
-model.fit(np.zeros((10_000_000, 8), "float32"), np.zeros((10_000_000, 4), "float32"), batch_size=4, verbose=0,
-          callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()])
+        if batch == 400:
+            print("going", flush=True)
+
+
+model.fit(
+    np.zeros((10_000_000, 8), "float32"),
+    np.zeros((10_000_000, 4), "float32"),
+    batch_size=4,
+    verbose=0,
+    callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()],
+)
 """
     with start_child("-c", code, str(tmp_path / "run")) as training:
         assert training.stdout is not None and training.stdout.readline() == "going\n"

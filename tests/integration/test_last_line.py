@@ -11,16 +11,27 @@ from tb_memplugin.schema import format_bytes
 
 PROGRAM = """
 import logging, os, sys, keras, numpy as np, tb_memplugin
+
 batch, how = int(sys.argv[1]), sys.argv[2]
 os.chdir(sys.argv[3])
-if how == "silent": logging.getLogger("tb_memplugin").setLevel(logging.ERROR)
-model = keras.Sequential([keras.Input((128,)), *(keras.layers.Dense(1024, "relu") for _ in range(3))])
+if how == "silent":
+    logging.getLogger("tb_memplugin").setLevel(logging.ERROR)
+model = keras.Sequential(
+    [keras.Input((128,)), *(keras.layers.Dense(1024, "relu") for _ in range(3))]
+)
 model.compile("sgd", "mse", jit_compile=False)
 callback = tb_memplugin.MemoryCallback("runs/exp1")
 try:
-    model.fit(np.ones((batch, 128)), np.ones((batch, 1024)), batch_size=batch, verbose=0, callbacks=[callback])
+    model.fit(
+        np.ones((batch, 128)),
+        np.ones((batch, 1024)),
+        batch_size=batch,
+        verbose=0,
+        callbacks=[callback],
+    )
 except Exception:
-    if how != "caught": raise
+    if how != "caught":
+        raise
 """
 SEE = "tensorboard --logdir runs"
 

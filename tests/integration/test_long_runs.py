@@ -24,14 +24,19 @@ def train(recorder, steps, work=one_step):
 
 GROWTH = """
 with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, trace_steps=[100]) as recorder:
+
     def measured():
         recorder.flush()
         gc.collect()
-        traced = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/tb_memplugin/*")])
+        traced = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(True, "*/tb_memplugin/*")]
+        )
         return len(gc.get_objects()), sum(entry.size for entry in traced.statistics("filename"))
+
     train(recorder, 200)
     tracemalloc.start()
-    # More than the bounded histories hold; the roll-up has as many spans after twice the steps, each twice as wide.
+    # More than the bounded histories hold; the roll-up has as many spans after twice the steps,
+    # each twice as wide.
     train(recorder, 14_800, int)
     before = measured()
     train(recorder, 15_000, int)

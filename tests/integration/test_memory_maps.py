@@ -26,54 +26,88 @@ def best(action, times=40):
 
 TRAINING = """
 import keras, numpy as np
+
 maps = MemoryMaps(["CPU:0"], said.append)
 first = maps.read("CPU:0")
 keras.utils.set_random_seed(1)
 layers = [keras.layers.Conv2D(8 * n, 3, padding="same", activation="relu") for n in range(1, 5)]
-model = keras.Sequential([keras.Input((16, 16, 3)), *layers, keras.layers.Flatten(), keras.layers.Dense(10)])
+model = keras.Sequential(
+    [keras.Input((16, 16, 3)), *layers, keras.layers.Flatten(), keras.layers.Dense(10)]
+)
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-data = tf.data.Dataset.from_tensor_slices((np.ones((64, 16, 16, 3), "float32"), np.zeros(64, "int64"))).repeat(20)
+data = tf.data.Dataset.from_tensor_slices(
+    (np.ones((64, 16, 16, 3), "float32"), np.zeros(64, "int64"))
+).repeat(20)
 stop = threading.Event()
+
+
 def churn():
     while not stop.is_set():
-        kept = [tf.zeros([n, 100]) for n in range(1, 40)]; del kept[::2]
+        kept = [tf.zeros([n, 100]) for n in range(1, 40)]
+        del kept[::2]
+
+
 counts = {"read": 0, "agreed": 0, "torn": 0, "steps": 0}
+
+
 def watch():
     while not stop.is_set():
-        before = in_use(); data = maps.read("CPU:0"); after = in_use()
-        if data is None: continue
+        before = in_use()
+        data = maps.read("CPU:0")
+        after = in_use()
+        if data is None:
+            continue
         counts["read"] += 1
         counts["torn"] += not read_dump(data, 0.0).complete
         counts["agreed"] += summarize_dump(data).in_use_bytes in (before, after)
         time.sleep(0.002)
+
+
 threads = [threading.Thread(target=target) for target in (churn, watch, watch)]
 [thread.start() for thread in threads]
+
+
 class Steps(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         data = maps.read("CPU:0")
         counts["torn"] += data is not None and not read_dump(data, 0.0).complete
         counts["steps"] += data is not None
+
+
 model.fit(data.batch(8).prefetch(2), verbose=0, callbacks=[Steps()])
-stop.set(); [thread.join() for thread in threads]
-del data; gc.collect(); time.sleep(0.5)
+stop.set()
+[thread.join() for thread in threads]
+del data
+gc.collect()
+time.sleep(0.5)
 quiet, kept = [], []
 for n in range(200):
-    kept.append(tf.zeros([n % 17 + 1, 333])); del kept[::5]
+    kept.append(tf.zeros([n % 17 + 1, 333]))
+    del kept[::5]
     data = maps.read("CPU:0")
     quiet.append(summarize_dump(data).in_use_bytes - in_use())
 pid = os.fork()
 if pid == 0:
     os._exit(0 if maps.read("CPU:0") is None and not maps.available("CPU:0") else 1)
 child = os.waitpid(pid, 0)[1]
-answer({"said": said, "counts": counts, "quiet": quiet, "child": child,
-        "first_is_none": first is None, "version": tf.__version__})
+answer(
+    {
+        "said": said,
+        "counts": counts,
+        "quiet": quiet,
+        "child": child,
+        "first_is_none": first is None,
+        "version": tf.__version__,
+    }
+)
 """
 
 COST = """
 import ctypes
 from tb_memplugin.recorder.devices import memory_maps as framework
 maps = MemoryMaps(["CPU:0"], said.append)
-held = [tf.zeros([n % 97 + 1, 11]) for n in range(1500)][::2] + [tf.zeros([n % 91 * 3 + 1, 11]) for n in range(300)]
+held = [tf.zeros([n % 97 + 1, 11]) for n in range(1500)][::2]
+held += [tf.zeros([n % 91 * 3 + 1, 11]) for n in range(300)]
 data = maps.read("CPU:0")
 chunks = summarize_dump(data).chunks
 def resident(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -89,7 +123,8 @@ library = maps._framework
 library._record(ctypes.addressof(space), maps._allocators["CPU:0"])
 used = len(space.raw.rstrip(b"\\xa5"))
 library._destroy(ctypes.addressof(space))
-answer({"said": said, "chunks": chunks, "bytes": len(data), "grown": grown, "used": used, "version": tf.__version__,
+answer({"said": said, "chunks": chunks, "bytes": len(data), "grown": grown, "used": used,
+        "version": tf.__version__,
         "ms_per_1000": {name: seconds * 1e6 / chunks for name, seconds in costs.items()}})
 """
 

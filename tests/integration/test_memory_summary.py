@@ -8,6 +8,7 @@ from child import run_child
 
 CODE = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
 inputs = keras.Input((1024,))
 frozen = keras.layers.Dense(512, use_bias=False, trainable=False, name="frozen")
 trained = keras.layers.Dense(2048, use_bias=False, name="trained")
@@ -19,10 +20,19 @@ summary = tb_memplugin.memory_summary(model)
 empty = keras.Sequential([keras.layers.Dense(3)])  # without weights
 found = tb_memplugin.memory_summary()
 in_use = tf.config.experimental.get_memory_info("CPU:0")["current"]
-answer({"text": str(summary), "found": str(found), "html": summary._repr_html_(), "repr": repr(summary),
-        "step": summary.step, "in_use": in_use, "weights": 4 * model.count_params(),
+answer(
+    {
+        "text": str(summary),
+        "found": str(found),
+        "html": summary._repr_html_(),
+        "repr": repr(summary),
+        "step": summary.step,
+        "in_use": in_use,
+        "weights": 4 * model.count_params(),
         "sums": [sum(one.bytes for one in device.categories) for device in summary.devices],
-        "allocated": [device.allocated_bytes for device in summary.devices]})
+        "allocated": [device.allocated_bytes for device in summary.devices],
+    }
+)
 """
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 ROW = re.compile(r"(\w[\w ]*?) {2,}([\d.]+) (B|KiB|MiB)(?: +(\d+))?")

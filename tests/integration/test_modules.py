@@ -9,6 +9,7 @@ from child import run_child
 CODE = """
 import tensorflow as tf, tb_memplugin
 
+
 class Linear(tf.Module):
     def __init__(self, inputs, outputs, trainable=True):
         super().__init__()
@@ -17,6 +18,7 @@ class Linear(tf.Module):
 
     def __call__(self, x):
         return tf.tanh(x @ self.kernel + self.bias)
+
 
 class Net(tf.Module):
     def __init__(self):
@@ -31,15 +33,20 @@ class Net(tf.Module):
             x = layer(x)
         return x * self.scale
 
+
 net, x = Net(), tf.random.normal([64, 300])
+
 
 @tf.function
 def train(x):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((net(x) - x) ** 2)
-    for variable, gradient in zip(net.trainable_variables, tape.gradient(loss, net.trainable_variables)):
+    for variable, gradient in zip(
+        net.trainable_variables, tape.gradient(loss, net.trainable_variables)
+    ):
         variable.assign_sub(0.1 * gradient)
     return loss
+
 
 answers = []
 for directory, model in ((sys.argv[1], net), (sys.argv[2], None)):
@@ -50,10 +57,17 @@ for directory, model in ((sys.argv[1], net), (sys.argv[2], None)):
     (run,) = tb_memplugin.load(directory).values()
     last = run.snapshots[-1]
     layers = run.layer_tables[-1].layers if run.layer_tables else ()
-    answers.append({
-        "rows": [(row.layer, row.category, row.trainable, row.bytes) for row in last.ledger],
-        "in_use": last.in_use_bytes, "notes": run.notes, "saved": sum(row.bytes for row in last.saved_for_backward),
-        "table": [(layer.path, layer.type, layer.trainable, layer.weight_bytes) for layer in layers]})
+    answers.append(
+        {
+            "rows": [(row.layer, row.category, row.trainable, row.bytes) for row in last.ledger],
+            "in_use": last.in_use_bytes,
+            "notes": run.notes,
+            "saved": sum(row.bytes for row in last.saved_for_backward),
+            "table": [
+                (layer.path, layer.type, layer.trainable, layer.weight_bytes) for layer in layers
+            ],
+        }
+    )
 answer(answers)
 """
 WEIGHTS = {

@@ -14,28 +14,44 @@ from stores import TRAINING
 SERVING = """
 import sys
 from servers import BASE, client_on
+
+
 def tab(logdir):
-    # As TensorBoard's own data ingester does; --load_fast reads other stores than its data server supports this way.
+    # As TensorBoard's own data ingester does; --load_fast reads other stores than its data server
+    # supports this way.
     client = client_on(logdir)
+
     def get(request):
         response = client.get(BASE + request)
         assert response.status_code == 200, response.text
         return response
+
     return get
 """
 
 READ = """
 import json, types
-sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")  # TensorBoard's own file layer: S3 and fsspec
+
+sys.modules["tensorboard.compat.notf"] = types.ModuleType(
+    "notf"
+)  # TensorBoard's own file layer: S3 and fsspec
 import fsspec, pathlib
+
 files = fsspec.filesystem("memory")
 for path in pathlib.Path(sys.argv[1]).rglob("*tfevents*"):
     files.pipe(f"memory://bucket/{path.relative_to(sys.argv[1]).as_posix()}", path.read_bytes())
 place = "run=exp&device=CPU:0"
+
+
 def told(get):
-    runs = [{name: value for name, value in run.items() if name != "version"} for run in get("runs").json["runs"]]
+    runs = [
+        {name: value for name, value in run.items() if name != "version"}
+        for run in get("runs").json["runs"]
+    ]
     steps = get(f"overview?{place}").data.hex()
     return [runs, get(f"answers?{place}").json, get(f"snapshot?{place}&step=41").json, steps]
+
+
 assert "tensorflow" not in sys.modules
 remote, local = told(tab("memory://bucket")), told(tab(sys.argv[1]))
 print(json.dumps({"same": remote == local, "runs": remote[0], "steps": remote[2]["step"]}))

@@ -23,34 +23,69 @@ from tb_memplugin.schema import CATEGORIES, FREE, GRADIENTS, IN_USE, Oom, Run
 BEGIN = """
 import logging, os, pathlib, threading, time
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
 MIB = 1 << 20
-def mib(n): return tf.zeros([n * MIB // 4])
-def in_use(): return tf.config.experimental.get_memory_info("CPU:0")["current"]
+
+
+def mib(n):
+    return tf.zeros([n * MIB // 4])
+
+
+def in_use():
+    return tf.config.experimental.get_memory_info("CPU:0")["current"]
+
+
 def make_model(width=512, jit=False):
     keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((width,)), *(
-        keras.layers.Dense(width, activation="relu", name=f"hidden_{n}") for n in range(4)),
-        keras.layers.Dense(4, name="logits")], name="net")
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit)
+    model = keras.Sequential(
+        [
+            keras.Input((width,)),
+            *(keras.layers.Dense(width, activation="relu", name=f"hidden_{n}") for n in range(4)),
+            keras.layers.Dense(4, name="logits"),
+        ],
+        name="net",
+    )
+    model.compile(
+        "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit
+    )
     return model
+
+
 class Leak(keras.callbacks.Callback):
     held = []
+
     def on_train_batch_begin(self, batch, logs=None):
-        if batch >= 10: self.held.append(mib(1))
+        if batch >= 10:
+            self.held.append(mib(1))
+
+
 def data(batch, steps, width=512):
     one = (np.ones((batch, width), "float32"), np.zeros((batch,), "int64"))
     return tf.data.Dataset.from_tensors(one).repeat(steps)
+
+
 def dies(run):
     try:
         run()
     except tf.errors.ResourceExhaustedError as error:
-        answer({"error": str(error), "type": type(error).__name__, "dumps": os.environ.get("TF_BFC_MEMORY_DUMP")})
+        answer(
+            {
+                "error": str(error),
+                "type": type(error).__name__,
+                "dumps": os.environ.get("TF_BFC_MEMORY_DUMP"),
+            }
+        )
 """
 
 FIRST_STEP = """
-os.environ.pop("TF_BFC_MEMORY_DUMP", None)  # whatever TensorFlow would write, nothing of it is used here
+os.environ.pop(
+    "TF_BFC_MEMORY_DUMP", None
+)  # whatever TensorFlow would write, nothing of it is used here
 from tb_memplugin.recorder.failure.failed_allocations import DumpFiles
+
 DumpFiles.acquire = lambda self: None
+
+
 def run():
     callback = tb_memplugin.MemoryCallback(sys.argv[1])
     model = make_model(1024)
@@ -60,10 +95,15 @@ def run():
         model.fit(data(6000, 3, 1024), verbose=0, callbacks=[callback])
     except tf.errors.ResourceExhaustedError as error:
         failed = str(error)
-    import gc; gc.collect()  # Keras's own frames hold the tensors of an eager step in a cycle
+    import gc
+
+    gc.collect()  # Keras's own frames hold the tensors of an eager step in a cycle
     model.fit(data(8, 4, 1024), verbose=0, callbacks=[callback])
     callback.close()
-    if failed: raise tf.errors.ResourceExhaustedError(None, None, failed)
+    if failed:
+        raise tf.errors.ResourceExhaustedError(None, None, failed)
+
+
 dies(run)
 """
 
@@ -88,19 +128,28 @@ batches = data(64, 45).concatenate(data(8192, 1))
 dies(lambda: model.fit(batches, verbose=0, callbacks=[Leak(), callback]))
 """,
     "tape": """
-model = make_model(); optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+model = make_model()
+optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
 @tf.function(reduce_retracing=True)
 def train_step(x, y):
     with tf.GradientTape() as tape:
         value = loss(y, model(x, training=True))
     optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+
+
 def run():
-    with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, optimizer=optimizer, trace_steps=[1, 3]) as recorder:
+    with tb_memplugin.MemoryRecorder(
+        sys.argv[1], model=model, optimizer=optimizer, trace_steps=[1, 3]
+    ) as recorder:
         for step in range(6):
             batch = 2048 if step == 5 else 256
             with recorder.step(step):
                 train_step(tf.ones([batch, 512]), tf.zeros([batch], tf.int64))
+
+
 dies(run)
 """,
     "validation": """
@@ -149,16 +198,23 @@ answer({"dumps": os.environ.get("TF_BFC_MEMORY_DUMP")})
     # The machine's own killer comes while TensorFlow waits for memory.
     "killed": """
 def end(dumps):
-    while not os.listdir(dumps): time.sleep(0.05)  # TensorFlow writes the first one as it begins to wait
-    # `load` would simulate the fixes, which beside busy processes takes longer than the ten seconds of that wait.
+    while not os.listdir(dumps):
+        time.sleep(0.05)  # TensorFlow writes the first one as it begins to wait
+    # `load` would simulate the fixes, which beside busy processes takes longer than the ten
+    # seconds of that wait.
     files = lambda: pathlib.Path(sys.argv[1]).rglob("*tfevents*")
-    while not any(b"oom/" in path.read_bytes() for path in files()): time.sleep(0.05)
+    while not any(b"oom/" in path.read_bytes() for path in files()):
+        time.sleep(0.05)
     time.sleep(0.2)  # the record is whole
     os.kill(os.getpid(), 9)
+
+
 class End(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         dumps = os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])
         threading.Thread(target=end, args=[dumps], daemon=True).start()
+
+
 model = make_model()
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[0, 1, 2, 3])
 model.fit(data(64, 6), verbose=0, callbacks=[callback])

@@ -9,9 +9,17 @@ from child import run_child
 
 LEDGERS = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
+
 def ledgers(run):
-    return {one.step: [(row.layer, row.category, row.bytes) for row in one.ledger] for one in run.snapshots}
-def sizes(layer): return sum(weight.numpy().nbytes for weight in layer.weights)
+    return {
+        one.step: [(row.layer, row.category, row.bytes) for row in one.ledger]
+        for one in run.snapshots
+    }
+
+
+def sizes(layer):
+    return sum(weight.numpy().nbytes for weight in layer.weights)
 """
 
 AVERAGED = """
@@ -21,19 +29,33 @@ model = keras.Sequential([keras.Input((256,)), *layers], name="net")
 model.compile(keras.optimizers.SGD(0.1, use_ema=True, gradient_accumulation_steps=4), "mse")
 buffers = {}
 
+
 class Buffers(keras.callbacks.Callback):
-    # Address and bytes of the buffers that the optimizer's variables of a layer have when a step begins.
+    # Address and bytes of the buffers that the optimizer's variables of a layer have at the begin
+    # of a step.
     def on_train_batch_begin(self, batch, logs=None):
         buffers[batch] = [
-            (np.from_dlpack(variable.value.read_value()).ctypes.data, variable.path, variable.numpy().nbytes)
-            for variable in model.optimizer.variables if "kernel" in variable.path or "bias" in variable.path
+            (
+                np.from_dlpack(variable.value.read_value()).ctypes.data,
+                variable.path,
+                variable.numpy().nbytes,
+            )
+            for variable in model.optimizer.variables
+            if "kernel" in variable.path or "bias" in variable.path
         ]
+
 
 recorder = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[3, 8, 10])
 model.fit(x, x, batch_size=8, verbose=0, callbacks=[Buffers(), recorder])
 (run,) = tb_memplugin.load(sys.argv[1]).values()
-answer({"buffers": buffers, "trainable": sizes(layers[0]), "ledgers": ledgers(run),
-        "table": {layer.path: layer.optimizer_bytes for layer in run.layer_tables[-1].layers}})
+answer(
+    {
+        "buffers": buffers,
+        "trainable": sizes(layers[0]),
+        "ledgers": ledgers(run),
+        "table": {layer.path: layer.optimizer_bytes for layer in run.layer_tables[-1].layers},
+    }
+)
 """
 
 SEVERAL_STEPS = """
@@ -42,7 +64,9 @@ data = tf.data.Dataset.from_tensor_slices((x, x)).cache().shuffle(256).batch(8)
 layers = [keras.layers.Dense(256, activation="relu", name=name) for name in "abc"]
 model = keras.Sequential([keras.Input((256,)), *layers], name="net")
 model.compile("rmsprop", "mse", steps_per_execution=4)
-model.fit(data, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 4])])
+model.fit(
+    data, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 4])]
+)
 (run,) = tb_memplugin.load(sys.argv[1]).values()
 answer({"trainable": sizes(layers[0]), "ledgers": ledgers(run)})
 """
@@ -53,8 +77,11 @@ x, y = np.random.rand(256, 8, 8, 3).astype("float32"), np.random.randint(0, 10, 
 answers = []
 for trial in range(3):
     layers = [
-        keras.layers.Conv2D(16, 3, activation="relu"), keras.layers.Conv2D(32, 3), keras.layers.Flatten(),
-        keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10, dtype="float32"),
+        keras.layers.Conv2D(16, 3, activation="relu"),
+        keras.layers.Conv2D(32, 3),
+        keras.layers.Flatten(),
+        keras.layers.Dense(64, activation="relu"),
+        keras.layers.Dense(10, dtype="float32"),
     ]
     model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
     model.compile("adam", "sparse_categorical_crossentropy", steps_per_execution=2)

@@ -8,8 +8,11 @@ from child import WARNINGS, recorded
 
 TRAIN = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
+
 keras.utils.set_random_seed(7)
-model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(4)], name="net")
+model = keras.Sequential(
+    [keras.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(4)], name="net"
+)
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 data = tf.data.Dataset.from_tensors((tf.ones((32, 64)), tf.zeros(32, tf.int32)))
 """
@@ -22,14 +25,24 @@ COUNT = """
 callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=float(sys.argv[2]))
 counts = []
 hook = callback.on_train_batch_begin
+
+
 def counted(*arguments, **named):
     calls = []
-    sys.setprofile(lambda frame, event, what: calls.append(event) if event in ("call", "c_call") else None)
-    try: hook(*arguments, **named)
-    finally: sys.setprofile(None)
+    sys.setprofile(
+        lambda frame, event, what: calls.append(event) if event in ("call", "c_call") else None
+    )
+    try:
+        hook(*arguments, **named)
+    finally:
+        sys.setprofile(None)
     counts.append((calls.count("call"), len(calls) - 1))  # but for the last call of setprofile
+
+
 callback.on_train_batch_begin = counted
-model.fit(data.repeat(400), epochs=2, verbose=0, validation_data=data.repeat(5), callbacks=[callback])
+model.fit(
+    data.repeat(400), epochs=2, verbose=0, validation_data=data.repeat(5), callbacks=[callback]
+)
 callback.close()
 answer({"counts": counts, "warnings": warnings})
 """
@@ -51,9 +64,16 @@ def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: 
 
 RESETS = """
 own = []
+
+
 class Own(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None): tf.config.experimental.reset_memory_stats("CPU:0")
-    def on_train_batch_end(self, batch, logs=None): own.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+    def on_train_batch_begin(self, batch, logs=None):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+
+    def on_train_batch_end(self, batch, logs=None):
+        own.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
+
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2])
 model.fit(data.repeat(60), verbose=0, callbacks=[Own(), callback])
 callback.close()

@@ -28,22 +28,34 @@ x, y = np.ones((64, 8), "float32"), np.ones((64, 4), "float32")
 USES = """
 import os, sys
 import tb_memplugin
+
 callbacks = [tb_memplugin.MemoryCallback(f"runs/{number}", trace_steps=[1]) for number in range(2)]
 results = model.evaluate(x, y, verbose=0, callbacks=callbacks, return_dict=True)
 shapes = [model.predict(x, verbose=0, callbacks=callbacks).shape, len(results)]
 with tb_memplugin.MemoryRecorder("runs/recorder", model=model) as recorder:
-    with recorder.step(0): model.predict(x, verbose=0)
+    with recorder.step(0):
+        model.predict(x, verbose=0)
 refused = []
 for ask in (
     lambda: tb_memplugin.largest_batch_size(model, (x, y)),
     lambda: tb_memplugin.probe(model, (x, y)),
     lambda: tb_memplugin.plan(model, (x, y), budget="1GiB"),
 ):
-    try: ask()
-    except tb_memplugin.RecordingError as error: refused.append(str(error))
+    try:
+        ask()
+    except tb_memplugin.RecordingError as error:
+        refused.append(str(error))
 callbacks[0].close()
-answer({"shapes": shapes, "refused": refused, "summary": str(tb_memplugin.memory_summary(model)), "warnings": warnings,
-        "written": sorted(os.listdir()), "recorder": [name for name in sys.modules if "tb_memplugin.recorder" in name]})
+answer(
+    {
+        "shapes": shapes,
+        "refused": refused,
+        "summary": str(tb_memplugin.memory_summary(model)),
+        "warnings": warnings,
+        "written": sorted(os.listdir()),
+        "recorder": [name for name in sys.modules if "tb_memplugin.recorder" in name],
+    }
+)
 """
 
 

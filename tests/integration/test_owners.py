@@ -45,13 +45,21 @@ def test_bytes_have_their_owner(
 
 POOLED = """
 import keras, numpy as np, tb_memplugin
+
 layers = keras.layers
-pooled = layers.MaxPooling2D(name="pool")(layers.ReLU()(layers.Conv2D(16, 3, padding="same")(
-    inputs := keras.Input((32, 32, 3)))))
+pooled = layers.MaxPooling2D(name="pool")(
+    layers.ReLU()(layers.Conv2D(16, 3, padding="same")(inputs := keras.Input((32, 32, 3))))
+)
 model = keras.Model(inputs, layers.Dense(10)(layers.Flatten()(pooled)), name="net")
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[3])
-model.fit(np.zeros((160, 32, 32, 3), "float32"), np.zeros(160), batch_size=32, verbose=0, callbacks=[callback])
+model.fit(
+    np.zeros((160, 32, 32, 3), "float32"),
+    np.zeros(160),
+    batch_size=32,
+    verbose=0,
+    callbacks=[callback],
+)
 callback.close()
 answer(None)
 """

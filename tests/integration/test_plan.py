@@ -56,17 +56,22 @@ def test_a_plan_for_a_model_and_its_data_is_like_that_for_a_recorded_run() -> No
 WEIGHTS = """
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
+
 # On a busy machine the order of operations, and with it the peak, would differ from step to step.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 run, optimizer, parts = sys.argv[1], sys.argv[2], 4
 L = keras.layers
 
+
 def compiled(steps):
     widths = (768, 1024, 1280, 1536, 1024, 640)
-    model = keras.Sequential([keras.Input((512,)), *[L.Dense(one, "relu") for one in widths], L.Dense(10)])
+    model = keras.Sequential(
+        [keras.Input((512,)), *[L.Dense(one, "relu") for one in widths], L.Dense(10)]
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(getattr(keras.optimizers, optimizer)(gradient_accumulation_steps=steps), loss)
     return model
+
 
 x, y = np.ones((16, 512), "float32"), np.zeros(16, int)
 if run:
@@ -107,6 +112,7 @@ def test_accumulated_gradients_take_what_is_predicted(
 BLOCKS = """
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
+
 run, batch, recomputes = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "recompute"
 L, width, length = keras.layers, 64, 128
 
@@ -118,9 +124,11 @@ for _ in range(8):
     x = x + L.Dense(width)(L.Dense(4 * width, activation="gelu")(L.LayerNormalization()(x)))
 model = keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
 
+
 def load():
     (recorded,) = tb_memplugin.load(run).values()
     return recorded
+
 
 if recomputes:
     budget = int(0.4 * tb_memplugin.plan(load(), budget="1TiB").unchanged_peak_bytes)
@@ -129,6 +137,7 @@ loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("adam", loss)
 peaks = []
 
+
 class Watch(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         tf.config.experimental.reset_memory_stats("CPU:0")
@@ -136,8 +145,15 @@ class Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
 
+
 callback = Watch() if recomputes else tb_memplugin.MemoryCallback(run)
-model.fit(np.ones((12 * batch, length), "int32"), np.zeros(12 * batch, int), batch, verbose=0, callbacks=[callback])
+model.fit(
+    np.ones((12 * batch, length), "int32"),
+    np.zeros(12 * batch, int),
+    batch,
+    verbose=0,
+    callbacks=[callback],
+)
 answer((peaks or load().samples.devices["CPU:0"].peak_bytes.tolist())[2:])
 """
 
@@ -156,33 +172,56 @@ def test_a_transformer_trains_three_times_the_batch_at_the_same_peak(
 ATTENTION = """
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
+
 budget, code, demo = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 keras.utils.set_random_seed(1)
 sys.path.insert(0, demo)
 import out_of_memory  # the demo's Transformer
+
 out_of_memory.WIDTH, batch = 64, 8
 model = out_of_memory.make_model()
 random = np.random.default_rng(0)
-x, y = random.integers(0, 1000, (batch, out_of_memory.TOKENS)).astype("int32"), random.integers(0, 2, batch)
+x, y = (
+    random.integers(0, 1000, (batch, out_of_memory.TOKENS)).astype("int32"),
+    random.integers(0, 2, batch),
+)
 plan = None
 if budget:
     from tb_memplugin.training import measuring
+
     measuring.MOST_SECONDS = 3600.0  # on a busy machine, too
     plan = tb_memplugin.plan(model, (x, y), budget=budget, batch_size=batch)
 off = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
 exec(code)
 peaks, losses = [], []
+
+
 class Watch(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         tf.config.experimental.reset_memory_stats("CPU:0")
+
     def on_train_batch_end(self, batch, logs=None):
         peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
         losses.append(float(logs["loss"]))
-model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=8, verbose=0, callbacks=[Watch()])
+
+
+model.fit(
+    tf.data.Dataset.from_tensors((x, y)).repeat(), steps_per_epoch=8, verbose=0, callbacks=[Watch()]
+)
 found = [one for one in plan.options if one.kind == "graph_optimizer"] if plan else []
-answer({"peaks": peaks[2:], "losses": losses, "off": off, "text": str(plan),
-    "offered": [(one.fits, one.low_bytes, one.peak_bytes, one.high_bytes, one.extra_time) for one in found],
-    "code": tb_memplugin.fit.code_of(found[0], "Adam", ()) if found else ""})
+answer(
+    {
+        "peaks": peaks[2:],
+        "losses": losses,
+        "off": off,
+        "text": str(plan),
+        "offered": [
+            (one.fits, one.low_bytes, one.peak_bytes, one.high_bytes, one.extra_time)
+            for one in found
+        ],
+        "code": tb_memplugin.fit.code_of(found[0], "Adam", ()) if found else "",
+    }
+)
 """
 DEMO = str(HERE.parent.parent / "demo")
 WITHOUT = 'tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})'

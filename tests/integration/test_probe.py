@@ -34,34 +34,70 @@ TRAINING = """
 model = network()
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(48).cache().shuffle(48).batch(16)
 found, runs = [], []
+
+
 def state():
     digest = hashlib.sha256()
     for variable in [*model.variables, *model.optimizer.variables, *model.metrics_variables]:
         digest.update(np.asarray(variable.value.numpy()).tobytes())
-    return (digest.hexdigest(), len(model.optimizer.variables), model.optimizer.built, model.stop_training,
-        repr(getattr(model, "history", None)), [m.name for m in model.metrics],
-        str(random.getstate()), str(np.random.get_state()), tf.random.get_global_generator().state.numpy().tolist())
+    return (
+        digest.hexdigest(),
+        len(model.optimizer.variables),
+        model.optimizer.built,
+        model.stop_training,
+        repr(getattr(model, "history", None)),
+        [m.name for m in model.metrics],
+        str(random.getstate()),
+        str(np.random.get_state()),
+        tf.random.get_global_generator().state.numpy().tolist(),
+    )
+
+
 def probe():
     if sys.argv[2] == "probe":
-        before, functions = state(), (model.train_function, model.test_function, model.predict_function)
+        before, functions = (
+            state(),
+            (model.train_function, model.test_function, model.predict_function),
+        )
         gone = set(model.__dict__)
         runs.append(tb_memplugin.probe(model, data, batch_sizes=(4, 8)))
         assert state() == before
         assert (model.train_function, model.test_function, model.predict_function) == functions
         assert set(model.__dict__) == gone
+
+
 def fitted(history):
-    found.append([float(loss).hex() for loss in history.history["loss"]] + history.history["accuracy"])
+    found.append(
+        [float(loss).hex() for loss in history.history["loss"]] + history.history["accuracy"]
+    )
+
+
 probe()
 tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(sys.argv[3] + "/checkpoint")
 fitted(model.fit(data, epochs=2, verbose=0))
 probe()
 fitted(model.fit(x, y, batch_size=16, epochs=2, verbose=0))
-found.append([random.random(), float(np.random.random()), float(tf.random.uniform(())),
-    float(keras.random.uniform(())), float(tf.random.get_global_generator().uniform(()))])
-recorded = [[(one.step, one.first, one.batch_size, one.mode) for one in run.requests] for run in runs]
+found.append(
+    [
+        random.random(),
+        float(np.random.random()),
+        float(tf.random.uniform(())),
+        float(keras.random.uniform(())),
+        float(tf.random.get_global_generator().uniform(())),
+    ]
+)
+recorded = [
+    [(one.step, one.first, one.batch_size, one.mode) for one in run.requests] for run in runs
+]
 answers = [tb_memplugin.what_if(run, batch_size=32).prediction for run in runs]
-answer({"found": found, "recorded": recorded, "methods": [one.method for one in answers],
-    "whole": [one.reproduced.whole and one.reproduced.of > 0 for one in answers]})
+answer(
+    {
+        "found": found,
+        "recorded": recorded,
+        "methods": [one.method for one in answers],
+        "whole": [one.reproduced.whole and one.reproduced.of > 0 for one in answers],
+    }
+)
 """
 
 

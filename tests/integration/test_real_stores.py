@@ -349,12 +349,18 @@ REFUSED = """
 import time
 import keras, numpy as np, tb_memplugin
 from tb_memplugin.recorder.loop import recording
+
 recording.REMOTE_FLUSH_SECONDS = 2.0
+
+
 class Pauses(keras.callbacks.Callback):
     last, longest = None, 0.0
+
     def on_train_batch_end(self, batch, logs=None):
         now = time.monotonic()
         self.longest, self.last = max(self.longest, now - (self.last or now)), now
+
+
 def losses(seconds, *more):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
@@ -362,10 +368,16 @@ def losses(seconds, *more):
     x, y = np.ones((480, 8), "float32"), np.ones((480, 4), "float32")
     pauses, began, found = Pauses(), time.monotonic(), []
     while time.monotonic() - began < seconds or len(found) < 3:
-        found += model.fit(x, y, batch_size=16, verbose=0, callbacks=[*more, pauses]).history["loss"]
+        found += model.fit(x, y, batch_size=16, verbose=0, callbacks=[*more, pauses]).history[
+            "loss"
+        ]
     return found[:3], pauses.longest
+
+
 plain, _ = losses(0)
-recorded, longest = losses(float(sys.argv[1]), tb_memplugin.MemoryCallback("gs://bucket/runs/trained"))
+recorded, longest = losses(
+    float(sys.argv[1]), tb_memplugin.MemoryCallback("gs://bucket/runs/trained")
+)
 answer({"same": recorded == plain, "longest": longest})
 """
 ATTEMPTS_SECONDS = 10.2

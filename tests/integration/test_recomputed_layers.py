@@ -23,13 +23,16 @@ dense = "dense" in options
 
 class Block(L.Layer):
     def build(self, shape):
-        self.wide, self.narrow = L.Dense({INNER}, "relu", name="wide"), L.Dense({WIDTH}, name="narrow")
+        self.wide = L.Dense({INNER}, "relu", name="wide")
+        self.narrow = L.Dense({WIDTH}, name="narrow")
         self.norm, self.drop = L.BatchNormalization(name="norm"), L.Dropout(0.3, name="drop")
         self.wide.build(shape), self.narrow.build((*shape[:-1], {INNER})), self.norm.build(shape)
 
     def call(self, inputs):
         tensor = self.narrow(self.wide(inputs))
-        return inputs + (tensor if dense else self.drop(self.norm(tensor, training=True), training=True))
+        if not dense:
+            tensor = self.drop(self.norm(tensor, training=True), training=True)
+        return inputs + tensor
 
 class Recomputed(Block):
     def call(self, inputs):
@@ -37,12 +40,14 @@ class Recomputed(Block):
 
 keras.utils.set_random_seed(1)
 with keras.RematScope(mode="full") if kind == "scope" else contextlib.nullcontext():
-    blocks = [(Recomputed if kind == "grad" else Block)(name=f"block{{at}}") for at in range({BLOCKS})]
+    of_kind = Recomputed if kind == "grad" else Block
+    blocks = [of_kind(name=f"block{{at}}") for at in range({BLOCKS})]
 layers = [keras.Input(({TOKENS}, {WIDTH})), *blocks, L.GlobalAveragePooling1D(), L.Dense(4)]
 model = keras.Sequential(layers, name="net")
 if kind == "remat":
     model = tb_memplugin.remat(model, ["block0", "block1"])
-model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile="xla" in options)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("sgd", loss, jit_compile="xla" in options)
 x, y = np.ones((4 * {BATCH}, {TOKENS}, {WIDTH}), "float32"), np.zeros(4 * {BATCH}, int)
 callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
 model.fit(x, y, batch_size={BATCH}, verbose=0, validation_data=(x, y), callbacks=[callback])

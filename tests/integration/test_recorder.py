@@ -35,15 +35,27 @@ def trained(directory: pathlib.Path, code: str, *arguments: str, **options: Any)
 
 
 FIT = """
-model = make_model(); model.get_layer("conv").trainable = False
+model = make_model()
+model.get_layer("conv").trainable = False
 compile_model(model)
 callback = tb_memplugin.MemoryCallback(sys.argv[1])
-model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x[:32], y[:32]), callbacks=[callback])
+model.fit(
+    x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x[:32], y[:32]), callbacks=[callback]
+)
+
+
 def counts():
-    def size(variables): return sum(int(np.prod(v.shape)) * 4 for v in variables)
-    return {"trainable": size(model.trainable_variables), "frozen": size(model.non_trainable_variables),
-            "by_layer": {"net/" + layer.name: size(layer.weights) for layer in model.layers},
-            "slots": sorted("net/" + layer.name for layer in model.layers if layer.trainable_variables)}
+    def size(variables):
+        return sum(int(np.prod(v.shape)) * 4 for v in variables)
+
+    return {
+        "trainable": size(model.trainable_variables),
+        "frozen": size(model.non_trainable_variables),
+        "by_layer": {"net/" + layer.name: size(layer.weights) for layer in model.layers},
+        "slots": sorted("net/" + layer.name for layer in model.layers if layer.trainable_variables),
+    }
+
+
 before = counts()
 model.get_layer("conv").trainable = True
 compile_model(model)
@@ -113,9 +125,12 @@ def test_output_sizes_are_shape_times_dtype_times_batch(fit: tuple) -> None:
 def test_losses_are_bit_identical_with_and_without_the_callback(tmp_path: pathlib.Path) -> None:
     code = """
 losses = {}
-for name, callbacks in (("without", []), ("with", [tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=range(0, 60,
-3))])):
-    model = make_model(); compile_model(model)
+for name, callbacks in (
+    ("without", []),
+    ("with", [tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=range(0, 60, 3))]),
+):
+    model = make_model()
+    compile_model(model)
     history = model.fit(x, y, batch_size=16, epochs=6, verbose=0, callbacks=callbacks).history
     losses[name] = [loss.hex() for loss in history["loss"]]
 answer(losses)
@@ -215,30 +230,54 @@ def test_another_model_is_trained_without_being_recorded_inside_a_fit_and_after_
     # same callbacks
     code = """
 model, teacher, second, third = (make_model() for _ in range(4))
-for one in (model, teacher, second, third): compile_model(one)
+for one in (model, teacher, second, third):
+    compile_model(one)
+
+
 class Others(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if epoch == 0:
             teacher.evaluate(x, y, batch_size=16, verbose=0, callbacks=callbacks)
         if epoch == 1:
             try:
-                teacher.evaluate(x, y[:, None].repeat(3, 1), batch_size=16, verbose=0, callbacks=callbacks)
+                teacher.evaluate(
+                    x, y[:, None].repeat(3, 1), batch_size=16, verbose=0, callbacks=callbacks
+                )
             except ValueError:
                 failed.append(epoch)
         if epoch == 2:
             teacher.predict(x, verbose=0, callbacks=callbacks)
+
     def on_train_batch_end(self, batch, logs=None):
         if batch == 4:
             teacher.fit(x, y, verbose=0, validation_data=(x, y), callbacks=callbacks)
+
+
 failed = []
 callbacks = [tb_memplugin.MemoryCallback(sys.argv[1])]
-model.fit(x, y, batch_size=16, epochs=4, validation_data=(x, y), verbose=0, callbacks=[*callbacks, Others()])
+model.fit(
+    x,
+    y,
+    batch_size=16,
+    epochs=4,
+    validation_data=(x, y),
+    verbose=0,
+    callbacks=[*callbacks, Others()],
+)
+
+
 def losses(other, callbacks):
-    history = other.fit(x, y, batch_size=16, verbose=0, validation_data=(x, y), callbacks=callbacks).history
+    history = other.fit(
+        x, y, batch_size=16, verbose=0, validation_data=(x, y), callbacks=callbacks
+    ).history
     return [loss.hex() for loss in history["val_loss"]]
+
+
 same = losses(second, callbacks) == losses(third, [])
 model.fit(x, y, batch_size=16, verbose=0, callbacks=callbacks)
-answer({"failed": failed, "steps": int(model.optimizer.iterations), "same": same, "warnings": warnings})
+answer(
+    {"failed": failed, "steps": int(model.optimizer.iterations), "same": same, "warnings": warnings}
+)
 """
     told, run = trained(tmp_path, code)
     # THEN every step of the first model has its sample, and the run says once that it does not
@@ -263,10 +302,18 @@ def test_a_model_without_layers_is_said_once_and_still_sampled(tmp_path: pathlib
     code = """
 class Bare(keras.Model):
     def __init__(self):
-        super().__init__(name="bare"); self.w = self.add_weight(shape=(768, 4), name="w")
-    def call(self, inputs): return tf.reshape(inputs, (-1, 768)) @ self.w
-model = Bare(); compile_model(model)
-model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+        super().__init__(name="bare")
+        self.w = self.add_weight(shape=(768, 4), name="w")
+
+    def call(self, inputs):
+        return tf.reshape(inputs, (-1, 768)) @ self.w
+
+
+model = Bare()
+compile_model(model)
+model.fit(
+    x, y, batch_size=16, epochs=2, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])]
+)
 answer({"warnings": warnings})
 """
     told, run = trained(tmp_path, code)
@@ -285,6 +332,7 @@ def test_a_profile_that_starts_in_a_traced_step_is_the_users(tmp_path: pathlib.P
     code = """
 import glob
 
+
 class Profiles(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 2:
@@ -299,16 +347,28 @@ class Profiles(keras.callbacks.Callback):
         if batch == 5:
             self.profile.__exit__(None, None, None)
 
-model = make_model(); compile_model(model)
+
+model = make_model()
+compile_model(model)
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 5, 7])
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback, Profiles()])
 callback.close()
-def found(name): return glob.glob(f"{sys.argv[1]}_{name}/**/*.xplane.pb", recursive=True)
-profiles = {name: [len(open(path, "rb").read()) for path in found(name)] for name in ("started", "entered")}
+
+
+def found(name):
+    return glob.glob(f"{sys.argv[1]}_{name}/**/*.xplane.pb", recursive=True)
+
+
+profiles = {
+    name: [len(open(path, "rb").read()) for path in found(name)] for name in ("started", "entered")
+}
 from tensorflow.python.profiler import profiler_v2
+
 whose = [module.start.__closure__ for module in (tf.profiler.experimental, profiler_v2)]
 tf.profiler.experimental.start(sys.argv[1] + "_user")
-model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1] + "_beside")])
+model.fit(
+    x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1] + "_beside")]
+)
 tf.profiler.experimental.stop()
 profiles["user"] = [len(open(path, "rb").read()) for path in found("user")]
 answer({"warnings": warnings, "profiles": profiles, "restored": whose == [None, None]})
@@ -339,7 +399,11 @@ FAULTS = {
     "attribution": "import tb_memplugin.recorder.helper.process as m; m.Helper.records = broken",
     "allocator": "import tb_memplugin.recorder.devices.statistics as m; m.memory_info = broken",
     "reset": "import tb_memplugin.recorder.devices.statistics as m; m.reset_peak = broken",
-    "layer table": "import tb_memplugin.recorder.watch.observer as m; m.layers.build_layer_table = broken",
+    "layer table": "import tb_memplugin.recorder.watch.observer "
+    "as "
+    "m; "
+    "m.layers.build_layer_table "
+    "= broken",
     "signature": "import tb_memplugin.recorder.watch.observer as m; m.layers.signature = broken",
     "observer": "import tb_memplugin.recorder.watch.observer as m; m.LayerWatch.begin_window = "
     "broken",
@@ -361,11 +425,19 @@ FAULTS = {
 def test_faults_of_each_part_are_reported_once_and_change_no_loss(tmp_path, parts) -> None:
     code = """
 import importlib
-def broken(*arguments, **named): raise RuntimeError("broken on purpose")
+
+
+def broken(*arguments, **named):
+    raise RuntimeError("broken on purpose")
+
+
 def losses(callbacks):
-    model = make_model(); compile_model(model)
+    model = make_model()
+    compile_model(model)
     history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=callbacks).history
     return [loss.hex() for loss in history["loss"]]
+
+
 truth = losses([])
 wrapped = keras.layers.Layer.__call__
 result = {}
@@ -377,7 +449,9 @@ for name, fault in json.loads(sys.argv[2]).items():
     original = eval(target)
     exec(change)
     del warnings[:]
-    callback = tb_memplugin.MemoryCallback(sys.argv[1] + "_" + name.replace(" ", "_"), trace_steps=[2, 5, 9])
+    callback = tb_memplugin.MemoryCallback(
+        sys.argv[1] + "_" + name.replace(" ", "_"), trace_steps=[2, 5, 9]
+    )
     same = losses([callback]) == truth
     callback.close()
     exec(f"{target} = original")

@@ -13,14 +13,27 @@ import gc, os, sys, threading, time, weakref
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.loop import recording
+
 original_call = keras.layers.Layer.__call__
+
+
 def make_model():
-    model = keras.Sequential([
-        keras.Input((8,)), keras.layers.Dense(16, name="hidden"), keras.layers.Dense(4, name="logits")
-    ], name="net")
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(16, name="hidden"),
+            keras.layers.Dense(4, name="logits"),
+        ],
+        name="net",
+    )
     model.compile("adam", "mse")
     return model
-def wrapped(): return keras.layers.Layer.__call__ is not original_call
+
+
+def wrapped():
+    return keras.layers.Layer.__call__ is not original_call
+
+
 x, y = np.zeros((64, 8), "float32"), np.zeros((64, 4), "float32")
 """
 
@@ -63,11 +76,19 @@ other = tb_memplugin.load(dropped)["."]
 predicted = tb_memplugin.what_if(run, batch_size=32).prediction
 with tb_memplugin.MemoryRecorder(os.path.join(runs, "loop"), model, trace_steps=[1]) as recorder:
     for step in range(3):
-        with recorder.step(step): model(x[:4])
+        with recorder.step(step):
+            model(x[:4])
     open_run = tb_memplugin.load(runs)["loop"]
-answer({"steps": [[snapshot.step for snapshot in one.snapshots[:1]] for one in (run, other, open_run)],
-        "samples": [len(one.samples) for one in (run, other, open_run)], "notes": run.notes,
-        "predicted": predicted.peak_bytes is not None})
+answer(
+    {
+        "steps": [
+            [snapshot.step for snapshot in one.snapshots[:1]] for one in (run, other, open_run)
+        ],
+        "samples": [len(one.samples) for one in (run, other, open_run)],
+        "notes": run.notes,
+        "predicted": predicted.peak_bytes is not None,
+    }
+)
 """
     told = run_child(MODEL + SLOW_ANALYSIS + code, str(tmp_path / "run"))
     # Without waiting, none of the three has a breakdown: analyzing each trace takes 0.4 s.
@@ -131,21 +152,37 @@ def test_layers_are_observed_while_a_call_runs_and_not_after_it(tmp_path: pathli
     code = """
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 6])
 during, after = [], []
+
+
 class Look(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None): during.append(wrapped())
-    def on_test_batch_begin(self, batch, logs=None): during.append(wrapped())
-    def on_predict_batch_begin(self, batch, logs=None): during.append(wrapped())
+    def on_train_batch_begin(self, batch, logs=None):
+        during.append(wrapped())
+
+    def on_test_batch_begin(self, batch, logs=None):
+        during.append(wrapped())
+
+    def on_predict_batch_begin(self, batch, logs=None):
+        during.append(wrapped())
+
+
 callbacks = [callback, Look()]
-model.fit(x, y, batch_size=16, verbose=0, validation_data=(x, y), callbacks=callbacks); after.append(wrapped())
-model.evaluate(x, y, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
-model.predict(x, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
+model.fit(x, y, batch_size=16, verbose=0, validation_data=(x, y), callbacks=callbacks)
+after.append(wrapped())
+model.evaluate(x, y, batch_size=16, verbose=0, callbacks=callbacks)
+after.append(wrapped())
+model.predict(x, batch_size=16, verbose=0, callbacks=callbacks)
+after.append(wrapped())
 model.compile("sgd", "mse")
 model.fit(x, y, batch_size=16, verbose=0)  # its functions are traced unseen
-model.fit(x, y, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
+model.fit(x, y, batch_size=16, verbose=0, callbacks=callbacks)
+after.append(wrapped())
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model) as recorder:
-    with recorder.step(0): model(x[:4])
-    recorder._recording.pause(); after.append(wrapped())
-    with recorder.step(1): during.append(wrapped())
+    with recorder.step(0):
+        model(x[:4])
+    recorder._recording.pause()
+    after.append(wrapped())
+    with recorder.step(1):
+        during.append(wrapped())
 after.append(wrapped())
 answer({"during": during, "after": after})
 """
@@ -167,15 +204,29 @@ def test_a_recorder_that_is_dropped_writes_everything_and_makes_way_for_the_next
 model = make_model()
 for _ in range(3):
     model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+
+
 def interrupted():
     recorder = tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model)
-    recorder.begin_step(0); model(x); recorder.begin_step(1); model(x)
+    recorder.begin_step(0)
+    model(x)
+    recorder.begin_step(1)
+    model(x)
+
+
 interrupted()
 gc.collect()
 background.wait()
-tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024] and type float [Op:Fill]")
-answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc/self/fd")),
-        "own": tb_memplugin.load(os.path.dirname(sys.argv[1]))["run_own"].samples.step.tolist()})
+tf.errors.ResourceExhaustedError(
+    None, None, "OOM when allocating tensor with shape[1024] and type float [Op:Fill]"
+)
+answer(
+    {
+        "wrapped": wrapped(),
+        "files": sorted(name for name in os.listdir("/proc/self/fd")),
+        "own": tb_memplugin.load(os.path.dirname(sys.argv[1]))["run_own"].samples.step.tolist(),
+    }
+)
 """
     told, run = recorded(tmp_path, MODEL + NO_TICKS + code)
     assert len(run.sessions) == 3 and run.workers == ("",)
@@ -204,14 +255,20 @@ answer({}); os._exit(0)
 
 MANY = """
 count = int(sys.argv[2])
+
+
 def resident_bytes():
-    with open("/proc/self/statm") as file: return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 figures, model = [], make_model()
 for number in range(count):
     callback = tb_memplugin.MemoryCallback(os.path.join(sys.argv[1], str(number)))
     model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
     if number % (count // 10) == count // 10 - 1:
-        background.wait(); gc.collect()
+        background.wait()
+        gc.collect()
         counts = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
         figures.append([resident_bytes(), *counts, wrapped()])
 answer(figures)
@@ -241,38 +298,62 @@ def test_recordings_of_one_model_leave_no_thread_no_file_and_no_wrapper_behind(
 UNCLOSED = """
 x, y = np.zeros((32, 256), "float32"), np.zeros((32, 4), "float32")
 eager, models, kept, count = sys.argv[2] != "graph", weakref.WeakSet(), [], 12
+
+
 def make_model():
-    model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512), keras.layers.Dense(4)], name="net")
+    model = keras.Sequential(
+        [keras.Input((256,)), keras.layers.Dense(512), keras.layers.Dense(4)], name="net"
+    )
     model.compile("adam", "mse", run_eagerly=eager)
     models.add(model)
     return model
+
+
 def fit(directory):
     callbacks = []
     if directory:
         callbacks = [tb_memplugin.MemoryCallback(directory)]
         kept.extend(callbacks)
     make_model().fit(x, y, batch_size=8, verbose=0, callbacks=callbacks)
+
+
 def by_hand(directory):
     model = make_model()
     if directory:
         recorder = tb_memplugin.MemoryRecorder(directory, model)
         kept.append(recorder)
     for step in range(4):
-        if directory: recorder.begin_step(step)
+        if directory:
+            recorder.begin_step(step)
         model.train_on_batch(x[:16], y[:16])
-    if directory: recorder.end_step()
+    if directory:
+        recorder.end_step()
+
+
 def figures():
-    background.wait(); gc.collect(); background.wait()
-    return {"models": len(models), "files": len(os.listdir("/proc/self/fd")),
-            "threads": len(os.listdir("/proc/self/task")),
-            "bytes": tf.config.experimental.get_memory_info("CPU:0")["current"],
-            "wrapped": wrapped(), "gc": len(gc.callbacks), "dump": os.environ.get("TF_BFC_MEMORY_DUMP")}
+    background.wait()
+    gc.collect()
+    background.wait()
+    return {
+        "models": len(models),
+        "files": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+        "bytes": tf.config.experimental.get_memory_info("CPU:0")["current"],
+        "wrapped": wrapped(),
+        "gc": len(gc.callbacks),
+        "dump": os.environ.get("TF_BFC_MEMORY_DUMP"),
+    }
+
+
 train = by_hand if sys.argv[2] == "by hand" else fit
-for _ in range(count): train(None)
+for _ in range(count):
+    train(None)
 before = figures()
-for number in range(count): train(os.path.join(sys.argv[1], f"run{number:02}"))
+for number in range(count):
+    train(os.path.join(sys.argv[1], f"run{number:02}"))
 after = figures()
-for one in kept: one.close()
+for one in kept:
+    one.close()
 answer({"before": before, "after": after, "closed": figures(), "kept": len(kept)})
 """
 
@@ -310,10 +391,16 @@ class Fails(keras.layers.Layer):
     def call(self, x):
         if len(seen) == 2:
             raise tf.errors.ResourceExhaustedError(
-                None, None, "OOM when allocating tensor with shape[1024] and type float [Op:Fill]")
+                None, None, "OOM when allocating tensor with shape[1024] and type float [Op:Fill]"
+            )
         return x
+
+
 class Count(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None): seen.append(batch)
+    def on_train_batch_end(self, batch, logs=None):
+        seen.append(batch)
+
+
 places = [os.path.join(sys.argv[1], name) for name in ("first", "second")]
 seen, told = [], []
 for end in ("failure", "end"):
@@ -322,10 +409,14 @@ for end in ("failure", "end"):
     model.compile("adam", "mse", run_eagerly=True)
     callbacks = [tb_memplugin.MemoryCallback(f"{place}_{end}") for place in places]
     try:
-        model.fit(x, y, batch_size=32 if end == "end" else 16, verbose=0, callbacks=[*callbacks, Count()])
-    except tf.errors.ResourceExhaustedError: told.append(len(seen))
+        model.fit(
+            x, y, batch_size=32 if end == "end" else 16, verbose=0, callbacks=[*callbacks, Count()]
+        )
+    except tf.errors.ResourceExhaustedError:
+        told.append(len(seen))
     told.append(hasattr(model.train_function, "tb_memplugin_original"))
-    for callback in callbacks: callback.close()
+    for callback in callbacks:
+        callback.close()
 answer(told)
 """
     assert run_child(MODEL + code, str(tmp_path)) == [2, False, False]
@@ -343,11 +434,14 @@ answer(told)
 def test_two_callbacks_of_one_fit_record_the_same_peaks(tmp_path: pathlib.Path) -> None:
     code = """
 places = [os.path.join(sys.argv[1], name) for name in ("first", "second")]
-model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4096, activation="relu"), keras.layers.Dense(4)])
+model = keras.Sequential(
+    [keras.Input((8,)), keras.layers.Dense(4096, activation="relu"), keras.layers.Dense(4)]
+)
 model.compile("adam", "mse")
 callbacks = [tb_memplugin.MemoryCallback(place, overhead=0) for place in places]
 model.fit(x, y, batch_size=4, verbose=0, callbacks=callbacks)
-for callback in callbacks: callback.close()
+for callback in callbacks:
+    callback.close()
 answer(1)
 """
     run_child(MODEL + code, str(tmp_path), environment={"TF_CPU_ALLOCATOR_USE_BFC": "1"})

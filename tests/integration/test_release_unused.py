@@ -17,24 +17,33 @@ from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
 rng = np.random.default_rng(0)
 x, y = rng.random((96, 256)).astype("float32"), rng.random((96, 256)).astype("float32")
 
+
 def make(name):
-    layers = [keras.layers.Dense(256, activation="relu"), keras.layers.Dropout(0.1), keras.layers.Dense(256)]
+    layers = [
+        keras.layers.Dense(256, activation="relu"),
+        keras.layers.Dropout(0.1),
+        keras.layers.Dense(256),
+    ]
     return keras.Sequential([keras.Input((256,)), *layers], name=name)
+
 
 def fit(model, optimizer=None, **options):
     if optimizer is not None:
         model.compile(optimizer, "mse")
     return model.fit(x, y, batch_size=32, verbose=0, **options).history["loss"]
 
+
 def in_use():
     gc.collect()
     return tf.config.experimental.get_memory_info("CPU:0")["current"]
+
 
 def requested():
     # What chunks keep unsplit depends on the requests before; what was requested does not.
     gc.collect()
     chunks = read_dump(MemoryMaps(["CPU:0"], print).read("CPU:0"), 0.0)
     return int(chunks.requested_bytes[chunks.state == IN_USE].sum())
+
 
 def sizes(variables):
     return sum(v.numpy().nbytes for v in variables)
@@ -58,8 +67,18 @@ freed = tb_memplugin.release_unused()
 after = in_use()
 remaining = requested() - alone
 again = tb_memplugin.release_unused()
-answer({"slots": slots, "weights": weights, "left": left, "held": held, "freed": freed, "after": after,
-        "remaining": remaining, "again": again})
+answer(
+    {
+        "slots": slots,
+        "weights": weights,
+        "left": left,
+        "held": held,
+        "freed": freed,
+        "after": after,
+        "remaining": remaining,
+        "again": again,
+    }
+)
 """
 
 
@@ -97,11 +116,16 @@ def test_training_afterwards_gives_the_same_bits() -> None:
 USED = """
 @tf.custom_gradient
 def doubled(value):
-    return value * 2.0, lambda gradient: gradient * 7.0  # not its true gradient: shows that this function is called
+    return (
+        value * 2.0,
+        lambda gradient: gradient * 7.0,
+    )  # not its true gradient: shows that this function is called
+
 
 def make_function(scale):
     inner = tf.function(lambda value: doubled(value) * scale)
     return tf.function(lambda value: inner(value) + 1.0)
+
 
 def gradient_of(function):
     value = tf.constant([1.0, 2.0])
@@ -110,16 +134,19 @@ def gradient_of(function):
         result = function(value)
     return tape.gradient(result, value).numpy().tolist()
 
+
 kept = [make("listed")]
 fit(kept[0], "adam")
 before = kept[0].predict(x, verbose=0)
 variable = tf.Variable([3.0, 4.0])
 function = make_function(variable)
-function(tf.constant([1.0, 2.0]))        # traced without a tape: its gradient is not built yet
+function(tf.constant([1.0, 2.0]))  # traced without a tape: its gradient is not built yet
 concrete = make_function(2.0).get_concrete_function(tf.TensorSpec((2,)))
 saved = tf.Module()
 saved.call = tf.function(make_function(5.0), input_signature=[tf.TensorSpec((2,))])
-tf.saved_model.save(saved, sys.argv[1], options=tf.saved_model.SaveOptions(experimental_custom_gradients=True))
+tf.saved_model.save(
+    saved, sys.argv[1], options=tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+)
 loaded = tf.saved_model.load(sys.argv[1])
 dropped = make("dropped")
 fit(dropped, "adam")
@@ -127,10 +154,20 @@ del dropped
 freed = tb_memplugin.release_unused()
 same = bool((kept[0].predict(x, verbose=0) == before).all())
 loss = fit(kept[0])
-tf.saved_model.save(saved, sys.argv[2], options=tf.saved_model.SaveOptions(experimental_custom_gradients=True))
-answer({"freed": freed, "same": same, "loss": loss, "function": gradient_of(function),
-        "concrete": gradient_of(concrete), "loaded": gradient_of(loaded.call),
-        "saved again": gradient_of(tf.saved_model.load(sys.argv[2]).call)})
+tf.saved_model.save(
+    saved, sys.argv[2], options=tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+)
+answer(
+    {
+        "freed": freed,
+        "same": same,
+        "loss": loss,
+        "function": gradient_of(function),
+        "concrete": gradient_of(concrete),
+        "loaded": gradient_of(loaded.call),
+        "saved again": gradient_of(tf.saved_model.load(sys.argv[2]).call),
+    }
+)
 """
 
 

@@ -11,10 +11,16 @@ from tb_memplugin.analysis import summarize_session
 
 MODEL = """
 import sys, keras, numpy as np, tb_memplugin
+
+
 def make_model():
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(512, "relu"), keras.layers.Dense(4)])
+    model = keras.Sequential(
+        [keras.Input((64,)), keras.layers.Dense(512, "relu"), keras.layers.Dense(4)]
+    )
     model.compile("adam", "mse")
     return model
+
+
 x, y = np.zeros((420, 64), "float32"), np.zeros((420, 4), "float32")
 """
 
@@ -26,7 +32,9 @@ def test_a_real_training_is_rolled_up_as_its_history_says(tmp_path: pathlib.Path
         + """
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[3, 12])
 model = make_model()
-model.fit(x, y, batch_size=16, epochs=3, verbose=0, validation_data=(x[:40], y[:40]), callbacks=[callback])
+model.fit(
+    x, y, batch_size=16, epochs=3, verbose=0, validation_data=(x[:40], y[:40]), callbacks=[callback]
+)
 model.fit(x, y, batch_size=32, initial_epoch=3, epochs=4, verbose=0, callbacks=[callback])
 answer({"steps": int(model.optimizer.iterations)})
 """,

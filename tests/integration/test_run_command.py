@@ -18,7 +18,10 @@ from tb_memplugin import load
 MODEL = """
 import sys
 import keras, numpy as np, tensorflow as tf
-model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)])
+
+model = keras.Sequential(
+    [keras.Input((32,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)]
+)
 optimizer = keras.optimizers.Adam()
 x, y = np.zeros((64, 32), "float32"), np.zeros((64, 4), "float32")
 """
@@ -176,10 +179,14 @@ def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, tmp_path: pathlib
 
 ONCE = """
 import sys, keras, tensorflow as tf
+
 keras.utils.set_random_seed(3)
 L = keras.layers
-model = keras.Sequential([keras.Input((64,)), L.Dense(512, "relu"), L.Dropout(0.3), L.Dense(512, "relu"), L.Dense(3)])
+model = keras.Sequential(
+    [keras.Input((64,)), L.Dense(512, "relu"), L.Dropout(0.3), L.Dense(512, "relu"), L.Dense(3)]
+)
 optimizer = keras.optimizers.Adam()
+
 
 @tf.function
 def step(x):
@@ -188,8 +195,11 @@ def step(x):
     optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
     return loss
 
+
 @tf.function
-def evaluate(x): return tf.reduce_mean(model(x) ** 2)
+def evaluate(x):
+    return tf.reduce_mean(model(x) ** 2)
+
 
 x = tf.random.normal((int(sys.argv[1]), 64))
 print(float(evaluate(x[:8])).hex())

@@ -21,24 +21,40 @@ EPOCH_TAG = "memory/epoch_peak_bytes"
 FIT = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tensorboard.plugins.hparams import api as hp
+
 x = np.ones((256, 64), "float32")
+
+
 def losses(run, callbacks, epochs=3):
     keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(512, activation="relu"), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.Input((64,)), keras.layers.Dense(512, activation="relu"), keras.layers.Dense(1)]
+    )
     model.compile("adam", "mse")
-    fitted = model.fit(x, x[:, :1], batch_size=32, epochs=epochs, validation_data=(x[:64], x[:64, :1]), verbose=0,
-                       callbacks=callbacks)
+    fitted = model.fit(
+        x,
+        x[:, :1],
+        batch_size=32,
+        epochs=epochs,
+        validation_data=(x[:64], x[:64, :1]),
+        verbose=0,
+        callbacks=callbacks,
+    )
     return [loss.hex() for loss in fitted.history["loss"]]
 """
 
 ALL_TOGETHER = """
 logdir = sys.argv[1]
 with tf.summary.create_file_writer(logdir).as_default():
-    hp.hparams_config(hparams=[hp.HParam("units", hp.IntInterval(1, 1000))],
-                      metrics=[hp.Metric("memory/peak_bytes", group="memory", display_name="peak memory")])
+    hp.hparams_config(
+        hparams=[hp.HParam("units", hp.IntInterval(1, 1000))],
+        metrics=[hp.Metric("memory/peak_bytes", group="memory", display_name="peak memory")],
+    )
 run = logdir + "/exp"
 callback = tb_memplugin.MemoryCallback(run, scalars=True)
-told = losses(run, [callback, keras.callbacks.TensorBoard(run), hp.KerasCallback(run, {"units": 512})])
+told = losses(
+    run, [callback, keras.callbacks.TensorBoard(run), hp.KerasCallback(run, {"units": 512})]
+)
 callback.close()
 answer({"same": told == losses(run, []), "warnings": warnings})
 """

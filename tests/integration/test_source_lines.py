@@ -21,13 +21,17 @@ FILE = "integration/source_lines_training.py"
 ENVIRONMENT = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "200", "TF_ENABLE_ONEDNN_OPTS": "0"}
 CHILD = """
 import os
+
 os.chdir(sys.argv[1])
 sys.path.insert(0, "integration")
 import source_lines_training
+
 losses = {}
 for name in sys.argv[3:]:
     training, mode, lines = name.split("-")
-    losses[name] = source_lines_training.TRAININGS[training](sys.argv[2] + "/" + name, mode, lines == "lines")
+    losses[name] = source_lines_training.TRAININGS[training](
+        sys.argv[2] + "/" + name, mode, lines == "lines"
+    )
 answer({"losses": losses})
 """
 MODES = ("graph", "eager", "xla")

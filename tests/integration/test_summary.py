@@ -19,7 +19,10 @@ writer = tf.summary.create_file_writer(sys.argv[1] + "/memory")
 def test_every_step_of_a_loop_is_kept(tmp_path: pathlib.Path) -> None:
     code = """
 with writer.as_default():
-    wrote = [summary.layer_activations({"a/b": 1000 + step, "c": step % 7}, step=step) for step in range(3000)]
+    wrote = [
+        summary.layer_activations({"a/b": 1000 + step, "c": step % 7}, step=step)
+        for step in range(3000)
+    ]
 writer.close()
 answer({"wrote": all(wrote)})
 """
@@ -60,7 +63,9 @@ with writer.as_default(step=7):
     wrote["default step"] = summary.layer_activations({"a": 7})
     with tf.summary.record_if(False):
         wrote["not recording"] = summary.layer_activations({"a": 8})
-    wrote["variable step"] = summary.layer_activations({"a": 9}, step=tf.Variable(9, dtype=tf.int64))
+    wrote["variable step"] = summary.layer_activations(
+        {"a": 9}, step=tf.Variable(9, dtype=tf.int64)
+    )
     tf.summary.scalar("loss", 0.5)
     try:
         tf.function(lambda: summary.layer_activations({"a": 1}, step=0))()
@@ -87,12 +92,34 @@ answer({"wrote": wrote, "warnings": warnings})
 def test_a_snapshot_keeps_what_it_was_given_and_names_the_rest(tmp_path: pathlib.Path) -> None:
     code = """
 with writer.as_default():
-    summary.allocator_snapshot({
-        "device": "GPU:0", "in_use_bytes": 1000, "pool_bytes": 4096, "largest_free_bytes": 3000, "capacity_bytes": 8192,
-        "ledger": [{"layer": "net/conv", "category": "weights", "trainable": True, "bytes": 768, "rounding_bytes": 4}],
-        "saved_for_backward": [{"layer": "net/conv", "bytes": 128}]}, step=3)
-    summary.allocator_snapshot({
-        "device": "GPU:0", "in_use_bytes": 2048, "saved_for_backward": [{"layer": "net/head", "bytes": 64}]}, step=4)
+    summary.allocator_snapshot(
+        {
+            "device": "GPU:0",
+            "in_use_bytes": 1000,
+            "pool_bytes": 4096,
+            "largest_free_bytes": 3000,
+            "capacity_bytes": 8192,
+            "ledger": [
+                {
+                    "layer": "net/conv",
+                    "category": "weights",
+                    "trainable": True,
+                    "bytes": 768,
+                    "rounding_bytes": 4,
+                }
+            ],
+            "saved_for_backward": [{"layer": "net/conv", "bytes": 128}],
+        },
+        step=3,
+    )
+    summary.allocator_snapshot(
+        {
+            "device": "GPU:0",
+            "in_use_bytes": 2048,
+            "saved_for_backward": [{"layer": "net/head", "bytes": 64}],
+        },
+        step=4,
+    )
 writer.close()
 answer({})
 """

@@ -8,12 +8,23 @@ from prepared_python import run_python
 
 FAILS = """
 import sys, keras, numpy as np, tensorflow as tf, tb_memplugin
+
 L = keras.layers
 model = keras.Sequential(
-    [keras.Input((256,)), L.Dense(2048, activation="gelu"), L.Dense(2048, activation="relu"), L.Dense(3)]
+    [
+        keras.Input((256,)),
+        L.Dense(2048, activation="gelu"),
+        L.Dense(2048, activation="relu"),
+        L.Dense(3),
+    ]
 )
-optimizer, loss = keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+optimizer, loss = (
+    keras.optimizers.Adam(),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+)
 x, y = np.ones((8000, 256), "float32"), np.zeros(8000, "int32")
+
+
 @tf.function
 def train(x, y):
     with tf.GradientTape() as tape:

@@ -16,9 +16,13 @@ import tb_memplugin
 MODEL = """
 import atexit, functools, gc, os, signal, sys, threading
 import keras, numpy as np, tb_memplugin
+
 atexit.unregister(gc.freeze)  # these programs end as a stranger's does: see prepared_python
 import tensorflow as tf
-tf.config.threading.set_inter_op_parallelism_threads(1)  # operations of small models run in one order
+
+tf.config.threading.set_inter_op_parallelism_threads(
+    1
+)  # operations of small models run in one order
 keras.utils.set_random_seed(1)
 L = keras.layers
 batch, runs, jit, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "jit", sys.argv[4]
@@ -26,10 +30,14 @@ at_failure = functools.partial(tb_memplugin.print_what_fits, seconds=200)  # on 
 inputs = keras.Input((64,), dtype="int32")
 hidden = L.Embedding(300, 64)(inputs)
 for _ in range(2):
-    hidden = L.Add()([hidden, L.Dense(64)(L.Dense(256, activation="gelu")(L.LayerNormalization()(hidden)))])
+    hidden = L.Add()(
+        [hidden, L.Dense(64)(L.Dense(256, activation="gelu")(L.LayerNormalization()(hidden)))]
+    )
 model = keras.Model(inputs, L.Dense(3)(L.GlobalAveragePooling1D()(hidden)))
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit)
 x, y = np.ones((4096, 64), "int32"), np.arange(4096, dtype="int32") % 3
+
+
 def train(**more):
     model.fit(x, y, batch_size=batch, steps_per_epoch=3, verbose=0, **more)
 """
@@ -37,7 +45,9 @@ IMAGES = """
 inputs = keras.Input((32, 32, 3))
 hidden = inputs
 for width in (16, 32):
-    hidden = L.MaxPooling2D()(L.ReLU()(L.BatchNormalization()(L.Conv2D(width, 3, padding="same")(hidden))))
+    hidden = L.MaxPooling2D()(
+        L.ReLU()(L.BatchNormalization()(L.Conv2D(width, 3, padding="same")(hidden)))
+    )
 model = keras.Model(inputs, L.Dense(3)(L.GlobalAveragePooling2D()(hidden)))
 x, y = np.ones((2048, 32, 32, 3), "float32"), np.arange(2048, dtype="int32") % 3
 """
@@ -46,13 +56,18 @@ CNN = MODEL.replace("model.compile", IMAGES + "model.compile").replace(
 )
 FAILS = """
 if kind == "hook":
-    sys.excepthook = lambda kind, error, trace: print("my own hook:", kind.__name__, file=sys.stderr, flush=True)
+    sys.excepthook = lambda kind, error, trace: print(
+        "my own hook:", kind.__name__, file=sys.stderr, flush=True
+    )
 if kind == "limit":
     at_failure = lambda error, run: tb_memplugin.print_what_fits(error, run, seconds=0.5)
 if kind == "interrupt":
+
     def at_failure(error, run):
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         tb_memplugin.print_what_fits(error, run)
+
+
 callbacks = [] if kind == "command" else [tb_memplugin.MemoryCallback(runs, at_failure=at_failure)]
 if kind == "caught":
     try:
@@ -155,7 +170,10 @@ def test_where_the_program_goes_on_nothing_is_measured(tmp_path: pathlib.Path) -
 CAUGHT = """
 import functools, os
 import keras, numpy as np, tensorflow as tf, tb_memplugin
-model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4096, "relu"), keras.layers.Dense(1)])
+
+model = keras.Sequential(
+    [keras.Input((8,)), keras.layers.Dense(4096, "relu"), keras.layers.Dense(1)]
+)
 model.compile("adam", "mse", jit_compile=True)
 x, y = np.ones((16384, 8), "float32"), np.ones((16384, 1), "float32")
 model.fit(x[:8], y[:8], verbose=0)

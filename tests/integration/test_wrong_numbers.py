@@ -11,12 +11,28 @@ import tb_memplugin
 
 WRONG = """
 import numpy as np, tensorflow as tf, tb_memplugin
+
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1], trace_steps=[1, 2**53 - 1])
-for step in (0, 2**70, 2**60, 2**53, 1, -1, "two", np.zeros(2, int), True, 2.0, np.int64(2), 2**53 - 1):
-    with recorder.step(step): tf.zeros(1000)
+for step in (
+    0,
+    2**70,
+    2**60,
+    2**53,
+    1,
+    -1,
+    "two",
+    np.zeros(2, int),
+    True,
+    2.0,
+    np.int64(2),
+    2**53 - 1,
+):
+    with recorder.step(step):
+        tf.zeros(1000)
 for epoch in (2**70, "three", 4):
     recorder.set_epoch(epoch)
-    with recorder.step(3): tf.zeros(1000)
+    with recorder.step(3):
+        tf.zeros(1000)
 recorder.close()
 answer({"warnings": warnings})
 """

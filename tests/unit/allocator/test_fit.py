@@ -23,9 +23,7 @@ GOLDEN = json.loads(
 )
 
 
-def test_a_verdict_follows_from_the_free_bytes_and_from_what_the_limit_leaves_unless_the_device_refused_it() -> (
-    None
-):
+def test_a_verdict_follows_from_free_bytes_and_from_what_the_limit_leaves_unless_refused() -> None:
     assert verdict(MAP, 8 * MIB)[0] == "fragmentation"
     assert verdict(MAP, 8 * MIB + 1)[0] == "capacity"
     grown = dataclasses.replace(MAP, capacity_bytes=20 * MIB)

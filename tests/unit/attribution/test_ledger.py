@@ -540,9 +540,7 @@ def test_with_a_map_every_chunk_in_use_is_known_with_its_sizes() -> None:
     assert found.death[found.address == 0xB000].tolist() == [len(trace)]
 
 
-def test_without_a_map_known_chunks_have_their_rounded_requests_once_and_tensors_that_do_not_fit_none() -> (
-    None
-):
+def test_without_a_map_known_chunks_have_their_rounded_requests_once() -> None:
     def older(in_use: int, facts: TraceFacts) -> dict[int, tuple[int, int]]:
         return old(attributed(step_from(in_use), facts).chunks)
 
@@ -621,7 +619,7 @@ def ledger_of_op(name: str, **ops: OpFact) -> dict[tuple[str | None, str], int]:
     return rows(ledger_of(step.trace(), TraceFacts(graphs=graph(**ops))))
 
 
-def test_an_op_that_the_graph_optimizer_rewrote_is_the_op_that_it_replaces_but_a_term_of_a_sum_is_not() -> (
+def test_an_op_that_the_optimizer_rewrote_is_the_one_it_replaces_but_a_term_of_a_sum_is_not() -> (
     None
 ):
     # GIVEN a product whose buffer another op reuses, for a result that the backward pass reads
@@ -727,9 +725,7 @@ def test_what_a_forward_pass_that_failed_holds_is_no_gradient(before_backward: b
     assert workspace >= (16384 + 1000 if before_backward else 0)
 
 
-def test_what_an_early_op_of_the_backward_pass_made_waits_for_it_also_if_the_forward_pass_failed() -> (
-    None
-):
+def test_what_an_early_backward_op_made_waits_for_it_also_if_the_forward_pass_failed() -> None:
     facts = dataclasses.replace(SOURCE, interrupted=True, before_backward=True)
     failed = "moved +9000:8192, a +1000:4096"
     before = (
@@ -833,9 +829,7 @@ def test_a_batch_that_was_sent_is_input(senders: tuple[str, ...], beside: tuple[
     assert rows(ledger_of(received(*senders, beside=beside), FACTS)) == {(None, "inputs"): 4096}
 
 
-def test_a_batch_that_a_custom_loop_passes_to_a_function_is_input_unless_something_else_was_sent_too() -> (
-    None
-):
+def test_a_batch_that_a_custom_loop_passes_is_input_unless_something_else_was_sent_too() -> None:
     # Seen on a GPU: the function's arguments are sent from the host one by one.
     own = dataclasses.replace(FACTS.graphs[0], arguments=frozenset({"inputs", "classes"}))
     sent = received("inputs/_3", "classes/_1")

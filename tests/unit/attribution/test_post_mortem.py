@@ -94,7 +94,7 @@ def test_an_unknown_or_rounded_request_has_a_verdict_only_if_all_that_it_may_be_
     assert close.verdict is None and close.reason.startswith("The verdict is unknown")
 
 
-def test_bytes_that_no_chunk_explains_are_unattributed_and_a_failure_without_chunks_keeps_its_notes() -> (
+def test_bytes_without_a_chunk_are_unattributed_and_a_failure_without_chunks_keeps_its_notes() -> (
     None
 ):
     partial = dataclasses.replace(

@@ -20,10 +20,31 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAMS = {
     "facts": """
 import os, sys, __main__
-print(sys.argv, __name__, __file__, __spec__, __package__, __cached__, sys.path[0], __main__.__file__, __builtins__)
-print(sorted(name for name in vars(__main__) if name not in ("os", "sys", "__main__")), __annotations__, __doc__)
-print(sys.stdout.errors, sys.stderr.errors, [name for name in ("numpy", "tensorflow") if name in sys.modules])
-import beside; print(beside.value)
+
+print(
+    sys.argv,
+    __name__,
+    __file__,
+    __spec__,
+    __package__,
+    __cached__,
+    sys.path[0],
+    __main__.__file__,
+    __builtins__,
+)
+print(
+    sorted(name for name in vars(__main__) if name not in ("os", "sys", "__main__")),
+    __annotations__,
+    __doc__,
+)
+print(
+    sys.stdout.errors,
+    sys.stderr.errors,
+    [name for name in ("numpy", "tensorflow") if name in sys.modules],
+)
+import beside
+
+print(beside.value)
 """,
     "raises": """
 def fail(): raise ValueError("näh")

@@ -284,9 +284,7 @@ def of_program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:
     return [(one.batch_size, one.first) for one in recorded_program(rows, "CPU:0")]
 
 
-def test_steps_before_a_new_first_one_count_if_they_have_another_batch_and_are_of_the_same_program() -> (
-    None
-):
+def test_steps_before_a_new_first_one_count_if_of_another_batch_and_the_same_program() -> None:
     two, four, eight = (
         [compiled([(None, 10_000, U)], size, first=at == 0) for at in range(3)]
         for size in (2, 4, 8)
@@ -735,9 +733,7 @@ def test_accumulated_gradients_take_the_bytes_of_the_trained_variables_and_zeros
         assert changed(conditions, [layer], step).change.extra == extra
 
 
-def test_a_compiled_update_may_copy_accumulators_slots_and_gradients_unless_the_compiler_was_asked() -> (
-    None
-):
+def test_a_compiled_update_may_copy_its_arguments_unless_the_compiler_was_asked() -> None:
     # GIVEN a compiled step with 1,000 bytes of trained weights and two slots for them
     step = compiled([(None, 10_000, U), (None, 64, 1)], 4)
     layer = Layer("net/a", "Dense", True, 250, 1_000, 1_000, 2_000, (-1, 4), "float32", None)
@@ -948,7 +944,7 @@ CHUNKS = (
 row 3."""
 
 
-def test_what_the_next_event_frees_is_left_out_but_for_the_peak_and_the_first_allocation_in_an_added_region() -> (
+def test_what_the_next_event_frees_is_left_out_but_for_the_peak_and_an_added_regions_first() -> (
     None
 ):
     requests = hand_made_requests(CHUNKS)

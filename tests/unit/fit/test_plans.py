@@ -23,7 +23,7 @@ from tb_memplugin.fit.simulation import recorded_peak
 from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
 
 
-def test_a_budget_of_the_recorded_range_needs_no_change_and_where_nothing_fits_the_least_peak_is_said(
+def test_a_budget_of_the_recorded_range_needs_no_change_and_else_the_least_peak_is_said(
     run,
 ) -> None:
     plan = tb_memplugin.plan(run, budget="1TiB")

@@ -557,7 +557,7 @@ def fits(of: Predictor, capacity: int, **conditions: object) -> bool | None:
     return of.predict(Conditions(batch_size=SIXTEEN, capacity_bytes=capacity, **conditions)).fits  # type: ignore[arg-type]
 
 
-def test_a_training_whose_sizes_are_uncertain_fits_if_the_most_bytes_do_and_fails_if_the_least_do() -> (
+def test_a_training_of_uncertain_sizes_fits_if_the_most_bytes_do_and_fails_if_the_least_do() -> (
     None
 ):
     # GIVEN sizes that may be proportional to the batch or independent of it, and predictors that
@@ -812,7 +812,7 @@ def test_the_recorded_precision_changes_nothing() -> None:
     assert known.predict(Conditions(precision="mixed_float16")).method == "recorded"
 
 
-def test_weights_in_half_precision_and_recurrent_layers_have_no_prediction_in_another_precision() -> (
+def test_half_precision_weights_and_recurrent_layers_have_no_prediction_in_another_precision() -> (
     None
 ):
     pure = tuple(

@@ -356,7 +356,7 @@ def test_too_many_chunks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         read_dump(make_dump(), 0.0)
 
 
-def test_a_truncated_dump_gives_its_first_chunks_or_a_format_error_and_an_inconsistent_one_has_a_note() -> (
+def test_a_truncated_dump_gives_its_first_chunks_or_an_error_and_an_inconsistent_one_a_note() -> (
     None
 ):
     whole = make_dump()

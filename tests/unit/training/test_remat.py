@@ -307,9 +307,7 @@ def test_xla_compiles_it_as_it_does_other_models() -> None:
         assert model.jit_compile is plain.jit_compile and model._jit_compile == plain._jit_compile
 
 
-def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> (
-    None
-):
+def test_a_layers_call_is_back_after_the_models_call_and_after_an_error() -> None:
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
     with recomputing(layer, Segment([layer])):

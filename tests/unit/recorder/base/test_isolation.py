@@ -93,7 +93,7 @@ def test_directories_of_ended_processes_are_removed_and_all_else_stays(places, m
 
 
 @pytest.mark.parametrize(("removed", "in_memory"), [(2, False), (9, True), (10, False), (10, True)])
-def test_directories_removed_before_they_are_locked_are_made_again_and_a_place_that_removes_all_is_named(
+def test_directories_removed_before_they_are_locked_are_made_again_or_the_place_is_named(
     places, monkeypatch, removed, in_memory
 ) -> None:
     make, made = tempfile.mkdtemp, []

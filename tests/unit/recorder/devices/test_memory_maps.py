@@ -118,7 +118,7 @@ PINNED_DUMP = make_dump(b"gpu_host_bfc")
         (make_dump(b"GPU_0_bfc"), "TensorFlow returned the map of GPU:0 instead"),
     ],
 )
-def test_a_map_of_pinned_memory_is_compared_with_its_own_statistics_and_leaves_the_devices_maps_alone(
+def test_a_map_of_pinned_memory_is_compared_with_its_own_statistics_only(
     make: Any, warnings: list[str], dump: bytes, reason: str | None
 ) -> None:
     # GIVEN statistics of the device alone: TensorFlow has none of pinned memory

@@ -43,7 +43,7 @@ def in_cycle(*others: Any) -> Item:
 
 
 @pytest.mark.usefixtures("no_collection")
-def test_an_object_in_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to() -> (
+def test_a_cycle_and_what_only_it_refers_to_is_garbage_but_nothing_that_a_variable_leads_to() -> (
     None
 ):
     inner = Item()

@@ -3,9 +3,7 @@
 from tb_memplugin.recorder.helper.kept import KeptRequests, KeptTimelines
 
 
-def test_timelines_thin_out_by_powers_of_two_but_a_new_highest_peak_of_a_device_and_phase_is_kept() -> (
-    None
-):
+def test_timelines_thin_out_by_powers_of_two_but_a_new_highest_peak_is_kept() -> None:
     kept = KeptTimelines()
     steps = [number for number in range(300) if kept.wants("GPU:0", "train", 100)]
     # All of the first 64, every second one up to 128, every fourth one up to 256, then every eighth

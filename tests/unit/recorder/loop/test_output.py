@@ -346,9 +346,7 @@ def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
     assert scalars.end_epoch()[0] == (TRAIN, 5, 100)
 
 
-def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unknown_one_is_no_point() -> (
-    None
-):
+def test_without_epochs_only_a_rise_of_the_peak_is_written_and_an_unknown_one_is_no_point() -> None:
     scalars = PeakScalars()
     assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [(RUN_TAG, 1, 100)]
     assert scalars.add(make_samples([2], [100], epoch=MISSING)) == []
