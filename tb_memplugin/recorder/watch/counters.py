@@ -8,13 +8,12 @@ beside the model. Traces, and the signatures for which XLA compiles a `tf.functi
 the function's Python code: one that is made again is the same function."""
 
 import functools
-import itertools
 import logging
 import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base import changes
@@ -33,8 +32,6 @@ UNREACHABLE_SHARE = 0.2  # share of the overhead budget that it may take beyond 
 CHECK_SECONDS = 1.0
 """Interval of looking at models and optimizers that are not built yet, and at variables of models
 that are gone."""
-_ABSENT = object()
-MAX_VALUE_CHARACTERS = 40
 MAX_FUNCTIONS = 64  # most functions that are counted, the first ones that were traced
 MAX_SIGNATURES = 10_000  # most signatures that are counted for a function
 MAX_ITEMS = 32  # most arguments of a call, or items of one, that belong to its signature
@@ -253,111 +250,11 @@ def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]
             yield id(handle), _Variable(weakref.ref(handle), device, size, is_slot)
 
 
-def changed_argument(before: Any, after: Any) -> str | None:
-    """ "argument `scale` changed from 1 to 2 (Python value)", of two function types; None if none
-    differs."""
-    earlier, later = (
-        {name: one.type_constraint for name, one in types.parameters.items()}
-        for types in (before, after)
-    )
-    phrases = (
-        _difference(name, earlier.get(name, _ABSENT), later.get(name, _ABSENT))
-        for name in {**later, **earlier}
-    )
-    return next(filter(None, phrases), None)
-
-
-def _difference(name: str, before: Any, after: Any) -> str | None:
-    argument = f"argument `{name}`"
-    if before is _ABSENT or after is _ABSENT:
-        return f"{argument} is {'new' if before is _ABSENT else 'gone'}"
-    if before == after:
-        return None
-    if type(before) is not type(after):
-        return f"{argument} changed its type"
-    if type(after).__name__ == "Literal":
-        if not all(
-            one.value is None or isinstance(one.value, (bool, int, float))
-            for one in (before, after)
-        ):
-            # texts may name persons
-            return f"{argument} changed its value (Python {type(after.value).__name__})"
-        return (
-            f"{argument} changed from {_text(before.value)} to {_text(after.value)} (Python value)"
-        )
-    shapes, dtypes = (
-        [getattr(one, field, None) for one in (before, after)] for field in ("shape", "dtype")
-    )
-    if shapes[0] != shapes[1]:
-        return (
-            f"the shape of {argument} changed from "
-            f"{_shape_text(shapes[0])} "
-            "to "
-            f"{_shape_text(shapes[1])}"
-        )
-    if dtypes[0] != dtypes[1]:
-        names = [getattr(dtype, "name", dtype) for dtype in dtypes]
-        return f"the dtype of {argument} changed from {names[0]} to {names[1]}"
-    earlier, items = _items(before), _items(after)
-    if earlier.keys() == items.keys():
-        differences = (_difference(f"{name}[{key}]", earlier[key], items[key]) for key in items)
-        return next(filter(None, differences), f"{argument} is another object")
-    return f"{argument} changed from {len(earlier)} to {len(items)} items"
-
-
-def _items(constraint: Any) -> dict[str, Any]:
-    if isinstance(mapping := getattr(constraint, "mapping", None), Mapping):
-        return {_text(key): item for key, item in mapping.items()}
-    for field in ("components_tuple", "attributes"):
-        constraint = getattr(constraint, field, constraint)
-    components = getattr(constraint, "components", ())
-    return (
-        {str(at): item for at, item in enumerate(components)}
-        if isinstance(components, (tuple, list))
-        else {}
-    )
-
-
-def _shape_text(shape: Any) -> str:
-    """A shape such as ``(32, 8)``, with ``?`` for unknown dimensions."""
-    if shape is None or getattr(shape, "rank", 0) is None:
-        return "unknown"
-    return str(tuple(shape)).replace("None", "?")
-
-
-def _text(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 1] + "…"
-
-
 class TracedFunction:
     def __init__(self, name: str, code: Any) -> None:
         self.name, self._code = name, code  # so that no other code gets its id
         self.traces = 0  # calls that traced it
-        self.retraced: str | None = None  # why the last one did
-        # how the last new signature differs from the one before, if XLA compiles it
-        self.reshaped: str | None = None
-        self.signatures: set[int] = set()  # hashes
-        self._last: tuple[Any, ...] = ()
-
-    def add_trace(self, function: Any, before: int, after: int) -> None:
-        types = (
-            [one.function_type for one in function._function_cache.values()[-2:]] if before else []
-        )
-        self.retraced = changed_argument(*types) if len(types) == 2 else None
-        if not before and self.traces:
-            self.retraced = "it was a new tf.function object"
-        self.traces += after - before if before else 1
-
-    def add_signature(self, signature: tuple[Any, ...]) -> bool:
-        """Note the signature of a call; return whether it is new."""
-        key = hash(signature)
-        if key in self.signatures or len(self.signatures) >= MAX_SIGNATURES:
-            return False
-        self.reshaped = _reshaped(self._last, signature) if self.signatures else None
-        self.signatures.add(key)
-        self._last = signature
-        return True
+        self.signatures: set[int] = set()  # hashes; of those with which XLA compiles it
 
 
 class FunctionTraces:
@@ -372,16 +269,14 @@ class FunctionTraces:
         """Note an outermost call of a `tf.function`, given its number of traces before the call."""
         try:
             traces, is_compiled = traces_of(function), getattr(function, "_jit_compile", None)
-            is_traced = traces != traces_before
-            known = self._function(function) if is_compiled or is_traced else None
-            if known is not None and is_traced:
-                known.add_trace(function, traces_before, traces)
-            is_new = (
-                is_compiled
-                and known
-                and known.add_signature((*_signature(args), *_signature(kwargs)))
-            )
-            if is_new or (known is not None and is_traced):
+            known = self._function(function) if is_compiled or traces != traces_before else None
+            if known is None:
+                return
+            before = known.traces, len(known.signatures)
+            known.traces += traces - traces_before if traces_before else traces > 0
+            if is_compiled and len(known.signatures) < MAX_SIGNATURES:
+                known.signatures.add(hash((*_signature(args), *_signature(kwargs))))
+            if before != (known.traces, len(known.signatures)):
                 self.changed = True
                 changes.note()
         except Exception:
@@ -423,36 +318,11 @@ def _signature(value: Any) -> Any:
     )
 
 
-def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
-    """A clause on the first argument whose shape differs between two signatures; None for other
-    differences."""
-    for at, pair in enumerate(zip(before, after, strict=False)):
-        shapes = [
-            part[0]
-            for part in pair
-            if isinstance(part, tuple) and part and isinstance(part[0], tuple)
-        ]
-        if (
-            len(shapes) == 2
-            and shapes[0] != shapes[1]
-            and all(type(size) is int for size in itertools.chain(*shapes))
-        ):
-            return (
-                f"the shape of argument {at} changed "
-                "from "
-                f"{_shape_text(shapes[0])} "
-                "to "
-                f"{_shape_text(shapes[1])}"
-            )
-    return None
-
-
 class CounterValue(NamedTuple):  # fields as in `Counters`
     kind: CounterKind
     name: str | None
     value: int
     bytes: int = MISSING
-    detail: str | None = None
 
 
 class ProgramCounters:
@@ -479,16 +349,9 @@ class ProgramCounters:
         every = list(self.functions.functions.values())
         for name in dict.fromkeys(function.name for function in every):
             functions = [function for function in every if function.name == name]
-            most = max(functions, key=lambda function: (function.traces, len(function.signatures)))
-            values.append(
-                CounterValue(
-                    "traces", name, sum(one.traces for one in functions), detail=most.retraced
-                )
-            )
+            values.append(CounterValue("traces", name, sum(one.traces for one in functions)))
             if signatures := sum(len(one.signatures) for one in functions):
-                values.append(
-                    CounterValue("compiled_shapes", name, signatures, detail=most.reshaped)
-                )
+                values.append(CounterValue("compiled_shapes", name, signatures))
         caches, size = self.datasets.now()
         if caches:
             values.append(
