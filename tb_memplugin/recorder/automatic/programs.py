@@ -91,40 +91,27 @@ class AutomaticRecording:
     def notes(self) -> Iterator[str]:
         from tb_memplugin.schema import counted
 
-        further = f"The calls of all further ones are the steps of run {self.run}-more."
-        log = "the log of Python's logger tb_memplugin at level DEBUG says why."
         if self.records_itself and not self.names:
             yield "The program records itself, into a run of its own: nothing was added."
-        yield from (
-            (f"The first {MAX_RUNS} models have a run each. {further}",)
-            if self._more is not None
-            else ()
-        )
-        yield from (f"Something could not be recorded: {log}",) if self._failed else ()
+        if self._more is not None:
+            yield (
+                f"The first {MAX_RUNS} models have a run each. The calls of all further ones are "
+                f"the steps of run {self.run}-more."
+            )
+        if self._failed:
+            log = "the log of Python's logger tb_memplugin at level DEBUG says why."
+            yield f"Something could not be recorded: {log}"
         if self.ready_lists:
             yield (
                 f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a "
-                "`CallbackList` "
-                "of "
-                "the "
-                "program's own: add tb_memplugin.MemoryCallback to that list."
+                "`CallbackList` of the program's own: add tb_memplugin.MemoryCallback to that list."
             )
         if self.unseen:
             yield (
-                f"{counted(self.unseen, 'call')} of "
-                "GradientTape.gradient "
-                "not "
-                "recorded: "
-                "outside "
-                "of `fit` and of a "
-                "`tf.function` that also updates the variables. Where such a "
-                "step "
-                "begins "
-                "and "
-                "ends "
-                "cannot be seen "
-                "from "
-                "outside: record it with `with recorder.step(n)` of tb_memplugin.MemoryRecorder."
+                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside of "
+                "`fit` and of a `tf.function` that also updates the variables. Where such a step "
+                "begins and ends cannot be seen from outside: record it with "
+                "`with recorder.step(n)` of tb_memplugin.MemoryRecorder."
             )
 
     @property
@@ -182,25 +169,25 @@ class AutomaticRecording:
             name = self._next_run()
             if name is not None:
                 loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count())
-            elif self._more is None:
-                name = f"{self.run}-more"
-                self.names.append(name)
-                # A call of `fit` is a step, and too long to be traced.
-                loop = self._more = Loop(self._record_into(name, trace_steps=()), itertools.count())
             else:
-                loop = self._more
+                loop = self._more = self._more or self._open_more()
             loop.recorder.start()
         self._note_latest(loop.recorder)
         return loop
+
+    def _open_more(self) -> Loop:
+        name = f"{self.run}-more"
+        self.names.append(name)
+        # A call of `fit` is a step, and too long to be traced.
+        return Loop(self._record_into(name, trace_steps=()), itertools.count())
 
     def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
         from tb_memplugin.recorder.loop import MemoryRecorder
 
         recorder = self._recorders.get(name)
         if recorder is None:
-            recorder = MemoryRecorder(
-                self._directory_of(name), model, **{**self._arguments, **more}
-            )
+            arguments = {**self._arguments, **more}
+            recorder = MemoryRecorder(self._directory_of(name), model, **arguments)
             self._recorders[name] = recorder
         elif model is not None:
             recorder.watch(model)
@@ -279,9 +266,7 @@ def _add(
         if not recording.is_inside and not _any_of_ours(given.callbacks):
             recording.ready_lists += 1
         return arguments, named, False
-    callbacks = (
-        [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-    )
+    callbacks = list(given) if isinstance(given, (list, tuple)) else [given] * (given is not None)
     ours = _any_of_ours(callbacks)
     recording.records_itself = recording.records_itself or ours
     callback = None if ours else recording.callback_for(model)
@@ -289,8 +274,10 @@ def _add(
         return arguments, named, not ours
     callbacks.append(callback)
     if positional:
-        return (*arguments[:position], callbacks, *arguments[position + 1 :]), named, False
-    return arguments, {**named, "callbacks": callbacks}, False
+        arguments = (*arguments[:position], callbacks, *arguments[position + 1 :])
+    else:
+        named = {**named, "callbacks": callbacks}
+    return arguments, named, False
 
 
 def _any_of_ours(callbacks: list[Any]) -> bool:
@@ -332,7 +319,10 @@ def _function_traced(recording: AutomaticRecording, original: Any) -> Any:
         result = original(self, *arguments, **named)
         first = getattr(recording._local, "first_call", None)
         if first is not None and first.function is self:
-            first.traced()
+            try:
+                first.traced()
+            except Exception:
+                recording.failed()
         return result
 
     return initialize
@@ -370,38 +360,27 @@ class _FirstCall:
 
     def traced(self) -> None:
         """Begin the step if the function trains."""
-        try:
-            graphs = list(self._notes.graphs.items())
-            traced = [
-                (graph, notes.spans[self._before.get(id(graph), 0) :]) for graph, notes in graphs
-            ]
-            spans = [span for _, new in traced for span in new]
-            kinds = {span.kind for span in spans}
-            types = (op.type for graph, new in traced if new for op in graph.get_operations())
-            if "update" in kinds or (
-                "backward" in kinds and any(one.startswith(_UPDATES) for one in types)
-            ):
-                self._step.enter_context(
-                    self._recording.loop_for(self.function, self._model(spans)).step()
-                )
-                self._trains[self.function] = True
-        except Exception:
-            self._recording.failed()
+        new = {
+            graph: notes.spans[self._before.get(id(graph), 0) :]
+            for graph, notes in list(self._notes.graphs.items())
+        }
+        spans = list(itertools.chain(*new.values()))
+        kinds = {span.kind for span in spans}
+        ops = (op for graph, of_graph in new.items() if of_graph for op in graph.get_operations())
+        changes = "backward" in kinds and any(op.type.startswith(_UPDATES) for op in ops)
+        if "update" in kinds or changes:
+            loop = self._recording.loop_for(self.function, self._model(spans))
+            self._step.enter_context(loop.step())
+            self._trains[self.function] = True
 
     def _model(self, spans: list[Any]) -> Any:
         """The layer with most weights that no other layer called; None without layers."""
+        from tb_memplugin.recorder.heap import asked
+
         layers = [span.layer() for span in spans if span.layer is not None]
-        outermost = [
-            layer for layer in layers if layer is not None and layer in self._notes.outermost_layers
-        ]
-        return max(outermost, key=_weights, default=None)
-
-
-def _weights(layer: Any) -> int:
-    try:
-        return int(layer.count_params())
-    except Exception:
-        return 0
+        outermost = [layer for layer in layers if layer in self._notes.outermost_layers]
+        weights = [asked(layer, type(layer).count_params) or 0 for layer in outermost]
+        return outermost[weights.index(max(weights))] if outermost else None
 
 
 def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:

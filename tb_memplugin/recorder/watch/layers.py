@@ -112,8 +112,9 @@ def _inner_layers(layer: Any) -> list[Any]:
 def _flattened(layer: Any) -> list[Any]:
     """As Keras 2 tracks them; none for a layer of Keras 3."""
     kinds = [package.layers.Layer for package in packages() if is_a(layer, package.layers.Layer)]
-    flat = kinds[0]._flatten_layers if kinds else lambda *_, **options: ()
-    return list(flat(layer, include_self=False, recursive=False))
+    if not kinds:
+        return []
+    return list(kinds[0]._flatten_layers(layer, include_self=False, recursive=False))
 
 
 def _leaves(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
