@@ -5,7 +5,6 @@ can reach, what holds them, what nobody can reach any more, the running function
 variables, and the user's lines. `watch` calls it to find tensors and their holders, the recorder's
 loop for the arrays that the program keeps, and users call `release_unused`."""
 
-from tb_memplugin.recorder.heap import reading
 from tb_memplugin.recorder.heap.frames import (
     DATASET_METHODS,
     TRAINER_METHODS,
@@ -17,18 +16,3 @@ from tb_memplugin.recorder.heap.frames import (
 )
 from tb_memplugin.recorder.heap.holders import Kept, find_holders, kept_objects, reachable
 from tb_memplugin.recorder.heap.objects import registered_graphs, release_unused, unreachable
-from tb_memplugin.recorder.heap.reading import (
-    ByIdentity,
-    asked,
-    attribute,
-    attributes,
-    closure,
-    contained,
-    is_a,
-    leaves,
-    own,
-    own_list,
-    quiet,
-    unread,
-    unwrapped,
-)

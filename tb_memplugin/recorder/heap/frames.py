@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.recorder.heap.reading import ByIdentity, own, quiet
+from tb_memplugin.recorder.base import ByIdentity, own, quiet
 
 # beginnings of the names of Keras's modules: Keras 3, and Keras 2
 PREFIXES = ("keras.", "tf_keras.")

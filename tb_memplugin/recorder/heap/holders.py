@@ -22,12 +22,13 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from tb_memplugin.recorder.base import attributes, closure, is_subclass
 from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_functions
-from tb_memplugin.recorder.heap.reading import attributes, closure, is_subclass
 from tb_memplugin.schema import OMITTED, SEPARATOR
 
+_T = TypeVar("_T")
 SEARCH_SECONDS = 0.05
 """Processor time that one search may take of the training's thread, whatever else the machine does
 meanwhile."""
@@ -95,31 +96,30 @@ def find_holders(
 ) -> dict[int, tuple[str, str]]:
     """Id of a tensor to its holder and its retaining path; tensors without a known holder are
     missing. Prefers an attribute or a container to a variable."""
-    end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
     holders, variables = dict[int, tuple[str, str]](), dict[int, tuple[str, str]]()
     described: Node | None = None  # tensors of one container are found in a row
-    for count, (node, place, child) in enumerate(references({*ids, id(tensors)})):
-        if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
+    for node, place, child in _in_time(references({*ids, id(tensors)}), seconds, clock):
+        if len(holders) == len(ids):
             break
         key, found = id(child), variables if node.parent is None else holders
         if key in ids and key not in holders and key not in found:
             if node is not described:
                 described, parts, keys = node, _parts(node), _keys(node.value)
-            found[key] = (
-                _holder(node, child),
-                _joined([*parts, _reference(node, keys, place, child)]),
-            )
+            path = _joined([*parts, _reference(node, keys, place, child)])
+            found[key] = _holder(node, child), path
     return {**variables, **holders}
 
 
-class _Looked(NamedTuple):
-    """What a search makes of a class, which is kept so that no other one gets its id."""
-
-    kind: type
-    is_wanted: bool
-    leads_on: bool  # whether its objects may refer to the program's tensors
-    is_special: bool  # whether their referents are not those that the garbage collector knows
+def _in_time(
+    items: Iterable[_T], seconds: float, clock: Callable[[], float] = time.thread_time
+) -> Iterator[_T]:
+    """The items that come within some time."""
+    end = clock() + seconds
+    for number, item in enumerate(items):
+        if number % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end:
+            return
+        yield item
 
 
 def reachable(
@@ -132,7 +132,8 @@ def reachable(
     this thread's running functions and `roots`, as far as the time allows. Looks at nothing that
     objects of `ends` refer to."""
     end = time.thread_time() + seconds
-    known: dict[int, _Looked] = {}  # by id of a class
+    # by id of a class, which is kept so that no other one gets its id
+    known: dict[int, tuple[type, bool, bool, bool]] = {}
     found: list[Any] = []
     visited: set[int] = set()
     level: list[Any] = [value for node in _roots() for value in node.value.values()] + list(roots)
@@ -146,7 +147,7 @@ def reachable(
             if (looked := known.get(id(kind))) is None:
                 is_special = is_subclass(kind, (type, types.FunctionType))
                 leads_on = _leads_on(kind) and not is_subclass(kind, ends)
-                looked = _Looked(kind, is_subclass(kind, kinds), leads_on, is_special)
+                looked = kind, is_subclass(kind, kinds), leads_on, is_special
                 known[id(kind)] = looked
             _, is_wanted, leads_on, is_special = looked
             if not (is_wanted or leads_on) or id(value) in visited:
@@ -197,18 +198,14 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
     array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
     if array_type is None:
         return [], []
-    end = time.thread_time() + seconds
     seen: set[int] = set()
     sizes, arrays, iterators = Counter[int](), Counter[int](), Counter[int]()  # by id of the holder
     holders: dict[int, tuple[Node, Any]] = {}
-    for number, (node, _, child) in enumerate(references(set(), untracked=True)):
-        if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
-            break
-        is_array = _is(child, array_type)
+    for node, _, child in _in_time(references(set(), untracked=True), seconds):
+        is_array, key = _is(child, array_type), id(node.value)
         if not (is_array or type(child).__name__ in _ITERATORS) or id(child) in seen:
             continue
         seen.add(id(child))
-        key = id(node.value)
         holders.setdefault(key, (node, child))
         (arrays if is_array else iterators)[key] += 1
         if is_array and child.base is None:  # a view has no memory of its own
@@ -349,7 +346,7 @@ def _found(variables: Mapping[Any, Any], value: Any) -> Any:
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Attributes of an object, also in slots, without running code of its class."""
-    found = dict(attributes(value))
+    found = dict(vars(value) if _is(value, type) else attributes(value))
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
             if _is(member, types.MemberDescriptorType):

@@ -26,8 +26,8 @@ from collections.abc import Iterable
 from itertools import compress, repeat
 from typing import Any
 
+from tb_memplugin.recorder.base import closure
 from tb_memplugin.recorder.devices import choose_devices, memory_info
-from tb_memplugin.recorder.heap.reading import closure
 from tb_memplugin.schema import format_bytes
 
 # most objects of a set; that of a small Keras model that was trained has about 8,000

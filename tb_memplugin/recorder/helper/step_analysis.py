@@ -3,7 +3,7 @@ requests."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tb_memplugin.allocator import TraceReplay, between_maps, would_fit
 from tb_memplugin.attribution import (
@@ -22,9 +22,20 @@ from tb_memplugin.recorder.helper.recent_steps import OwnedMap, RecentSteps, is_
 from tb_memplugin.schema import (
     AllocationTrace,
     BatchFacts,
+    Counters,
+    LayerActivations,
+    LayerTable,
     MemoryMap,
+    Oom,
     Phase,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    StepRequests,
+    Timeline,
     TraceFacts,
+    WorkerSummary,
+    fields_of,
 )
 from tb_memplugin.storage.write import PackedRecord, TracedRecord, pack
 
@@ -36,6 +47,28 @@ RECORDS = "records of traced steps"
 _MISSED_EVENTS = (
     "The memory map of this step is unknown: the trace misses events, so it does not lead from the "
     "map at step start to the map at step end."
+)
+
+
+def _read_fields(*records: Any) -> None:
+    for record in records:
+        _read_fields(*(one.record for one in fields_of(record) if one.record is not None))
+
+
+# Now: what the first look at a type's fields leaves could start a garbage collection on the
+# background thread, which would run destructors of the program there.
+_read_fields(
+    Counters,
+    LayerActivations,
+    LayerTable,
+    MemoryMap,
+    Oom,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    StepRequests,
+    Timeline,
+    WorkerSummary,
 )
 
 # device to its serialized memory map, None if it cannot be read

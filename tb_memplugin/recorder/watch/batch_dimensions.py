@@ -11,7 +11,9 @@ powers."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.recorder.heap import ByIdentity
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+)
 from tb_memplugin.recorder.watch.graph_ops import GraphOps
 
 OPEN = -1

@@ -13,17 +13,19 @@ import weakref
 from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 
-from tb_memplugin.recorder.heap import (
+from tb_memplugin.recorder.base import (
     ByIdentity,
     asked,
     attribute,
     closure,
     is_a,
     leaves,
-    module_of,
     own,
     own_list,
     quiet,
+)
+from tb_memplugin.recorder.heap import (
+    module_of,
     running_functions,
 )
 from tb_memplugin.recorder.watch.datasets import batch_below, dataset_of, only

@@ -10,14 +10,15 @@ the function's Python code: one that is made again is the same function."""
 import math
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
-from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.heap import (
+from tb_memplugin.recorder.base import (
     ByIdentity,
     asked,
     attribute,
+    changes,
     contained,
     is_a,
     own,
@@ -362,12 +363,16 @@ class ProgramCounters:
         values = [CounterValue("models_built", None, self.models.built)]
         for kind, by_device in figures.items():
             values += [CounterValue(kind, device, *figure) for device, figure in by_device.items()]
-        every = list(self.functions.functions.values())
-        for name in dict.fromkeys(function.name for function in every):
-            functions = [function for function in every if function.name == name]
-            values.append(CounterValue("traces", name, sum(one.traces for one in functions)))
-            if signatures := sum(len(one.signatures) for one in functions):
-                values.append(CounterValue("compiled_shapes", name, signatures))
+        traces, signatures = Counter[str](), Counter[str]()
+        for one in list(self.functions.functions.values()):
+            traces[one.name] += one.traces
+            signatures[one.name] += len(one.signatures)
+        values += [CounterValue("traces", name, count) for name, count in traces.items()]
+        values += [
+            CounterValue("compiled_shapes", name, count)
+            for name, count in signatures.items()
+            if count
+        ]
         caches, size = self.datasets.now()
         if caches:
             values.append(

@@ -9,8 +9,15 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.heap import ByIdentity, asked, is_a, own, own_list, quiet
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    asked,
+    changes,
+    is_a,
+    own,
+    own_list,
+    quiet,
+)
 
 MAX_DATASETS = 64  # most datasets below one dataset that are examined
 MAX_ITERATORS = 64  # more live iterators are not read

@@ -9,7 +9,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.recorder.heap import ByIdentity, SourceLines
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+)
+from tb_memplugin.recorder.heap import (
+    SourceLines,
+)
 from tb_memplugin.recorder.watch.batch_dimensions import batch_dimensions
 from tb_memplugin.recorder.watch.graph_ops import (
     ASSIGNING,

@@ -17,14 +17,16 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Set
 from typing import Any, Literal
 
-from tb_memplugin.recorder.devices import tensor_address
-from tb_memplugin.recorder.heap import (
+from tb_memplugin.recorder.base import (
     ByIdentity,
     attribute,
-    find_holders,
     is_a,
     own,
     own_list,
+)
+from tb_memplugin.recorder.devices import tensor_address
+from tb_memplugin.recorder.heap import (
+    find_holders,
     reachable,
     registered_graphs,
 )
@@ -274,18 +276,13 @@ class HeldTensors:
             by_device[device] += fact.requested_bytes
             by_shape[device, fact.shape, fact.dtype] += fact.requested_bytes
         before, self._held_before = self._held_before, by_device
-        least = {
-            one: min(before.get(one, 0), HOLDER_SHARE * self._in_use.get(one, 0))
-            for one in by_device
-        }
-        due = [
-            known
-            for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes)
-            if by_device[device] > least[device]
-            and known.held_by is None
-            and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
-            and known.next_search <= self._windows
-        ]
+        due = []
+        for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes):
+            least = min(before.get(device, 0), HOLDER_SHARE * self._in_use.get(device, 0))
+            of_shape = by_shape[device, fact.shape, fact.dtype]
+            matters = by_device[device] > least and of_shape >= HOLDER_SHARE * by_device[device]
+            if matters and known.held_by is None and known.next_search <= self._windows:
+                due.append(known)
         tensors = [tensor for known in due if (tensor := known.reference()) is not None]
         holders = find_holders(tensors) if tensors else {}
         for known in due:

@@ -9,7 +9,11 @@ from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.recorder.heap import asked, is_a, own_list
+from tb_memplugin.recorder.base import (
+    asked,
+    is_a,
+    own_list,
+)
 from tb_memplugin.recorder.watch.layers import (
     is_trainable,
     metrics_variables,
@@ -122,23 +126,24 @@ def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: s
     before, after = ({layer.path: layer for layer in table} for table in (previous.layers, layers))
     both = [(before[path], layer) for path, layer in after.items() if path in before]
     # A layer without weights follows its model's flag, which changes no bytes.
-    flags = [
-        (new.path, new.trainable)
+    flags = {
+        new.path: new.trainable
         for old, new in both
         if new.weight_bytes and old.trainable != new.trainable
-    ]
+    }
     again = [new.path for old, new in both if new.recomputed and not old.recomputed]
-    changes = (
-        ([path for path, trainable in flags if trainable], "became trainable"),
-        ([path for path, trainable in flags if not trainable], "became frozen"),
-        (again, f"run{'' if len(again) > 1 else 's'} again in the backward pass"),
-        ([path for path in after if path not in before], "appeared"),
-        ([path for path in before if path not in after], "disappeared"),
-    )
-    parts = []
-    for paths, change in changes:
-        names = [path.rsplit("/", 1)[-1] for path in paths]
-        parts += [f"{first_of(names)} {change}"] if names else []
+    changes = {
+        "became trainable": [path for path, trainable in flags.items() if trainable],
+        "became frozen": [path for path, trainable in flags.items() if not trainable],
+        f"run{'' if len(again) > 1 else 's'} again in the backward pass": again,
+        "appeared": [path for path in after if path not in before],
+        "disappeared": [path for path in before if path not in after],
+    }
+    parts = [
+        f"{first_of([path.rsplit('/', 1)[-1] for path in paths])} {change}"
+        for change, paths in changes.items()
+        if paths
+    ]
     if parts:
         return "; ".join(parts)
     if sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tb_memplugin.recorder.heap import (
+from tb_memplugin.recorder.base import (
     asked,
     attribute,
     attributes,
@@ -13,8 +13,10 @@ from tb_memplugin.recorder.heap import (
     is_a,
     own,
     own_list,
-    reachable,
     unwrapped,
+)
+from tb_memplugin.recorder.heap import (
+    reachable,
 )
 from tb_memplugin.recorder.watch.variable_values import variable_bytes
 
@@ -122,24 +124,23 @@ def _leaves(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     in order."""
     ignored = getattr(type(module), "_TF_MODULE_IGNORED_PROPERTIES", ())
     found = sorted(attributes(module).items(), reverse=True, key=lambda pair: pair[0])
-    pending: list[tuple[tuple[str, ...], Any]]
-    pending = [((name,), value) for name, value in found if name not in ignored]
+    pending: list[tuple[tuple[str, ...], Any]] = [
+        ((name,), value) for name, value in found if name not in ignored
+    ]
     inside: set[int] = set()
     for _ in range(MAX_LEAVES):
         if not pending:
             return
         path, value = pending.pop()
+        value = unwrapped(value)
         items = contained(value)
         if items is None:
             yield path, value
         elif id(value) not in inside:
             inside.add(id(value))
-            value = unwrapped(value)
-            keys = dict.keys(value) if is_a(value, dict) else range(len(items))
-            named = [str(key) if type(key) in (str, int) else "…" for key in keys]
-            pending += reversed(
-                [((*path, key), one) for key, one in zip(named, items, strict=False)]
-            )
+            keys = list(dict.keys(value)) if is_a(value, dict) else range(len(items))
+            for key, item in reversed(list(zip(keys, items, strict=False))):
+                pending.append(((*path, str(key) if type(key) in (str, int) else "…"), item))
 
 
 def parts(model: Any) -> list[Any]:

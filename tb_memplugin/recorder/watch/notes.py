@@ -10,6 +10,7 @@ call, to a traced function that calls layers, or to one of Keras's training meth
 such a call returned is a result, and stays one if it is passed on. A batch is input data only for a
 while: each note has the time of its last use. All notes are weak: they keep no tensor alive."""
 
+import functools
 import math
 import threading
 import time
@@ -17,14 +18,16 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tb_memplugin.recorder.heap import (
-    DATASET_METHODS,
+from tb_memplugin.recorder.base import (
     ByIdentity,
     asked,
     is_a,
-    is_trainer,
     leaves,
     quiet,
+)
+from tb_memplugin.recorder.heap import (
+    DATASET_METHODS,
+    is_trainer,
     running_functions,
 )
 
@@ -174,22 +177,24 @@ class InputNotes:
         """The eager tensors among values and in what TensorFlow makes of several."""
         if not self.active:
             return []
-        import tensorflow as tf
-
-        eager, found = tf.__internal__.EagerTensor, list[Any]()
-        several = (
-            tf.RaggedTensor,
-            tf.SparseTensor,
-            tf.IndexedSlices,
-            tf.distribute.DistributedValues,
-        )
+        flatten, eager, several = _tensorflow()
+        found = list[Any]()
         for value in leaves(values, MAX_ITEMS):
             if type(value) is eager:
                 found.append(value)
             elif is_a(value, *several):
-                parts = asked(value, tf.nest.flatten, True) or []
+                parts = asked(value, flatten, True) or []
                 found += [part for part in parts if type(part) is eager]
         return found
+
+
+@functools.cache
+def _tensorflow() -> tuple[Any, type, tuple[type, ...]]:
+    """The function that flattens, the class of eager tensors, and those of several tensors."""
+    import tensorflow as tf
+
+    several = tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.distribute.DistributedValues
+    return tf.nest.flatten, tf.__internal__.EagerTensor, several
 
 
 call_notes = CallNotes()

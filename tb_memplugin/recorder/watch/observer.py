@@ -11,8 +11,17 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tb_memplugin.recorder.base import Faults
-from tb_memplugin.recorder.heap import ByIdentity, SourceLines, asked, attribute, own, unread
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    Faults,
+    asked,
+    attribute,
+    own,
+    unread,
+)
+from tb_memplugin.recorder.heap import (
+    SourceLines,
+)
 from tb_memplugin.recorder.watch import layer_table, layers
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.counters import program_counters
@@ -134,28 +143,14 @@ def unguarded(function: Any) -> Any:
     return function
 
 
-class _LastGraphs:
-    """The facts about the program's graphs that were read last, by what they depend on, also for
-    the next recording. They are dropped with the first of the graphs."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Any, tuple[GraphFacts, ...]] | None = None
-        self._references: list[Any] = []
-
-    def get(self, key: Any) -> tuple[GraphFacts, ...] | None:
-        last = self._last  # a finalizer may drop it meanwhile
-        return None if last is None or last[0] != key else last[1]
-
-    def keep(self, key: Any, facts: tuple[GraphFacts, ...], graphs: Iterable[Any]) -> None:
-        self._references = [weakref.ref(graph, self._drop) for graph in graphs]
-        self._last = key, facts
-
-    def _drop(self, reference: Any) -> None:
-        if any(one is reference for one in self._references):
-            self._last = None
+_last_graphs: list[tuple[Any, tuple[GraphFacts, ...]]] = []
+"""The facts about the program's graphs that were read last, after what they depend on, also for the
+next recording. They are dropped with the first of the graphs."""
 
 
-_last_graphs = _LastGraphs()
+def _noted(graph: Any) -> Any:
+    """What facts depend on of a graph; equal for the same one."""
+    return weakref.ref(graph, lambda _: _last_graphs.clear()), graph.version
 
 
 def _nothing() -> None: ...
@@ -282,20 +277,19 @@ class LayerWatch:
         if self._batch is None:
             self._batch = batch_notes.end(self.step_batch_size)
         window.finish(list(call_notes.graphs))
-        noted = list(call_notes.graphs.items())
-        others = list(self._held.captures.graphs)
+        noted, others = list(call_notes.graphs.items()), list(self._held.captures.graphs)
         variables, size = window.variables, self._batch.size
         key = (
             variables.signature(),
-            [(notes, graph.version, len(notes.spans)) for graph, notes in noted],
-            [(graph.name, graph.version) for graph in others],
+            [(*_noted(graph), len(notes.spans)) for graph, notes in noted],
+            [_noted(graph) for graph in others],
             size,
             self._lines is None,
         )
-        graphs = _last_graphs.get(key)
+        graphs = next((facts for known, facts in _last_graphs if known == key), None)
         if graphs is None:
             graphs = graph_facts(variables.paths, variables.owner_of, self._lines, others, size)
-            _last_graphs.keep(key, graphs, [*(graph for graph, _ in noted), *others])
+            _last_graphs[:] = [(key, graphs)]
         return dataclasses.replace(window.facts(device, graphs, gradients), batch=self._batch)
 
     def close_window(self) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from tb_memplugin.recorder.heap import SourceLines
+from tb_memplugin.recorder.heap import (
+    SourceLines,
+)
 from tb_memplugin.recorder.watch.graph_ops import GRADIENT_SCOPE, GraphOps, OpLayers
 from tb_memplugin.recorder.watch.notes import GraphNotes
 

@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tb_memplugin.recorder.heap import asked, attribute, attributes, contained, own, own_list
+from tb_memplugin.recorder.base import (
+    asked,
+    attribute,
+    attributes,
+    contained,
+    own,
+    own_list,
+)
 
 
 class Slot(NamedTuple):

@@ -3,8 +3,15 @@
 import math
 from typing import Any
 
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    asked,
+    attribute,
+    contained,
+    own,
+    quiet,
+)
 from tb_memplugin.recorder.devices import memory_info, tensor_address
-from tb_memplugin.recorder.heap import ByIdentity, asked, attribute, contained, own, quiet
 from tb_memplugin.schema import DTYPE_BYTES, is_cpu
 
 _MIN_COPY_BYTES = 64 << 10

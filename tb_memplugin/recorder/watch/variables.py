@@ -13,8 +13,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, NamedTuple
 
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    asked,
+    attribute,
+    own,
+)
 from tb_memplugin.recorder.devices import tensor_address
-from tb_memplugin.recorder.heap import ByIdentity, asked, attribute, own
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.slots import slots
 from tb_memplugin.recorder.watch.variable_values import (
@@ -133,18 +138,13 @@ class Variables:
     ) -> None:
         def add(part: Any) -> None:
             handle, shape = kept(part, "handle"), kept(part, "shape")
-            known = shape.is_fully_defined()
+            size, device = size_of_variable(part), short_device(handle.device)
+            is_known = shape.is_fully_defined()
+            sizes = tuple(shape.as_list()) if is_known else ()
+            dtype = kept(part, "dtype").name if is_known else ""
+            name = f"{_path(variable)}#{id(part)}"
             fact = VariableFact(
-                name=f"{_path(variable)}#{id(part)}",
-                role=role,
-                layer=layer,
-                trainable=trainable,
-                requested_bytes=size_of_variable(part),
-                device=short_device(handle.device),
-                start_address=None,
-                end_address=None,
-                shape=tuple(shape.as_list()) if known else (),
-                dtype=kept(part, "dtype").name if known else "",
+                name, role, layer, trainable, size, device, None, None, sizes, dtype
             )
             entry = _Entry(part, fact, model)
             self._entries.append(entry)
@@ -311,18 +311,11 @@ class FormerVariables:
         else:
             name = str(handle._name).partition(":")[0]
             role, layer = _named(name, bool(shape.rank) and dtype.is_floating)
+        name, device = f"{handle._name}#{id(handle)}", short_device(handle.device)
+        size, sizes = int(shape.num_elements()) * int(dtype.size), tuple(shape.as_list())
+        # Nobody assigns to it: the address stays.
         return VariableFact(
-            name=f"{handle._name}#{id(handle)}",
-            role=role,
-            layer=layer,
-            trainable=None,
-            requested_bytes=int(shape.num_elements()) * int(dtype.size),
-            device=short_device(handle.device),
-            # Nobody assigns to it: the address stays.
-            start_address=address,
-            end_address=address,
-            shape=tuple(shape.as_list()),
-            dtype=dtype.name,
+            name, role, layer, None, size, device, address, address, sizes, dtype.name
         )
 
 

@@ -18,9 +18,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.environment import OWN_FILES
-from tb_memplugin.recorder.base import abandon_in_child, changes
+from tb_memplugin.recorder.base import (
+    abandon_in_child,
+    changes,
+    is_a,
+    own,
+    own_list,
+    quiet,
+)
 from tb_memplugin.recorder.devices import keep_peak, tensor_address
-from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS, is_a, own, own_list, quiet
+from tb_memplugin.recorder.heap import (
+    DATASET_METHODS,
+    TRAINER_METHODS,
+)
 from tb_memplugin.recorder.watch.batches import batch_notes, tape_records
 from tb_memplugin.recorder.watch.counters import program_counters, traces_of
 from tb_memplugin.recorder.watch.datasets import data_pipelines
@@ -458,14 +468,12 @@ def places() -> dict[tuple[Any, str], Wrapper]:
             (keras.Model, "__init__", makes_model),
         ]
         methods += [(keras.Model, name, takes_data) for name in TRAINER_METHODS]
-        base = keras.optimizers.Optimizer
+        optimizers, base = keras.optimizers, keras.optimizers.Optimizer
         if hasattr(base, "apply"):
-            methods += [
-                (base, "apply", optimizer_apply),
-                (keras.optimizers.LossScaleOptimizer, "apply", optimizer_apply),
-            ]
+            kinds = base, optimizers.LossScaleOptimizer
+            methods += [(kind, "apply", optimizer_apply) for kind in kinds]
         else:
-            kinds = (base, keras.optimizers.legacy.Optimizer)
+            kinds = base, optimizers.legacy.Optimizer
             methods += [(kind, "apply_gradients", optimizer_apply_gradients) for kind in kinds]
     found: dict[tuple[Any, str], Wrapper] = {}
     for kind, name, wrapper in methods:

@@ -19,7 +19,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.values import PerReplica
 
-from tb_memplugin.recorder.heap import ByIdentity
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+)
 from tb_memplugin.recorder.watch import (
     batch_notes,
     call_notes,

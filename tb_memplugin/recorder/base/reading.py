@@ -64,22 +64,18 @@ def unwrapped(value: Any) -> Any:
     )
 
 
-_ITEMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (list, list.__iter__),
-    (tuple, tuple.__iter__),
-    (dict, dict.values),
-    (collections.deque, collections.deque.__iter__),
-)
+_CONTAINERS = (list, tuple, dict, collections.deque)
 
 
 def contained(value: Any, most: int | None = None) -> list[Any] | None:
     """The first items of a list, a tuple or a deque, or values of a dict, whatever its class makes
     of them; None for other objects."""
     value = unwrapped(value)
-    for kind, items in _ITEMS:
-        if issubclass(type(value), kind):
-            return list(itertools.islice(items(value), most))
-    return None
+    if not issubclass(type(value), _CONTAINERS):
+        return None
+    kind = next(kind for kind in _CONTAINERS if issubclass(type(value), kind))
+    items = dict.values(value) if kind is dict else kind.__iter__(value)
+    return list(itertools.islice(items, most))
 
 
 def own_list(item: Any, name: str) -> list[Any]:
@@ -174,13 +170,16 @@ class ByIdentity(Generic[_T]):
         return self.get(item, self) is not self
 
     def __setitem__(self, item: Any, value: _T) -> None:
-        try:
-            noted = _Noted(item, self._gone)
-        except TypeError:
-            logger.debug("an object of type %s has no weak references", type(item).__name__)
-            return
-        noted.key, noted.value = id(item), value
-        self._noted[noted.key] = noted
+        noted = self._noted.get(id(item))
+        if noted is None or noted() is not item:
+            try:
+                noted = _Noted(item, self._gone)
+            except TypeError:
+                logger.debug("an object of type %s has no weak references", type(item).__name__)
+                return
+            noted.key = id(item)
+            self._noted[noted.key] = noted
+        noted.value = value
 
     def setdefault(self, item: Any, value: _T) -> Any:
         if item not in self:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.heap import (
+from tb_memplugin.recorder.base import (
     ByIdentity,
     asked,
     attribute,
