@@ -64,18 +64,26 @@ def unwrapped(value: Any) -> Any:
     )
 
 
-_CONTAINERS = (list, tuple, dict, collections.deque)
+_ITEMS: dict[type, Callable[[Any], Any]] = {
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    dict: dict.values,
+    collections.deque: collections.deque.__iter__,
+}
+_CONTAINERS = tuple(_ITEMS)
 
 
 def contained(value: Any, most: int | None = None) -> list[Any] | None:
     """The first items of a list, a tuple or a deque, or values of a dict, whatever its class makes
     of them; None for other objects."""
-    value = unwrapped(value)
-    if not issubclass(type(value), _CONTAINERS):
-        return None
-    kind = next(kind for kind in _CONTAINERS if issubclass(type(value), kind))
-    items = dict.values(value) if kind is dict else kind.__iter__(value)
-    return list(itertools.islice(items, most))
+    kind = type(value)
+    items = _ITEMS.get(kind) if type(kind) is type else None
+    if items is None:
+        value = unwrapped(value)
+        if not issubclass(type(value), _CONTAINERS):
+            return None
+        items = next(_ITEMS[one] for one in _CONTAINERS if issubclass(type(value), one))
+    return list(itertools.islice(items(value), most))
 
 
 def own_list(item: Any, name: str) -> list[Any]:

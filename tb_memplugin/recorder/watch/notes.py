@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from tb_memplugin.recorder.base import (
     ByIdentity,
     asked,
+    contained,
     is_a,
-    leaves,
     quiet,
 )
 from tb_memplugin.recorder.heap import (
@@ -178,10 +178,15 @@ class InputNotes:
         if not self.active:
             return []
         flatten, eager, several = _tensorflow()
-        found = list[Any]()
-        for value in leaves(values, MAX_ITEMS):
-            if type(value) is eager:
+        found, pending = list[Any](), [values]
+        for _ in range(MAX_ITEMS):
+            if not pending:
+                break
+            value = pending.pop()
+            if type(value) is eager:  # first: each step comes here
                 found.append(value)
+            elif (items := contained(value, MAX_ITEMS)) is not None:
+                pending += items
             elif is_a(value, *several):
                 parts = asked(value, flatten, True) or []
                 found += [part for part in parts if type(part) is eager]
