@@ -95,6 +95,7 @@ class BatchNotes:
     def iterated(self, iterator: Any) -> None:
         self._iterator = weakref.ref(iterator)
 
+    @quiet
     def model_called(self, args: Any, kwargs: Any) -> None:
         """Note what a layer is given that no other layer calls, while a function is traced."""
         tensors = components_of(args[:1] or list(kwargs.values()))

@@ -136,7 +136,7 @@ class InputNotes:
         return used_at is not None and used_at >= since
 
     def results(self, values: Any) -> None:
-        for tensor in self._examined(values):
+        for tensor in self._examined(values) or ():
             if tensor not in self._inputs:
                 self._results.add(tensor)
 
@@ -166,13 +166,14 @@ class InputNotes:
         noted as a batch. An argument of an outermost call is no batch if another such call returned
         it."""
         used_at = time.perf_counter() if used_at is None else used_at
-        for tensor in self._examined(values):
+        for tensor in self._examined(values) or ():
             if is_argument and tensor in self._results:
                 continue
             # a call inside of `fit` does not end the use of its data
             if not is_argument or self._inputs.get(tensor) != math.inf:
                 self._inputs[tensor] = used_at
 
+    @quiet
     def _examined(self, values: Any) -> list[Any]:
         """The eager tensors among values and in what TensorFlow makes of several."""
         if not self.active:
