@@ -197,13 +197,8 @@ answer({"warnings": warnings, "fits": fits})
     runs = tb_memplugin.load(tmp_path)
     missing = "Not recording GPU:0: this process has only CPU:0."
     limit = (
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number "
-        "of "
-        "MiB: "
-        "TensorFlow "
-        "takes "
-        "'512MB' "
-        "as 512 MiB."
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number of MiB: TensorFlow takes '512MB' as "
+        "512 MiB."
     )
     # of 300 and 600 MiB: the allocator's limit is the one that is said
     assert told["fits"] == [True, False]
