@@ -30,7 +30,6 @@ class CounterGrowth(NamedTuple):
     added_bytes: int | None
     bytes: int | None
     steady: bool
-    detail: str | None
     steps: Integers | None
 
 
@@ -63,7 +62,6 @@ def _growths(counters: Counters | None, first_step: int, last_step: int) -> Iter
         parts, added = np.diff(counts), int(counts[-1] - counts[0])
         rises = order[np.flatnonzero(np.diff(counters.count[order], prepend=0) > 0)]
         rises = rises[(counters.step[rises] > first_step) & (counters.step[rises] <= last_step)]
-        upto = [counters.detail[at] for at in order[: int(places[-1]) + 1].tolist()]
         yield CounterGrowth(
             kind=kind,
             name=name,
@@ -71,7 +69,6 @@ def _growths(counters: Counters | None, first_step: int, last_step: int) -> Iter
             added_bytes=int(sizes[-1] - sizes[0]) if known else None,
             bytes=int(sizes[-1]) if sizes[-1] != MISSING else None,
             steady=bool(added > 0 and (2 * _PARTS * parts >= added).all()),
-            detail=next((text for text in reversed(upto) if text is not None), None),
             steps=counters.step[rises] if 2 * len(rises) >= added else None,
         )
 
@@ -280,9 +277,7 @@ def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Ca
         )
         if kind == "traces":
             cause = "retracing", f"`{one.name}` was traced {times}"
-        return Cause(
-            cause[0], _with_detail(cause[1], one), f"{cause[0]} of {one.name}", one.added, None
-        )
+        return Cause(*cause, f"{cause[0]} of {one.name}", one.added, None)
     return None
 
 
@@ -298,8 +293,4 @@ def retracing_of(run: Run, device: str) -> str | None:
     most = max(grown, key=lambda one: one.added, default=None)
     if most is None or most.added < 2:
         return None
-    return f"{_with_detail(f'`{most.name}` was traced {most.added:,} times', most)}."
-
-
-def _with_detail(text: str, one: CounterGrowth) -> str:
-    return text if one.detail is None else f"{text}, the last time because {one.detail}"
+    return f"`{most.name}` was traced {most.added:,} times."

@@ -185,10 +185,9 @@ CounterKind: TypeAlias = Literal[
   slots of them, and these bytes.
 - `slots_without_model`: by device, optimizers that exist without their model, and the bytes of
   their slots.
-- `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one
-  did.
+- `traces`: by function, calls so far that traced a `tf.function`.
 - `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was
-  called with so far, for each of which XLA compiles it; the detail says how the last one differs.
+  called with so far, for each of which XLA compiles it.
 - `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for
   one batch until all of their elements are cached; no name.
 - `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for
@@ -210,8 +209,6 @@ class Counters:
         step: Training step at whose end the counter had the value.
         name: Device or function; None for other kinds.
         bytes: `MISSING` for kinds without bytes, or if they are unknown.
-        detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without
-            one.
         worker: Worker of the session in a merged run."""
 
     step: Annotated[Sizes, _COUNTED]
@@ -219,7 +216,6 @@ class Counters:
     name: Annotated[tuple[str | None, ...], _COUNTED]
     count: Annotated[Sizes, _COUNTED]
     bytes: Annotated[MaybeSizes, _COUNTED]
-    detail: Annotated[tuple[str | None, ...], _COUNTED]
     worker: Annotated[str, NotStored] = ""
 
     def __len__(self) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch.batches import DatasetCaches
 from tb_memplugin.recorder.watch.counters import LiveModels
+from tb_memplugin.recorder.watch.datasets import DatasetCaches
 
 
 def rows(count: int = 8) -> tf.data.Dataset:

@@ -400,11 +400,8 @@ FAULTS = {
     "allocator": "import tb_memplugin.recorder.devices.statistics as m; m.memory_info = broken",
     "reset": "import tb_memplugin.recorder.devices.statistics as m; m.reset_peak = broken",
     "layer table": "import tb_memplugin.recorder.watch.observer "
-    "as "
-    "m; "
-    "m.layers.build_layer_table "
-    "= broken",
-    "signature": "import tb_memplugin.recorder.watch.observer as m; m.layers.signature = broken",
+    "as m; m.layer_table.build_layer_table = broken",
+    "signature": "import tb_memplugin.recorder.watch.layer_table as m; m.signature = broken",
     "observer": "import tb_memplugin.recorder.watch.observer as m; m.LayerWatch.begin_window = "
     "broken",
     "host": "import tb_memplugin.recorder.devices.samples as m; m.ResidentMemory.resident_bytes = "

@@ -16,13 +16,13 @@ import logging
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from tb_memplugin.environment import absolute, is_unrecorded
+from tb_memplugin.recorder.base import ByIdentity, asked
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -43,6 +43,12 @@ class Loop(NamedTuple):
 
     def step(self) -> Any:
         return self.recorder.step(next(self.steps))
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.depth = 0  # of `inside`
+        self.first_call: _FirstCall | None = None  # of a function
 
 
 class AutomaticRecording:
@@ -66,13 +72,13 @@ class AutomaticRecording:
         self.records_itself = False  # whether the program has a recorder of its own
         self._arguments = dict(arguments or {})
         self._process = os.getpid()
-        self._callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+        self._callbacks = ByIdentity[Any]()
+        self._loops = ByIdentity[Loop]()
         self._recorders: dict[str, Any] = {}
         self._more: Loop | None = None  # whose steps are the calls of all models beyond `MAX_RUNS`
         self._sees_failures = self._failed = False
-        # depth of `inside`, and the function of which this is the first call
-        self._local = threading.local()
+        self.trains = ByIdentity[bool]()  # whether a function takes gradients and updates variables
+        self.of_thread = _OfThread()
 
     def close(self) -> None:
         """Write what was recorded, wait for it, and record no more. In a forked child, do
@@ -91,44 +97,43 @@ class AutomaticRecording:
     def notes(self) -> Iterator[str]:
         from tb_memplugin.schema import counted
 
-        further = f"The calls of all further ones are the steps of run {self.run}-more."
-        log = "the log of Python's logger tb_memplugin at level DEBUG says why."
         if self.records_itself and not self.names:
             yield "The program records itself, into a run of its own: nothing was added."
-        yield from (
-            (f"The first {MAX_RUNS} models have a run each. {further}",)
-            if self._more is not None
-            else ()
-        )
-        yield from (f"Something could not be recorded: {log}",) if self._failed else ()
+        if self._more is not None:
+            yield (
+                f"The first {MAX_RUNS} models have a run each. The calls of all further ones are "
+                f"the steps of run {self.run}-more."
+            )
+        if self._failed:
+            log = "the log of Python's logger tb_memplugin at level DEBUG says why."
+            yield f"Something could not be recorded: {log}"
         if self.ready_lists:
             yield (
                 f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a "
-                "`CallbackList` of the program's own: add tb_memplugin.MemoryCallback to that "
-                "list."
+                "`CallbackList` of the program's own: add tb_memplugin.MemoryCallback to that list."
             )
         if self.unseen:
             yield (
-                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside "
-                "of `fit` and of a `tf.function` that also updates the variables. Where such a "
-                "step begins and ends cannot be seen from outside: record it with `with "
-                "recorder.step(n)` of tb_memplugin.MemoryRecorder."
+                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside of "
+                "`fit` and of a `tf.function` that also updates the variables. Where such a step "
+                "begins and ends cannot be seen from outside: record it with "
+                "`with recorder.step(n)` of tb_memplugin.MemoryRecorder."
             )
 
     @property
     def is_inside(self) -> bool:
         """Whether this thread is in a call that is recorded, or being looked at."""
-        return bool(getattr(self._local, "depth", 0))
+        return self.of_thread.depth > 0
 
     @contextlib.contextmanager
     def inside(self, loop: Loop | None = None) -> Iterator[None]:
         """Mark a call, the next step of a loop if given, so that calls below it are left alone."""
-        self._local.depth = getattr(self._local, "depth", 0) + 1
+        self.of_thread.depth += 1
         try:
             with contextlib.nullcontext() if loop is None else loop.step():
                 yield
         finally:
-            self._local.depth -= 1
+            self.of_thread.depth -= 1
 
     def records(self) -> bool:
         """Whether to record here: not in a forked child, and not while a recorder of the program's
@@ -165,30 +170,30 @@ class AutomaticRecording:
     def loop_for(self, owner: Any, model: Any) -> Loop:
         """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond
         `MAX_RUNS`."""
-        loop = self._loops.get(owner)
+        loop: Loop | None = self._loops.get(owner)
         if loop is None:
             name = self._next_run()
             if name is not None:
                 loop = self._loops[owner] = Loop(self._record_into(name, model), itertools.count())
-            elif self._more is None:
-                name = f"{self.run}-more"
-                self.names.append(name)
-                # A call of `fit` is a step, and too long to be traced.
-                loop = self._more = Loop(self._record_into(name, trace_steps=()), itertools.count())
             else:
-                loop = self._more
+                loop = self._more = self._more or self._open_more()
             loop.recorder.start()
         self._note_latest(loop.recorder)
         return loop
+
+    def _open_more(self) -> Loop:
+        name = f"{self.run}-more"
+        self.names.append(name)
+        # A call of `fit` is a step, and too long to be traced.
+        return Loop(self._record_into(name, trace_steps=()), itertools.count())
 
     def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
         from tb_memplugin.recorder.loop import MemoryRecorder
 
         recorder = self._recorders.get(name)
         if recorder is None:
-            recorder = MemoryRecorder(
-                self._directory_of(name), model, **{**self._arguments, **more}
-            )
+            arguments = {**self._arguments, **more}
+            recorder = MemoryRecorder(self._directory_of(name), model, **arguments)
             self._recorders[name] = recorder
         elif model is not None:
             recorder.watch(model)
@@ -226,28 +231,30 @@ class AutomaticRecording:
         return f"{self.log_dir.rstrip('/')}/{name}"
 
 
-def _model_call(recording: AutomaticRecording, original: Any) -> Any:
-    """Wrap a method of models: it gets a callback more, or each call is a step if it takes none."""
-    parameters = list(inspect.signature(original).parameters)
-    # without `self`
-    position = parameters.index("callbacks") - 1 if "callbacks" in parameters else None
+def _model_call(
+    recording: AutomaticRecording, original: Any, self: Any, /, *arguments: Any, **named: Any
+) -> Any:
+    """A method of models: it gets a callback more, or each call is a step if it takes none."""
+    loop = None
+    try:
+        position = _callbacks_at(original)
+        is_step = position is None
+        if not (is_step and recording.is_inside) and recording.records():
+            if position is not None:
+                arguments, named, is_step = _add(recording, self, position, arguments, named)
+            if is_step and not recording.is_inside:
+                loop = recording.loop_for(self, self)
+    except Exception:
+        recording.failed()
+    with recording.inside(loop):
+        return original(self, *arguments, **named)
 
-    @functools.wraps(original)
-    def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        loop = None
-        try:
-            is_step = position is None
-            if not (is_step and recording.is_inside) and recording.records():
-                if position is not None:
-                    arguments, named, is_step = _add(recording, self, position, arguments, named)
-                if is_step and not recording.is_inside:
-                    loop = recording.loop_for(self, self)
-        except Exception:
-            recording.failed()
-        with recording.inside(loop):
-            return original(self, *arguments, **named)
 
-    return call
+@functools.cache
+def _callbacks_at(method: Any) -> int | None:
+    """The position of a method's argument `callbacks`; None without."""
+    names = list(inspect.signature(method).parameters)
+    return names.index("callbacks") - 1 if "callbacks" in names else None  # without `self`
 
 
 def _add(
@@ -267,9 +274,7 @@ def _add(
         if not recording.is_inside and not _any_of_ours(given.callbacks):
             recording.ready_lists += 1
         return arguments, named, False
-    callbacks = (
-        [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-    )
+    callbacks = list(given) if isinstance(given, (list, tuple)) else [given] * (given is not None)
     ours = _any_of_ours(callbacks)
     recording.records_itself = recording.records_itself or ours
     callback = None if ours else recording.callback_for(model)
@@ -277,8 +282,10 @@ def _add(
         return arguments, named, not ours
     callbacks.append(callback)
     if positional:
-        return (*arguments[:position], callbacks, *arguments[position + 1 :]), named, False
-    return arguments, {**named, "callbacks": callbacks}, False
+        arguments = (*arguments[:position], callbacks, *arguments[position + 1 :])
+    else:
+        named = {**named, "callbacks": callbacks}
+    return arguments, named, False
 
 
 def _any_of_ours(callbacks: list[Any]) -> bool:
@@ -287,58 +294,49 @@ def _any_of_ours(callbacks: list[Any]) -> bool:
     return any(isinstance(one, MemoryCallback) for one in callbacks)
 
 
-def _function_call(recording: AutomaticRecording, original: Any) -> Any:
+def _function_call(
+    recording: AutomaticRecording, original: Any, self: Any, /, *arguments: Any, **named: Any
+) -> Any:
     import tensorflow as tf
 
-    trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+    known = recording.trains.get(self)
+    if known is False or recording.is_inside or tf.inside_function():
+        return original(self, *arguments, **named)
+    loop = first = None
+    try:
+        if recording.records():
+            if known:
+                loop = recording.loop_for(self, None)
+            else:
+                first = _FirstCall(recording, self)
+    except Exception:
+        recording.failed()
+    with recording.inside(loop), first or contextlib.nullcontext():
+        return original(self, *arguments, **named)
 
-    @functools.wraps(original)
-    def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        known = trains.get(self)
-        if known is False or recording.is_inside or tf.inside_function():
-            return original(self, *arguments, **named)
-        loop = first = None
+
+def _function_traced(
+    recording: AutomaticRecording, original: Any, self: Any, /, *arguments: Any, **named: Any
+) -> Any:
+    """The first tracing of a function, which its first call runs then."""
+    result = original(self, *arguments, **named)
+    first = recording.of_thread.first_call
+    if first is not None and first.function is self:
         try:
-            if recording.records():
-                if known:
-                    loop = recording.loop_for(self, None)
-                else:
-                    first = _FirstCall(recording, self, trains)
+            first.traced()
         except Exception:
             recording.failed()
-        with recording.inside(loop), first or contextlib.nullcontext():
-            return original(self, *arguments, **named)
-
-    return call
-
-
-def _function_traced(recording: AutomaticRecording, original: Any) -> Any:
-    """Wrap the first tracing of a function, which its first call runs then."""
-
-    @functools.wraps(original)
-    def initialize(self: Any, *arguments: Any, **named: Any) -> Any:
-        result = original(self, *arguments, **named)
-        first = getattr(recording._local, "first_call", None)
-        if first is not None and first.function is self:
-            first.traced()
-        return result
-
-    return initialize
+    return result
 
 
 class _FirstCall:
     """The call that traces a function: observes it, notes in `trains` whether the function takes
     gradients and changes variables, and if so, makes what runs after the tracing a step."""
 
-    def __init__(
-        self,
-        recording: AutomaticRecording,
-        function: Any,
-        trains: "weakref.WeakKeyDictionary[Any, bool]",
-    ) -> None:
+    def __init__(self, recording: AutomaticRecording, function: Any) -> None:
         from tb_memplugin.recorder.watch import call_notes, hooks
 
-        self.function, self._trains = function, trains
+        self.function = function
         self._recording, self._hooks, self._notes = recording, hooks, call_notes
         self._step = contextlib.ExitStack()
         hooks.acquire()
@@ -347,61 +345,46 @@ class _FirstCall:
         }
 
     def __enter__(self) -> None:
-        self._recording._local.first_call = self
+        self._recording.of_thread.first_call = self
 
     def __exit__(self, *error: Any) -> None:
-        self._recording._local.first_call = None
+        self._recording.of_thread.first_call = None
         self._hooks.release()
-        if error[0] is None:
-            self._trains.setdefault(self.function, False)  # also if it was traced before
+        if error[0] is None:  # also if it was traced before
+            self._recording.trains.setdefault(self.function, False)
         self._step.__exit__(*error)
 
     def traced(self) -> None:
         """Begin the step if the function trains."""
-        try:
-            graphs = list(self._notes.graphs.items())
-            traced = [
-                (graph, notes.spans[self._before.get(id(graph), 0) :]) for graph, notes in graphs
-            ]
-            spans = [span for _, new in traced for span in new]
-            kinds = {span.kind for span in spans}
-            types = (op.type for graph, new in traced if new for op in graph.get_operations())
-            if "update" in kinds or (
-                "backward" in kinds and any(one.startswith(_UPDATES) for one in types)
-            ):
-                self._step.enter_context(
-                    self._recording.loop_for(self.function, self._model(spans)).step()
-                )
-                self._trains[self.function] = True
-        except Exception:
-            self._recording.failed()
+        new = {
+            graph: notes.spans[self._before.get(id(graph), 0) :]
+            for graph, notes in list(self._notes.graphs.items())
+        }
+        spans = list(itertools.chain(*new.values()))
+        kinds = {span.kind for span in spans}
+        ops = (op for graph, of_graph in new.items() if of_graph for op in graph.get_operations())
+        changes = "backward" in kinds and any(op.type.startswith(_UPDATES) for op in ops)
+        if "update" in kinds or changes:
+            loop = self._recording.loop_for(self.function, self._model(spans))
+            self._step.enter_context(loop.step())
+            self._recording.trains[self.function] = True
 
     def _model(self, spans: list[Any]) -> Any:
         """The layer with most weights that no other layer called; None without layers."""
         layers = [span.layer() for span in spans if span.layer is not None]
-        outermost = [
-            layer for layer in layers if layer is not None and layer in self._notes.outermost_layers
-        ]
-        return max(outermost, key=_weights, default=None)
+        outermost = [layer for layer in layers if layer in self._notes.outermost_layers]
+        weights = [asked(layer, lambda layer: layer.count_params()) or 0 for layer in outermost]
+        return outermost[weights.index(max(weights))] if outermost else None
 
 
-def _weights(layer: Any) -> int:
-    try:
-        return int(layer.count_params())
-    except Exception:
-        return 0
-
-
-def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:
+def _tape_gradient(
+    recording: AutomaticRecording, original: Any, self: Any, /, *arguments: Any, **named: Any
+) -> Any:
     import tensorflow as tf
 
-    @functools.wraps(original)
-    def gradient(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not recording.is_inside and tf.executing_eagerly() and recording.records():
-            recording.unseen += 1
-        return original(self, *arguments, **named)
-
-    return gradient
+    if not recording.is_inside and tf.executing_eagerly() and recording.records():
+        recording.unseen += 1
+    return original(self, *arguments, **named)
 
 
 class Wrapping:
@@ -443,17 +426,23 @@ class Wrapping:
         self._wrap(Function, "_initialize", _function_traced)
         self._wrap(tensorflow.GradientTape, "gradient", _tape_gradient)
 
-    def _wrap(
-        self, kind: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]
-    ) -> None:
+    def _wrap(self, kind: type, name: str, wrapper: Callable[..., Any]) -> None:
+        """Call `wrapper` instead of a method, with the recording and the method before its
+        arguments."""
         owner = next(one for one in kind.__mro__ if name in vars(one))
         original = vars(owner)[name]
         # of a package that is the same as another one
-        if not getattr(original, "tb_memplugin_automatic", False):
-            replacement = wrapper(self._recording, original)
-            replacement.tb_memplugin_automatic = True
-            setattr(owner, name, replacement)
-            self._wrapped.append((owner, name, original, replacement))
+        if getattr(original, "tb_memplugin_automatic", False):
+            return
+        recording = self._recording
+
+        @functools.wraps(original)
+        def replacement(self: Any, *arguments: Any, **named: Any) -> Any:
+            return wrapper(recording, original, self, *arguments, **named)
+
+        replacement.tb_memplugin_automatic = True  # type: ignore[attr-defined]
+        setattr(owner, name, replacement)
+        self._wrapped.append((owner, name, original, replacement))
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

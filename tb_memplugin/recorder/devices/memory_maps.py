@@ -377,16 +377,14 @@ def self_check(read: Callable[[], bytes], device: str) -> None:
         used = _sizes(read())
         del tensors
         left = _sizes(read())
-        wrong = [
-            f"it shows {used.get(address, 'no')} requested bytes in use at the address of a "
-            f"tensor of {size} bytes"
-            for address, size in zip(addresses, PROBE_BYTES, strict=True)
-            if used.get(address) != size
-        ] + [
-            f"it shows a freed tensor of {size} bytes as in use"
-            for address, size in zip(addresses, PROBE_BYTES, strict=True)
-            if left.get(address) == size
-        ]
+        wrong = []
+        for address, size in zip(addresses, PROBE_BYTES, strict=True):
+            shown = used.get(address, "no")
+            if shown != size:
+                shows = f"shows {shown} requested bytes in use at the address"
+                wrong.append(f"it {shows} of a tensor of {size} bytes")
+            if left.get(address) == size:
+                wrong.append(f"it shows a freed tensor of {size} bytes as in use")
         if not wrong:
             return
     raise UnreadableError(wrong[0])
@@ -491,19 +489,18 @@ class MemoryMaps:
             for device in turned_off:
                 del self._disagreements[device]
                 self._allocators.pop(device, None)
-        reason = (
-            str(error)
-            if isinstance(error, UnreadableError)
-            else (f"{type(error).__name__}: {error}")
-        )
+        own = isinstance(error, UnreadableError)
+        reason = str(error) if own else f"{type(error).__name__}: {error}"
         named = ", ".join(device for device in turned_off if device != PINNED)
-        sentence = (
-            f"Not reading the memory map of {named}: {reason}. Chunk sizes are rounded requests "
-            "instead."
-        )
+        sentence = f"Not measuring pinned host memory: {reason}."
+        if named:
+            sentence = (
+                f"Not reading the memory map of {named}: {reason}. Chunk sizes are rounded "
+                "requests instead."
+            )
         with contextlib.suppress(Exception):  # a failing report must not stop training
             if turned_off:
-                self._warn(sentence if named else f"Not measuring pinned host memory: {reason}.")
+                self._warn(sentence)
 
 
 _PROBES = 5

@@ -23,8 +23,8 @@ _CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _CPU_DEFAULT_MIB = 1 << 16
 _MADE_BEFORE = (
     "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin "
-    "was imported. Put `import tb_memplugin` above the first line that makes a model, a tensor "
-    "or a variable."
+    "was imported. Put `import tb_memplugin` above the first line that makes a model, a tensor or "
+    "a variable."
 )
 _PLAIN = (
     "TensorFlow's plain CPU allocator keeps no statistics. Set TF_CPU_ALLOCATOR_USE_BFC=1 (and "
@@ -52,47 +52,41 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
     of a CPU or GPU."""
     import tensorflow as tf
 
-    logical = [
-        _short(one.name)
-        for one in tf.config.list_logical_devices()
-        if one.device_type in ("CPU", "GPU")
-    ]
+    kinds = ("CPU", "GPU")
+    every = tf.config.list_logical_devices()
+    logical = [_short(one.name) for one in every if one.device_type in kinds]
     if names is None:
         wanted = [name for name in logical if is_gpu(name)] or ["CPU:0"]
     else:
         wanted = [_checked(name) for name in names]
     missing = [name for name in wanted if names is not None and name not in logical]
-    # The logical devices of the CPU share one allocator: each would repeat the bytes of all.
-    cpu, *others = dict.fromkeys(
-        name for name in wanted if is_cpu(name) and name not in missing
-    ) or [""]
-    chosen = [name for name in wanted if name not in (*missing, *others)]
-    details = _local_details() if any(map(is_gpu, chosen)) else {}
-    devices: list[Device] = []
     sentences = [
         f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing
     ]
+    chosen = [name for name in dict.fromkeys(wanted) if name not in missing]
+    # The logical devices of the CPU share one allocator: each would repeat the bytes of all.
+    cpu, *others = [name for name in chosen if is_cpu(name)] or [""]
     if others:
         same = f"logical devices of the CPU share one allocator, recorded as {cpu}."
         sentences.append(f"{NOT_RECORDING} {', '.join(others)}: {same}")
+    details = _local_details() if any(map(is_gpu, chosen)) else {}
+    devices: list[Device] = []
     for name in chosen:
-        if is_cpu(name) and not cpu_uses_bfc():
-            sentences.append(
-                f"{NOT_RECORDING} {name}: {_MADE_BEFORE if asks_for_bfc() else _PLAIN}"
-            )
-        elif is_cpu(name):
-            limit, ignored = _cpu_capacity()
-            total = machine_bytes()
-            devices.append(Device(name, min(limit, total or limit), None, total))
-            sentences += [ignored] if ignored else []
-        else:
+        if is_gpu(name):
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
                 sentences.append(
                     f"Layers, pool, free chunks and memory maps of {name} are unknown: the "
                     "allocator of TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations."
                 )
-            capacity, bus = details.get(name, (None, None))
-            devices.append(Device(name, capacity, bus))
+            devices.append(Device(name, *details.get(name, (None, None))))
+        elif name == cpu and not cpu_uses_bfc():
+            reason = _MADE_BEFORE if asks_for_bfc() else _PLAIN
+            sentences.append(f"{NOT_RECORDING} {name}: {reason}")
+        elif name == cpu:
+            limit, ignored = _cpu_capacity()
+            total = machine_bytes()
+            devices.append(Device(name, min(limit, total or limit), None, total))
+            sentences += [ignored] if ignored else []
     return devices, sentences
 
 

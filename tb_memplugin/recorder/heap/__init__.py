@@ -15,8 +15,4 @@ from tb_memplugin.recorder.heap.frames import (
     running_functions,
 )
 from tb_memplugin.recorder.heap.holders import Kept, find_holders, kept_objects, reachable
-from tb_memplugin.recorder.heap.objects import (
-    registered_graphs,
-    release_unused,
-    unreachable,
-)
+from tb_memplugin.recorder.heap.objects import registered_graphs, release_unused, unreachable

@@ -9,7 +9,6 @@ import ast
 import contextlib
 import inspect
 import itertools
-import logging
 import os
 import re
 import sys
@@ -20,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-logger = logging.getLogger("tb_memplugin")
+from tb_memplugin.recorder.base import ByIdentity, own, quiet
 
 # beginnings of the names of Keras's modules: Keras 3, and Keras 2
 PREFIXES = ("keras.", "tf_keras.")
@@ -49,13 +48,11 @@ def running_functions(thread: int | None = None) -> Iterator[tuple[Any, Mapping[
     could notice that their variables were read."""
     innermost = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
     for frame in itertools.islice(_stack(innermost), MAX_FRAMES):
-        code = frame.f_code
-        own = module_of(frame).partition(".")[0] == _OWN
-        if (
-            not own
-            and code.co_flags & inspect.CO_OPTIMIZED
-            and _READS_ITS_VARIABLES.isdisjoint(code.co_names)
-        ):
+        code, package = frame.f_code, module_of(frame).partition(".")[0]
+        notices = not code.co_flags & inspect.CO_OPTIMIZED or _READS_ITS_VARIABLES & {
+            *code.co_names
+        }
+        if package != _OWN and not notices:
             yield frame, _variables(frame)
 
 
@@ -151,20 +148,17 @@ class SourceFiles:
 
     def name(self, file_name: str) -> str | None:
         if file_name not in self._names:
-            path, within = os.path.realpath(file_name), self._directory
-            is_inside = within is not None and path.startswith(within)
-            name = (
-                path[len(within or "") :].replace(os.sep, "/")
-                if is_inside
-                else os.path.basename(path)
-            )
-            is_library = path.startswith(self._libraries) or not {*INSTALLED}.isdisjoint(
-                path.split(os.sep)
-            )
-            self._names[file_name] = (
-                None if is_library or not file_name or file_name.startswith("<") else name
-            )
+            self._names[file_name] = self._name(os.path.realpath(file_name), file_name)
         return self._names[file_name]
+
+    def _name(self, path: str, file_name: str) -> str | None:
+        is_installed = not set(INSTALLED).isdisjoint(path.split(os.sep))
+        is_code = bool(file_name) and not file_name.startswith("<")
+        if is_installed or not is_code or path.startswith(self._libraries):
+            return None
+        if self._directory is None or not path.startswith(self._directory):
+            return os.path.basename(path)
+        return path[len(self._directory) :].replace(os.sep, "/")
 
 
 class ConstructorLines:
@@ -177,48 +171,39 @@ class ConstructorLines:
         self._read: set[str] = set()
         self._left = MAX_BYTES
         self._calls: list[tuple[str, re.Pattern[str], str]] = []  # class, pattern of the name, line
-        self._known: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+        self._known = ByIdentity[str | None]()
 
     def of(self, layer: Any) -> str | None:
         if layer not in self._known:
             if len(sys.modules) != self._modules:
                 self._read_sources()
-            kind, name = type(layer).__name__, getattr(layer, "name", None)
-            calls = self._calls if isinstance(name, str) and self._left >= 0 else []
+            kind, name = type(layer).__name__, own(layer, "name", own(layer, "_name"))
             lines = {
                 line
-                for made, pattern, line in calls
-                if made == kind and pattern.fullmatch(str(name))
+                for made, pattern, line in self._calls
+                if made == kind and type(name) is str and pattern.fullmatch(name)
             }
-            self._known[layer] = lines.pop() if len(lines) == 1 else None
-        return self._known[layer]
+            self._known[layer] = lines.pop() if len(lines) == 1 and self._left >= 0 else None
+        line: str | None = self._known.get(layer)
+        return line
 
     def _read_sources(self) -> None:
         self._modules = len(sys.modules)
-        for module in list(sys.modules.values()):
-            path = getattr(module, "__file__", None)
-            if not isinstance(path, str) or path in self._read:
-                continue
+        paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        for path in {path for path in paths if isinstance(path, str)} - self._read:
             self._read.add(path)
             name = self._files.name(path)
             if name is not None and path.endswith(".py"):
                 for node in ast.walk(self._parsed(path)):
                     if isinstance(node, ast.Call):
-                        made = (
-                            node.func.attr
-                            if isinstance(node.func, ast.Attribute)
-                            else getattr(node.func, "id", "")
-                        )
-                        patterns = (
-                            _pattern(keyword.value)
-                            for keyword in node.keywords
-                            if keyword.arg == "name"
-                        )
-                        self._calls += [
-                            (made, one, f"{name}:{node.lineno}")
-                            for one in patterns
-                            if one is not None
-                        ]
+                        self._note(node, f"{name}:{node.lineno}")
+
+    def _note(self, call: ast.Call, line: str) -> None:
+        made = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        for keyword in call.keywords:
+            pattern = _pattern(keyword.value) if keyword.arg == "name" else None
+            if pattern is not None:
+                self._calls.append((made, pattern, line))
 
     def _parsed(self, path: str) -> ast.AST:
         """A file's syntax tree; an empty one of a file that cannot be relied on or names no
@@ -237,13 +222,14 @@ class ConstructorLines:
 
 
 def _pattern(value: ast.expr) -> re.Pattern[str] | None:
-    values = value.values if isinstance(value, ast.JoinedStr) else [value]
-    parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in values]
+    """The names that a text, or a formatted one, may give; None for others."""
     if isinstance(value, ast.Constant):
         return re.compile(re.escape(value.value)) if isinstance(value.value, str) else None
-    if sum(len(part) for part in parts if part is not None) < _MIN_LETTERS:
+    parts = value.values if isinstance(value, ast.JoinedStr) else []
+    texts = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
+    if sum(map(len, texts)) < _MIN_LETTERS:
         return None
-    return re.compile("".join(".+" if part is None else re.escape(part) for part in parts))
+    return re.compile("".join(re.escape(text) or ".+" for text in texts))
 
 
 class SourceLines:
@@ -253,9 +239,7 @@ class SourceLines:
     def __init__(self) -> None:
         self._files = SourceFiles()
         self._constructors = ConstructorLines(self._files)
-        self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._known = ByIdentity[dict[str, str | None]]()  # by graph and name of the op
         self._of_trainers: set[str] = set()
         self._left = MAX_OPS
 
@@ -274,9 +258,8 @@ class SourceLines:
             for one in _stack(sys._getframe(1))
         )
         line, by_trainer = self._innermost(frames)
-        return (
-            self._constructors.of(layer) if by_trainer and line and layer is not None else None
-        ) or line
+        made = self._constructors.of(layer) if by_trainer and line and layer is not None else None
+        return made or line
 
     def _innermost(self, frames: Iterable[tuple[str, int, str]]) -> tuple[str | None, bool]:
         """The user's innermost line among (file, line, function), and whether Keras's training
@@ -289,24 +272,18 @@ class SourceLines:
         return None, by_trainer
 
     def of_op(self, graph: Any, op: Any) -> str | None:
-        known = self._known.setdefault(graph, {})
+        known: dict[str, str | None] = self._known.setdefault(graph, {})
         if op.name not in known:
             known[op.name] = self._read(op)
             self._left -= 1
         return known[op.name]
 
+    @quiet
     def _read(self, op: Any) -> str | None:
-        """The line of an op's stack. Never raises: without lines, the graph's other facts are known
-        all the same."""
-        try:
-            stack = op.traceback
-            frames = map(stack.__getitem__, range(len(stack) - 1, -1, -1))
-            line, by_trainer = self._innermost(
-                (one.filename, one.lineno, one.name) for one in frames
-            )
-            if by_trainer and line:
-                self._of_trainers.add(line)
-            return line
-        except Exception:  # an op without a stack
-            logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
-            return None
+        """The line of an op's stack; None for an op without one."""
+        stack = op.traceback
+        frames = map(stack.__getitem__, range(len(stack) - 1, -1, -1))
+        line, by_trainer = self._innermost((one.filename, one.lineno, one.name) for one in frames)
+        if by_trainer and line:
+            self._of_trainers.add(line)
+        return line

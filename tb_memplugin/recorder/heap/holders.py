@@ -22,11 +22,13 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from tb_memplugin.recorder.base import attributes, closure, is_subclass
 from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_functions
 from tb_memplugin.schema import OMITTED, SEPARATOR
 
+_T = TypeVar("_T")
 SEARCH_SECONDS = 0.05
 """Processor time that one search may take of the training's thread, whatever else the machine does
 meanwhile."""
@@ -94,22 +96,30 @@ def find_holders(
 ) -> dict[int, tuple[str, str]]:
     """Id of a tensor to its holder and its retaining path; tensors without a known holder are
     missing. Prefers an attribute or a container to a variable."""
-    end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
     holders, variables = dict[int, tuple[str, str]](), dict[int, tuple[str, str]]()
     described: Node | None = None  # tensors of one container are found in a row
-    for count, (node, place, child) in enumerate(references({*ids, id(tensors)})):
-        if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
+    for node, place, child in _in_time(references({*ids, id(tensors)}), seconds, clock):
+        if len(holders) == len(ids):
             break
         key, found = id(child), variables if node.parent is None else holders
         if key in ids and key not in holders and key not in found:
             if node is not described:
                 described, parts, keys = node, _parts(node), _keys(node.value)
-            found[key] = (
-                _holder(node, child),
-                _joined([*parts, _reference(node, keys, place, child)]),
-            )
+            path = _joined([*parts, _reference(node, keys, place, child)])
+            found[key] = _holder(node, child), path
     return {**variables, **holders}
+
+
+def _in_time(
+    items: Iterable[_T], seconds: float, clock: Callable[[], float] = time.thread_time
+) -> Iterator[_T]:
+    """The items that come within some time."""
+    end = clock() + seconds
+    for number, item in enumerate(items):
+        if number % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end:
+            return
+        yield item
 
 
 def reachable(
@@ -122,7 +132,8 @@ def reachable(
     this thread's running functions and `roots`, as far as the time allows. Looks at nothing that
     objects of `ends` refer to."""
     end = time.thread_time() + seconds
-    known: dict[int, tuple[type, bool, bool, bool]] = {}  # by id of a class
+    # by id of a class, which is kept so that no other one gets its id
+    known: dict[int, tuple[type, bool, bool, bool]] = {}
     found: list[Any] = []
     visited: set[int] = set()
     level: list[Any] = [value for node in _roots() for value in node.value.values()] + list(roots)
@@ -134,13 +145,9 @@ def reachable(
                 break
             kind = type(value)
             if (looked := known.get(id(kind))) is None:
-                leads_on = _leads_on(kind) and not _is_one(kind, ends)
-                looked = (
-                    kind,
-                    _is_one(kind, kinds),
-                    leads_on,
-                    _is_one(kind, (type, types.FunctionType)),
-                )
+                is_special = is_subclass(kind, (type, types.FunctionType))
+                leads_on = _leads_on(kind) and not is_subclass(kind, ends)
+                looked = kind, is_subclass(kind, kinds), leads_on, is_special
                 known[id(kind)] = looked
             _, is_wanted, leads_on, is_special = looked
             if not (is_wanted or leads_on) or id(value) in visited:
@@ -162,17 +169,16 @@ def _module_name(kind: type) -> str:
     return name if type(name) is str else "builtins"
 
 
-def _is_one(kind: type, kinds: tuple[type, ...]) -> bool:
-    return any(one in kinds for one in type.__dict__["__mro__"].__get__(kind))
-
-
 def _leads_on(kind: type) -> bool:
     """Whether objects of a class may refer to the program's tensors."""
-    if kind in _PLAIN or _is_one(kind, _LEAVES):
-        return False
     name = _module_name(kind)
     # signatures, and what attributes lead to as well
-    if name == "inspect" or kind.__name__ == "Tracker":
+    if (
+        kind in _PLAIN
+        or is_subclass(kind, _LEAVES)
+        or name == "inspect"
+        or kind.__name__ == "Tracker"
+    ):
         return False
     return name.startswith(_SEARCHED) or _is_searched(name)
 
@@ -192,32 +198,27 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
     array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
     if array_type is None:
         return [], []
-    end = time.thread_time() + seconds
     seen: set[int] = set()
     sizes, arrays, iterators = Counter[int](), Counter[int](), Counter[int]()  # by id of the holder
     holders: dict[int, tuple[Node, Any]] = {}
-    for number, (node, _, child) in enumerate(references(set(), untracked=True)):
-        if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
-            break
-        is_array = _is(child, array_type)
+    for node, _, child in _in_time(references(set(), untracked=True), seconds):
+        is_array, key = _is(child, array_type), id(node.value)
         if not (is_array or type(child).__name__ in _ITERATORS) or id(child) in seen:
             continue
         seen.add(id(child))
-        key = id(node.value)
         holders.setdefault(key, (node, child))
         (arrays if is_array else iterators)[key] += 1
         if is_array and child.base is None:  # a view has no memory of its own
             sizes[key] += child.nbytes
-    return (
-        [
-            Kept(_holder(*holders[key]), arrays[key], size)
-            for key, size in sizes.most_common(MAX_HOLDERS)
-        ],
-        [
-            Kept(_holder(*holders[key]), count, None)
-            for key, count in iterators.most_common(MAX_HOLDERS)
-        ],
-    )
+    of_arrays = [
+        Kept(_holder(*holders[key]), arrays[key], size)
+        for key, size in sizes.most_common(MAX_HOLDERS)
+    ]
+    of_iterators = [
+        Kept(_holder(*holders[key]), count, None)
+        for key, count in iterators.most_common(MAX_HOLDERS)
+    ]
+    return of_arrays, of_iterators
 
 
 def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
@@ -285,23 +286,17 @@ def _children(value: Any) -> Sequence[Any]:
     if _is(value, (dict, type)):
         return list(dict.values(value) if _is(value, dict) else vars(value).values())
     if _is(value, types.FunctionType):
-        return [
-            *_closure(value).values(),
-            *(value.__defaults__ or ()),
-            *(value.__kwdefaults__ or {}).values(),
-        ]
+        defaults = value.__defaults__ or (), (value.__kwdefaults__ or {}).values()
+        return [*closure(value).values(), *itertools.chain(*defaults)]
     return gc.get_referents(value)
 
 
 def _may_hold(value: Any) -> bool:
     if not gc.is_tracked(value) or _is(value, _LEAVES):
         return False
-    is_class = _is(value, type)
-    return (
-        _is_program(str(value.__module__))
-        if is_class
-        else _is_searched(str(type(value).__module__))
-    )
+    if _is(value, type):
+        return _is_program(_module_name(value))
+    return _is_searched(_module_name(type(value)))
 
 
 def _holder(node: Node, child: Any) -> str:
@@ -334,14 +329,11 @@ def _owner_name(owner: Node, child: Any) -> str:
     value = owner.value
     if owner.parent is None:
         return f"`{_found(value, child)}` in {owner.root}"
+    name = _found(_variables(value), child)
     if _is(value, types.FunctionType):
-        name = _found(_closure(value), child)
-        return (
-            f"variable {'of the defaults' if name is None else f'`{name}`'} of {value.__name__}()"
-        )
+        return f"variable {f'`{name}`' if name else 'of the defaults'} of {value.__name__}()"
     kind = f"class {value.__name__}" if _is(value, type) else type(value).__name__
-    name = _found(_attributes(value), child)
-    return f"an object of type {kind}" if name is None else f"attribute `{name}` of {kind}"
+    return f"attribute `{name}` of {kind}" if name else f"an object of type {kind}"
 
 
 def _kind(value: Any) -> str | None:
@@ -352,28 +344,15 @@ def _found(variables: Mapping[Any, Any], value: Any) -> Any:
     return next((name for name, one in variables.items() if one is value), None)
 
 
-def _closure(function: types.FunctionType) -> dict[str, Any]:
-    values = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            values[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    return values
-
-
 def _attributes(value: Any) -> dict[str, Any]:
-    """Attributes of an object, without running code of its class."""
-    attributes: dict[str, Any] = {}
-    with contextlib.suppress(AttributeError):
-        attributes.update(object.__getattribute__(value, "__dict__"))
-    for name, member in (
-        (name, one) for kind in type(value).__mro__ for name, one in vars(kind).items()
-    ):
-        if _is(member, types.MemberDescriptorType):
-            with contextlib.suppress(AttributeError):  # a slot without a value
-                attributes.setdefault(name, member.__get__(value))
-    return attributes
+    """Attributes of an object, also in slots, without running code of its class."""
+    found = dict(vars(value) if _is(value, type) else attributes(value))
+    for kind in type(value).__mro__:
+        for name, member in vars(kind).items():
+            if _is(member, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # a slot without a value
+                    found.setdefault(name, member.__get__(value))
+    return found
 
 
 def _parts(node: Node) -> list[str]:
@@ -390,13 +369,9 @@ def _parts(node: Node) -> list[str]:
 def _keys(value: Any) -> list[Any]:
     """The names or keys of a dict or a class, in order. Finding them by their values would run code
     of the values."""
-    return (
-        list(dict.keys(value))
-        if _is(value, dict)
-        else list(vars(value))
-        if _is(value, type)
-        else []
-    )
+    if _is(value, dict):
+        return list(dict.keys(value))
+    return list(vars(value)) if _is(value, type) else []
 
 
 def _joined(parts: list[str]) -> str:
@@ -409,25 +384,28 @@ def _joined(parts: list[str]) -> str:
 
 
 def _reference(owner: Node, keys: list[Any], place: int, child: Any) -> str:
-    value = owner.value
+    value, is_name = owner.value, True
+    key: Any = None
+    if _is(value, (list, tuple, collections.deque)):
+        return f"[{place}]"
     if _is(value, (dict, type)):
-        key = keys[place] if place < len(keys) else None  # another thread may have shrunk it
+        if place < len(keys):  # another thread may have shrunk it
+            key = keys[place]
         is_name = (
             owner.parent is None or _is(value, type) or _is_attribute_dict(owner, owner.parent)
         )
-    elif _is(value, (list, tuple, collections.deque)):
-        return f"[{place}]"
     else:
-        is_name = True
-        key = _found(
-            _closure(value) if _is(value, types.FunctionType) else _attributes(value), child
-        )
+        key = _found(_variables(value), child)
     if type(key) is str and _PLAIN_KEY.fullmatch(key):
         return _cut(key) if is_name else f'"{_cut(key)}"'
-    if is_name:
-        return OMITTED
-    is_number = key is not None and type(key) in (int, bool) and abs(key) < _MAX_INTEGER_KEY
-    return f"[{key}]" if is_number else f"[{OMITTED}]"
+    is_number = not is_name and type(key) in (int, bool) and abs(key) < _MAX_INTEGER_KEY
+    shown = key if is_number else OMITTED
+    return OMITTED if is_name else f"[{shown}]"
+
+
+def _variables(value: Any) -> dict[str, Any]:
+    """The variables that a function uses, or the attributes of another object."""
+    return closure(value) if _is(value, types.FunctionType) else _attributes(value)
 
 
 def _cut(text: str) -> str:

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from itertools import compress, repeat
 from typing import Any
 
+from tb_memplugin.recorder.base import closure
 from tb_memplugin.recorder.devices import choose_devices, memory_info
 from tb_memplugin.schema import format_bytes
 
@@ -75,13 +76,11 @@ def _by_id(objects: list[Any]) -> dict[int, Any]:
 
 def _may_be_garbage(value: Any) -> bool:
     kind = type(value)
+    if not gc.is_tracked(value) or kind is types.ModuleType:
+        return False
     if kind is dict:
-        return gc.is_tracked(value) and "__builtins__" not in value  # the variables of a module
-    return (
-        gc.is_tracked(value)
-        and kind is not types.ModuleType
-        and (not issubclass(kind, type) or _is_local(value))
-    )
+        return "__builtins__" not in value  # the variables of a module
+    return not issubclass(kind, type) or _is_local(value)
 
 
 def _is_local(kind: type) -> bool:
@@ -139,10 +138,8 @@ def release_unused() -> int | None:
         freed = format_bytes(max(was - now, 0))
         print(f"{device}: {freed} freed, {format_bytes(now)} still allocated; released {many}.")
     if not devices:
-        print(
-            f"Released {many}. How much memory that freed is unknown: the allocator keeps no "
-            "statistics."
-        )
+        unknown = "How much memory that freed is unknown: the allocator keeps no statistics."
+        print(f"Released {many}. {unknown}")
     return sum(before) - sum(after) if devices else None
 
 
@@ -235,11 +232,9 @@ def _graphs_of(entries: Iterable[dict[str, Any]]) -> list[Any]:
         pending: list[Any] = [entry["type"]]
         for _ in range(MAX_IN_CLOSURE):
             value: Any = pending.pop() if pending else None
-            if isinstance(value, types.FunctionType):
-                for cell in value.__closure__ or ():
-                    with contextlib.suppress(ValueError):  # an empty cell
-                        pending.append(cell.cell_contents)
-            elif isinstance(value, (list, tuple)):
+            if type(value) is types.FunctionType:
+                pending += closure(value).values()
+            elif type(value) in (list, tuple):
                 pending += value
             elif tf.is_symbolic_tensor(value):
                 graph = value.graph

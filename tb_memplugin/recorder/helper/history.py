@@ -1,7 +1,7 @@
 """`ChunkHistory`: what earlier windows showed of the chunks of one device."""
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Literal
 
@@ -62,29 +62,23 @@ class ChunkHistory:
         or that of a copy that no longer exists when the map is read; the value is in a chunk of its
         size with unknown contents. Variables of one size are matched only if there are as many such
         chunks as variables."""
-        lost = [
-            one
-            for one in facts.variables
-            if in_use.get(one.start_address or -1) != one.requested_bytes
-        ]
-        counts = Counter(fact.requested_bytes for fact in lost)
-        known = {fact.start_address for fact in facts.variables} | {
-            fact.address for fact in facts.tensors
-        }
-        known -= {fact.start_address for fact in lost}
+        lost: dict[int, list[VariableFact]] = defaultdict(list)  # by size
+        known: set[int | None] = {fact.address for fact in facts.tensors}
         known |= {address for address, chunk in self._known.items() if chunk.category == "inputs"}
-        candidates: dict[int, list[int]] = defaultdict(list)
-        for address, requested in sorted(in_use.items()):
-            if requested in counts and address not in known:
-                candidates[requested].append(address)
-        sizes = {size for size, count in counts.items() if len(candidates[size]) == count}
-        found = {
-            id(fact): candidates[fact.requested_bytes].pop()
-            for fact in lost
-            if fact.requested_bytes in sizes
-        }
-        starts = [(fact, found.get(id(fact), fact.start_address)) for fact in facts.variables]
-        return tuple(dataclasses.replace(fact, start_address=start) for fact, start in starts)
+        for fact in facts.variables:
+            if in_use.get(fact.start_address or -1) == fact.requested_bytes:
+                known.add(fact.start_address)
+            else:
+                lost[fact.requested_bytes].append(fact)
+        found: dict[int, int | None] = {}
+        for size, variables in lost.items():
+            free = [at for at, in_bytes in in_use.items() if in_bytes == size and at not in known]
+            if len(free) == len(variables):
+                found.update(zip(map(id, variables), sorted(free, reverse=True), strict=True))
+        return tuple(
+            dataclasses.replace(fact, start_address=found.get(id(fact), fact.start_address))
+            for fact in facts.variables
+        )
 
     def remember(
         self,

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import io
 import logging
 import os
 import pickle
@@ -21,17 +22,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from tb_memplugin.attribution import OomEvent
-from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import Faults, abandon_in_child, background
-from tb_memplugin.recorder.helper.recent_steps import OwnedMap
-from tb_memplugin.recorder.helper.step_analysis import Dumps, StepAnalysis, TracedStep
-from tb_memplugin.schema import BatchFacts, GraphFacts, Layer, MemoryMap, Oom, TraceFacts
-from tb_memplugin.storage.write import PackedRecord
+from tb_memplugin.recorder.helper.step_analysis import StepAnalysis
+from tb_memplugin.schema import GraphFacts
 
 NICENESS = 10
 START_SECONDS = 60.0  # longest time until the process answers first; it imports NumPy
@@ -40,6 +37,9 @@ LOOK_SECONDS = 5.0  # interval at which the process looks whether the training's
 KEPT_GRAPHS = 3  # graphs of as many facts that the process knows, the last ones
 OPS_AT_ONCE = 500  # ops that are pickled without giving up Python's lock, in about 2 ms
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+Graphs: TypeAlias = tuple[GraphFacts, ...]
 _PACKAGES = ("tb_memplugin", "numpy", "google.protobuf", "tensorboard")
 # It forks before anything else is imported: the one that was started ends at once, the other one is
 # nobody's child.
@@ -54,6 +54,19 @@ _START = (
 
 class HelperError(Exception):
     """The helper process ended, or did not answer in time."""
+
+
+def _asked(
+    method: Callable[Concatenate[StepAnalysis, _P], _R],
+) -> "Callable[Concatenate[Helper, _P], _R]":
+    """The method, answered by the process."""
+
+    @functools.wraps(method)
+    def ask(self: "Helper", /, *arguments: _P.args, **named: _P.kwargs) -> _R:
+        answer: _R = self._ask(method.__name__, *arguments, **named)
+        return answer
+
+    return ask
 
 
 class Helper:
@@ -73,16 +86,24 @@ class Helper:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._local: StepAnalysis | None = None
-        self._prepared: _Prepared = (None, [])
+        self._prepared: _Prepared = (), []
         self.cost_seconds = 0.0
         """Processor time that analyses took so far."""
         abandon_in_child(self)
 
+    first_batches = _asked(StepAnalysis.first_batches)
+    records = _asked(StepAnalysis.records)
+    failed_step = _asked(StepAnalysis.failed_step)
+    last_facts = _asked(StepAnalysis.last_facts)
+    exact_bytes = _asked(StepAnalysis.exact_bytes)
+    needed_bytes = _asked(StepAnalysis.needed_bytes)
+    post_mortem = _asked(StepAnalysis.post_mortem)
+
     def start(self) -> None:
         """Start the process now, so that the first step does not wait for its imports."""
-        self._ask("exact_bytes", Request(), "")
+        self.last_facts("")
 
-    def prepare(self, graphs: tuple[GraphFacts, ...]) -> None:
+    def prepare(self, graphs: Graphs) -> None:
         """Pickle graphs for a later call. What pickling leaves may start a collection of Python's
         garbage, which runs the program's destructors: better on this thread, the program's, than on
         the one that asks."""
@@ -90,53 +111,6 @@ class Helper:
         known = self._prepared[0] is graphs or (process is not None and process.knows(graphs))
         if not known and self._local is None:
             self._prepared = graphs, _pickled(graphs)
-
-    def first_batches(self, before: Dumps, after: Dumps) -> None:
-        self._ask("first_batches", before, after)
-
-    def records(self, traced: TracedStep) -> list[PackedRecord]:
-        records: list[PackedRecord] = self._ask("records", traced)
-        return records
-
-    def failed_step(
-        self,
-        traced: TracedStep,
-        device: str,
-        memory_map: MemoryMap | None,
-        request: Request,
-        now: TraceFacts,
-        given: BatchFacts | None,
-    ) -> OwnedMap | None:
-        owned: OwnedMap | None = self._ask(
-            "failed_step", traced, device, memory_map, request, now, given
-        )
-        return owned
-
-    def last_facts(self, device: str) -> TraceFacts:
-        facts: TraceFacts = self._ask("last_facts", device)
-        return facts
-
-    def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
-        exact: tuple[int | None, int] = self._ask("exact_bytes", request, device)
-        return exact
-
-    def needed_bytes(self, event: OomEvent, batch_size: int | None) -> int | None:
-        needed: int | None = self._ask("needed_bytes", event, batch_size)
-        return needed
-
-    def post_mortem(
-        self,
-        event: OomEvent,
-        memory_map: MemoryMap | None,
-        facts: TraceFacts | None,
-        layers: Sequence[Layer],
-        traced_batch: int | None,
-        given_batch: int | None,
-    ) -> Oom:
-        oom: Oom = self._ask(
-            "post_mortem", event, memory_map, facts, layers, traced_batch, given_batch
-        )
-        return oom
 
     def close(self) -> None:
         """End the process, without waiting for it; a later call starts a new one."""
@@ -151,40 +125,35 @@ class Helper:
     def _abandon(self) -> None:
         """Close the connection in a forked child: it would keep the process alive after the
         training."""
-        process, self._process = self._process, None
         self._lock = threading.Lock()
-        if process is not None:
-            process.abandon()
+        self._end()
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def _ask(self, method: str, *arguments: Any, **named: Any) -> Any:
         with self._lock:
             if self._process is None and self._local is None:
                 try:
                     self._process = _Process(self._settings)
                 except Exception as error:
                     self._local = StepAnalysis(*self._settings, self._faults)
-                    self._prepared = None, []
+                    self._prepared = (), []
                     self._faults.warn(
                         "steps are analyzed in the training's process: no other one could be "
                         f"started ({error})"
                     )
             if self._process is None:
-                assert self._local is not None
                 began = time.thread_time()
                 try:
-                    return getattr(self._local, method)(*arguments)
+                    return getattr(self._local, method)(*arguments, **named)
                 finally:
                     self.cost_seconds += time.thread_time() - began
             try:
-                answer = self._process.ask(method, arguments, self._prepared)
+                answer = self._process.ask((method, (arguments, named)), self._prepared)
                 if self._process.knows(self._prepared[0]):
-                    self._prepared = None, []
+                    self._prepared = (), []
             except (EOFError, OSError, HelperError) as error:
-                reason = (
-                    str(error) if isinstance(error, HelperError) else ("the helper process ended")
-                )
                 self._end()
-                raise HelperError(reason) from None
+                ended = not isinstance(error, HelperError)
+                raise HelperError("the helper process ended" if ended else str(error)) from None
         self.cost_seconds += answer.seconds
         for sentence in answer.reported:
             self._faults.warn(sentence)
@@ -200,11 +169,12 @@ class _Raised:
         self.error, self.text = error, "".join(traceback.format_exception(error))
 
 
-class _Answer:
+class _Answer(NamedTuple):
     """The result of a call, the sentences that it reported, and its processor time."""
 
-    def __init__(self, result: Any, reported: Sequence[str], seconds: float) -> None:
-        self.result, self.reported, self.seconds = result, tuple(reported), seconds
+    result: Any
+    reported: Sequence[str]
+    seconds: float
 
 
 class _Connection(Connection):
@@ -219,7 +189,7 @@ class _Process:
 
     def __init__(self, settings: Any) -> None:
         self._connection, theirs = (_Connection(end.detach()) for end in socket.socketpair())
-        self._sent: list[tuple[GraphFacts, ...]] = []  # the last ones
+        self._sent: list[Graphs] = []  # the last ones
         self._graphs = 0  # how many were sent
         self._pid = 0
         try:
@@ -233,11 +203,12 @@ class _Process:
             raise
         background.add_clock(self, functools.partial(_processor_seconds, self._pid))
 
-    def ask(
-        self, method: str, arguments: Sequence[Any], prepared: "_Prepared" = (None, [])
-    ) -> _Answer:
-        light = [self._light(one, prepared) for one in arguments]
-        self._connection.send((method, light))
+    def ask(self, call: Any, prepared: "_Prepared") -> _Answer:
+        """The answer to a call, which is pickled with the numbers of graphs: these are the largest
+        part of facts and seldom change."""
+        pickled = io.BytesIO()
+        _Pickler(pickled, lambda graphs: self._number_of(graphs, prepared)).dump(call)
+        self._connection.send_bytes(pickled.getvalue())
         answer: _Answer = self._received(ANSWER_SECONDS)
         return answer
 
@@ -249,41 +220,28 @@ class _Process:
                 os.kill(self._pid, signal.SIGKILL)
         raise HelperError(f"the helper process did not answer within {seconds:.0f} s")
 
-    def knows(self, graphs: tuple[GraphFacts, ...] | None) -> bool:
+    def knows(self, graphs: Graphs) -> bool:
         return any(sent is graphs for sent in self._sent)
 
-    def _light(self, value: Any, prepared: "_Prepared") -> Any:
-        """The value with the numbers of graphs, which are the largest part of facts and seldom
-        change."""
-        if isinstance(value, TraceFacts):
-            return _Light(
-                self._number_of(value.graphs, prepared), dataclasses.replace(value, graphs=())
-            )
-        if isinstance(value, TracedStep):
-            facts: Any = {device: self._light(one, prepared) for device, one in value.facts.items()}
-            return dataclasses.replace(value, facts=facts)
-        return value
-
-    def _number_of(self, graphs: tuple[GraphFacts, ...], prepared: "_Prepared") -> int:
-        for place, sent in enumerate(self._sent):
-            if sent is graphs:
-                return self._graphs - len(self._sent) + place
-        for part in prepared[1] if prepared[0] is graphs else _pickled(graphs):
-            self._connection.send_bytes(part)
-        self._sent = [*self._sent[1 - KEPT_GRAPHS :], graphs]
-        self._graphs += 1
-        return self._graphs - 1
+    def _number_of(self, graphs: Graphs, prepared: "_Prepared") -> int:
+        if not self.knows(graphs):
+            for part in prepared[1] if prepared[0] is graphs else _pickled(graphs):
+                self._connection.send_bytes(part)
+            self._sent = [*self._sent[1 - KEPT_GRAPHS :], graphs]
+            self._graphs += 1
+        place = next(at for at, sent in enumerate(self._sent) if sent is graphs)
+        return self._graphs - len(self._sent) + place
 
     def abandon(self) -> None:
         background.remove_clock(self)
         self._connection.close()
 
 
-_Prepared: TypeAlias = tuple[tuple[GraphFacts, ...] | None, list[bytes]]
-"""Graphs, None without any, and the messages that tell the process of them."""
+_Prepared: TypeAlias = tuple[Graphs, list[bytes]]
+"""Graphs, and the messages that tell the process of them."""
 
 
-def _pickled(graphs: tuple[GraphFacts, ...]) -> list[bytes]:
+def _pickled(graphs: Graphs) -> list[bytes]:
     messages: list[tuple[None, Any]] = []
     for graph in graphs:
         ops = list(graph.ops.items())
@@ -292,19 +250,31 @@ def _pickled(graphs: tuple[GraphFacts, ...]) -> list[bytes]:
     return [pickle.dumps(message) for message in [*messages, (None, None)]]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Light:
-    """Facts, and the number of their graphs."""
+class _Pickler(pickle.Pickler):
+    """Writes the numbers of graphs in their place."""
 
-    number: int
-    facts: TraceFacts
+    def __init__(self, file: io.BytesIO, number_of: Callable[[Graphs], int]) -> None:
+        super().__init__(file)
+        self._number_of = number_of
+
+    def persistent_id(self, value: Any) -> int | None:
+        is_graphs = type(value) is tuple and value and type(value[0]) is GraphFacts
+        return self._number_of(value) if is_graphs else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, graphs: Mapping[int, Graphs]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._graphs = graphs
+
+    def persistent_load(self, number: Any) -> Graphs:
+        return self._graphs[number]
 
 
 def _start(descriptor: int) -> None:
     """Start the process; `RuntimeError` without a Python that can."""
-    if not os.path.basename(sys.executable or "").startswith("python") or getattr(
-        sys, "frozen", False
-    ):
+    is_python = os.path.basename(sys.executable or "").startswith("python")
+    if not is_python or getattr(sys, "frozen", False):
         raise RuntimeError(f"sys.executable is no Python: {sys.executable!r}")
     found = (importlib.util.find_spec(name) for name in _PACKAGES)
     places = [place for spec in found if spec for place in spec.submodule_search_locations or ()]
@@ -352,51 +322,35 @@ def main() -> None:
             file.write("1000")
     logging.getLogger("tb_memplugin").disabled = True
     connection, training = Connection(int(sys.argv[1])), int(sys.argv[2])
-    settings = connection.recv()
+    capacities, handle_bytes = connection.recv()
     connection.send(os.getpid())
     reported: list[str] = []
-    capacities, handle_bytes = settings
     analysis = StepAnalysis(capacities, handle_bytes, Faults(reported.append))
-    graphs: list[tuple[GraphFacts, ...]] = []
-    ended = 0  # graphs that are not kept any more
+    graphs: dict[int, Graphs] = {}  # the last ones by number
+    count = 0
+    parts: list[GraphFacts] = []
+    ops: list[Any] = []
     with contextlib.suppress(EOFError, OSError):
         while True:
-            parts: list[Any] = []
-            ops: list[Any] = []
-            method, arguments = _next(connection, training)
-            while method is None:
-                if arguments is None:
-                    graphs.append(tuple(parts))
-                    ended += len(graphs[:-KEPT_GRAPHS])
-                    graphs, parts = graphs[-KEPT_GRAPHS:], []
-                elif isinstance(arguments, GraphFacts):
-                    parts.append(dataclasses.replace(arguments, ops=dict(ops)))
-                    ops = []
-                else:
-                    ops += arguments
-                method, arguments = _next(connection, training)
+            while not connection.poll(LOOK_SECONDS):
+                # raises if it is gone, while a process that it forked keeps the connection open
+                os.kill(training, 0)
             began = time.process_time()
-            try:
-                whole = [_whole(one, graphs, ended) for one in arguments]
-                result = getattr(analysis, method)(*whole)
-            except Exception as error:
-                result = _Raised(error)
-            connection.send(_Answer(result, reported, time.process_time() - began))
-            reported.clear()
-
-
-def _next(connection: Any, training: int) -> tuple[str | None, Any]:
-    while not connection.poll(LOOK_SECONDS):
-        # raises if it is gone, while a process that it forked keeps the connection open
-        os.kill(training, 0)
-    received: tuple[str | None, Any] = connection.recv()
-    return received
-
-
-def _whole(value: Any, graphs: Sequence[tuple[GraphFacts, ...]], ended: int) -> Any:
-    if isinstance(value, _Light):
-        return dataclasses.replace(value.facts, graphs=graphs[value.number - ended])
-    if isinstance(value, TracedStep):
-        facts = {device: _whole(one, graphs, ended) for device, one in value.facts.items()}
-        return dataclasses.replace(value, facts=facts)
-    return value
+            method, content = _Unpickler(connection.recv_bytes(), graphs).load()
+            if method is not None:
+                arguments, named = content
+                try:
+                    result = getattr(analysis, method)(*arguments, **named)
+                except Exception as error:
+                    result = _Raised(error)
+                connection.send(_Answer(result, tuple(reported), time.process_time() - began))
+                reported.clear()
+            elif content is None:
+                graphs[count], parts = tuple(parts), []
+                graphs.pop(count - KEPT_GRAPHS, None)
+                count += 1
+            elif isinstance(content, GraphFacts):
+                parts.append(dataclasses.replace(content, ops=dict(ops)))
+                ops = []
+            else:
+                ops += content

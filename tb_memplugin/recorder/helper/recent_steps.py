@@ -71,7 +71,8 @@ class RecentSteps:
             return None
         return peak_in_one_piece(SizedStep(requests, sizes_for(requests, batch_size).low))
 
-    def facts(self, device: str) -> TraceFacts:
+    def last_facts(self, device: str) -> TraceFacts:
+        """The facts about the last traced step of a device."""
         return self._facts.get(device, TraceFacts())
 
     def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
@@ -104,7 +105,7 @@ class RecentSteps:
         are of now, None for those of the last traced step; the batches are sizes, of the traced and
         of the failed step."""
         if facts is None:
-            facts = self.facts(event.device)
+            facts = self.last_facts(event.device)
             facts = facts if memory_map is None else unmoved(facts, memory_map)
         steps = self._comparable(event, facts)
         layer = next((one for one in layers if one.path == event.layer), None)

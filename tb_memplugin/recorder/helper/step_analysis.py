@@ -2,15 +2,14 @@
 requests."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from tb_memplugin.allocator import TraceReplay, between_maps, would_fit
 from tb_memplugin.attribution import (
     Ages,
     AttributedStep,
     ModuleContents,
-    OomEvent,
     StepChunks,
     ages_after,
     peak_event,
@@ -23,11 +22,20 @@ from tb_memplugin.recorder.helper.recent_steps import OwnedMap, RecentSteps, is_
 from tb_memplugin.schema import (
     AllocationTrace,
     BatchFacts,
-    Layer,
+    Counters,
+    LayerActivations,
+    LayerTable,
     MemoryMap,
     Oom,
     Phase,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    StepRequests,
+    Timeline,
     TraceFacts,
+    WorkerSummary,
+    fields_of,
 )
 from tb_memplugin.storage.write import PackedRecord, TracedRecord, pack
 
@@ -37,8 +45,30 @@ TIMELINES = "step timelines"
 REQUESTS = "requests of traced steps"
 RECORDS = "records of traced steps"
 _MISSED_EVENTS = (
-    "The memory map of this step is unknown: the trace misses events, so it does not lead from "
-    "the map at step start to the map at step end."
+    "The memory map of this step is unknown: the trace misses events, so it does not lead from the "
+    "map at step start to the map at step end."
+)
+
+
+def _read_fields(*records: Any) -> None:
+    for record in records:
+        _read_fields(*(one.record for one in fields_of(record) if one.record is not None))
+
+
+# Now: what the first look at a type's fields leaves could start a garbage collection on the
+# background thread, which would run destructors of the program there.
+_read_fields(
+    Counters,
+    LayerActivations,
+    LayerTable,
+    MemoryMap,
+    Oom,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    StepRequests,
+    Timeline,
+    WorkerSummary,
 )
 
 # device to its serialized memory map, None if it cannot be read
@@ -65,7 +95,7 @@ class TracedStep:
     at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)
 
 
-class StepAnalysis:
+class StepAnalysis(RecentSteps):
     """What follows from the traced steps of one recorder, step by step: ledgers, and the owners at
     a failure.
 
@@ -84,9 +114,9 @@ class StepAnalysis:
         handle_bytes: Mapping[str, int | None],
         faults: Faults,
     ) -> None:
+        super().__init__()
         self._capacities, self._faults = capacities, faults
         self._history = {device: ChunkHistory(handle_bytes.get(device)) for device in capacities}
-        self._recent = RecentSteps()
         self._ages: dict[str, Ages] = {}
         self._kept_timelines = KeptTimelines()
         self._kept_requests = KeptRequests()
@@ -110,30 +140,6 @@ class StepAnalysis:
         self._analyze(failed if failed is not None and same else traced, result)
         packed = (self._faults.run_step(RECORDS, traced.step, pack, record) for record in result)
         return [record for record in packed if record is not None]
-
-    def last_facts(self, device: str) -> TraceFacts:
-        """The facts about the last traced step of a device."""
-        return self._recent.facts(device)
-
-    def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
-        """See `RecentSteps.exact_bytes`."""
-        return self._recent.exact_bytes(request, device)
-
-    def needed_bytes(self, event: OomEvent, batch_size: int | None) -> int | None:
-        """See `RecentSteps.needed_bytes`."""
-        return self._recent.needed_bytes(event, batch_size)
-
-    def post_mortem(
-        self,
-        event: OomEvent,
-        memory_map: MemoryMap | None,
-        facts: TraceFacts | None,
-        layers: Sequence[Layer],
-        traced_batch: int | None,
-        given_batch: int | None,
-    ) -> Oom:
-        """See `RecentSteps.post_mortem`."""
-        return self._recent.post_mortem(event, memory_map, facts, layers, traced_batch, given_batch)
 
     def _analyze(self, traced: TracedStep, result: list[TracedRecord]) -> None:
         batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
@@ -178,7 +184,7 @@ class StepAnalysis:
             return step
         result.append(dataclasses.replace(step.snapshot, batch_size=batch))
         if step.chunks is not None:
-            self._recent.add(device, step.chunks, facts, step.module_chunk(facts.batch.size))
+            self.add(device, step.chunks, facts, step.module_chunk(facts.batch.size))
             memory_map = self._faults.run_step(
                 MAPS, traced.step, self._map, step, step.chunks, traced.interrupted
             )
@@ -212,7 +218,7 @@ class StepAnalysis:
         requests = step.requests(first=traced.only_learn, batch_size=batch)
         if requests is not None:
             result.append(requests)
-            self._recent.keep_requests(requests)
+            self.keep_requests(requests)
 
     def _map(self, step: AttributedStep, chunks: StepChunks, interrupted: bool) -> MemoryMap | None:
         device = step.trace.device
@@ -265,7 +271,7 @@ class StepAnalysis:
         if owned is None:
             return None
         batch, requests = (given or facts.batch).size, None
-        if about and not self._recent.has_requests(device, traced.phase):
+        if about and not self.has_requests(device, traced.phase):
             of_request = about, request.uncertain_bytes, request.compiled
             requests = self._faults.run_step(
                 REQUESTS, traced.step, step.failed_requests, batch, *of_request

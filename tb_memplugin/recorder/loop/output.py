@@ -24,8 +24,8 @@ from tb_memplugin.schema import MISSING, PHASES, SAMPLES, CounterKind, Counters,
 from tb_memplugin.storage.frames import framed
 from tb_memplugin.storage.write import RunWriter, Summarize
 
-Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
-"""Kind, name, count, bytes and detail, as in `Counters`."""
+Value: TypeAlias = tuple[CounterKind, str | None, int, int]
+"""Kind, name, count and bytes, as in `Counters`."""
 
 # rows of a counter that are kept at every change; after them, one row for each `take`
 DENSE_ROWS = 256
@@ -55,9 +55,9 @@ class CounterRows:
                 (value[0], value[1]): tuple(value) for value in values
             }
             for key, last in self._last.items():
-                now.setdefault(key, (last[0], last[1], 0, min(0, last[3]), None))
+                now.setdefault(key, (last[0], last[1], 0, min(0, last[3])))
             for key, value in now.items():
-                if self._last.get(key, (None,) * 5)[2:4] == value[2:4]:
+                if self._last.get(key, (None,) * 4)[2:] == value[2:]:
                     continue
                 self._kept[key] += 1
                 if self._kept[key] <= DENSE_ROWS:
@@ -73,9 +73,9 @@ class CounterRows:
         if not rows:
             return None
         steps, values = zip(*rows, strict=True)
-        kinds, names, counts, sizes, details = zip(*values, strict=True)
+        kinds, names, counts, sizes = zip(*values, strict=True)
         step, count, size = (np.asarray(column, np.int64) for column in (steps, counts, sizes))
-        return Counters(step, kinds, names, count, size, details)
+        return Counters(step, kinds, names, count, size)
 
 
 _numbers = itertools.count(1)  # of the sessions of this process
@@ -91,7 +91,7 @@ def earlier_sessions(number: int) -> list[list[Value]]:
             ends[round(at * (len(ends) - 1) / (MAX_SESSIONS - 1))] for at in range(MAX_SESSIONS)
         ]
     return [
-        [("earlier_sessions", device, one, size, None) for device, size in left.items()]
+        [("earlier_sessions", device, one, size) for device, size in left.items()]
         for one, left in ends
     ]
 
@@ -129,12 +129,8 @@ class ProgramCounts:
     def _look(self) -> float:
         began = time.thread_time()
         arrays, iterators = kept_objects()
-        self._kept = [
-            ("kept_arrays", one.holder, one.number, one.size or 0, None) for one in arrays
-        ]
-        self._kept += [
-            ("kept_iterators", one.holder, one.number, MISSING, None) for one in iterators
-        ]
+        self._kept = [("kept_arrays", one.holder, one.number, one.size or 0) for one in arrays]
+        self._kept += [("kept_iterators", one.holder, one.number, MISSING) for one in iterators]
         self._spent_seconds += (seconds := time.thread_time() - began)
         return seconds
 

@@ -6,12 +6,13 @@ each variable and got which batch, as `TraceFacts`; beside it the program's coun
 other packages call it from the training's thread; `training` uses the layer graph and its
 segments."""
 
-from tb_memplugin.recorder.watch.batches import batch_in, batch_notes, data_pipelines, running_batch
+from tb_memplugin.recorder.watch.batches import batch_in, batch_notes, running_batch
 from tb_memplugin.recorder.watch.counters import program_counters
+from tb_memplugin.recorder.watch.datasets import data_pipelines
 from tb_memplugin.recorder.watch.graph_ops import repeats
 from tb_memplugin.recorder.watch.graphs import output_bytes
 from tb_memplugin.recorder.watch.held_tensors import HeldTensors
-from tb_memplugin.recorder.watch.layers import variable_address, variables_of
+from tb_memplugin.recorder.watch.layers import variables_of
 from tb_memplugin.recorder.watch.notes import call_notes, input_notes, note_running_fit
 from tb_memplugin.recorder.watch.observer import (
     OBSERVING,
@@ -30,4 +31,5 @@ from tb_memplugin.recorder.watch.segments import (
     layer_order,
     segments_of,
 )
+from tb_memplugin.recorder.watch.variable_values import variable_address
 from tb_memplugin.recorder.watch.wrappers import hooks

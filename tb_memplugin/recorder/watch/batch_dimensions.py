@@ -8,10 +8,12 @@ has the power of that of an input at the same axis; for products, transpositions
 axis is known exactly. What is left follows from the rule that an op neither adds nor drops
 powers."""
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+)
 from tb_memplugin.recorder.watch.graph_ops import GraphOps
 
 OPEN = -1
@@ -38,106 +40,92 @@ _RESIZED = {
     "Split",
     "SplitV",
     "StridedSlice",
+    "StridedSliceGrad",
     "Slice",
     "Pad",
     "PadV2",
     "MirrorPad",
 }
-_RESIZED |= {"StridedSliceGrad"}  # ops that change the size of a dimension and keep its place
+"""Ops that change the size of a dimension and keep its place."""
 _SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
 """Ops whose results have dimensions that no input has."""
 _REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"})
 MOST_AXES = 8  # longest vector of integers without batch that counts as a shape or as axes
 
 
-_Key: TypeAlias = tuple[int, int | None, bool, frozenset[tuple[str, Powers]] | None]
-_known: "weakref.WeakKeyDictionary[Any, tuple[_Key, list[tuple[Powers | None, ...]], bool]]"
-_known = weakref.WeakKeyDictionary()
-"""Graph to what its powers depend on beside its ops, the powers, and whether it has one batch
-size."""
+class Dimensions(NamedTuple):
+    """The powers of all results of one graph, by op, None for an unknown rank; and whether the
+    graph, or one that calls it, was traced for one batch size."""
+
+    powers: list[tuple[Powers | None, ...]]
+    fixed: bool
+
+
+_known = ByIdentity[tuple[Any, Dimensions]]()
+"""Graph to what its dimensions depend on beside its ops, and these."""
 
 
 def batch_dimensions(
     graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None, fixed: bool
-) -> "BatchDimensions":
-    """As `BatchDimensions`, whose powers are kept as long as the graph exists."""
-    key = (
-        graph.graph.version,
-        batch_size,
-        fixed,
-        None if given is None else frozenset(given.items()),
-    )
-    known = _known.get(graph.graph)
-    found = BatchDimensions(
-        graph, batch_size, given, fixed, None if known is None or known[0] != key else known[1:]
-    )
-    _known[graph.graph] = key, found.powers, found.fixed
+) -> Dimensions:
+    """The dimensions of a graph, which are kept as long as it exists. One that another graph calls
+    is given its arguments' powers by name, and whether that one was traced for one batch size."""
+    key = (graph.graph.version, batch_size, fixed, None if given is None else dict(given))
+    known: tuple[Any, Dimensions | None] = _known.get(graph.graph, (None, None))
+    if known[0] == key and known[1] is not None:
+        return known[1]
+    finder = _Finder(graph, batch_size, given, fixed)
+    found = Dimensions(finder.find(), finder.fixed)
+    _known[graph.graph] = key, found
     return found
 
 
-class BatchDimensions:
-    """The `powers` of all results of one graph, by op; None for an unknown rank. A graph that
-    another one calls gets its arguments' powers by name, and whether that one was traced for one
-    batch size (`fixed`)."""
-
+class _Finder:
     def __init__(
         self,
         graph: GraphOps,
         batch_size: int | None,
-        given: Mapping[str, Powers] | None = None,
-        fixed: bool = False,
-        known: tuple[list[tuple[Powers | None, ...]], bool] | None = None,
+        given: Mapping[str, Powers] | None,
+        fixed: bool,
     ) -> None:
-        self._graph, self._batch, self.fixed = graph, batch_size, fixed
-        self.powers: list[tuple[Powers | None, ...]]
-        if known is not None:
-            self.powers, self.fixed = known
-            return
+        self._graph, self._batch, self._given, self.fixed = graph, batch_size, given, fixed
         self._shapes = graph.output_shapes
-        arguments = graph.own_arguments()
-        self.powers = []
-        for number, op in enumerate(graph.ops):
+        self.powers: list[tuple[Powers | None, ...]] = []
+
+    def find(self) -> list[tuple[Powers | None, ...]]:
+        arguments = self._graph.own_arguments()
+        for number, op in enumerate(self._graph.ops):
             shapes = self._shapes[number]
-            if op.type == "Placeholder" and given is not None:
-                found = [
-                    None if one is None else given.get(op.name) or self._unknown(one)
-                    for one in shapes
-                ]
-            elif (op.type == "Placeholder" and op.name in arguments) or op.type in _SOURCES:
-                found = [self._of_argument(shape) for shape in shapes]
-                self.fixed |= any(
-                    shape is not None and shape[:1] == (batch_size,) for shape in shapes
-                )
-            else:
-                found = [
-                    None if one is None else self._of_output(number, at, one)
-                    for at, one in enumerate(shapes)
-                ]
+            of_caller = op.type == "Placeholder" and self._given is not None
+            is_source = op.type in _SOURCES or (
+                op.type == "Placeholder" and op.name in arguments and not of_caller
+            )
+            if is_source:
+                self.fixed |= any(shape and shape[0] == self._batch for shape in shapes)
+            found: list[Powers | None] = []
+            for at, shape in enumerate(shapes):
+                if shape is None:
+                    found.append(None)
+                elif of_caller:
+                    found.append((self._given or {}).get(op.name) or self._unknown(shape))
+                elif is_source:
+                    found.append(self._of_argument(shape))
+                else:
+                    found.append(self._of_output(number, at, shape))
             self.powers.append(tuple(found))
         self._from_readers()
         for number, of_results in enumerate(self.powers if self.fixed else ()):
             pairs = zip(self._shapes[number], of_results, strict=True)
             self.powers[number] = tuple(  # a first dimension of that size holds the batch
                 (1, *powers[1:])
-                if powers and shape and powers[0] is None and shape[0] == batch_size
+                if powers and shape and powers[0] is None and shape[0] == self._batch
                 else powers
                 for shape, powers in pairs
             )
+        return self.powers
 
-    def of_arguments(
-        self, number: int, placeholders: Sequence[str], skipped: int = 0
-    ) -> dict[str, Powers]:
-        sources = self._graph.inputs[number][skipped:]
-        powers = {
-            name: self.powers[at][index]
-            for name, (at, index) in zip(placeholders, sources, strict=False)
-        }
-        return {name: one for name, one in powers.items() if one is not None}
-
-    def _of_argument(self, shape: Shape | None) -> Powers | None:
+    def _of_argument(self, shape: Shape) -> Powers:
         """A batch's first dimension, or the only one of its size."""
-        if shape is None:
-            return None
         if shape and shape[0] in (self._batch, OPEN):
             return (1, *(0 for _ in shape[1:]))
         holding = tuple(int(size == self._batch) for size in shape)
@@ -167,26 +155,21 @@ class BatchDimensions:
     def _of_output(self, number: int, index: int, shape: Shape) -> Powers | None:
         op = self._graph.ops[number]
         zeros = (0,) * len(shape)
-        if (
-            op.type in _FIXED
-            or any(part in op.type for part in _FIXED_PARTS)
-            or op.type == "Placeholder"
-        ):
+        if op.type in _FIXED or any(part in op.type for part in _FIXED_PARTS):
             return zeros
-        if op.type == "Const":
-            return self._unknown(shape[:1]) + zeros[1:] if shape[:1] == (self._batch,) else zeros
-        inputs = list(self._inputs(number))
+        if op.type == "Const" and shape[:1] == (self._batch,):
+            return self._unknown(shape[:1]) + zeros[1:]
+        if op.type in ("Const", "Placeholder"):
+            return zeros
         if op.type in ("While", "StatelessWhile"):
             source, at = self._graph.inputs[number][index]
             return self.powers[source][at] if source < number else self._unknown(shape)
+        inputs = list(self._inputs(number))
         if not inputs or op.type in _UNKNOWN_ROWS or any(part in op.type for part in _DRAWN_PARTS):
             return self._unknown(shape)
         exact = self._exactly(op, number, inputs)
-        return (
-            exact
-            if exact is not None and len(exact) == len(shape)
-            else self._by_place(op, shape, inputs)
-        )
+        is_exact = exact is not None and len(exact) == len(shape)
+        return exact if is_exact else self._by_place(op, shape, inputs)
 
     def _exactly(
         self, op: Any, number: int, inputs: Sequence[tuple[Shape, Powers]]
@@ -194,10 +177,9 @@ class BatchDimensions:
         """Powers of the result of an op that says where each dimension goes; None for others."""
         first, other = inputs[0][1], inputs[-1][1]
         if op.type == "MatMul" and len(inputs) == 2:
-            return first[1 if op.get_attr("transpose_a") else 0], other[
-                0 if op.get_attr("transpose_b") else 1
-            ]
-        if op.type in ("BatchMatMulV2", "BatchMatMul", "BatchMatMulV3") and len(inputs) == 2:
+            row, column = int(op.get_attr("transpose_a")), 1 - int(op.get_attr("transpose_b"))
+            return first[row], other[column]
+        if op.type.startswith("BatchMatMul") and len(inputs) == 2:
             rows, columns = -1 if op.get_attr("adj_x") else -2, -2 if op.get_attr("adj_y") else -1
             return (*_joined(first[:-2], other[:-2]), first[rows], other[columns])
         if "Conv" in op.type and len(inputs) > 1:  # its images come first, or their gradient last
@@ -211,21 +193,15 @@ class BatchDimensions:
         if op.type in ("Reshape", "BroadcastTo"):
             return self._shaped_like(number)
         if op.type in _REDUCTIONS:
-            axes = self._constant(number, 1)
-            # as a gradient's, of what was broadcast: each dimension stays as it is, or becomes 1
-            if axes is None:
-                return (
-                    first
-                    if op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
-                    else None
-                )
-            gone = {axis % len(first) for axis in axes} if first else set()
             keeps = op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims")
-            return tuple(
-                0 if axis in gone else power
-                for axis, power in enumerate(first)
-                if keeps or axis not in gone
-            )
+            axes = self._constant(number, 1)
+            if axes is None:
+                # as a gradient's, of what was broadcast: each dimension stays as it is, or becomes
+                # 1
+                return first if keeps else None
+            gone = {axis % len(first) for axis in axes} if first else set()
+            left = [0 if axis in gone else power for axis, power in enumerate(first)]
+            return tuple(power for axis, power in enumerate(left) if keeps or axis not in gone)
         return None
 
     def _shaped_like(self, number: int) -> Powers | None:
@@ -275,24 +251,20 @@ class BatchDimensions:
         shape."""
         for number in reversed(range(len(self._graph))):
             pairs = zip(self._shapes[number], self.powers[number], strict=True)
-            known = [
-                (shape, powers)
-                for shape, powers in pairs
-                if powers is not None and None not in powers
-            ]
+            known: dict[Shape | None, Powers] = {}
+            for shape, powers in pairs:
+                if powers is not None and None not in powers:
+                    known.setdefault(shape, powers)
             for source, index in self._graph.inputs[number] if known else ():
-                before = self.powers[source][index] if index < len(self.powers[source]) else None
-                same = [powers for shape, powers in known if shape == self._shapes[source][index]]
-                if before is not None and None in before and same:
-                    filled = tuple(
-                        new if old is None else old
-                        for old, new in zip(before, same[0], strict=True)
+                results = list(self.powers[source])
+                before = results[index] if index < len(results) else None
+                same = known.get(self._shapes[source][index]) if before is not None else None
+                if before is not None and same is not None:
+                    pairs_of_power = zip(before, same, strict=True)
+                    results[index] = tuple(
+                        new if old is None else old for old, new in pairs_of_power
                     )
-                    self.powers[source] = (
-                        *self.powers[source][:index],
-                        filled,
-                        *self.powers[source][index + 1 :],
-                    )
+                    self.powers[source] = tuple(results)
 
 
 _NOTHING = -1  # stands for a dimension that no input has

@@ -98,7 +98,9 @@ class GraphOps:
             self.inputs.append(
                 [self.inputs[one[0]][one[1]] if through else one for one, through in bundled]
             )
+        # a graph of TensorFlow 1 has none of these
         self._outputs = list(getattr(graph, "outputs", ()) or ())
+        self._captures = list(getattr(graph, "captures", ()))
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -106,10 +108,10 @@ class GraphOps:
     def output(self, index: int) -> tuple[int, int] | None:
         """(op number, index of the op's output) of the graph's output; None if the graph lacks
         it."""
-        tensors = (
-            tensor for tensor in self._outputs[index : index + 1] if tensor.op.name in self.number
-        )
-        return next(((self.number[tensor.op.name], tensor.value_index) for tensor in tensors), None)
+        for tensor in self._outputs[index : index + 1]:
+            if tensor.op.name in self.number:
+                return self.number[tensor.op.name], tensor.value_index
+        return None
 
     def vectorized_from(self, number: int) -> int | None:
         """The op that an op computes for all iterations of a vectorized loop at once; None for
@@ -140,15 +142,14 @@ class GraphOps:
         computed. Of a graph without outputs, all ops."""
         if not self._outputs:
             return set(range(len(self)))
-        ends = [tensor.op for tensor in self._outputs] + list(
-            getattr(self.graph, "control_outputs", ()) or ()
-        )
-        pending = [self.number[op.name] for op in ends if op.name in self.number]
+        ends = [tensor.op for tensor in self._outputs]
+        ends += getattr(self.graph, "control_outputs", None) or ()
+        needed = [self.number[op.name] for op in ends if op.name in self.number]
         of_kind = dict(zip(self.types, self.ops, strict=True))
         stateful = {kind for kind, op in of_kind.items() if op.op_def.is_stateful}
-        pending += [number for number, kind in enumerate(self.types) if kind in stateful]
+        needed += [number for number, kind in enumerate(self.types) if kind in stateful]
         return self.reached(
-            pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs]
+            needed, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs]
         )
 
     @functools.cached_property
@@ -163,7 +164,7 @@ class GraphOps:
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
         """Name of a placeholder to the variable that it stands for."""
         owners: dict[str, VariableOwner] = {}
-        for external, internal in getattr(self.graph, "captures", ()):
+        for external, internal in self._captures:
             of_caller = call.variables.get(external.op.name) if hasattr(external, "graph") else None
             if owner := owner_of(external) or of_caller:
                 owners[internal.op.name] = owner
@@ -172,19 +173,15 @@ class GraphOps:
     def trained_placeholders(self) -> frozenset[int]:
         """Numbers of the placeholders of trainable variables."""
         handles = {id(one.handle) for one in getattr(self.graph, "variables", ()) if one.trainable}
-        captures = getattr(self.graph, "captures", ())
         return frozenset(
             self.number[internal.op.name]
-            for external, internal in captures
+            for external, internal in self._captures
             if id(external) in handles
         )
 
-    def own_arguments(self) -> frozenset[str]:
-        captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}
-        return (
-            frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ())
-            - captured
-        )
+    def own_arguments(self) -> Set[str]:
+        arguments = {tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()}
+        return arguments - {internal.op.name for _, internal in self._captures}
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
         if self.types[number] == "ReadVariableOp":
@@ -231,22 +228,11 @@ class OpLayers:
         self.in_layer = [False] * len(graph)
         self.backward_spans = _backward_spans(graph, notes, call)
         self._inner = [False] * len(graph)
-        self._place_spans(notes, paths)
-        first = min((span.start for span in self.backward_spans), default=0)
         # name scope to the first layer with forward ops in it
         self._scopes: dict[str, str | None] = {}
-        for number in range(len(graph)):
-            original = graph.vectorized_from(number)
-            # it computes another op for all iterations of a vectorized loop
-            if original is not None:
-                self.layer[number], self.pass_name[number] = (
-                    self.layer[original],
-                    self.pass_name[original],
-                )
-                self.in_layer[number], self._inner[number] = (
-                    self.in_layer[original],
-                    self._inner[original],
-                )
+        self._place_spans(notes, paths)
+        self._place_vectorized()
+        first = min((span.start for span in self.backward_spans), default=0)
         for number, op in enumerate(graph.ops):
             in_gradient_scope = GRADIENT_SCOPE in op.name or op.name.startswith("gradients/")
             # such as the loss
@@ -254,17 +240,27 @@ class OpLayers:
                 self.pass_name[number] = "backward" if in_gradient_scope else "forward"
             if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
                 self._scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
-        # by the forward op in a gradient op's name, or else by its inputs
-        for number, op in enumerate(graph.ops):
+        for number in range(len(graph)):
             if self._of_gradient(number) and not self.in_layer[number]:
-                sources = (
-                    source for source, _ in graph.inputs[number] if self._of_gradient(source)
-                )
-                layers = (
-                    self.layer[source] for source in sources if self.layer[source] is not None
-                )
-                named, layer = self._layer_by_name(op.name, forward)
-                self.layer[number] = layer if named else next(layers, self.layer[number])
+                self.layer[number] = self._layer_of_gradient(number, forward)
+
+    def _layer_of_gradient(self, number: int, forward: "OpLayers | None") -> str | None:
+        """The layer by the forward op in a gradient op's name, or else by its inputs."""
+        named, layer = self._layer_by_name(self._graph.ops[number].name, forward)
+        if named:
+            return layer
+        sources = [source for source, _ in self._graph.inputs[number] if self._of_gradient(source)]
+        layers = (self.layer[source] for source in sources if self.layer[source] is not None)
+        return next(layers, self.layer[number])
+
+    def _place_vectorized(self) -> None:
+        """An op that computes another one for all iterations of a loop is where that one is."""
+        every: tuple[list[Any], ...] = self.layer, self.pass_name, self.in_layer, self._inner
+        for number in range(len(self._graph)):
+            original = self._graph.vectorized_from(number)
+            if original is not None:
+                for values in every:
+                    values[number] = values[original]
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> None:
         """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost
@@ -294,13 +290,10 @@ class OpLayers:
     def late_pass(self, number: int) -> int | None:
         """Number of the backward pass that an op is part of, if that pass differentiates another
         one."""
-        original = self._graph.vectorized_from(number)
-        while original is not None:
-            number, original = original, self._graph.vectorized_from(original)
-        return next(
-            (at for at, span in enumerate(self._late_spans) if span.start <= number < span.end),
-            None,
-        )
+        while (original := self._graph.vectorized_from(number)) is not None:
+            number = original
+        late = enumerate(self._late_spans)
+        return next((at for at, span in late if span.start <= number < span.end), None)
 
     @functools.cached_property
     def _late_spans(self) -> list[Span]:
@@ -366,13 +359,10 @@ def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span
     pass is part of the forward pass."""
     if call.pass_name == "forward" and call.read_outputs:
         return []
+    passes = [one for one in notes.spans if one.kind == "backward" and one.start < one.end]
     spans: list[Span] = []
-    for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
-        if (
-            span.kind == "backward"
-            and span.start < span.end
-            and not (spans and span.start < spans[-1].end)
-        ):
+    for span in sorted(passes, key=lambda span: (span.start, -span.end)):
+        if not spans or span.start >= spans[-1].end:
             spans.append(span)
     outer: list[Span] = []
     differentiated: set[int] = set()  # what the targets of later passes depend on

@@ -3,18 +3,22 @@ tracing."""
 
 import collections
 import dataclasses
+import itertools
 import logging
 import math
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.recorder.heap import SourceLines
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+)
+from tb_memplugin.recorder.heap import (
+    SourceLines,
+)
 from tb_memplugin.recorder.watch.batch_dimensions import batch_dimensions
 from tb_memplugin.recorder.watch.graph_ops import (
     ASSIGNING,
     CALLS,
-    GRADIENT_SCOPE,
     OF_VARIABLES,
     SHAPE_OPS,
     Call,
@@ -24,6 +28,7 @@ from tb_memplugin.recorder.watch.graph_ops import (
     repeats,
 )
 from tb_memplugin.recorder.watch.notes import GraphNotes, call_notes
+from tb_memplugin.recorder.watch.op_lines import op_lines
 from tb_memplugin.schema import ConstantFact, GraphFacts, OpFact
 
 logger = logging.getLogger("tb_memplugin")
@@ -41,8 +46,6 @@ _ONES = frozenset({"Const", "Fill", "OnesLike"})
 _ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
 """Make the values that sums of gradients start from, as in a loop's backward pass: they hold no
 forward result."""
-_WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
-"""Types of ops that request no memory in a step."""
 
 
 def graph_facts(
@@ -64,9 +67,7 @@ def graph_facts(
             call_notes.forget(graph)
             continue
         outer = graph
-        while getattr(outer, "outer_graph", None) is not None and hasattr(
-            outer.outer_graph, "captures"
-        ):
+        while hasattr(getattr(outer, "outer_graph", None), "captures"):
             outer = outer.outer_graph
         roots[id(outer)] = outer
     reader = _Reader(paths, owner_of, lines, batch_size)
@@ -101,9 +102,7 @@ def output_bytes(op: str | None, batch_size: int | None) -> int | None:
     return None
 
 
-_known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantFact]]]" = (
-    weakref.WeakKeyDictionary()
-)
+_known_constants = ByIdentity[tuple[int, dict[str, ConstantFact]]]()  # with the graph's version
 
 
 def _constants_of(graph: Any) -> dict[str, ConstantFact]:
@@ -112,7 +111,7 @@ def _constants_of(graph: Any) -> dict[str, ConstantFact]:
     and keeps it as long."""
     version, constants = _known_constants.get(graph, (-1, {}))
     if version == graph.version:
-        return constants
+        return dict(constants)
     constants, of_input = {}, graph.name.startswith(PIPELINE_FUNCTION)
     for tensor in (op.outputs[0] for op in graph.get_operations() if op.type == "Const"):
         shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
@@ -165,30 +164,27 @@ class _Reader:
         return index
 
     def read_constants(self, graph: Any) -> None:
-        if (
-            id(graph) not in self._by_graph
-            and len(self.facts) < MAX_GRAPHS
-            and _constants_of(graph)
-        ):
+        if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS:
             constants = tuple(self._constants(graph, None))
-            self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
+            if constants:
+                self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
         for name, constant in _constants_of(graph).items():
-            number = -1 if reading is None else reading.graph.number.get(name, -1)
-            if reading is None or number in reading.graph.needed:
-                layer = None if reading is None else reading.layers.layer[number]
-                line = (
-                    None
-                    if self.lines is None
-                    else self.lines.of_op(graph, graph.get_operation_by_name(name))
-                )
-                yield dataclasses.replace(constant, layer=layer, line=line)
+            layer = None
+            if reading is not None:
+                number = reading.graph.number.get(name, -1)
+                if number not in reading.graph.needed:
+                    continue
+                layer = reading.layers.layer[number]
+            op = graph.get_operation_by_name(name)
+            line = None if self.lines is None else self.lines.of_op(graph, op)
+            yield dataclasses.replace(constant, layer=layer, line=line)
 
 
 def _callee(graph: Any, name: str) -> Any:
-    while graph is not None:
-        function = graph._get_function(name) if hasattr(graph, "_get_function") else None
+    while hasattr(graph, "_get_function"):
+        function = graph._get_function(name)
         if function is not None:
             return getattr(function, "graph", None)
         graph = getattr(graph, "outer_graph", None)
@@ -223,20 +219,21 @@ class _Graph:
 
     def call(self, number: int, callee: Any) -> Call:
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
-        kind = self.graph.types[number]
-        chosen = kind in ("If", "StatelessIf")  # its first input is the condition
-        saves = (
-            kind in ("PartitionedCall", "StatefulPartitionedCall")
-            and self._passes[number] != "backward"
-        )
+        kind, pass_name = self.graph.types[number], self._passes[number]
+        saves = kind.endswith("PartitionedCall") and pass_name != "backward"
+        skipped = int(kind.endswith("If"))  # its first input is the condition
+        arguments = zip(names, self.graph.inputs[number][skipped:], strict=False)
+        powers = {name: self.batch.powers[source][index] for name, (source, index) in arguments}
         return Call(
-            self.layers.layer[number],
-            self._passes[number],
-            self._variables,
-            frozenset(index for op, index in self.reads if saves and op == number),
-            {index: layer for (op, index), layer in self.of_output.items() if op == number},
-            self.batch.of_arguments(number, names, int(chosen)),
-            self.batch.fixed,
+            layer=self.layers.layer[number],
+            pass_name=pass_name,
+            variables=self._variables,
+            read_outputs=frozenset(index for op, index in self.reads if saves and op == number),
+            gradients={
+                index: layer for (op, index), layer in self.of_output.items() if op == number
+            },
+            powers={name: one for name, one in powers.items() if one is not None},
+            fixed=self.batch.fixed,
         )
 
     def unrepeatable(self) -> frozenset[str]:
@@ -257,13 +254,13 @@ class _Graph:
 
     def op_facts(self) -> dict[str, OpFact]:
         graph, layers = self.graph, self.layers
-        lines, reusers, late = self._lines(), self._buffer_reusers(), self._late_reads()
+        lines = op_lines(graph, self._notes, layers, self._reader.lines)
+        reusers, late = self._buffer_reusers(), self._late_reads()
         facts: dict[str, OpFact] = {}
         for number, op in enumerate(graph.ops):
-            sources = graph.inputs[number] if self._passes[number] == "backward" else ()
-            gradient_inputs = sorted(
-                {source for source, _ in sources if self._passes[source] == "backward"}
-            )
+            sources = graph.inputs[number] if self._passes[number] == "backward" else []
+            of_gradients = [self._passes[source] == "backward" for source, _ in sources]
+            gradients = sorted({source for source, _ in itertools.compress(sources, of_gradients)})
             has_shape = self._passes[number] != "update" or number in self.made_dense
             facts[op.name] = OpFact(
                 layer=layers.layer[number],
@@ -275,10 +272,8 @@ class _Graph:
                 made_dense=number in self.made_dense,
                 assigns=graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
-                forward_inputs=tuple(
-                    at for at, (one, _) in enumerate(sources) if self._passes[one] != "backward"
-                ),
-                gradient_inputs=tuple(graph.ops[source].name for source in gradient_inputs),
+                forward_inputs=tuple(at for at, one in enumerate(of_gradients) if not one),
+                gradient_inputs=tuple(graph.ops[source].name for source in gradients),
                 gradient_free=number in self._early,
                 output_shapes=graph.output_shapes[number] if has_shape else (),
                 batch_powers=self.batch.powers[number] if has_shape else (),
@@ -291,22 +286,19 @@ class _Graph:
         """Find the ops that make gradients of variables. Includes the terms of a gradient that is a
         sum, and the same values before a cast or a change of shape, if nothing else reads them."""
         graph = self.graph
-        readers = collections.Counter(source for sources in graph.inputs for source in sources)
+        readers = collections.Counter(itertools.chain(*graph.inputs))
         # To the op that makes an op's results for all iterations: the last one in the scope.
         vectorized = {graph.vectorized_from(number): number for number in range(len(graph))}
-        pending: list[tuple[int, int, str | None]] = []
-        for index, layer in self._call.gradients.items():
-            if (producer := graph.output(index)) is not None:
-                pending.append((*producer, layer))
+        of_outputs = [(graph.output(at), layer) for at, layer in self._call.gradients.items()]
+        pending = [(producer, layer) for producer, layer in of_outputs if producer is not None]
         for name, index, reference in self._notes.gradients:
-            owner = self._reader.owner_of(reference()) if reference() is not None else None
-            if owner is not None and name in graph.number:
-                number = graph.number[name]
-                pending.append((number, index, owner[1]))
+            owner, number = self._reader.owner_of(reference()), graph.number.get(name)
+            if owner is not None and number is not None:
+                pending.append(((number, index), owner[1]))
                 if number in vectorized:
-                    pending.append((vectorized[number], 0, owner[1]))
+                    pending.append(((vectorized[number], 0), owner[1]))
         while pending:
-            number, index, layer = pending.pop()
+            (number, index), layer = pending.pop()
             kind = graph.types[number]
             if kind in CALLS:
                 self.of_output[number, index] = layer
@@ -314,7 +306,7 @@ class _Graph:
                 self.gradients[number] = layer
                 for term in graph.inputs[number] if kind in _COMBINES_GRADIENTS else ():
                     if readers[term] == 1 and self._passes[term[0]] == "backward":
-                        pending.append((*term, layer))
+                        pending.append((term, layer))
 
     def _sparse_sums(self) -> set[int]:
         graph, gradients = self.graph, self.gradients
@@ -354,21 +346,18 @@ class _Graph:
     def _saved_for_backward(self) -> set[int]:
         """Numbers of the ops with results that an op of the backward pass reads that TensorFlow
         runs."""
-        graph, layers, early = self.graph, self.layers, self._early
+        graph, early = self.graph, self._early
         producers = (graph.output(index) for index in self._call.read_outputs)
         saved = {producer[0] for producer in producers if producer is not None}
-        backward = set(self._backward)
-        for number, kind in enumerate(graph.types):
-            if number in backward and kind not in SHAPE_OPS:
-                saved.update(
-                    source
-                    for source, _ in graph.inputs[number]
-                    if self._passes[source] != "backward"
-                    or layers.in_layer[source]
-                    or (source in early and number not in early)
-                )
-            elif kind.startswith("TensorListPushBack") and self._call.pass_name == "forward":
-                saved.update(source for source, _ in graph.inputs[number][1:])
+        for number in self._backward:
+            for source, _ in graph.inputs[number] if graph.types[number] not in SHAPE_OPS else ():
+                is_forward = self._passes[source] != "backward" or self.layers.in_layer[source]
+                if is_forward or (source in early and number not in early):
+                    saved.add(source)
+        if self._call.pass_name == "forward":
+            for number, kind in enumerate(graph.types):
+                if kind.startswith("TensorListPushBack") and self._passes[number] != "backward":
+                    saved.update(source for source, _ in graph.inputs[number][1:])
         return saved
 
     def _late_reads(self) -> dict[int, int]:
@@ -398,56 +387,3 @@ class _Graph:
                     if same_dtype and self._passes[source] == self._passes[number]:
                         names.setdefault(source, []).append(op.name)
         return names
-
-    def _lines(self) -> list[str | None]:
-        """The line of each op. A gradient has that of its forward op; if that is unknown, of the
-        call of the tape. A graph has no lines if reading them would exceed the recording's limit:
-        with some of them, a gradient may get a wrong one."""
-        graph, source_lines = self.graph, self._reader.lines
-        lines: list[str | None] = [None] * len(graph)
-        # number of each op that a tape or an optimizer made to the number of the first op of that
-        # call
-        calls = {
-            number: span.start
-            for span in self._notes.spans
-            if span.kind != "layer"
-            for number in range(span.start, min(span.end, len(graph)))
-            if self._passes[number] == span.kind and not self.layers.in_layer[number]
-        }
-        own = [
-            at
-            for at, kind in enumerate(graph.types)
-            if at not in calls and kind not in _WITHOUT_LINE
-        ]
-        wanted = [graph.ops[number] for number in (*own, *calls.values())]
-        if source_lines is None or not source_lines.may_read(graph.graph, wanted):
-            return lines
-        for number in own:
-            lines[number] = source_lines.of_op(graph.graph, graph.ops[number])
-        # the innermost layer with a line decides
-        for span in sorted(self._notes.spans, key=lambda span: -span.depth):
-            layer = None if span.layer is None else span.layer()
-            for number in range(span.start, min(span.end, len(lines))) if layer is not None else ():
-                lines[number] = source_lines.made(layer, lines[number]) or lines[number]
-        # name scope to the line of the forward ops in it; None if they have several
-        scopes: dict[str, str | None] = {}
-        for op, line in zip(graph.ops, lines, strict=True):
-            if line is not None and GRADIENT_SCOPE not in op.name:
-                scope = op.name.rpartition("/")[0]
-                scopes[scope] = line if scopes.get(scope, line) == line else None
-        for number, call in calls.items():
-            line = self._forward_line(graph.ops[number].name, lines, scopes)
-            lines[number] = (
-                source_lines.of_op(graph.graph, graph.ops[call]) if line is None else line
-            )
-        return lines
-
-    def _forward_line(
-        self, name: str, lines: list[str | None], scopes: dict[str, str | None]
-    ) -> str | None:
-        _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
-        while gradient and (scope := scope.rpartition("/")[0]):
-            forward = self.graph.number.get(scope)
-            if forward is not None or scope in scopes:
-                return scopes[scope] if forward is None else lines[forward]
-        return None

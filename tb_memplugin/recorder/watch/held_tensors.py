@@ -11,19 +11,29 @@ program's modules, running functions and models, from the graphs that TensorFlow
 notes of what calls used and returned."""
 
 import dataclasses
-import functools
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Set
-from typing import Any, Literal, TypeAlias
+from collections.abc import Container, Iterable, Mapping, Set
+from typing import Any, Literal
 
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    attribute,
+    is_a,
+    own,
+    own_list,
+)
 from tb_memplugin.recorder.devices import tensor_address
-from tb_memplugin.recorder.heap import find_holders, reachable, registered_graphs
+from tb_memplugin.recorder.heap import (
+    find_holders,
+    reachable,
+    registered_graphs,
+)
 from tb_memplugin.recorder.watch import layers
-from tb_memplugin.recorder.watch.asking import asked, is_a, own
 from tb_memplugin.recorder.watch.graphs import PIPELINE_FUNCTION
 from tb_memplugin.recorder.watch.notes import call_notes, input_notes
+from tb_memplugin.recorder.watch.variable_values import short_device, tensor_size
 from tb_memplugin.recorder.watch.variables import former_variables
 from tb_memplugin.schema import DATA_SET, TensorFact
 
@@ -36,45 +46,36 @@ TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
 Device = str
 DeviceFacts = tuple[tuple[Device, TensorFact], ...]
-_ById: TypeAlias = "weakref.WeakValueDictionary[int, Any]"
 
 
 class Captures:
     def __init__(self) -> None:
-        # to the graph's version
-        self.graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        # by id, with a weak reference
-        self._captured: dict[int, tuple[Callable[[], Any], TensorCategory, str]] = {}
+        self.graphs = ByIdentity[int]()  # to the graph's version
+        self._captured = ByIdentity[tuple[TensorCategory, str]]()
 
     def read(self, graphs: Iterable[Any]) -> None:
         """Read graphs that are new or have grown, and their outer graphs."""
-        read = False
         for graph in graphs:
-            while (
-                graph is not None
-                and hasattr(graph, "captures")
-                and self.graphs.get(graph) != graph.version
-            ):
-                self.graphs[graph], read = graph.version, True
+            while hasattr(graph, "captures") and self.graphs.get(graph) != graph.version:
+                self.graphs[graph] = graph.version
                 is_data = graph.name.startswith(PIPELINE_FUNCTION)
-                for tensor in (
-                    external for external, _ in graph.captures if not hasattr(external, "graph")
-                ):
+                for tensor in _captured(graph):
                     category: TensorCategory = (
                         "inputs" if is_data or self.of(tensor)[0] == "inputs" else "other_state"
                     )
-                    self._captured[id(tensor)] = weakref.ref(tensor), category, graph.name
+                    self._captured[tensor] = category, graph.name
                 graph = getattr(graph, "outer_graph", None)
-        if read:
-            self._captured = {
-                key: one for key, one in self._captured.items() if one[0]() is not None
-            }
 
     def of(self, tensor: Any) -> tuple[TensorCategory | None, str]:
         """Whether a function of an input pipeline captured a tensor, or another one; and the last
         one's name."""
-        reference, category, name = self._captured.get(id(tensor), (None, None, ""))
-        return (category, name) if reference is not None and reference() is tensor else (None, "")
+        found: tuple[TensorCategory | None, str] = self._captured.get(tensor, (None, ""))
+        return found
+
+
+def _captured(graph: Any) -> list[Any]:
+    """The eager tensors that a graph captured."""
+    return [external for external, _ in graph.captures if not hasattr(external, "graph")]
 
 
 class KnownTensor:
@@ -90,17 +91,16 @@ Entry = tuple[Device, TensorFact, KnownTensor]
 
 
 class HeldTensors:
-    """Facts about the tensors of one program, and its remembered objects by id; for the training's
+    """Facts about the tensors of one program, and its remembered objects; for the training's
     thread."""
 
     def __init__(self) -> None:
         self.captures = Captures()
-        self.handles: _ById = weakref.WeakValueDictionary()
-        self._tensors: dict[int, KnownTensor] = {}
-        self._variables: _ById = weakref.WeakValueDictionary()
-        self._models: _ById = weakref.WeakValueDictionary()
-        self._datasets: _ById = weakref.WeakValueDictionary()
-        self._known_variables: Container[int] = ()  # ids
+        self.handles = ByIdentity[bool]()
+        self._tensors = ByIdentity[KnownTensor]()
+        self._variables = ByIdentity[bool]()
+        self._models = ByIdentity[bool]()
+        self._datasets = ByIdentity[bool]()
         self._windows = 0
         self._batches_since = -math.inf
         self._first_number: int | None = None  # of the tensors made since the first window
@@ -113,7 +113,6 @@ class HeldTensors:
         in_use: Mapping[Device, int],
         variable_addresses: Iterable[int | None],
         graphs: Iterable[Any] = (),
-        known_variables: Container[int] = (),
         batches_since: float = -math.inf,
     ) -> DeviceFacts:
         """Tensors that Python holds as a window opens, with their devices. A batch that was last
@@ -124,7 +123,7 @@ class HeldTensors:
         self._first_number = (
             _next_tensor_number() if self._first_number is None else self._first_number
         )
-        self._known_variables, self._in_use = known_variables, in_use
+        self._in_use = in_use
         self._search()
         self.captures.read([*graphs, *self.captures.graphs])
         self._know_handles()
@@ -145,7 +144,10 @@ class HeldTensors:
         new = self._entries({*variable_addresses, *aliases}, before)
         at_start, self._at_start = [self._with_category(entry) for entry in self._at_start], []
         self._find_holders([*at_start, *new])
-        return tuple(map(_with_holder, at_start)), tuple(map(_with_holder, new))
+        return (
+            tuple(_with_holder(entry)[:2] for entry in at_start),
+            tuple(_with_holder(entry)[:2] for entry in new),
+        )
 
     def find_models(self) -> list[Any]:
         self._search()
@@ -153,34 +155,29 @@ class HeldTensors:
 
     def models(self) -> list[Any]:
         """Remembered models that are alive, without those that are part of another one."""
-        models = list(self._models.values())
+        models = list(self._models)
         inner = {id(part) for model in models for part in layers.parts(model)}
         return [model for model in models if id(model) not in inner]
 
-    def variables_of_no_model(self) -> list[Any]:
-        return [
-            one for one in list(self._variables.values()) if id(one) not in self._known_variables
-        ]
+    def variables(self) -> list[Any]:
+        """Remembered variables that are alive."""
+        return list(self._variables)
 
     def _search(self) -> None:
         import tensorflow as tf
 
         ends = (tf.__internal__.EagerTensor, tf.Variable, tf.__internal__.FuncGraph)
         kinds = (*ends, tf.data.Dataset, tf.Module, *layers.model_classes())
-        roots = [*self._models.values(), *call_notes.outermost_layers, *input_notes.roots()]
+        roots = [*self._models, *call_notes.outermost_layers, *input_notes.roots()]
         self._remember([*reachable(kinds, ends, roots), *roots])
         self._add(input_notes.tensors())
 
     def _know_handles(self) -> None:
         """Remember the resource handles that traced functions captured: they keep the memory of
         variables."""
-        for graph in {
-            id(graph): graph for graph in (*self.captures.graphs, *registered_graphs())
-        }.values():
-            if hasattr(graph, "captures"):
-                self._add(
-                    external for external, _ in graph.captures if not hasattr(external, "graph")
-                )
+        graphs = (*self.captures.graphs, *registered_graphs())
+        for graph in {id(graph): graph for graph in graphs}.values():
+            self._add(_captured(graph) if hasattr(graph, "captures") else ())
         self._add(former_variables.handles())
 
     def _remember(self, objects: Iterable[Any]) -> None:
@@ -193,20 +190,14 @@ class HeldTensors:
             if type(item) is tf.__internal__.EagerTensor:
                 tensors.append(item)
             elif is_a(item, tf.data.Dataset):
-                if isinstance(own(item, "_tensors"), (list, tuple)):
-                    self._datasets[id(item)] = item
-                    tensors += [
-                        one
-                        for one in own(item, "_tensors")
-                        if type(one) is tf.__internal__.EagerTensor
-                    ]
+                if own(item, "_tensors") is not None:
+                    self._datasets.add(item)
+                    tensors += _tensors_of(item)
             elif is_a(item, tf.Variable):
-                if tf.executing_eagerly() and asked(
-                    item, functools.partial(hasattr, item, "handle"), False
-                ):
-                    self._variables[id(item)] = item
-            elif any(is_a(item, kind) for kind in models) or layers.is_module(item):
-                self._models[id(item)] = item
+                if tf.executing_eagerly() and attribute(item, "handle") is not None:
+                    self._variables.add(item)
+            elif is_a(item, *models) or layers.is_module(item):
+                self._models.add(item)
             elif is_a(item, tf.__internal__.FuncGraph):
                 graphs.append(item)
         self._add(tensors)
@@ -217,46 +208,35 @@ class HeldTensors:
         import tensorflow as tf
 
         for tensor in tensors:
-            known = self._tensors.get(id(tensor))
             if tensor.dtype == tf.resource:
-                self.handles[id(tensor)] = tensor
-            elif tensor.dtype not in (tf.variant, tf.string) and (
-                known is None or known.reference() is not tensor
-            ):
-                self._tensors[id(tensor)] = KnownTensor(tensor)
+                self.handles.add(tensor)
+            elif tensor.dtype not in (tf.variant, tf.string) and tensor not in self._tensors:
+                self._tensors[tensor] = KnownTensor(tensor)
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:
         """One fact for each address, of the most certain category; without some addresses and
         `KnownTensor`s."""
-        of_datasets = {
-            id(tensor)
-            for dataset in list(self._datasets.values())
-            for tensor in own(dataset, "_tensors")
-        }
+        of_datasets = {id(tensor) for dataset in self._datasets for tensor in _tensors_of(dataset)}
         entries: dict[int, Entry] = {}
-        for key, known in list(self._tensors.items()):
-            tensor = known.reference()
-            if tensor is None:
-                del self._tensors[key]
-            if tensor is None or id(known) in known_ids:
+        for tensor, known in self._tensors.items():
+            if id(known) in known_ids:
                 continue
-            address = known.address = (
-                tensor_address(tensor) if known.address == 0 else known.address
-            )
+            if known.address == 0:
+                known.address = tensor_address(tensor)
+            address = known.address
             if address is None or address in excluded:
                 continue
             category, holder = self._kind(tensor, of_datasets)
             if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
-                shape = tuple(int(size) for size in tensor.shape)
-                held = (
-                    (known.held_by, known.retaining_path)
-                    if category == "held_tensors"
-                    else (holder, None)
-                )
                 fact = TensorFact(
-                    category, layers.tensor_size(tensor), address, shape, tensor.dtype.name, *held
+                    category,
+                    tensor_size(tensor),
+                    address,
+                    tuple(int(size) for size in tensor.shape),
+                    tensor.dtype.name,
+                    holder,
                 )
-                entries[address] = layers.short_device(tensor.device), fact, known
+                entries[address] = _with_holder((short_device(tensor.device), fact, known))
         return list(entries.values())
 
     def _kind(
@@ -282,11 +262,8 @@ class HeldTensors:
         category, holder = self._kind(tensor)
         if category == "held_tensors":
             return entry
-        return (
-            device,
-            dataclasses.replace(fact, category=category, held_by=holder, retaining_path=None),
-            known,
-        )
+        fact = dataclasses.replace(fact, category=category, held_by=holder, retaining_path=None)
+        return device, fact, known
 
     def _find_holders(self, entries: Iterable[Entry]) -> None:
         """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the
@@ -299,35 +276,33 @@ class HeldTensors:
             by_device[device] += fact.requested_bytes
             by_shape[device, fact.shape, fact.dtype] += fact.requested_bytes
         before, self._held_before = self._held_before, by_device
-        least = {
-            one: min(before.get(one, 0), HOLDER_SHARE * self._in_use.get(one, 0))
-            for one in by_device
-        }
-        due = [
-            known
-            for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes)
-            if by_device[device] > least[device]
-            and known.held_by is None
-            and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
-            and known.next_search <= self._windows
-        ]
-        tensors = _alive(due)
+        due = []
+        for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes):
+            least = min(before.get(device, 0), HOLDER_SHARE * self._in_use.get(device, 0))
+            of_shape = by_shape[device, fact.shape, fact.dtype]
+            matters = by_device[device] > least and of_shape >= HOLDER_SHARE * by_device[device]
+            if matters and known.held_by is None and known.next_search <= self._windows:
+                due.append(known)
+        tensors = [tensor for known in due if (tensor := known.reference()) is not None]
         holders = find_holders(tensors) if tensors else {}
-        tensors.clear()
         for known in due:
             known.held_by, known.retaining_path = holders.get(id(known.reference()), (None, None))
             known.next_search = 2 * self._windows
 
 
-def _alive(known: Iterable[KnownTensor]) -> list[Any]:
-    return [tensor for one in known if (tensor := one.reference()) is not None]
+def _tensors_of(dataset: Any) -> list[Any]:
+    """The eager tensors that a dataset of tensors keeps."""
+    import tensorflow as tf
+
+    tensors = own_list(dataset, "_tensors")
+    return [one for one in tensors if type(one) is tf.__internal__.EagerTensor]
 
 
-def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:
+def _with_holder(entry: Entry) -> Entry:
     device, fact, known = entry
     if fact.category == "held_tensors":
         fact = dataclasses.replace(fact, held_by=known.held_by, retaining_path=known.retaining_path)
-    return device, fact
+    return device, fact, known
 
 
 def _next_tensor_number() -> int:

@@ -10,18 +10,26 @@ call, to a traced function that calls layers, or to one of Keras's training meth
 such a call returned is a result, and stays one if it is passed on. A batch is input data only for a
 while: each note has the time of its last use. All notes are weak: they keep no tensor alive."""
 
-import logging
+import functools
 import math
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tb_memplugin.recorder.heap import DATASET_METHODS, is_trainer, running_functions
-from tb_memplugin.recorder.watch.asking import ByIdentity
-
-logger = logging.getLogger("tb_memplugin")
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    asked,
+    contained,
+    is_a,
+    quiet,
+)
+from tb_memplugin.recorder.heap import (
+    DATASET_METHODS,
+    is_trainer,
+    running_functions,
+)
 
 CallKind: TypeAlias = Literal["layer", "backward", "update"]
 """A layer's call, a call of a tape for gradients, or ``Optimizer.apply``."""
@@ -98,67 +106,56 @@ class CallNotes:
             self.graphs.pop(graph, None)
 
 
-class _Note(weakref.ref[Any]):
-    """A weak reference to a tensor, with the time of its last use as input data, by
-    `time.perf_counter`."""
-
-    __slots__ = ("key", "used_at")
-    key: int
-    used_at: float
-
-
 class InputNotes:
-    """Process-wide notes, by id of the tensor, taken while `active`. Any thread may call a method;
-    none raises."""
+    """Process-wide notes on tensors, taken while `active`. Any thread may call a method; none
+    raises."""
 
     def __init__(self) -> None:
         self.active = False
-        self._inputs: dict[int, _Note] = {}
-        self._results: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._functions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._iterators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        # to the time of the last use as input data, by `time.perf_counter`
+        self._inputs = ByIdentity[float]()
+        self._results = ByIdentity[bool]()
+        self._functions = ByIdentity[bool]()
+        self._iterators = ByIdentity[bool]()
         self._of_thread = _OfThread()
-        self._kinds: Any = None
 
     def tensors(self) -> list[Any]:
         """Inputs and results that are alive."""
-        inputs = [tensor for note in list(self._inputs.values()) if (tensor := note()) is not None]
-        return inputs + list(self._results.values())
+        return [*self._inputs, *self._results]
 
     def iterator(self, iterator: Any) -> None:
-        self._iterators[id(iterator)] = iterator
+        self._iterators.add(iterator)
 
     def roots(self) -> list[Any]:
         """Traced functions and iterators that were used: what they refer to is found through
         them."""
-        return [*self._functions.values(), *self._iterators.values()]
+        return [*self._functions, *self._iterators]
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
-        note = self._inputs.get(id(tensor))
-        return note is not None and note() is tensor and note.used_at >= since
+        used_at = self._inputs.get(tensor)
+        return used_at is not None and used_at >= since
 
     def results(self, values: Any) -> None:
-        for tensor in self._examined(values):
-            if not self.is_input(tensor):
-                self._results[id(tensor)] = tensor
+        for tensor in self._examined(values) or ():
+            if tensor not in self._inputs:
+                self._results.add(tensor)
 
     def function(self, function: Any) -> None:
-        self._functions[id(function)] = function
+        self._functions.add(function)
 
     def calls_layers(self, function: Any) -> bool:
-        return self._functions.get(id(function)) is function
+        return function in self._functions
 
+    @quiet
     def begin(self) -> bool | None:
         """Begin a call. Return whether it is the outermost one of its thread, None if it is traced
         into a graph."""
-        try:
-            if not self.active or not self._tensorflow()[0]():
-                return None
-            self._of_thread.depth += 1
-            return self._of_thread.depth == 1
-        except Exception:
-            logger.debug("a call could not be noted", exc_info=True)
+        import tensorflow as tf
+
+        if not self.active or not tf.executing_eagerly():
             return None
+        self._of_thread.depth += 1
+        return self._of_thread.depth == 1
 
     def end(self, outermost: bool | None) -> None:
         if outermost is not None:
@@ -169,76 +166,52 @@ class InputNotes:
         noted as a batch. An argument of an outermost call is no batch if another such call returned
         it."""
         used_at = time.perf_counter() if used_at is None else used_at
-        for tensor in self._examined(values):
-            key = id(tensor)
-            if is_argument and self._results.get(key) is tensor:
+        for tensor in self._examined(values) or ():
+            if is_argument and tensor in self._results:
                 continue
-            note = self._inputs.get(key)
-            if note is None or note() is not tensor:
-                note = self._inputs[key] = _Note(tensor, self._gone)
-                note.key, note.used_at = key, used_at
             # a call inside of `fit` does not end the use of its data
-            elif not is_argument or note.used_at != math.inf:
-                note.used_at = used_at
+            if not is_argument or self._inputs.get(tensor) != math.inf:
+                self._inputs[tensor] = used_at
 
-    def _gone(self, note: _Note) -> None:
-        if self._inputs.get(note.key) is note:
-            del self._inputs[note.key]
-
+    @quiet
     def _examined(self, values: Any) -> list[Any]:
-        try:
-            return list(self._eager_tensors(values)) if self.active else []
-        except Exception:
-            logger.debug("tensors could not be noted", exc_info=True)
+        """The eager tensors among values and in what TensorFlow makes of several."""
+        if not self.active:
             return []
-
-    def _eager_tensors(self, values: Any) -> Iterator[Any]:
-        _, eager, composite, flatten = self._tensorflow()
-        pending, left = [values], MAX_ITEMS
-        while pending and left:
+        flatten, eager, several = _tensorflow()
+        found, pending = list[Any](), [values]
+        for _ in range(MAX_ITEMS):
+            if not pending:
+                break
             value = pending.pop()
-            left -= 1
-            if type(value) is eager:
-                yield value
-            elif isinstance(value, (list, tuple)):
-                pending.extend(value[:left])
-            elif isinstance(value, dict):
-                pending.extend(list(value.values())[:left])
-            elif isinstance(value, composite):
-                pending.extend(
-                    part for part in flatten(value, expand_composites=True) if part is not value
-                )
+            if type(value) is eager:  # first: each step comes here
+                found.append(value)
+            elif (items := contained(value, MAX_ITEMS)) is not None:
+                pending += items
+            elif is_a(value, *several):
+                parts = asked(value, flatten, True) or []
+                found += [part for part in parts if type(part) is eager]
+        return found
 
-    def _tensorflow(self) -> Any:
-        if self._kinds is None:
-            import tensorflow as tf
 
-            composite = (
-                tf.RaggedTensor,
-                tf.SparseTensor,
-                tf.IndexedSlices,
-                tf.distribute.DistributedValues,
-            )
-            self._kinds = (
-                tf.executing_eagerly,
-                tf.__internal__.EagerTensor,
-                composite,
-                tf.nest.flatten,
-            )
-        return self._kinds
+@functools.cache
+def _tensorflow() -> tuple[Any, type, tuple[type, ...]]:
+    """The function that flattens, the class of eager tensors, and those of several tensors."""
+    import tensorflow as tf
+
+    several = tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.distribute.DistributedValues
+    return tf.nest.flatten, tf.__internal__.EagerTensor, several
 
 
 call_notes = CallNotes()
 input_notes = InputNotes()
 
 
+@quiet
 def note_running_fit() -> None:
     """Note the data of the Keras method that runs on this thread, called before its callbacks
-    began. Never raises."""
-    try:
-        for frame, variables in running_functions():
-            if is_trainer(frame):
-                used_at = math.inf if frame.f_code.co_name in DATASET_METHODS else None
-                input_notes.data([variables.get(name) for name in DATA_ARGUMENTS], used_at)
-    except Exception:
-        logger.debug("the data of a running training could not be noted", exc_info=True)
+    began."""
+    for frame, variables in running_functions():
+        if is_trainer(frame):
+            used_at = math.inf if frame.f_code.co_name in DATASET_METHODS else None
+            input_notes.data([variables.get(name) for name in DATA_ARGUMENTS], used_at)

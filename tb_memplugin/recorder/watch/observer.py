@@ -5,32 +5,34 @@ traced while nothing was observed are unknown, so it is made again before record
 again, with the same result."""
 
 import dataclasses
-import logging
 import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tb_memplugin.recorder.base import Faults
-from tb_memplugin.recorder.heap import SourceLines
-from tb_memplugin.recorder.watch import layers
-from tb_memplugin.recorder.watch.asking import ByIdentity, own, unread
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    Faults,
+    asked,
+    attribute,
+    own,
+    unread,
+)
+from tb_memplugin.recorder.heap import (
+    SourceLines,
+)
+from tb_memplugin.recorder.watch import layer_table, layers
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.graphs import graph_facts
 from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors
+from tb_memplugin.recorder.watch.layers import variables_of
 from tb_memplugin.recorder.watch.notes import call_notes
+from tb_memplugin.recorder.watch.variable_values import bytes_in_use, replicas, short_device
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
-from tb_memplugin.schema import (
-    BatchFacts,
-    GraphFacts,
-    LayerTable,
-    TraceFacts,
-)
-
-logger = logging.getLogger("tb_memplugin")
+from tb_memplugin.schema import BatchFacts, GraphFacts, LayerTable, TraceFacts
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
@@ -51,19 +53,14 @@ class ObservedWindow:
         import tensorflow as tf
 
         self.variables = variables = Variables(models, optimizers)
-        names = sorted(
-            {layers.short_device(device.name) for device in tf.config.list_logical_devices()}
-        )
-        self._start_in_use = {
-            name: size for name in names if (size := layers.bytes_in_use(name)) is not None
-        }
+        names = {short_device(device.name) for device in tf.config.list_logical_devices()}
+        in_use = {name: bytes_in_use(name) for name in sorted(names)}
+        self._start_in_use = {name: size for name, size in in_use.items() if size is not None}
         self._held = held
-        addresses, ids = variables.start_addresses(), variables.ids()
-        self._tensors = held.find(self._start_in_use, addresses, known_variables=ids, **finding)
-        variables.add_unowned(
-            held.variables_of_no_model(), {fact.address for _, fact in self._tensors}
-        )
-        self._former = former_variables.facts(list(held.handles.values()), variables.owner_of)
+        self._tensors = held.find(self._start_in_use, variables.start_addresses(), **finding)
+        unowned = [one for one in held.variables() if not variables.knows(one)]
+        variables.add_unowned(unowned, {fact.address for _, fact in self._tensors})
+        self._former = former_variables.facts(held.handles, variables.owner_of)
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False
 
@@ -82,73 +79,78 @@ class ObservedWindow:
         """All facts about the window on one device. Eager gradients are (address, bytes, weak
         reference)."""
         owners = [
-            (address, size, self.variables.owner_of(reference()))
+            (address, size, self.variables.owner_of(reference()) or (None, None))
             for address, size, reference in gradients
         ]
+        former = (fact for fact in self._former if fact.device == device)
         return TraceFacts(
             mode="eager" if self.variables.eager or not graphs else "graph",
             trainable=self.variables.trainable,
             graphs=graphs,
-            variables=(
-                *self.variables.facts(device),
-                *(fact for fact in self._former if fact.device == device),
-            ),
+            variables=(*self.variables.facts(device), *former),
             tensors=tuple(fact for place, fact in self._tensors if place == device),
             tensors_at_end=tuple(fact for place, fact in self._tensors_at_end if place == device),
             start_in_use=self._start_in_use.get(device),
-            gradients=tuple(
-                (address, size, owner[1] if owner else None) for address, size, owner in owners
-            ),
+            gradients=tuple((address, size, layer) for address, size, (_, layer) in owners),
         )
 
 
-# step functions that were made while their model was not observed
-_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()
-_seen = ByIdentity["weakref.WeakSet[Any]"]()
-"""Model to those that were made while it was."""
+class _StepFunctions:
+    """Which of the step functions that Keras keeps of each model were made while it was
+    observed."""
+
+    def __init__(self) -> None:
+        self._unseen = ByIdentity[bool]()
+        self._seen = ByIdentity[ByIdentity[bool]]()  # by model
+
+    def _of(self, model: Any) -> list[Any]:
+        functions = (unguarded(own(model, name)) for name in STEP_FUNCTIONS)
+        return [function for function in functions if function is not None]
+
+    def note_seen(self, model: Any) -> None:
+        """Note that the model's current functions, except the unseen ones, were made while it was
+        observed."""
+        seen = self._seen.setdefault(model, ByIdentity())
+        for function in self._of(model):
+            if function not in self._unseen:
+                seen.add(function)
+
+    def find_unseen(self, model: Any) -> None:
+        """Find the model's functions that were made while it was not observed, before Keras makes
+        new ones."""
+        spans = [span for notes in list(call_notes.graphs.values()) for span in notes.spans]
+        if model in self._seen or not any(span.layer and span.layer() is model for span in spans):
+            seen = self._seen.get(model, ())
+            for function in self._of(model):
+                if function not in seen:
+                    self._unseen.add(function)
+
+    def see(self, model: Any, name: str) -> None:
+        """Note a function that is about to be called, or a new one in its place if it was made
+        unseen."""
+        if unguarded(own(model, name)) in self._unseen:
+            setattr(model, name, None)
+            getattr(model, f"make_{name}")()
+        self.note_seen(model)
+
+
+_step_functions = _StepFunctions()
 
 
 def unguarded(function: Any) -> Any:
-    while (original := getattr(function, "tb_memplugin_original", None)) is not None:
+    while (original := own(function, "tb_memplugin_original")) is not None:
         function = original
     return function
 
 
-def _step_functions(model: Any) -> list[Any]:
-    functions = (unguarded(getattr(model, name, None)) for name in STEP_FUNCTIONS)
-    return [function for function in functions if function is not None]
+_last_graphs: list[tuple[Any, tuple[GraphFacts, ...]]] = []
+"""The facts about the program's graphs that were read last, after what they depend on, also for the
+next recording. They are dropped with the first of the graphs."""
 
 
-def _note_seen(model: Any) -> None:
-    """Note that the model's current functions, except the unseen ones, were made while it was
-    observed."""
-    _seen.setdefault(model, weakref.WeakSet()).update(
-        one for one in _step_functions(model) if one not in _unseen
-    )
-
-
-class _LastGraphs:
-    """The facts about the program's graphs that were read last, by what they depend on, also for
-    the next recording. They are dropped with the first of the graphs."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Any, tuple[GraphFacts, ...]] | None = None
-        self._references: list[Any] = []
-
-    def get(self, key: Any) -> tuple[GraphFacts, ...] | None:
-        last = self._last  # a finalizer may drop it meanwhile
-        return None if last is None or last[0] != key else last[1]
-
-    def keep(self, key: Any, facts: tuple[GraphFacts, ...], graphs: Iterable[Any]) -> None:
-        self._references = [weakref.ref(graph, self._drop) for graph in graphs]
-        self._last = key, facts
-
-    def _drop(self, reference: Any) -> None:
-        if any(one is reference for one in self._references):
-            self._last = None
-
-
-_last_graphs = _LastGraphs()
+def _noted(graph: Any) -> Any:
+    """What facts depend on of a graph; equal for the same one."""
+    return weakref.ref(graph, lambda _: _last_graphs.clear()), graph.version
 
 
 def _nothing() -> None: ...
@@ -187,7 +189,7 @@ class LayerWatch:
         self._model = self._optimizer = _reference(None)
         self._last_optimizer: FormerOptimizer | None = None
         self._table_before: LayerTable | None = None
-        self._outputs: dict[str, layers.Outputs] = {}
+        self._outputs: dict[str, layer_table.Outputs] = {}
         self._signature: Any = None
         self._lock = threading.Lock()  # for the table
         self._table_batch_size: int | None = None
@@ -202,7 +204,7 @@ class LayerWatch:
     def remove(self) -> None:
         model = self._model()
         if self._observing and model is not None:
-            self._faults.run(OBSERVING, _note_seen, model)
+            self._faults.run(OBSERVING, _step_functions.note_seen, model)
         self._observing = False
         self._faults.clean_up(OBSERVING, self._remove)
 
@@ -230,51 +232,25 @@ class LayerWatch:
     ) -> None:
         """Warn once about a model without layers or of another framework. `gone` is called in a
         finalizer, on any thread, when the model does not exist any more."""
-        if not layers.is_layer(model) and not layers.is_module(model):
+        of_keras, is_module = layers.is_layer(model), layers.is_module(model)
+        if not of_keras and not is_module:
             received = f"Received: model of type {type(model).__name__}"
             self._faults.stop(
                 TABLE, f"layers are known only for a Keras model or a tf.Module. {received}"
             )
             return
         self._model, self._optimizer = weakref.ref(model, lambda _: gone()), _reference(optimizer)
-        if layers.is_layer(model):
+        if of_keras:
             program_counters.models.note(model)
-        if not layers.children(model) and not (
-            layers.is_module(model) and layers.variables_of(model, "weights")
-        ):
-            self._faults.warn(
-                f"Model {layers.name_of(model)!r} has no layers: only totals per device are "
-                "recorded."
-            )
+        if not layers.children(model) and not (is_module and variables_of(model, "weights")):
+            name = layers.name_of(model)
+            self._faults.warn(f"Model {name!r} has no layers: only totals per device are recorded.")
 
     def find_unseen_functions(self, model: Any) -> None:
-        """Find the model's step functions that were made while it was not observed, before Keras
-        makes new ones."""
-
-        def find() -> None:
-            spans = (span for notes in list(call_notes.graphs.values()) for span in notes.spans)
-            if model in _seen or all(
-                span.layer is None or span.layer() is not model for span in spans
-            ):
-                seen = _seen.get(model, ())
-                _unseen.update(
-                    function for function in _step_functions(model) if function not in seen
-                )
-
-        self._faults.run(OBSERVING, find)
+        self._faults.run(OBSERVING, _step_functions.find_unseen, model)
 
     def see_function(self, model: Any, name: str) -> None:
-        """Note a step function that is about to be called, or a new one in its place if it was made
-        unseen."""
-
-        def see() -> None:
-            function = unguarded(getattr(model, name, None))
-            if function is not None and function in _unseen:
-                setattr(model, name, None)
-                getattr(model, f"make_{name}")()
-            _note_seen(model)
-
-        self._faults.run(OBSERVING, see)
+        self._faults.run(OBSERVING, _step_functions.see, model, name)
 
     def begin_window(self, batches_since: float = -math.inf) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start
@@ -290,9 +266,7 @@ class LayerWatch:
         """Name the classes of the program's objects that could not be read, each once."""
         for name in unread.keys() - self._unread:
             self._unread.add(name)
-            self._faults.warn(
-                f"Model part {name} could not be read: its memory may be unattributed."
-            )
+            self._faults.warn(f"{name} could not be read: its memory may be unattributed.")
 
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
@@ -303,16 +277,19 @@ class LayerWatch:
         if self._batch is None:
             self._batch = batch_notes.end(self.step_batch_size)
         window.finish(list(call_notes.graphs))
-        noted = list(call_notes.graphs.items())
-        spans = [(notes, graph.version, len(notes.spans)) for graph, notes in noted]
+        noted, others = list(call_notes.graphs.items()), list(self._held.captures.graphs)
         variables, size = window.variables, self._batch.size
-        others = list(self._held.captures.graphs)
-        named = [(graph.name, graph.version) for graph in others]
-        key = (variables.signature(), spans, named, size, self._lines is None)
-        graphs = _last_graphs.get(key)
+        key = (
+            variables.signature(),
+            [(*_noted(graph), len(notes.spans)) for graph, notes in noted],
+            [_noted(graph) for graph in others],
+            size,
+            self._lines is None,
+        )
+        graphs = next((facts for known, facts in _last_graphs if known == key), None)
         if graphs is None:
             graphs = graph_facts(variables.paths, variables.owner_of, self._lines, others, size)
-            _last_graphs.keep(key, graphs, [*(graph for graph, _ in noted), *others])
+            _last_graphs[:] = [(key, graphs)]
         return dataclasses.replace(window.facts(device, graphs, gradients), batch=self._batch)
 
     def close_window(self) -> None:
@@ -322,10 +299,8 @@ class LayerWatch:
         """Facts about the program now, without a window, and the paths of its layers by their id;
         with `building`, also of layers that no model has yet."""
         window = self._observed(HeldTensors(), layers.outermost() if building else ())
-        variables = window.variables
-        return window.facts(
-            device, graph_facts(variables.paths, variables.owner_of, self._lines), ()
-        ), variables.paths
+        paths, owner_of = window.variables.paths, window.variables.owner_of
+        return window.facts(device, graph_facts(paths, owner_of, self._lines), ()), paths
 
     def calling_line(self, layer: Any = None) -> str | None:
         """The user's line on this thread's stack, given the running layer; None if lines are not
@@ -358,18 +333,15 @@ class LayerWatch:
     @property
     def replicated(self) -> bool:
         """Whether several replicas of the model train, in or out of the scope of their strategy."""
-        model = self._model()
-        try:
-            import tensorflow as tf
+        import tensorflow as tf
 
-            strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
-            variables = layers.variables_of(model, "variables") if model is not None else ()
-            return strategy.num_replicas_in_sync > 1 or any(
-                len(layers.replicas(one)) > 1 for one in variables
-            )
-        except Exception:
-            logger.debug("whether replicas train could not be read", exc_info=True)
-            return False
+        model = self._model()
+        strategy = attribute(model, "distribute_strategy") or tf.distribute.get_strategy()
+        variables = variables_of(model, "variables") if model is not None else ()
+        return bool(
+            (asked(strategy, getattr, "num_replicas_in_sync") or 1) > 1
+            or any(len(asked(one, replicas) or ()) > 1 for one in variables)
+        )
 
     def completed_table(self) -> LayerTable | None:
         """The last layer table with output sizes, if `batch_size` changed since it was returned.
@@ -384,7 +356,7 @@ class LayerWatch:
         if model is None:
             return None
         optimizer = own(model, "optimizer") if optimizer is None else optimizer
-        before, self._signature = self._signature, layers.signature(model, optimizer)
+        before, self._signature = self._signature, layer_table.signature(model, optimizer)
         if before == self._signature:
             return None
         self._faults.run(OBSERVING, self._note_owners, model, optimizer, step)
@@ -392,10 +364,12 @@ class LayerWatch:
             self._table_before = self.table
         # A second table of one step replaces the first one, so its reason describes the whole
         # change: the first run of a step builds the optimizer.
-        table = layers.build_layer_table(model, optimizer, step=step, previous=self._table_before)
+        table = layer_table.build_layer_table(
+            model, optimizer, step=step, previous=self._table_before
+        )
         with self._lock:
             self._outputs = {
-                node.path: layers.outputs_of(node.layer) for node in layers.walk(model)
+                node.path: layer_table.outputs_of(node.layer) for node in layers.walk(model)
             }
             table = self._complete(table)
         self._watched = [
@@ -415,5 +389,5 @@ class LayerWatch:
 
     def _complete(self, table: LayerTable) -> LayerTable:
         self._table_batch_size = self.batch_size
-        self.table = layers.with_output_bytes(table, self._outputs, self.batch_size)
+        self.table = layer_table.with_output_bytes(table, self._outputs, self.batch_size)
         return self.table

@@ -11,11 +11,25 @@ import itertools
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import Any
+from typing import Any, NamedTuple
 
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+    asked,
+    attribute,
+    own,
+)
 from tb_memplugin.recorder.devices import tensor_address
 from tb_memplugin.recorder.watch import layers
-from tb_memplugin.recorder.watch.asking import ByIdentity, asked, own
+from tb_memplugin.recorder.watch.slots import slots
+from tb_memplugin.recorder.watch.variable_values import (
+    kept,
+    replicas,
+    short_device,
+    size_of_variable,
+    tf_variable,
+    variable_address,
+)
 from tb_memplugin.schema import VariableFact, VariableRole, replaced_optimizer, unused
 
 # most that are read, those with an optimizer and large ones first: a program may hold many small
@@ -26,23 +40,23 @@ _NUMBERED = re.compile(r"_\d+$")
 
 
 class _Entry:
-    """A variable, weakly, its facts but for the addresses, and its `start` address at construction
-    of the registry. `model` and `optimizer`, which only a slot has, are known until the registry is
-    complete."""
+    """A variable, weakly, its facts but for the addresses, its model, and its `start` address at
+    construction of the registry."""
 
-    def __init__(self, variable: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
-        self.reference, self.handle = (
-            weakref.ref(variable),
-            weakref.ref(layers.kept(variable, "handle")),
-        )
-        self.fact, self.model, self.optimizer = fact, model, optimizer
+    def __init__(self, variable: Any, fact: VariableFact, model: Any) -> None:
+        self.reference = weakref.ref(variable)
+        self.fact = fact
+        self.model = _nothing if model is None else weakref.ref(model)
         self.start: int | None = None
         self.end: int | None = None
         self.of_model = True
 
     def address(self) -> int | None:
         variable = self.reference()
-        return None if variable is None else layers.variable_address(variable)
+        return None if variable is None else variable_address(variable)
+
+
+def _nothing() -> None: ...
 
 
 class Variables:
@@ -60,24 +74,20 @@ class Variables:
         self.trainable: dict[str, bool] = {}
         self.eager = False  # whether a model runs eagerly
         self._entries: list[_Entry] = []
-        self._by_handle: dict[int, _Entry] = {}
-        # with a weak reference, as ids are used again
-        self._by_id: dict[int, tuple[Callable[[], Any], _Entry]] = {}
+        self._known = ByIdentity[_Entry]()  # by variable, and by its handle
         # weak references, which remove the path of a layer that is gone
         self._layers: list[Any] = []
         trees = [(layers.walk(model), model, optimizer) for model, optimizer in models]
         trees.sort(key=lambda tree: (tree[2] is None, -len(tree[0])))
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
-                asked(model, functools.partial(self._add_model, nodes, model, optimizer), None)
+                asked(model, self._add_model, nodes, optimizer)
         for optimizer in optimizers:
-            asked(optimizer, functools.partial(self._add_optimizer, optimizer, None), None)
-        for entry in self._entries:
-            entry.start = entry.end = entry.address() if addresses else None
-            former_variables.note(entry.handle(), entry.fact, entry.model, entry.optimizer)
-            entry.model = entry.optimizer = None
+            asked(optimizer, self._add_optimizer)
+        for entry in self._entries if addresses else ():
+            entry.start = entry.end = entry.address()
 
-    def _add_model(self, nodes: list[layers.LayerNode], model: Any, optimizer: Any) -> None:
+    def _add_model(self, model: Any, nodes: list[layers.LayerNode], optimizer: Any) -> None:
         taken, name, paths = set(self.paths.values()), nodes[0].path, self.paths
         names = (f"{name}#{number}" if number > 1 else name for number in itertools.count(1))
         # the second model named ``fold`` is ``fold#2``
@@ -100,22 +110,21 @@ class Variables:
                 node.path, any(flags) if flags else layers.is_trainable(node.layer)
             )
         optimizer = own(model, "optimizer") if optimizer is None else optimizer
-        if optimizer is not None:
-            self._add_optimizer(optimizer, model)
+        asked(optimizer, self._add_optimizer, model)
         for node in reversed(nodes):
             for variable in layers.own_state(node.layer):
-                self._add(
-                    variable, "other_state", None if node.layer is model else node.path, model=model
-                )
+                layer = None if node.layer is model else node.path
+                self._add(variable, "other_state", layer, model=model)
         for variable in layers.metrics_variables(model):
             self._add(variable, "other_state", model=model)
         self.eager = self.eager or own(model, "_run_eagerly", own(model, "run_eagerly")) is True
 
-    def _add_optimizer(self, optimizer: Any, model: Any) -> None:
-        for slot in layers.slots(optimizer, [entry.reference() for entry in self._entries]):
-            owner = None if slot.of is None else self._entry_of(slot.of)
+    def _add_optimizer(self, optimizer: Any, model: Any = None) -> None:
+        existing = [entry.reference() for entry in self._entries]
+        for slot in slots(optimizer, [one for one in existing if one is not None]):
+            owner = None if slot.of is None else self._known.get(tf_variable(slot.of))
             layer, trainable = (owner.fact.layer, owner.fact.trainable) if owner else (None, None)
-            of = owner.model if model is None and owner is not None else model
+            of = owner.model() if model is None and owner is not None else model
             self._add(slot.variable, "optimizer_state", layer, trainable, of, optimizer)
 
     def _add(
@@ -127,48 +136,35 @@ class Variables:
         model: Any = None,
         optimizer: Any = None,
     ) -> None:
-        asked(
-            variable,
-            lambda: self._add_parts(variable, role, layer, trainable, model, optimizer),
-            None,
-        )
-
-    def _add_parts(
-        self,
-        variable: Any,
-        role: VariableRole,
-        layer: str | None,
-        trainable: bool | None,
-        model: Any,
-        optimizer: Any,
-    ) -> None:
-        for part in layers.replicas(variable):
-            if id(part) in self._by_id:
-                continue
-            handle, shape = layers.kept(part, "handle"), layers.kept(part, "shape")
-            size, device = layers.size_of_variable(part), layers.short_device(handle.device)
-            known = shape.is_fully_defined()
-            sizes, dtype = (
-                (tuple(shape.as_list()), layers.kept(part, "dtype").name) if known else ((), "")
-            )
+        def add(part: Any) -> None:
+            handle, shape = kept(part, "handle"), kept(part, "shape")
+            size, device = size_of_variable(part), short_device(handle.device)
+            is_known = shape.is_fully_defined()
+            sizes = tuple(shape.as_list()) if is_known else ()
+            dtype = kept(part, "dtype").name if is_known else ""
             name = f"{_path(variable)}#{id(part)}"
             fact = VariableFact(
                 name, role, layer, trainable, size, device, None, None, sizes, dtype
             )
-            entry = _Entry(part, fact, model, optimizer)
+            entry = _Entry(part, fact, model)
             self._entries.append(entry)
-            self._by_id[id(part)] = entry.reference, entry
-            self._by_handle[id(handle)] = entry
-        value = layers.tf_variable(variable)
-        if value is not None and id(value) not in self._by_id and self._entries:
-            self._by_id[id(value)] = weakref.ref(value), self._entries[-1]
+            self._known[part] = self._known[handle] = entry
+            if model is not None or optimizer is not None:
+                former_variables.note(handle, fact, model, optimizer)
+
+        for part in asked(variable, replicas) or ():
+            if part not in self._known:
+                asked(part, add)
+        value = tf_variable(variable)
+        if value not in self._known and self._entries:
+            self._known[value] = self._entries[-1]
 
     def add_unowned(self, variables: Iterable[Any], known: Set[int | None]) -> None:
         """Add variables of no model, such as a replay buffer, but for those at one of the known
         addresses."""
         known = {*known, *self.start_addresses()} - {None}
         for variable in variables:
-            start, count = layers.variable_address(variable), len(self._entries)
+            start, count = variable_address(variable), len(self._entries)
             if start not in known:
                 self._add(variable, "other_state")
             for entry in self._entries[count:]:
@@ -182,18 +178,11 @@ class Variables:
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
         """Name and layer of a variable, given the variable or its resource handle."""
-        entry = self._by_handle.get(id(item))
-        if entry is None or entry.handle() is not item:
-            entry = self._entry_of(item)
+        entry = self._known.get(item) or self._known.get(tf_variable(item))
         return None if entry is None else (entry.fact.name, entry.fact.layer)
 
-    def _entry_of(self, variable: Any) -> _Entry | None:
-        value = layers.tf_variable(variable)
-        reference, entry = self._by_id.get(id(value), (None, None))
-        return entry if reference is not None and reference() is value else None
-
-    def ids(self) -> Set[int]:
-        return frozenset(self._by_id)
+    def knows(self, variable: Any) -> bool:
+        return variable in self._known
 
     def start_addresses(self) -> Iterator[int | None]:
         return (entry.start for entry in self._entries)
@@ -221,7 +210,7 @@ def _path(variable: Any) -> str:
     for name in ("_path", "_handle_name"):
         if type(path := own(variable, name)) is str:
             return path
-    path = getattr(variable, "path", getattr(variable, "name", None))
+    path = attribute(variable, "path", attribute(variable, "name"))
     return path if type(path) is str else "variable"
 
 
@@ -234,11 +223,9 @@ class FormerOptimizer:
     replaced_at: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Owner:
-    handle: Callable[[], Any]  # a weak reference, as the model
+class _Owner(NamedTuple):
     fact: VariableFact
-    model: Callable[[], Any]
+    model: Callable[[], Any]  # a weak reference
     model_name: str | None
     optimizer: FormerOptimizer | None
 
@@ -259,34 +246,23 @@ class _Owner:
 
 
 class FormerVariables:
-    """Process-wide notes on who owned each variable. The training's thread calls the methods."""
+    """Process-wide notes on who owned each variable, by its handle. The training's thread calls the
+    methods."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, _Owner] = {}  # by id of the handle
+        self._owners = ByIdentity[_Owner]()
         self._optimizers = ByIdentity[FormerOptimizer]()
 
     def note(self, handle: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
         """Note who owns the variable of a resource handle; a slot has an optimizer. The model may
         be unknown."""
-        owners, key = self._owners, id(handle)
-        known = owners.get(key)
-        if (
-            known is not None
-            and known.handle() is handle
-            and known.model() is model
-            and known.fact.layer == fact.layer
-        ):
+        known = self._owners.get(handle)
+        if known is not None and known.model() is model and known.fact.layer == fact.layer:
             return
-
-        def gone(reference: Any) -> None:
-            if key in owners and owners[key].handle is reference:
-                del owners[key]
-
         of = None if optimizer is None else self.optimizer(optimizer)
-        name, reference = (
-            (None, lambda: None) if model is None else (layers.name_of(model), weakref.ref(model))
-        )
-        owners[key] = _Owner(weakref.ref(handle, gone), fact, reference, name, of)
+        name = None if model is None else layers.name_of(model)
+        reference = _nothing if model is None else weakref.ref(model)
+        self._owners[handle] = _Owner(fact, reference, name, of)
 
     def optimizer(self, optimizer: Any) -> FormerOptimizer:
         """The note on an optimizer, whose `replaced_at` the caller may set."""
@@ -297,22 +273,21 @@ class FormerVariables:
 
     def handles(self) -> list[Any]:
         """The noted handles that exist."""
-        return [
-            handle for one in list(self._owners.values()) if (handle := one.handle()) is not None
-        ]
+        return list(self._owners)
 
     def facts(
         self, handles: Iterable[Any], known: Callable[[Any], object] = lambda handle: None
     ) -> list[VariableFact]:
         """Facts about the variables of handles that are gone, or of which nothing is `known`: they
         wait in a reference cycle for Python's garbage collector."""
-        variables = ((handle, getattr(handle, "_parent_trackable", None)) for handle in handles)
-        gone = (
-            (handle, variable() is not None)
-            for handle, variable in variables
-            if isinstance(variable, weakref.ref) and (variable() is None or known(handle) is None)
-        )
-        return [fact for handle, exists in gone if (fact := self._fact(handle, exists)) is not None]
+        found = []
+        for handle in handles:
+            parent = getattr(handle, "_parent_trackable", None)
+            if isinstance(parent, weakref.ref):
+                exists = parent() is not None
+                if not exists or known(handle) is None:
+                    found.append(self._fact(handle, exists))
+        return [fact for fact in found if fact is not None]
 
     def _fact(self, handle: Any, exists: bool) -> VariableFact | None:
         import tensorflow as tf
@@ -320,9 +295,8 @@ class FormerVariables:
         data = getattr(handle, "_handle_data", None)
         if data is None or not data.is_set or len(data.shape_and_type) != 1:
             return None
-        shape, dtype = (
-            tf.TensorShape(data.shape_and_type[0].shape),
-            tf.as_dtype(data.shape_and_type[0].dtype),
+        ((shape, dtype),) = (
+            (tf.TensorShape(one.shape), tf.as_dtype(one.dtype)) for one in data.shape_and_type
         )
         try:
             with tf.init_scope(), tf.device(handle.device):
@@ -331,14 +305,13 @@ class FormerVariables:
             return None
         if address is None or not shape.is_fully_defined():
             return None
-        owner = self._owners.get(id(handle))
-        if owner is not None and owner.handle() is handle:
+        owner = self._owners.get(handle)
+        if owner is not None:
             role, layer = owner.fact.role, owner.path(exists)
         else:
-            role, layer = _named(
-                str(handle._name).partition(":")[0], bool(shape.rank) and dtype.is_floating
-            )
-        name, device = f"{handle._name}#{id(handle)}", layers.short_device(handle.device)
+            name = str(handle._name).partition(":")[0]
+            role, layer = _named(name, bool(shape.rank) and dtype.is_floating)
+        name, device = f"{handle._name}#{id(handle)}", short_device(handle.device)
         size, sizes = int(shape.num_elements()) * int(dtype.size), tuple(shape.as_list())
         # Nobody assigns to it: the address stays.
         return VariableFact(
@@ -355,8 +328,8 @@ def _named(name: str, is_array: bool) -> tuple[VariableRole, str | None]:
     if not rest or not is_array:
         return "other_state", None
     kinds = [kind.__name__ for kind in vars(keras.optimizers).values() if isinstance(kind, type)]
-    own = _NUMBERED.sub("", first).replace("_", "")
-    optimizer = next((kind for kind in reversed(kinds) if kind.lower() == own), None)
+    by_name = {kind.lower(): kind for kind in kinds}
+    optimizer = by_name.get(_NUMBERED.sub("", first).replace("_", ""))
     if optimizer is not None:
         return "optimizer_state", f"{unused(optimizer)}/{rest}"
     return "weights", f"{unused(EARLIER_MODEL)}/{name.rpartition('/')[0]}"

@@ -8,23 +8,33 @@ the user's training code."""
 
 import contextlib
 import functools
-import logging
 import math
 import pathlib
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.attribution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.environment import OWN_FILES
-from tb_memplugin.recorder.base import abandon_in_child, changes
+from tb_memplugin.recorder.base import (
+    abandon_in_child,
+    changes,
+    is_a,
+    own,
+    own_list,
+    quiet,
+)
 from tb_memplugin.recorder.devices import keep_peak, tensor_address
-from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
-from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, tape_records
+from tb_memplugin.recorder.heap import (
+    DATASET_METHODS,
+    TRAINER_METHODS,
+)
+from tb_memplugin.recorder.watch.batches import batch_notes, tape_records
 from tb_memplugin.recorder.watch.counters import program_counters, traces_of
-from tb_memplugin.recorder.watch.layers import packages, tensor_size
+from tb_memplugin.recorder.watch.datasets import data_pipelines
+from tb_memplugin.recorder.watch.layers import packages
 from tb_memplugin.recorder.watch.notes import (
     DATA_ARGUMENTS,
     CallKind,
@@ -32,9 +42,8 @@ from tb_memplugin.recorder.watch.notes import (
     call_notes,
     input_notes,
 )
+from tb_memplugin.recorder.watch.variable_values import replicas, tensor_size
 from tb_memplugin.schema import LAYER_PREFIX, LINE_MARK
-
-logger = logging.getLogger("tb_memplugin")
 
 # called instead of a method, with the method itself before its arguments
 Wrapper: TypeAlias = Callable[..., Any]
@@ -57,12 +66,10 @@ class _HiddenFiles:
 
 
 @functools.cache
+@quiet
 def _hidden_files() -> _HiddenFiles | None:
-    try:
-        return _HiddenFiles()
-    except Exception:
-        logger.debug("lines of this package stay in TensorFlow's messages", exc_info=True)
-        return None
+    """None if lines of this package stay in TensorFlow's messages."""
+    return _HiddenFiles()
 
 
 @contextlib.contextmanager
@@ -70,10 +77,7 @@ def _without_own_lines() -> Iterator[None]:
     """Leave out the lines of this package where TensorFlow says at which an op was defined that it
     adds meanwhile."""
     hidden = _hidden_files()
-    if hidden is None:
-        yield
-        return
-    stack = hidden.stacks[threading.get_ident()]
+    stack = [] if hidden is None else hidden.stacks[threading.get_ident()]
     stack.append(hidden)
     try:
         yield
@@ -100,96 +104,89 @@ class OpenCall(NamedTuple):
     trace: Any  # the profiler's span in eager mode
 
 
+@quiet
 def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
     """Note where a call begins; return None if there is nothing to note. A backward pass has a
     `tape`."""
-    try:
-        if not call_notes.active:
-            return None
-        import tensorflow as tf
-
-        if tf.executing_eagerly():
-            return _enter_eager(tf, kind, layer, tape)
-        graph = tf.compat.v1.get_default_graph()
-        if None not in call_notes.of_thread.stack:  # a recomputation has a tape of its own
-            call_notes.of_thread.again.clear()
-        elif kind == "layer":
-            call_notes.of_thread.again.add(id(layer))
-            import keras
-
-            # Whether the call changes no variables: statistics and seeds.
-            call_notes.recomputed[layer] = bool(
-                keras.src.backend.common.stateless_scope.in_stateless_scope()
-            )
-        call_notes.of_thread.stack.append(layer)
-        return OpenCall(graph, graph.version, kind, layer, None)
-    except Exception:
-        logger.debug("a %s call could not be observed", kind, exc_info=True)
+    if not call_notes.active:
         return None
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return _enter_eager(tf, kind, layer, tape)
+    graph = tf.compat.v1.get_default_graph()
+    here = call_notes.of_thread
+    if None not in here.stack:  # a recomputation has a tape of its own
+        here.again.clear()
+    elif kind == "layer":
+        here.again.add(id(layer))
+        import keras
+
+        # Whether the call changes no variables: statistics and seeds.
+        call_notes.recomputed[layer] = bool(
+            keras.src.backend.common.stateless_scope.in_stateless_scope()
+        )
+    here.stack.append(layer)
+    return OpenCall(graph, graph.version, kind, layer, None)
 
 
 def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | None:
-    paths = call_notes.eager_paths
+    paths, lines = call_notes.eager_paths, call_notes.eager_lines
     if paths is None:
         return None
     name = paths.get(id(layer)) if kind == "layer" else f"({kind})"
     if tape is not None:
         differentiated = not tape._recording and tape_records()
-        name = (
-            DIFFERENTIATED_BACKWARD
-            if differentiated
-            else KEEPING_BACKWARD
-            if tape._persistent
-            else BACKWARD
-        )
+        kept = KEEPING_BACKWARD if tape._persistent else BACKWARD
+        name = DIFFERENTIATED_BACKWARD if differentiated else kept
     if name is None:
         return None
-    line = None if call_notes.eager_lines is None else call_notes.eager_lines.calling(layer)
-    trace = tf.profiler.experimental.Trace(
-        LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line)
-    )
+    line = None if lines is None else lines.calling(layer)
+    name = LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line)
+    trace = tf.profiler.experimental.Trace(name)
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)
 
 
 def _is_outermost(layer: Any) -> bool:
-    return (
-        next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None)
-        is layer
-    )
+    callers = (caller for caller in call_notes.of_thread.stack if caller is not None)
+    return next(callers, layer) is layer
 
 
+@quiet
 def leave(call: OpenCall | None, target: Any = None) -> None:
     """Note where a call ends; `target` is what a backward pass differentiates."""
     if call is None:
         return
-    try:
-        if call.trace is not None:
-            call.trace.__exit__(None, None, None)
-            return
-        call_notes.traced_calls += 1
-        changes.note()
-        stack = call_notes.of_thread.stack
-        stack.pop()
-        notes = call_notes.notes(call.graph)
-        if call.kind == "backward":
-            batch_notes.backward_passes += 1
-            # Layers of the graph that it has not called again are not recomputed.
-            for span in notes.spans if None not in stack else ():
-                layer = None if span.layer is None else span.layer()
-                if layer is not None and id(layer) not in call_notes.of_thread.again:
-                    call_notes.recomputed.pop(layer, None)
-        if call.layer is not None and _is_outermost(call.layer):
-            call_notes.outermost_layers.add(call.layer)
-        reference = None if call.layer is None else weakref.ref(call.layer)
-        targets = tuple(
-            one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph
-        )
-        recorded = call.kind == "backward" and tape_records()
-        place = (call.start, call.graph.version, len(stack), threading.get_ident())
-        notes.spans.append(Span(*place, call.kind, reference, targets, recorded))
-    except Exception:
-        logger.debug("a %s call could not be observed", call.kind, exc_info=True)
+    if call.trace is not None:
+        call.trace.__exit__(None, None, None)
+        return
+    call_notes.traced_calls += 1
+    changes.note()
+    stack = call_notes.of_thread.stack
+    stack.pop()
+    notes = call_notes.notes(call.graph)
+    if call.kind == "backward":
+        batch_notes.backward_passes += 1
+        # Layers of the graph that it has not called again are not recomputed.
+        for span in notes.spans if None not in stack else ():
+            layer = None if span.layer is None else span.layer()
+            if layer is not None and id(layer) not in call_notes.of_thread.again:
+                call_notes.recomputed.pop(layer)
+    if call.layer is not None and _is_outermost(call.layer):
+        call_notes.outermost_layers.add(call.layer)
+    targets = (one for one in _flat(target) if getattr(one, "graph", None) is call.graph)
+    span = Span(
+        start=call.start,
+        end=call.graph.version,
+        depth=len(stack),
+        thread=threading.get_ident(),
+        kind=call.kind,
+        layer=None if call.layer is None else weakref.ref(call.layer),
+        targets=tuple(one.op.name for one in targets),
+        recorded=call.kind == "backward" and tape_records(),
+    )
+    notes.spans.append(span)
 
 
 def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -219,9 +216,11 @@ def optimizer_apply(
     opened = enter("update", None)
     if opened is not None:
         grads = _listed(grads)
-        trainable_variables = None if trainable_variables is None else _listed(trainable_variables)
-        own = getattr(self, "_trainable_variables", ())
-        _note_gradients(own if trainable_variables is None else trainable_variables, grads)
+        if trainable_variables is None:
+            _note_gradients(own_list(self, "_trainable_variables"), grads)
+        else:
+            trainable_variables = _listed(trainable_variables)
+            _note_gradients(trainable_variables, grads)
     return _update(self, opened, original, grads, trainable_variables)
 
 
@@ -269,42 +268,32 @@ def _listed(values: Any) -> Any:
     return values if isinstance(values, (list, tuple)) else list(values)
 
 
+@quiet
 def _note_gradients(sources: Any, gradients: Any) -> None:
-    """Note which op made the gradient of which variable. Never raises."""
-    try:
-        import tensorflow as tf
-
-        for variable, gradient in zip(_flat(sources), _flat(gradients), strict=False):
-            handles = (
-                getattr(one, "handle", None) for one in (getattr(variable, "value", None), variable)
-            )
-            if gradient is None or all(handle is None for handle in handles):
-                continue
-            reference = weakref.ref(variable)
-            sparse = isinstance(gradient, tf.IndexedSlices)
-            for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
-                if not tf.executing_eagerly():
-                    call_notes.notes(tensor.graph).gradients.append(
-                        (tensor.op.name, tensor.value_index, reference)
-                    )
-                elif (
-                    call_notes.eager_paths is not None
-                    and (noted := call_notes.eager_gradients) is not None
-                ):
-                    address = tensor_address(tensor)
-                    noted += [] if address is None else [(address, tensor_size(tensor), reference)]
-    except Exception:
-        logger.debug("gradients could not be observed", exc_info=True)
-
-
-def _flat(values: Any) -> Iterable[Any]:
+    """Note which op made the gradient of which variable."""
     import tensorflow as tf
 
-    if isinstance(values, (list, tuple)):
-        return (item for value in values for item in _flat(value))
-    if isinstance(values, dict):
-        return _flat([values[key] for key in sorted(values)])
-    return (values.flat_values if isinstance(values, tf.RaggedTensor) else values,)
+    is_eager, noted = tf.executing_eagerly(), call_notes.eager_gradients
+    for variable, gradient in zip(_flat(sources), _flat(gradients), strict=False):
+        if gradient is None or not replicas(variable):
+            continue
+        reference = weakref.ref(variable)
+        sparse = is_a(gradient, tf.IndexedSlices)
+        for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
+            if not is_eager:
+                output = tensor.op.name, tensor.value_index, reference
+                call_notes.notes(tensor.graph).gradients.append(output)
+            elif call_notes.eager_paths is not None and noted is not None:
+                address = tensor_address(tensor)
+                if address is not None:
+                    noted.append((address, tensor_size(tensor), reference))
+
+
+def _flat(values: Any) -> list[Any]:
+    import tensorflow as tf
+
+    flat = tf.nest.flatten(values)
+    return [one.flat_values if is_a(one, tf.RaggedTensor) else one for one in flat]
 
 
 def returns_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -352,28 +341,23 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
     outermost = input_notes.begin()
     if outermost is None:
         return original(self, *args, **kwargs)
-    calls_before, traces_before, tracing = (
-        call_notes.traced_calls,
-        traces_of(self),
-        batch_notes.tracing(),
-    )
+    traced_calls, traces, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
     try:
         with _without_own_lines() if outermost else contextlib.nullcontext():
             result = original(self, *args, **kwargs)
     except BaseException:
         if outermost:
-            batch_notes.given(
-                [args, kwargs], self, batch_notes.function_called(self, tracing), failed=True
-            )
+            known = batch_notes.function_called(self, tracing)
+            batch_notes.given([args, kwargs], self, known, failed=True)
         raise
     finally:
         input_notes.end(outermost)
     if input_notes.active:
-        program_counters.functions.called(self, traces_before, args, kwargs)
+        program_counters.functions.called(self, traces, args, kwargs)
         for arg in args:
-            if hasattr(arg, "_iterator_resource"):
+            if own(arg, "_iterator_resource") is not None:
                 program_counters.datasets.iterated(arg)
-    if call_notes.traced_calls != calls_before:
+    if call_notes.traced_calls != traced_calls:
         input_notes.function(self)
     known, calls_layers = batch_notes.function_called(self, tracing), input_notes.calls_layers(self)
     if outermost and (calls_layers or (known is not None and known.trains)):
@@ -465,18 +449,15 @@ def places() -> dict[tuple[Any, str], Wrapper]:
     from tensorflow.python.eager.context import Context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+    iterator = getattr(iterator_ops, "OwnedIterator", None)
+    several = getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None)
     methods: list[tuple[Any, str, Wrapper]] = [
-        *(
-            (tf.GradientTape, name, tape_gradient)
-            for name in ("gradient", "jacobian", "batch_jacobian")
-        ),
-        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", next_element),
-        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
-        (
-            getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None),
-            "__init__",
-            makes_iterator,
-        ),
+        (tf.GradientTape, "gradient", tape_gradient),
+        (tf.GradientTape, "jacobian", tape_gradient),
+        (tf.GradientTape, "batch_jacobian", tape_gradient),
+        (iterator, "_next_internal", next_element),
+        (iterator, "__init__", makes_iterator),
+        (several, "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", function_call),
         (Context, "reset_memory_stats", resets_peak),
@@ -487,20 +468,19 @@ def places() -> dict[tuple[Any, str], Wrapper]:
             (keras.Model, "__init__", makes_model),
         ]
         methods += [(keras.Model, name, takes_data) for name in TRAINER_METHODS]
-        base = keras.optimizers.Optimizer
+        optimizers, base = keras.optimizers, keras.optimizers.Optimizer
         if hasattr(base, "apply"):
-            methods += [
-                (kind, "apply", optimizer_apply)
-                for kind in (base, keras.optimizers.LossScaleOptimizer)
-            ]
+            kinds = base, optimizers.LossScaleOptimizer
+            methods += [(kind, "apply", optimizer_apply) for kind in kinds]
         else:
-            kinds = (base, keras.optimizers.legacy.Optimizer)
+            kinds = base, optimizers.legacy.Optimizer
             methods += [(kind, "apply_gradients", optimizer_apply_gradients) for kind in kinds]
     found: dict[tuple[Any, str], Wrapper] = {}
     for kind, name, wrapper in methods:
-        owner = next((one for one in getattr(kind, "__mro__", ())[:-1] if name in vars(one)), None)
-        if owner is not None:
-            found[owner, name] = wrapper
+        for owner in getattr(kind, "__mro__", ())[:-1]:
+            if name in vars(owner):
+                found[owner, name] = wrapper
+                break
     return found
 
 

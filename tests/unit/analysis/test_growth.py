@@ -323,7 +323,7 @@ def run_after(*left: int, more: Sequence[Row] = (), in_use: int = 0) -> Run:
     kinds, counts, sizes = zip(*rows, strict=True) if rows else ((), (), ())
     named = kinds, ("CPU:0",) * len(rows)
     columns = np.asarray(counts, np.int64), np.asarray(sizes, np.int64)
-    counters = Counters(np.zeros(len(rows), np.int64), *named, *columns, (None,) * len(rows))
+    counters = Counters(np.zeros(len(rows), np.int64), *named, *columns)
     in_use = in_use or max(left, default=MIB)
     return make_run(make_samples(range(3), [in_use] * 3, in_use=[in_use] * 3), counters=(counters,))
 

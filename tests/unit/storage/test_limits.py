@@ -336,9 +336,9 @@ def test_counters_count_against_the_limit(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN 4,000 rows of counters with texts of their own
-    kinds, unknown, texts = ("traces",) * 500, np.full(500, MISSING), (None,) * 500
+    kinds, unknown = ("traces",) * 500, np.full(500, MISSING)
     counters = [
-        Counters(steps, kinds, tuple(f"{step:090}" for step in steps), steps, unknown, texts)
+        Counters(steps, kinds, tuple(f"{step:090}" for step in steps), steps, unknown)
         for steps in np.arange(4000).reshape(8, 500)
     ]
     write_records(tmp_path / "exp", make_samples(range(10), range(10)), *counters)

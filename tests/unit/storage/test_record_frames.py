@@ -60,7 +60,6 @@ COUNTERS = Counters(
     name=("GPU:0", "train_step", "train_step"),
     count=np.asarray([1, 1, 2]),
     bytes=np.asarray([MAX_BYTES, MISSING, MISSING]),
-    detail=(None, None, "argument `scale` changed from 1 to 2 (Python value)"),
 )
 HAND_MADE = make_traced()[3].requests
 REPLAY = Replay(addresses=99, of_addresses=100, chunks=7, of_chunks=8, peak_bytes=MAX_BYTES)

@@ -317,7 +317,7 @@ def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_t
         watched.fails(error_of(COMPILED), 7)
         assert (watched.last.layer, watched.last.line) == (None, None)
         assert watched.last.requested_bytes == round(145.20 * MIB) + uncertain
-        watched.analysis._recent.add(
+        watched.analysis.add(
             "GPU:0", made((0, round(145.20 * MIB) + 3, 1, 20, INPUTS)), TraceFacts()
         )
 
@@ -402,7 +402,7 @@ def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
 def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(
     watched: Watched,
 ) -> None:
-    watched.analysis._recent.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
+    watched.analysis.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
     watched.watch.facts = None
     watched.fails(error_of(), 7)
     assert watched.last.layer == "model/head"
@@ -531,7 +531,7 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
         for name, address in (("stays", 0x1000), ("moved", 0x9000))
     ]
     held = TensorFact("held_tensors", 1000, 0x9000)
-    watched.analysis._recent.add(
+    watched.analysis.add(
         "GPU:0",
         made((1 << 40, 512, 1, 20, INPUTS)),
         TraceFacts(variables=tuple(weights), tensors=(held,)),

@@ -171,7 +171,7 @@ def test_samples_and_counters_are_written_once(make: Make, tmp_path: pathlib.Pat
     made.write_out()
     empty = len(on_disk(tmp_path))
     sample(made, 3, 5 * MIB)
-    made._counters.add(3, [("models_built", None, 2, MISSING, None)])
+    made._counters.add(3, [("models_built", None, 2, MISSING)])
     made.write_out()
     written = len(on_disk(tmp_path))
     assert written > empty
@@ -375,9 +375,9 @@ def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:
 
 def test_only_changes_are_kept_and_a_counter_that_is_missing_became_zero() -> None:
     rows = CounterRows()
-    rows.add(3, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 2, MISSING, None)])
-    rows.add(4, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 3, MISSING, "why")])
-    rows.add(5, [("models_alive", "CPU:0", 1, 160, None), ("traces", "f", 3, MISSING, "why")])
+    rows.add(3, [("models_alive", "CPU:0", 1, 100), ("traces", "f", 2, MISSING)])
+    rows.add(4, [("models_alive", "CPU:0", 1, 100), ("traces", "f", 3, MISSING)])
+    rows.add(5, [("models_alive", "CPU:0", 1, 160), ("traces", "f", 3, MISSING)])
     assert rows_of(rows) == [
         (3, "models_alive", "CPU:0", 1, 100),
         (3, "traces", "f", 2, MISSING),
@@ -386,7 +386,7 @@ def test_only_changes_are_kept_and_a_counter_that_is_missing_became_zero() -> No
     ]
     assert rows.take() is None
     rows = CounterRows()
-    rows.add(1, [("models_gone", "CPU:0", 2, 64, None)])
+    rows.add(1, [("models_gone", "CPU:0", 2, 64)])
     rows.add(2, [])
     rows.add(3, [])
     assert rows_of(rows)[1:] == [(2, "models_gone", "CPU:0", 0, 0)]
@@ -395,11 +395,11 @@ def test_only_changes_are_kept_and_a_counter_that_is_missing_became_zero() -> No
 def test_many_changes_cost_one_row_for_each_take() -> None:
     rows = CounterRows()
     for step in range(10 * DENSE_ROWS):
-        rows.add(step, [("traces", "f", step, MISSING, None)])
+        rows.add(step, [("traces", "f", step, MISSING)])
     taken = rows_of(rows)
     # The last value is there, and the first ones are.
     assert len(taken) == DENSE_ROWS + 1 and taken[-1][3] == 10 * DENSE_ROWS - 1
-    rows.add(10**6, [("traces", "f", 10**6, MISSING, None)])
+    rows.add(10**6, [("traces", "f", 10**6, MISSING)])
     assert len(rows_of(rows)) == 1
 
 
@@ -414,8 +414,8 @@ def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some
     first.note_end({"CPU:0": 10, "GPU:0": 1}, {"CPU:0": 0})  # it went on
     assert earlier_sessions(1) == []
     assert earlier_sessions(3) == [
-        [("earlier_sessions", "CPU:0", 1, 10, None), ("earlier_sessions", "GPU:0", 1, 1, None)],
-        [("earlier_sessions", "CPU:0", 2, 20, None)],
+        [("earlier_sessions", "CPU:0", 1, 10), ("earlier_sessions", "GPU:0", 1, 1)],
+        [("earlier_sessions", "CPU:0", 2, 20)],
     ]
     third.count(7, lambda: False)
     assert (7, "earlier_sessions", "CPU:0", 2, 20) in rows_of(third.rows)

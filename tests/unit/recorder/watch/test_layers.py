@@ -12,17 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import layers, variables_of
+from tb_memplugin.recorder.watch import call_notes, variable_address, variable_values, variables_of
 from tb_memplugin.recorder.watch import variables as module
-from tb_memplugin.recorder.watch.layers import (
-    build_layer_table,
-    call_notes,
-    own_variables,
-    signature,
-    slots,
-    variable_bytes,
-    walk,
-)
+from tb_memplugin.recorder.watch.layer_table import build_layer_table, signature
+from tb_memplugin.recorder.watch.layers import own_variables, walk
+from tb_memplugin.recorder.watch.slots import slots
+from tb_memplugin.recorder.watch.variable_values import variable_bytes
 from tb_memplugin.recorder.watch.variables import FormerVariables, Variables, former_variables
 from tb_memplugin.schema import VariableFact
 
@@ -414,7 +409,7 @@ def test_owners_are_found_by_variable_and_by_handle(model: Any) -> None:
     assert others == [by_keras] * 2 and by_keras is not None
     assert by_keras[1] == "net/frozen" and by_keras[0].startswith(kernel.path)
     assert found.owner_of(tf.Variable(1.0)) is None and found.owner_of(object()) is None
-    assert id(kernel.value) in found.ids()
+    assert found.knows(kernel.value) and not found.knows(tf.Variable(1.0))
 
 
 def test_what_the_program_drops_is_freed() -> None:
@@ -454,16 +449,14 @@ def test_variables_of_no_model_are_state_and_are_not_kept_alive(model: Any) -> N
     found = of(model)
     free, gone = tf.Variable(tf.zeros(1000), name="buffer"), tf.Variable(tf.zeros(500))
     alias = tf.Variable(tf.zeros(1000))
-    found.add_unowned(
-        [free, gone, alias, model.layers[0].kernel.value], {layers.variable_address(alias)}
-    )
+    found.add_unowned([free, gone, alias, model.layers[0].kernel.value], {variable_address(alias)})
     facts = {fact.shape: fact for fact in found.facts(CPU) if fact.requested_bytes >= 2000}
     assert facts.keys() == {(1000,), (500,)}
     fact = facts[1000,]
     assert (fact.role, fact.layer, fact.start_address) == (
         "other_state",
         None,
-        layers.variable_address(free),
+        variable_address(free),
     )
     assert fact.name.startswith("buffer") and found.owner_of(free.handle) == (fact.name, None)
     # AND one that is gone has no place any more
@@ -477,12 +470,12 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = tf.Variable(tf.zeros((64, 1024)))
-    assert layers.variable_address(table) is not None
+    assert variable_address(table) is not None
     in_use = iter((0, 64 * 1024 * 4))
-    monkeypatch.setattr(layers, "bytes_in_use", lambda device: next(in_use))
-    assert layers.variable_address(table) is None
+    monkeypatch.setattr(variable_values, "bytes_in_use", lambda device: next(in_use))
+    assert variable_address(table) is None
     # AND it is not read again
-    assert layers.variable_address(table) is None
+    assert variable_address(table) is None
 
 
 @pytest.mark.parametrize(
@@ -501,7 +494,7 @@ def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(
     former.note(
         handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None
     )
-    owner = former._owners[id(handle)]
+    owner = former._owners.get(handle)
     assert owner.path(exists=False) == layer
     del model
     assert owner.path(exists=False) == f"fold, no longer used{named}"

@@ -19,17 +19,21 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.values import PerReplica
 
+from tb_memplugin.recorder.base import (
+    ByIdentity,
+)
 from tb_memplugin.recorder.watch import (
     batch_notes,
-    batches,
     call_notes,
     data_pipelines,
+    datasets,
     hooks,
     note_running_fit,
     running_batch,
 )
 from tb_memplugin.recorder.watch import notes as noting
-from tb_memplugin.recorder.watch.batches import BatchNotes, DataPipelines, FunctionInputs
+from tb_memplugin.recorder.watch.batches import BatchNotes, FunctionInputs
+from tb_memplugin.recorder.watch.datasets import DataPipelines
 from tb_memplugin.recorder.watch.notes import CallNotes, InputNotes, input_notes
 from tb_memplugin.schema import BatchFacts
 
@@ -603,9 +607,9 @@ def test_without_iterators_or_with_too_many_the_bytes_are_unknown(pipelines, mon
     iterators = [iter(cached()) for _ in range(2)]
     for iterator in iterators:
         pipelines.note(iterator)
-    monkeypatch.setattr(batches, "MAX_ITERATORS", 2)
+    monkeypatch.setattr(datasets, "MAX_ITERATORS", 2)
     assert pipelines.buffered_bytes() == 0
-    monkeypatch.setattr(batches, "MAX_ITERATORS", 1)
+    monkeypatch.setattr(datasets, "MAX_ITERATORS", 1)
     assert pipelines.buffered_bytes() is None
     # AND iterators that are gone do not count
     del iterator, iterators[1]
@@ -642,9 +646,9 @@ def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the
         found.append(data_pipelines.buffered_bytes())
         return next(inside)
 
-    monkeypatch.setattr(data_pipelines, "_iterators", weakref.WeakValueDictionary())
+    monkeypatch.setattr(data_pipelines, "_iterators", ByIdentity())
     iterator = iter(data)
     step()
-    assert found == [None] and list(data_pipelines._iterators.values()) == [iterator]
+    assert found == [None] and list(data_pipelines._iterators) == [iterator]
     monkeypatch.setattr(data_pipelines, "note", None)
     assert next(iter(data)) is not None and not data_pipelines.active
