@@ -180,8 +180,8 @@ def _lines(answer: WhatIf) -> list[str]:
     prediction = answer.prediction
     recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
     lines = [
-        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
-        f"capacity {format_bytes(prediction.capacity_bytes)}"
+        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, capacity "
+        f"{format_bytes(prediction.capacity_bytes)}"
     ]
     if prediction.reproduced.of:
         lines.append(
@@ -242,13 +242,8 @@ def why_not(prediction: Prediction, enough: Enough | None) -> str:
         return reason
     passes = format_bytes(enough.without_reserve_bytes)
     return (
-        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} "
-        "with "
-        "free "
-        "memory "
-        "in "
-        "pieces, and a "
-        "reserve"
+        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, "
+        "and a reserve"
     )
 
 
