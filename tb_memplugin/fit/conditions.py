@@ -98,10 +98,6 @@ class Conditions:
     accumulate: bool = False
     recompute: tuple[tuple[str, ...], ...] = ()
 
-    def matching(self, layers: Sequence[Layer]) -> tuple[list[Layer], list[Layer]]:
-        """The layers that `freeze` and `unfreeze` match."""
-        return matching(layers, self.freeze or ""), matching(layers, self.unfreeze or "")
-
 
 RECORDED = Conditions()
 """As in the recorded run."""

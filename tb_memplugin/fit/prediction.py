@@ -8,7 +8,7 @@ from typing import Any
 
 from tb_memplugin.fit.cases import Method
 from tb_memplugin.fit.conditions import Conditions, Interval
-from tb_memplugin.fit.simulation import FailedRequest, Reproduced
+from tb_memplugin.fit.simulation import NOT_REPLAYED, FailedRequest, Reproduced
 from tb_memplugin.schema import (
     CATEGORIES,
     Category,
@@ -54,14 +54,14 @@ class Prediction:
 
     batch_size: int | None
     capacity_bytes: int | None
-    peak_bytes: int | None
-    low_bytes: int | None
-    high_bytes: int | None
-    fits: bool | None
-    fails_at: FailedRequest | None
-    method: Method
-    reproduced: Reproduced
-    assumptions: tuple[str, ...]
+    peak_bytes: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+    fits: bool | None = None
+    fails_at: FailedRequest | None = None
+    method: Method = "unknown"
+    reproduced: Reproduced = NOT_REPLAYED
+    assumptions: tuple[str, ...] = ()
     ledger: tuple[LedgerRow, ...] = ()
     demand_bytes: int | None = None
 
@@ -237,7 +237,7 @@ def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
 
 
 def why_not(prediction: Prediction, enough: Enough | None) -> str:
-    reason = (_needed if prediction.fits is False else _possible)(prediction)
+    reason = (_needed if prediction.fits is False else _uncertain)(prediction)
     if enough is None:
         return reason
     passes = format_bytes(enough.without_reserve_bytes)
@@ -247,7 +247,7 @@ def why_not(prediction: Prediction, enough: Enough | None) -> str:
     )
 
 
-def _possible(prediction: Prediction) -> str:
+def _uncertain(prediction: Prediction) -> str:
     capacity, high = prediction.capacity_bytes, prediction.high_bytes
     span = Interval.of(prediction).span
     if capacity is None:

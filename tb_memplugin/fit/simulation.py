@@ -21,6 +21,7 @@ from tb_memplugin.fit.changes import Changed, own_rows
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.steps import LEFT_OUT, SizedStep
 from tb_memplugin.schema import (
+    FREE,
     IN_USE,
     MISSING,
     PERSISTENT,
@@ -110,14 +111,13 @@ def lasting_order(requests: StepRequests) -> list[int]:
 
 def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
     entries = np.asarray(order, np.int64)
-    rows = np.where(entries < 0, -1 - entries, entries)
-    change = np.where(entries < 0, -requests.allocated[rows], requests.allocated[rows])
-    needed = {int(rows[np.argmax(np.cumsum(change))])} if len(rows) else set()
-    born = rows[entries >= 0]
+    born = entries[entries >= 0]
+    needed = set()
+    if len(entries):
+        at_peak = int(np.argmax(np.cumsum(_changes(entries, requests.allocated))))
+        needed.add(order[at_peak] if order[at_peak] >= 0 else -1 - order[at_peak])
     address = requests.address[born]
-    for begin, size in zip(
-        requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True
-    ):
+    for begin, size in _added_regions(requests):
         needed.update(born[(address >= begin) & (address < begin + size)][:1].tolist())
     return needed
 
@@ -147,66 +147,69 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
     )
 
 
+def _changes(entries: Integers, sizes: Integers) -> Integers:
+    """By how many bytes each event of an order changes those in use."""
+    return np.where(entries < 0, -sizes[~entries], sizes[entries])
+
+
 def older_rows(requests: StepRequests) -> list[int]:  # in address order
     rows = np.flatnonzero(requests.birth < 0)
     ordered: list[int] = rows[np.argsort(requests.address[rows], kind="stable")].tolist()
     return ordered
 
 
-def start_map(requests: StepRequests) -> MemoryMap:
-    old = older_rows(requests)
-    columns = (requests.address[old], requests.allocated[old], requests.requested[old])
-    chunks = list(zip(*(column.tolist() for column in columns), strict=True))
-    order = np.argsort(requests.region_address, kind="stable")
-    entries: list[tuple[int, int, int, int]] = []  # address, bytes, requested bytes, region
-    at = 0
-    for number, row in enumerate(order.tolist()):
-        free_from = int(requests.region_address[row])
-        end = free_from + int(requests.region_bytes[row])
-        while at < len(chunks) and chunks[at][0] < end:
-            place, allocated, requested = chunks[at]
-            entries += [
-                (free_from, place - free_from, MISSING, number),
-                (place, allocated, requested, number),
-            ]
-            free_from = place + allocated
-            at += 1
-        entries.append((free_from, end - free_from, MISSING, number))
-    kept = np.asarray([entry for entry in entries if entry[1] > 0], np.int64).reshape(-1, 4)
-    address, size, asked, region = kept.T.copy()
+def start_map(
+    requests: StepRequests, regions: Iterable[tuple[int, int]] | None = None
+) -> MemoryMap:
+    """The memory map when the step began; of some `regions` only, as (bytes, address), and what is
+    in them, if they are given."""
+    if regions is None:
+        regions = _regions(requests)
+    bounds = np.asarray(sorted((address, size) for size, address in regions), np.int64)
+    begins, sizes = bounds.reshape(-1, 2).T.copy()
+    inside = np.zeros(len(requests), bool)
+    for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True):
+        inside |= (requests.address >= begin) & (requests.address < begin + size)
+    rows = np.flatnonzero(inside & (requests.birth < 0))
+    used, allocated = requests.address[rows], requests.allocated[rows]
+    # Between chunks and behind them, the regions are free.
+    free = np.sort(np.concatenate([begins, used + allocated]))
+    free_bytes = np.sort(np.concatenate([begins + sizes, used])) - free
+    free, free_bytes = free[free_bytes > 0], free_bytes[free_bytes > 0]
+    state = np.repeat([IN_USE, FREE], [len(rows), len(free)])
+    requested = np.concatenate([requests.requested[rows], np.full(len(free), MISSING)])
+    address, size = np.concatenate([used, free]), np.concatenate([allocated, free_bytes])
+    order = np.argsort(address)
     names = ("step", "phase", "device", "wall_time", "capacity_bytes")
     same: dict[str, Any] = {name: getattr(requests, name) for name in names}
     return MemoryMap(
         **same,
-        address=address,
-        bytes=size,
-        requested_bytes=asked,
-        state=np.where(asked == MISSING, 0, IN_USE).astype(np.int64),
-        owner=np.full(len(kept), -1),
-        source=np.zeros(len(kept), np.int64),
-        since=np.full(len(kept), MISSING),
-        region=region,
+        address=address[order],
+        bytes=size[order],
+        requested_bytes=requested[order],
+        state=state[order],
+        owner=np.full(len(order), -1),
+        source=np.zeros(len(order), np.int64),
+        since=np.full(len(order), MISSING),
+        region=np.searchsorted(begins, address[order], side="right") - 1,
         owners=(),
-        region_address=requests.region_address[order],
-        region_bytes=requests.region_bytes[order],
-        in_use_bytes=int(requests.allocated[old].sum()),
-        pool_bytes=int(requests.region_bytes.sum()),
+        region_address=begins,
+        region_bytes=sizes,
+        in_use_bytes=int(allocated.sum()),
+        pool_bytes=int(sizes.sum()),
         complete=True,
         not_available=(),
     )
 
 
-def part_of_map(requests: StepRequests, regions: Sequence[tuple[int, int]] = ()) -> MemoryMap:
-    """The start map with some regions, as (bytes, address), and what is in them; by default an
-    empty one."""
-    inside = np.zeros(len(requests), bool)
-    for size, address in regions:
-        inside |= (requests.address >= address) & (requests.address < address + size)
-    sizes, addresses = np.asarray(regions, np.int64).reshape(-1, 2).T.copy()
-    births = np.where(inside, requests.birth, 0)
-    return start_map(
-        dataclasses.replace(requests, birth=births, region_address=addresses, region_bytes=sizes)
-    )
+def _regions(requests: StepRequests) -> list[tuple[int, int]]:
+    """(bytes, address) of each region when the step began."""
+    return list(zip(requests.region_bytes.tolist(), requests.region_address.tolist(), strict=True))
+
+
+def _added_regions(requests: StepRequests) -> list[tuple[int, int]]:
+    """(address, bytes) of each region by which the pool grew."""
+    return list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
 
 
 def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -215,9 +218,8 @@ def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[
     and those from the first one on that only a chunk of the batch can have made."""
     grows = (requests.birth < 0) & (requests.batch_power != 0)
     of_batch = set(requests.address[grows].tolist())
-    pairs = zip(requests.region_bytes.tolist(), requests.region_address.tolist(), strict=True)
     # a data set comes before its batches
-    regions = sorted(pairs, key=lambda one: (one[0], one[1] in of_batch))
+    regions = sorted(_regions(requests), key=lambda one: (one[0], one[1] in of_batch))
     kept, rules = list[tuple[int, int]](), PoolRules(requests.capacity_bytes or NO_LIMIT)
     for size, address in regions:
         # One of the size that was due may be another request's, for example an initializer's that
@@ -344,29 +346,6 @@ class Outcome:
     failed: FailedRequest | None
 
 
-def _live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
-    """Rows of the chunks of a simulated step that are live at its peak."""
-    live = dict.fromkeys(_order(step.requests)[1])
-    for entry in _events(step.requests, peak.seed, peak.distance)[: peak.event + 1]:
-        if entry < 0:
-            live.pop(-1 - entry, None)
-        else:
-            live[entry] = None
-    return [row for row in live if step.sizes[row] != LEFT_OUT]
-
-
-def _most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
-    """Most rounded bytes that are live at once in the simulation of a step with this peak, which is
-    no less."""
-    rounded = rounded_sizes(step.sizes)
-    entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
-    rows = np.where(entries < 0, -1 - entries, entries)
-    older = int(rounded[_order(step.requests)[1]].sum())
-    return older + max(
-        0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0))
-    )
-
-
 class History:
     """A training in simulation of steps of one device. Copies of it go on independently.
 
@@ -399,39 +378,29 @@ class History:
         self._alive: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
-        kept = list(
-            zip(
-                first.requests.region_bytes.tolist(),
-                first.requests.region_address.tolist(),
-                strict=True,
-            )
-        )
-        kept, others = regions_by_age(first.requests) if first.requests.planned else (kept, [])
+        requests, addresses = first.requests, first.requests.address.tolist()
+        kept, others = _regions(requests), list[tuple[int, int]]()
+        if requests.planned:
+            kept, others = regions_by_age(requests)
         pool = sum(size for size, _ in kept)
         # A pool that does not grow has one region, of exactly its capacity.
         if pool > rules.capacity_bytes or not (rules.grows or pool == rules.first_region_bytes):
-            kept, others = [], kept + others if first.requests.planned else []
-        start, older = part_of_map(first.requests, kept), older_rows(first.requests)
-        added = zip(
-            first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True
-        )
-        self._simulator = Simulator(start, rules, added if kept else ())
-        here, addresses = set(start.address.tolist()), first.requests.address.tolist()
+            kept, others = [], [*kept, *others] if requests.planned else []
+        start, older = start_map(requests, kept), older_rows(requests)
+        self._simulator = Simulator(start, rules, _added_regions(requests) if kept else ())
+        here = set(start.address.tolist())
         for row in reversed(older):
-            if first.sizes[row] == first.requests.requested[row] and addresses[row] in here:
+            if first.sizes[row] == requests.requested[row] and addresses[row] in here:
                 self._alive[self._alike[0][row]].append(addresses[row])
             else:
                 self._simulator.free(addresses[row])
-        for row in (
-            row for size, begin in others for row in older if begin <= addresses[row] < begin + size
-        ):
-            place = (
-                self._simulator.request(int(first.sizes[row]))
-                if first.sizes[row] != LEFT_OUT
-                else None
-            )
-            if place is not None:  # or `run` requests it again, and fails
-                self._alive[self._alike[0][row]].append(place)
+        for size, begin in others:
+            again = [row for row in older if begin <= addresses[row] < begin + size]
+            for row in again:
+                size_now = int(first.sizes[row])
+                place = None if size_now == LEFT_OUT else self._simulator.request(size_now)
+                if place is not None:  # or `run` requests it again, and fails
+                    self._alive[self._alike[0][row]].append(place)
         for size in extra:
             if self._simulator.request(size) is None:
                 self._failed = self._failed_request(None, None, size)
@@ -511,9 +480,11 @@ class Reproduced:
         return self.addresses == self.of
 
 
+NOT_REPLAYED = Reproduced(0, 0)
+
+
 def reproduce(requests: StepRequests) -> Reproduced:
-    simulator = Simulator(start_map(requests))
-    added = list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
+    simulator, added = Simulator(start_map(requests)), _added_regions(requests)
     address, allocated, requested = (
         column.tolist() for column in (requests.address, requests.allocated, requests.requested)
     )
@@ -572,6 +543,10 @@ def settled(outcome: Outcome) -> Sequence[StepPeak]:
     return outcome.peaks[SETTLED:] or outcome.peaks
 
 
+def highest_peak(outcome: Outcome) -> int:
+    return max(peak.bytes for peak in settled(outcome))
+
+
 @dataclasses.dataclass(frozen=True)
 class Simulated:
     """The peak of trainings in a pool without limit."""
@@ -614,7 +589,7 @@ def simulated(
         sides = [(changed.typical, run(changed.typical))]
     medians = [(steps, typical_peak(outcomes, turn)) for steps, outcomes in sides]
     lowest = min(peak.bytes for one in least for peak in settled(one))
-    highest = max(peak.bytes for one in most for peak in settled(one))
+    highest = max(map(highest_peak, most))
     peak = Interval(
         round(lowest * (1 - MARGIN)) - uncertain,
         sum(one.bytes for _, one in medians) // len(medians),
@@ -677,34 +652,37 @@ def recorded_peak(requests: StepRequests) -> StepPeak:
 def at_peaks(
     ends: Sequence[tuple[SizedStep, StepPeak]],
 ) -> tuple[collections.Counter[ChunkOwner], int]:
-    """Bytes of each owner, and the most bytes that are live at once: the means of some steps at
-    their peaks."""
-    sums = collections.Counter[ChunkOwner]()
+    """Bytes of each owner, and the most rounded bytes that are live at once, which are no more than
+    the peak: the means of some steps at their peaks."""
+    sums, most_live = collections.Counter[ChunkOwner](), 0
     for step, peak in ends:
-        sums.update(_live_bytes(step, peak))
-    live = sum(_most_live_bytes(step, peak) for step, peak in ends)
-    return collections.Counter(
-        {owner: size // len(ends) for owner, size in sums.items()}
-    ), live // len(ends)
+        entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
+        older, rounded = _order(step.requests)[1], rounded_sizes(step.sizes)
+        highest = np.cumsum(_changes(entries, rounded)).max(initial=0)
+        most_live += int(rounded[older].sum() + highest)
+        before = entries[: peak.event + 1]
+        rows = np.concatenate([np.asarray(older, np.int64), before[before >= 0]])
+        is_live = ~np.isin(rows, ~before[before < 0]) & (step.sizes[rows] != LEFT_OUT)
+        sums.update(_live_bytes(step, older, rows[is_live].tolist()))
+    means = {owner: size // len(ends) for owner, size in sums.items()}
+    return collections.Counter(means), most_live // len(ends)
 
 
-def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwner]:
-    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts
-    as workspace."""
+def _live_bytes(
+    step: SizedStep, older: Sequence[int], live: Sequence[int]
+) -> collections.Counter[ChunkOwner]:
+    """Bytes of live chunks by owner, the older ones first. Until a variable's old chunk is freed,
+    the new one counts as workspace."""
     requests = step.requests
-    older = collections.Counter[tuple[int, int]]()
-    replaced: set[tuple[int, int]] = set()
-    for row in np.flatnonzero(requests.birth < 0).tolist():
-        key = int(requests.owner[row]), int(step.sizes[row])
-        older[key] += 1
-        if requests.death[row] < requests.events:
-            replaced.add(key)
+    keys = list(zip(requests.owner.tolist(), step.sizes.tolist(), strict=True))
+    known = collections.Counter(keys[row] for row in older)
+    replaced = {keys[row] for row in older if requests.death[row] < requests.events}
     totals, values = collections.Counter[ChunkOwner](), collections.Counter[tuple[int, int]]()
-    for row in _live_rows(step, peak):  # older chunks first
-        key = int(requests.owner[row]), int(step.sizes[row])
-        owner = requests.owners[key[0]]
+    for row in live:
+        key = keys[row]
+        owner, size = requests.owners[key[0]], key[1]
         values[key] += 1
-        if owner.category in PERSISTENT and key in replaced and values[key] > older[key]:
+        if owner.category in PERSISTENT and key in replaced and values[key] > known[key]:
             owner = ChunkOwner(owner.layer, "workspace", owner.trainable)
-        totals[owner] += key[1]
+        totals[owner] += size
     return totals

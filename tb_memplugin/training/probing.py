@@ -23,6 +23,7 @@ from tb_memplugin.fit import (
     Conditions,
     Predictor,
     WhatIf,
+    answer_of,
     checked_conditions,
     temporary_bytes,
 )
@@ -185,18 +186,11 @@ def copied(dataset: Any) -> Any:
         )
         graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-            named = {node.name: node for node in nodes}
-            for node in list(named.values()):
-                sources = [
-                    named.get(name.partition(":")[0])
-                    for name in node.input
-                    if node.op in _OWN_RESOURCES
-                ]
+            constants = {node.name: node for node in nodes if node.op == "Const"}
+            for node in [node for node in nodes if node.op in _OWN_RESOURCES]:
+                sources = [constants.get(name.partition(":")[0]) for name in node.input]
                 for source in filter(None, sources):
-                    if (
-                        source.op == "Const"
-                        and source.attr["dtype"].type == tf.resource.as_datatype_enum
-                    ):
+                    if source.attr["dtype"].type == tf.resource.as_datatype_enum:
                         source.op = _OWN_RESOURCES[node.op]
                         source.attr.clear()
                         source.ClearField("input")
@@ -585,7 +579,7 @@ def largest_of(
             )
             if not predictor.ask(Conditions(size)):
                 break
-        predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
+        predicted = answer_of(predictor, Conditions(size, limit))
         prediction = predicted.prediction
         if size is None:
             unknown = predictor.reason_against(Conditions((predictor.batch_size or 0) + 1))
@@ -620,7 +614,7 @@ def largest_of(
         size, peak, predicted = (
             larger,
             needed_by_larger,
-            predictor.what_if(Conditions(larger, limit)),
+            answer_of(predictor, Conditions(larger, limit)),
         )
         sentences.append(
             f"Batch size {size:,} is larger in proportion, and verified: a peak of "

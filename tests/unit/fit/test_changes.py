@@ -48,7 +48,7 @@ from tb_memplugin.fit.changes import (
     OVERLAPPING_RESULTS_ON_A_GPU,
 )
 from tb_memplugin.fit.conditions import PRECISIONS, Interval
-from tb_memplugin.fit.evidence import growing_bytes, one_region_bytes
+from tb_memplugin.fit.demand import growing_bytes, one_region_bytes
 from tb_memplugin.fit.recomputation import Parts, recomputed
 from tb_memplugin.fit.segments import UnitCosts
 from tb_memplugin.fit.simulation import (

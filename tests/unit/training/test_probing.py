@@ -333,6 +333,7 @@ def search(
     monkeypatch.setattr(probing, "checked_devices", lambda model: [Device("GPU:0", own, None)])
     monkeypatch.setattr(probing, "record", lambda *arguments: SimpleNamespace(ask=None))
     monkeypatch.setattr(probing.Predictor, "of", lambda run, device, ask: predictor)
+    monkeypatch.setattr(probing, "answer_of", lambda of, conditions: of.what_if(conditions))
     # The peak is reset before each step and read at the end: it is that of the last one.
     monkeypatch.setattr(probing.allocator, "reset_peak", lambda device: measured.clear())
     monkeypatch.setattr(probing.allocator, "memory_info", lambda device: (0, *measured))
