@@ -310,8 +310,8 @@ class _Changes:
 
         def frozen(at: int) -> list[Tried]:
             sentence = f"freeze the first {counted(counts[at], 'trainable layer')}"
-            frozen = self._with(frozen=trained[: counts[at]])
-            return self._first([_Change("freeze", sentence, frozen)])
+            conditions = self._with(frozen=trained[: counts[at]])
+            return self._first([_Change("freeze", sentence, conditions)])
 
         last = FREEZING_PARTS - 1
         if not _one_fits(frozen(last)):

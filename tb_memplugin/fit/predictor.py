@@ -4,8 +4,8 @@ Only steps that their replay reproduces predict anything. The prediction simulat
 its first step on; its range holds the lowest and the highest peak of the simulated steps, with the
 least and the most bytes of sizes that are not known exactly.
 
-A prediction passes the modules in this order: `evidence` says what the run shows, `simulations` why
-nothing can be simulated, `cases` makes the steps that are simulated, with the sizes of `steps` and
+A prediction passes the modules in this order: `evidence` says what the run shows, `recording` why
+its steps predict nothing, `cases` makes the steps that are simulated, with the sizes of `steps` and
 the lifetimes of `changes` and `recomputation`, `simulation` runs them, and `cases` makes the peak
 and its breakdown."""
 

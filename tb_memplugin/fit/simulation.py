@@ -81,12 +81,11 @@ def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed
     random = np.random.default_rng(seed)
     entries = np.asarray(order, np.int64)
     place = np.arange(len(entries)) + random.uniform(-distance, distance, len(entries))
-    rows = np.where(entries < 0, -1 - entries, entries)
+    is_freed = entries < 0
     born = np.full(len(requests), -np.inf)
-    born[rows[entries >= 0]] = place[entries >= 0]
-    freed = entries < 0
+    born[entries[~is_freed]] = place[~is_freed]
     # a chunk is freed after its allocation
-    place[freed] = np.maximum(place[freed], born[rows[freed]] + 0.5)
+    place[is_freed] = np.maximum(place[is_freed], born[~entries[is_freed]] + 0.5)
     moved: list[int] = entries[np.argsort(place, kind="stable")].tolist()
     return moved
 
@@ -131,20 +130,16 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
         return frozenset()
     compiled = all(one.mode == "xla" for one in later)
 
-    def named(step: StepRequests) -> list[str | None]:
-        return [step.ops[op] if op >= 0 else "" if compiled else None for op in step.op.tolist()]
+    def requested(step: StepRequests) -> list[tuple[str | None, int]]:
+        unnamed = "" if compiled else None
+        names = [step.ops[op] if op >= 0 else unnamed for op in step.op.tolist()]
+        return list(zip(names, step.requested.tolist(), strict=True))
 
-    known: dict[str | None, set[int]] = {}
-    for one in later:
-        for name, size in zip(named(one), one.requested.tolist(), strict=True):
-            known.setdefault(name, set()).add(size)
-    known.pop(None, None)
-    tried, names = np.flatnonzero(own_rows(first)).tolist(), named(first)
-    return frozenset(
-        row
-        for row in tried
-        if int(first.requested[row]) not in known.get(names[row], first.requested)
-    )
+    known = {request for one in later for request in requested(one)}
+    ops = {name for name, _ in known if name is not None}
+    own = requested(first)
+    tried = np.flatnonzero(own_rows(first)).tolist()
+    return frozenset(row for row in tried if own[row][0] in ops and own[row] not in known)
 
 
 def _changes(entries: Integers, sizes: Integers) -> Integers:
@@ -338,11 +333,9 @@ class StepPeak:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request
-    that failed."""
+    """The peaks of the simulated steps that passed, in order, and the request that failed."""
 
     peaks: tuple[StepPeak, ...]
-    pool_bytes: int
     failed: FailedRequest | None
 
 
@@ -423,14 +416,11 @@ class History:
             turn = len(self._peaks)
             row = self._run_step(index, seed and 1000 * seed + turn, distance)
             if row is not None:
-                step = self._steps[index]
-                owner, op = (
-                    step.requests.owners[int(step.requests.owner[row])],
-                    int(step.requests.op[row]),
-                )
-                name = None if op < 0 else step.requests.ops[op]
-                self._failed = self._failed_request(name, owner.layer, int(step.sizes[row]))
-        return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
+                requests, size = self._steps[index].requests, int(self._steps[index].sizes[row])
+                owner, op = requests.owners[int(requests.owner[row])], int(requests.op[row])
+                name = None if op < 0 else requests.ops[op]
+                self._failed = self._failed_request(name, owner.layer, size)
+        return Outcome(tuple(self._peaks), self._failed)
 
     def _run_step(self, index: int, seed: int, distance: int) -> int | None:
         """Run a step; return the row of the chunk whose request failed, None if it passed."""
@@ -496,11 +486,10 @@ def reproduce(requests: StepRequests) -> Reproduced:
         allocations += 1
         place = address[entry]
         if simulator.choose(requested[entry]) is None:
-            for region in [
-                region for region in added if region[0] <= place < region[0] + region[1]
-            ]:
-                simulator.add_region(*region)
-                added.remove(region)
+            for begin, size in added:
+                if begin <= place < begin + size:
+                    simulator.add_region(begin, size)
+            added = [(begin, size) for begin, size in added if not begin <= place < begin + size]
         same += simulator.follow(place, requested[entry], allocated[entry])
     return Reproduced(same, allocations)
 

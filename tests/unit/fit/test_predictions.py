@@ -347,14 +347,8 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     )
     assert after.method == "estimate"
     assert after.assumptions == (
-        "Optimizer state and weight gradients of 1 layer are removed. Layers before "
-        "the "
-        "first "
-        "trained one "
-        "may "
-        "save "
-        "no "
-        "activations; the range covers both.",
+        "Optimizer state and weight gradients of 1 layer are removed. Layers before the first "
+        "trained one may save no activations; the range covers both.",
     )
     assert before.peak_bytes - after.peak_bytes >= 8 * trained["net/conv2"]
     assert state(Conditions(optimizer="momentum")) == 4 * sum(trained.values())
@@ -977,13 +971,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
     (fix,) = (one for one in oom.fixes if one.kind == "recompute")
     assert oom.capacity_bytes is not None and fix.enough is True
     said = re.match(
-        r"Recompute (\d+) segments? with \d+ layers .* "
-        r"Simulated "
-        r"peak: "
-        r".* "
-        r"of "
-        r"60.0 "
-        r"MiB",
+        r"Recompute (\d+) segments? with \d+ layers .* Simulated peak: .* of 60.0 MiB",
         fix.sentence,
     )
     assert said and fix.code is not None and fix.code.count('("') == int(said[1])
