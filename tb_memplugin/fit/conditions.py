@@ -38,6 +38,10 @@ TOO_LITTLE = (
 )
 
 
+PEAK = ("peak_bytes", "low_bytes", "high_bytes")
+"""The fields of an answer's peak, for `values_of`."""
+
+
 class Interval(NamedTuple):
     """Bytes that are not known exactly: the fewest, the typical and the most."""
 
@@ -55,11 +59,7 @@ class Interval(NamedTuple):
 
     def as_peak(self) -> dict[str, Any]:
         """The fields of an answer's peak."""
-        return {
-            "peak_bytes": self.typical_bytes,
-            "low_bytes": self.low_bytes,
-            "high_bytes": self.high_bytes,
-        }
+        return dict(zip(PEAK, (self.typical_bytes, self.low_bytes, self.high_bytes), strict=True))
 
     @property
     def span(self) -> str:

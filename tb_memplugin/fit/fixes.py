@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tb_memplugin.fit.changes import rows_of
-from tb_memplugin.fit.conditions import Conditions, Interval, globs_of
+from tb_memplugin.fit.conditions import PEAK, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
     Evidence,
@@ -185,7 +185,7 @@ class _Finder:
         prediction = self._predictor.predict(changed)
         how = "Recorded" if prediction.method == "recorded" else "Simulated"
         size = f"{format_bytes(prediction.peak_bytes)} of {format_bytes(changed.capacity_bytes)}"
-        peak = values_of(prediction, "peak_bytes", "low_bytes", "high_bytes")
+        peak = values_of(prediction, *PEAK)
         sentence = f"{change}{detail}. {how} peak: {size}."
         return Fix(kind, change, sentence, enough=True, **peak, **advice)
 

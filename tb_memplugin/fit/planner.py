@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Measure
-from tb_memplugin.fit.conditions import RECORDED, TOO_LITTLE, Conditions
+from tb_memplugin.fit.conditions import PEAK, RECORDED, TOO_LITTLE, Conditions
 from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, besides_memory, code_of
 from tb_memplugin.fit.prediction import Prediction, by_category
 from tb_memplugin.fit.predictor import Predictor
@@ -43,7 +43,6 @@ FREEZING_PARTS = 32
 """Parts of a model's layers whose freezing is told apart."""
 NAMED_CATEGORIES = 4
 """Categories that a sentence on the smallest peak names."""
-_PEAK = ("peak_bytes", "low_bytes", "high_bytes")
 _OF_OPTION = (
     "segments",
     "batch_size",
@@ -51,7 +50,7 @@ _OF_OPTION = (
     "peak_source",
     "extra_time",
     "time_source",
-    *_PEAK,
+    *PEAK,
 )
 """What a plan has of its option."""
 
@@ -150,7 +149,7 @@ def _unsimulated(recorded: Prediction, how: str) -> PlanOption:
         segments=(),
         batch_size=recorded.batch_size,
         accumulation=1,
-        **values_of(recorded, *_PEAK),
+        **values_of(recorded, *PEAK),
         fits=False,
         extra_time=0.0,
         peak_source="measured" if recorded.method == "recorded" else "predicted",
@@ -336,7 +335,7 @@ class _Changes:
             segments=inside(self.root, wanted.recompute),
             batch_size=wanted.batch_size,
             accumulation=change.parts,
-            **(parts.peak.as_peak() if is_known else dict.fromkeys(_PEAK)),
+            **(parts.peak.as_peak() if is_known else dict.fromkeys(PEAK)),
             fits=fits,
             extra_time=change.extra_time,
             peak_source=parts.source,
@@ -367,7 +366,7 @@ class _Changes:
             for one in search.curve(CURVE_POINTS)
             if one.parts.peak.typical_bytes < (same.peak_bytes or 0) and one.extra_time > 0
         ]
-        recorded = PlanPoint(**values_of(same, *_PEAK), extra_time=0.0, segments=0)
+        recorded = PlanPoint(**values_of(same, *PEAK), extra_time=0.0, segments=0)
         return (*points, recorded) if points else ()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tb_memplugin.fit.cases import Method
-from tb_memplugin.fit.conditions import Conditions, Interval
+from tb_memplugin.fit.conditions import PEAK, Conditions, Interval
 from tb_memplugin.fit.simulation import NOT_REPLAYED, FailedRequest, Reproduced
 from tb_memplugin.schema import (
     CATEGORIES,
@@ -140,15 +140,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     return {
         "device": answer.device,
         "conditions": values_of(answer.conditions, *ASKED),
-        **values_of(
-            prediction,
-            "batch_size",
-            "capacity_bytes",
-            "peak_bytes",
-            "low_bytes",
-            "high_bytes",
-            "fits",
-        ),
+        **values_of(prediction, "batch_size", "capacity_bytes", *PEAK, "fits"),
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,

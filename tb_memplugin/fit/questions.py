@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, Conditions, refuse_unmatched
+from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PEAK, Conditions, refuse_unmatched
 from tb_memplugin.fit.prediction import Enough, WhatIf, describe_failure
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.recording import OTHER_SIZES_UNKNOWN
@@ -28,7 +28,6 @@ RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
 between the recorded batch size and the asked one: kernels that run in parallel overlap in other
 ways in larger batches. At 0, `test_the_failed_training_fails_and_every_simulated_fix_passes`
 fails."""
-_PEAK = ("peak_bytes", "low_bytes", "high_bytes")
 
 
 def most_capacity(predictor: Predictor, conditions: Conditions) -> int:
@@ -94,7 +93,7 @@ def curve(predictor: Predictor, conditions: Conditions) -> list[dict[str, Any]]:
     ]
     return [
         {
-            **values_of(one, "batch_size", *_PEAK, "fits"),
+            **values_of(one, "batch_size", *PEAK, "fits"),
             "fails_at": describe_failure(one.fails_at),
         }
         for one in found
@@ -115,10 +114,10 @@ def batch_limit(predictor: Predictor, conditions: Conditions) -> dict[str, Any]:
     capacity = conditions.capacity_bytes or predictor.capacity_bytes
     wanted = dataclasses.replace(conditions, batch_size=None, capacity_bytes=capacity)
     largest = predictor.largest_batch_size(wanted)
-    peak = dict.fromkeys(_PEAK)
+    peak = dict.fromkeys(PEAK)
     if largest:
         found = predictor.predict(dataclasses.replace(wanted, batch_size=largest), always=True)
-        peak = values_of(found, *_PEAK)
+        peak = values_of(found, *PEAK)
     reason = predictor.reason_against(wanted)
     sizes = {"capacity_bytes": capacity, "largest_batch_size": largest}
     if largest is None:

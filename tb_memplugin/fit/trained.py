@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.allocator import SPLIT_AT_BYTES
 from tb_memplugin.fit.asking import Measure, Measured
-from tb_memplugin.fit.conditions import Conditions, Interval
+from tb_memplugin.fit.conditions import PEAK, Conditions, Interval
 from tb_memplugin.fit.plans import Kind, PlanOption
 from tb_memplugin.fit.predictor import Predictor
 
@@ -35,7 +35,7 @@ def switches(unchanged: PlanOption, is_compiled: bool) -> list[PlanOption]:
         "xla": "with XLA",
     }
     named: dict[Kind, str] = {"xla": "without XLA"} if is_compiled else graph
-    unknown: dict[str, Any] = dict.fromkeys(("peak_bytes", "low_bytes", "high_bytes", "extra_time"))
+    unknown: dict[str, Any] = dict.fromkeys((*PEAK, "extra_time"))
     return [
         dataclasses.replace(unchanged, kind=kind, sentence=said, **unknown)
         for kind, said in named.items()

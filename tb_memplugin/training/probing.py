@@ -560,23 +560,18 @@ def largest_of(
 
     def verified(size: int) -> int | None:
         peak = _peak_of(model, examples, size, device.name)
-        if peak is None:
-            sentences.append(f"Memory ran out in the steps with batch size {size:,}.")
-        elif peak > limit:
-            sentences.append(
-                f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-            )
-        return peak if peak is None or peak <= limit else None
+        if peak is not None and peak <= limit:
+            return peak
+        why = f"Memory ran out in the steps with batch size {size:,}."
+        if peak is not None:
+            why = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+        sentences.append(why)
+        return None
 
     for tries in range(MOST_TRIES, 0, -1):  # noqa: B007  # used below
         for _ in range(MOST_ASKED):
-            size = (
-                min(
-                    predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0,
-                    refuted - 1,
-                )
-                or None
-            )
+            most = predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0
+            size = min(most, refuted - 1) or None
             if not predictor.ask(Conditions(size)):
                 break
         predicted = answer_of(predictor, Conditions(size, limit))
@@ -595,7 +590,8 @@ def largest_of(
         if why:
             return answer
         told(answer)
-        if (peak := verified(size)) is not None:
+        peak = verified(size)
+        if peak is not None:
             break
         refuted, usable = size, int(usable * STEP_DOWN)
     else:
@@ -609,13 +605,11 @@ def largest_of(
         if larger < size * MUCH_LARGER:
             break
         told(BatchSizeAnswer(size, predicted, True, peak, tuple(sentences)))
-        if (needed_by_larger := verified(larger)) is None:
+        needed_by_larger = verified(larger)
+        if needed_by_larger is None:
             break
-        size, peak, predicted = (
-            larger,
-            needed_by_larger,
-            answer_of(predictor, Conditions(larger, limit)),
-        )
+        size, peak = larger, needed_by_larger
+        predicted = answer_of(predictor, Conditions(size, limit))
         sentences.append(
             f"Batch size {size:,} is larger in proportion, and verified: a peak of "
             f"{format_bytes(peak)}."

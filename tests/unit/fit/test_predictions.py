@@ -606,10 +606,9 @@ def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Condi
         )
         for size in {largest, largest + 1, round(1.03 * largest) + 1}:
             asked = dataclasses.replace(conditions, batch_size=size, capacity_bytes=capacity)
-            assert (of.predict(asked).fits is True) is of.fits(asked) is (size <= largest), (
-                capacity,
-                size,
-            )
+            fits = of.predict(asked).fits
+            assert of.verdict(asked).fits is fits, (capacity, size)
+            assert (fits is True) is of.fits(asked) is (size <= largest), (capacity, size)
 
 
 def peak_in_one_region(batch: int, capacity: int) -> int | None:
