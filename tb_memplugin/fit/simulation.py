@@ -555,25 +555,19 @@ def simulated(
     def run(steps: Sequence[SizedStep]) -> list[Outcome]:
         return list(trainings(steps, rules, changed.extra, may_fail, same_start=same_start))
 
-    most, later = (
-        run(changed.high),
-        [one.requests for one in changed.high if not one.requests.first],
-    )
+    most = run(changed.high)
+    later = [one.requests for one in changed.high if not one.requests.first]
+    turn = changed.batches
     # Of several kinds of steps, each turn of all has the one that needs most.
-    turn = (
-        changed.batches
-        if len(of_highest_kind(later)) == len(later)
-        else max(changed.batches, len(later))
-    )
-    uncertain = _uncertain_bytes(changed)
+    if len(of_highest_kind(later)) < len(later):
+        turn = max(turn, len(later))
     total = max(int(step.requests.requested.sum()) for step in changed.high)
+    uncertain = _uncertain_bytes(changed)
     if uncertain is None or uncertain > NEGLIGIBLE_SHARE * total:
         least, uncertain = run(changed.low), 0
+        sides = [(changed.low, least), (changed.high, most)]
     else:
-        least = most
-    sides = (
-        [(changed.high, most)] if least is most else [(changed.low, least), (changed.high, most)]
-    )
+        least, sides = most, [(changed.high, most)]
     if changed.typical is not None:
         sides = [(changed.typical, run(changed.typical))]
     medians = [(steps, typical_peak(outcomes, turn)) for steps, outcomes in sides]
@@ -592,16 +586,14 @@ def _uncertain_bytes(changed: Changed) -> int | None:
     differ."""
     if changed.typical is not None:
         return None
-    pairs = list(zip(changed.low, changed.high, strict=True))
-    for name in ("birth", "death"):
-        if not all(
-            np.array_equal(getattr(one.requests, name), getattr(other.requests, name))
-            for one, other in pairs
-        ):
-            return None
-    return max(
-        int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first
-    )
+    between = []
+    for least, most in zip(changed.low, changed.high, strict=True):
+        for name in ("birth", "death"):
+            if not np.array_equal(getattr(least.requests, name), getattr(most.requests, name)):
+                return None
+        if not least.requests.first:
+            between.append(int((most.sizes - least.sizes).sum()))
+    return max(between)
 
 
 def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
@@ -619,17 +611,19 @@ def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
 def of_highest_kind(steps: Sequence[StepRequests]) -> list[StepRequests]:
     """Those of some steps that make the same requests, but for a few, as the step with the highest
     peak."""
-    made = [
-        collections.Counter(one.ops[op] for op in one.op[one.birth >= 0].tolist() if op >= 0)
-        for one in steps
-    ]
-    top = made[max(range(len(steps)), key=lambda at: recorded_peak(steps[at]).bytes)]
-    most = OTHER_KIND * top.total()
-    return [
-        one
-        for one, own in zip(steps, made, strict=True)
-        if max((own - top).total(), (top - own).total()) <= most
-    ]
+
+    def made(step: StepRequests) -> collections.Counter[str]:
+        return collections.Counter(
+            step.ops[op] for op in step.op[step.birth >= 0].tolist() if op >= 0
+        )
+
+    top = made(max(steps, key=lambda one: recorded_peak(one).bytes))
+
+    def differs(step: StepRequests) -> int:
+        own = made(step)
+        return max((own - top).total(), (top - own).total())
+
+    return [one for one in steps if differs(one) <= OTHER_KIND * top.total()]
 
 
 def recorded_peak(requests: StepRequests) -> StepPeak:
