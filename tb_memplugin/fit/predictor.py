@@ -244,9 +244,8 @@ class Predictor(Recording):
         def simulate() -> PeakParts:
             bias, case = self.bias, self.case(key)
             recorded = self.evidence.ran.get(case.changed.high[-1].requests.batch_size or 0)
-            differing = recorded and recorded.peak
             found = simulated(case.changed, self.rules, self.may_fail)
-            return simulated_parts(case, found, bias, differing, self.later[-1])
+            return simulated_parts(case, found, bias, recorded and recorded.peak, self.later[-1])
 
         return _once(self._known, ("peaks", key), simulate)
 
@@ -262,8 +261,7 @@ class Predictor(Recording):
 
     def case(self, conditions: Conditions) -> Case:
         wanted = self._filled(conditions)
-        asked = self.answers.sizes(wanted)
-        return make_case(self.first, self.later, wanted, self.layers, asked)
+        return make_case(self.first, self.later, wanted, self.layers, self.answers.sizes(wanted))
 
     def largest_batch_size(
         self, conditions: Conditions, below: int = MAX_BATCH_SIZE + 1, asked: int | None = None
