@@ -32,7 +32,14 @@ from tb_memplugin.export import (
     summarize_run,
     trace_events,
 )
-from tb_memplugin.fit import Plan, WhatIf, checked_conditions, describe_plan, describe_what_if
+from tb_memplugin.fit import (
+    Plan,
+    WhatIf,
+    answer_of,
+    checked_conditions,
+    describe_plan,
+    describe_what_if,
+)
 from tb_memplugin.schema import PHASES, Run, clean, format_bytes, some, unknown_name
 
 INCOMPLETE = 1  # exit code if a worker could not be exported
@@ -243,7 +250,7 @@ def _what_if(options: argparse.Namespace) -> int:
     names = ("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision")
     conditions = checked_conditions(**{name: getattr(options, name) for name in names})
     name, run = _only_run(options)
-    answer = predictor_of(run, options.device).what_if(conditions)
+    answer = answer_of(predictor_of(run, options.device), conditions)
     return _print(options, name, answer, answer.prediction.fits, describe_what_if(answer))
 
 

@@ -24,6 +24,7 @@ from tb_memplugin.fit import (
     Predictor,
     WhatIf,
     advice,
+    answer_of,
     capacity_bytes,
     checked_conditions,
     device_of,
@@ -309,7 +310,7 @@ def what_if(
         RequestError: A condition is malformed, or a glob matches no layer with weights.
         NotFoundError: The run has no such device."""
     conditions = checked_conditions(batch_size, capacity, freeze, unfreeze, optimizer, precision)
-    return predictor_of(run, device).what_if(conditions)
+    return answer_of(predictor_of(run, device), conditions)
 
 
 def predictor_of(run: Run, device: str | None) -> Predictor:

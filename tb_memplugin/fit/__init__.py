@@ -6,14 +6,6 @@ In come a run with the requests of its traced steps, and `Conditions`, checked b
 budget or after a failure. Of a compiled step, `Ask` asks the compiler. The package's `what_if` and
 `plan`, the command line, the server and `largest_batch_size` call it. Pure."""
 
-from tb_memplugin.fit.advice import (
-    MAX_FIXED,
-    Advice,
-    advice,
-    plan_for,
-    simulated_fixes,
-    with_advice,
-)
 from tb_memplugin.fit.asking import MOST_ASKED, Ask, Asked, Measure, Measured, PeakSource
 from tb_memplugin.fit.cases import Method
 from tb_memplugin.fit.changes import Segments
@@ -25,17 +17,16 @@ from tb_memplugin.fit.conditions import (
     capacity_bytes,
     checked_conditions,
 )
-from tb_memplugin.fit.evidence import (
+from tb_memplugin.fit.demand import (
     Demand,
-    Evidence,
-    Failure,
-    Ran,
     demand_of,
     demand_sentences,
     describe_demand,
     peak_demand,
-    recorded_program,
 )
+from tb_memplugin.fit.evidence import Evidence, Failure, Ran, recorded_program
+from tb_memplugin.fit.fixes import MAX_FIXED, Advice, advice, simulated_fixes, with_advice
+from tb_memplugin.fit.planner import plan_for
 from tb_memplugin.fit.plans import (
     Applied,
     Kind,
@@ -54,6 +45,7 @@ from tb_memplugin.fit.prediction import (
     measured_snapshot,
 )
 from tb_memplugin.fit.predictor import Predictor, device_of
+from tb_memplugin.fit.questions import answer_of, batch_limit, curve, curve_sizes, enough_capacity
 from tb_memplugin.fit.simulation import (
     FailedRequest,
     Reproduced,

@@ -4,7 +4,7 @@ answers. Pure.
 Who asks gives a function; a recorded run that is read from files has none."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.fit.changes import Segments
@@ -44,10 +44,8 @@ class Measured:
     def __str__(self) -> str:
         if self.peak is None:
             return f"not trained: {self.reason}."
-        return (
-            f"trained, peak {format_bytes(self.peak.typical_bytes)}, "
-            f"{1000 * (self.seconds or 0):.0f} ms an update."
-        )
+        peak, milliseconds = format_bytes(self.peak.typical_bytes), 1000 * (self.seconds or 0)
+        return f"trained, peak {peak}, {milliseconds:.0f} ms an update."
 
 
 PeakSource: TypeAlias = Literal["measured", "predicted"]
@@ -59,36 +57,37 @@ as compiling."""
 
 
 class Answers:
-    """The answers so far to questions about one compiled step."""
+    """The answers so far to questions about one compiled step; none if nobody can `ask`."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask | None) -> None:
+        self.are_possible = ask is not None
         self._ask = ask
         self._found: dict[tuple[int, Segments, bool], Asked] = {}
 
-    def ask(self, batch_size: int, segments: Segments, accumulates: bool) -> bool:
+    def ask(self, wanted: Conditions) -> bool:
         """Ask what was not asked before; returns whether there is a new answer."""
-        key, kind = (batch_size, segments, accumulates), (bool(segments), accumulates)
-        is_too_much = (
-            any(kind)
-            and [(bool(of), more) for _, of, more in self._found].count(kind) >= MOST_RECOMPUTED
-        )
-        if key in self._found or is_too_much:
+        key = _question(wanted)
+        changes = [(bool(segments), accumulates) for _, segments, accumulates in self._found]
+        kind = (bool(wanted.recompute), wanted.accumulate)
+        is_too_much = any(kind) and changes.count(kind) >= MOST_RECOMPUTED
+        if self._ask is None or key in self._found or is_too_much:
             return False
         self._found[key] = self._ask(*key)
         return self._found[key].temporary_bytes is not None
 
-    def sentence(self, of: Conditions) -> str | None:
-        return (
-            found.sentence
-            if (found := self._found.get((of.batch_size or 0, of.recompute, of.accumulate)))
-            else None
-        )
+    def said(self, wanted: Conditions) -> tuple[str, ...]:
+        found = self._found.get(_question(wanted))
+        return () if found is None else (found.sentence,)
 
-    def sizes(self, segments: Segments, accumulates: bool) -> Mapping[int, int]:
-        """Batch size to bytes of temporaries, with these segments recomputed."""
-        known = {
+    def sizes(self, wanted: Conditions) -> dict[int, int]:
+        """Batch size to bytes of temporaries, with the segments of some conditions."""
+        same = _question(wanted)[1:]
+        return {
             size: one.temporary_bytes
-            for (size, *of), one in self._found.items()
-            if of == [segments, accumulates]
+            for (size, *changes), one in self._found.items()
+            if (*changes,) == same and one.temporary_bytes is not None
         }
-        return {size: found for size, found in known.items() if found is not None}
+
+
+def _question(wanted: Conditions) -> tuple[int, Segments, bool]:
+    return wanted.batch_size or 0, wanted.recompute, wanted.accumulate

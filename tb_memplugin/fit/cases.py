@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from tb_memplugin.fit.asking import PeakSource
 from tb_memplugin.fit.changes import Change, Changed, change_of
-from tb_memplugin.fit.conditions import Conditions, Interval
+from tb_memplugin.fit.conditions import Conditions, Interval, matching
 from tb_memplugin.fit.recomputation import recomputed
 from tb_memplugin.fit.simulation import Simulated, at_peaks, peak_in_one_piece, recorded_peak
 from tb_memplugin.fit.steps import NOT_ASKED, SizedStep, sized_for
@@ -68,7 +68,8 @@ def make_case(
     conditions change them. `asked` are the bytes of a compiled step's temporaries by batch size,
     where the compiler was asked."""
     batch = conditions.batch_size
-    frozen, thawed = conditions.matching(layers)
+    frozen = matching(layers, conditions.freeze or "")
+    thawed = matching(layers, conditions.unfreeze or "")
     sized = sized_for(first, steps, batch, asked)
     is_asked = batch in asked
     scratch = unknown = between = 0
@@ -78,7 +79,8 @@ def make_case(
         scratch, unknown = max(scratch, sizes.scratch_bytes), max(unknown, sizes.uncertain_bytes)
         between, measured = max(between, sizes.between_bytes), measured or sizes.measured
     change = change_of(conditions, layers, frozen, thawed, steps[-1])
-    change = dataclasses.replace(change, copied_bytes=0) if is_asked else change
+    if is_asked:
+        change = dataclasses.replace(change, copied_bytes=0)
     changed = change.applied(sized, batch or 0)
     if change.recompute and not is_asked:
         changed = _recomputed(changed, change)
@@ -91,15 +93,14 @@ def make_case(
         # The nearer a batch size that the compiler was asked about, the less its answer can differ.
         margin *= min((1.0, *(abs(math.log2(size / (batch or size))) for size in asked)))
         changed = dataclasses.replace(changed, transient=_compiled(changed, margin))
-        known = (
-            ("The bytes of the compiled step follow from the shapes of its buffers. ")
-            if by_shapes
-            else ""
+        sentence = (
+            "XLA may choose other kernels and buffers for another batch size. The range covers "
+            "that."
         )
-        sentences.append(
-            f"{known}XLA may choose other kernels and buffers for another batch size. The range "
-            "covers that."
-        )
+        if by_shapes:
+            known = "The bytes of the compiled step follow from the shapes of its buffers."
+            sentence = f"{known} {sentence}"
+        sentences.append(sentence)
     if change.copied_bytes:
         copied = format_bytes(change.copied_bytes)
         sentences.append(
@@ -116,20 +117,15 @@ def make_case(
     if between > UNCERTAIN_SHARE * total:
         sentences.append(
             f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow "
-            "with the batch size. The range covers both. A second recorded batch size makes "
-            "them known."
+            "with the batch size. The range covers both. A second recorded batch size makes them "
+            "known."
         )
     if sentences or (between and method == "replay"):
         method = "estimate"
     if not first:
         sentences.append(WITHOUT_FIRST_STEP)
-    return Case(
-        changed,
-        change,
-        change.example_bytes * (batch or 0),
-        method,
-        (*change.sentences, *sentences),
-    )
+    saved_bytes = change.example_bytes * (batch or 0)
+    return Case(changed, change, saved_bytes, method, (*change.sentences, *sentences))
 
 
 def _recomputed(changed: Changed, change: Change) -> Changed:
@@ -162,7 +158,12 @@ class PeakParts:
     peak: Interval
     ledger: tuple[LedgerRow, ...]
     demand_bytes: int | None  # each rounded up to 256; never more than the peak; None if unknown
-    source: PeakSource = "predicted"
+    method: Method = "recorded"
+    sentences: tuple[str, ...] = ()  # what is assumed
+
+    @property
+    def source(self) -> PeakSource:
+        return "measured" if self.method == "recorded" else "predicted"
 
 
 def simulated_parts(
@@ -187,24 +188,24 @@ def simulated_parts(
         (ChunkOwner(None, "workspace", None), transient.typical_bytes - case.saved_bytes),
     ]
     ledger = _ledger(found.owned, found.peak.typical_bytes, change, more)
-    return PeakParts(
-        interval, ledger, found.live_bytes + sum(case.changed.extra) + transient.typical_bytes
-    )
+    live = found.live_bytes + sum(case.changed.extra) + transient.typical_bytes
+    return PeakParts(interval, ledger, live, case.method, case.sentences)
 
 
-def recorded_parts(steps: Sequence[StepRequests], batch: int, measured: Interval) -> PeakParts:
+def recorded_parts(
+    steps: Sequence[StepRequests], batch: int | None, measured: Interval
+) -> PeakParts:
     """The measured peaks of a batch size that ran, with the breakdown of its most typical recorded
     step."""
     low, median, high = measured
     own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
     if not own:
-        return PeakParts(measured, (), None, "measured")
+        return PeakParts(measured, (), None)
     typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - median))
     owners, demand = at_peaks([(SizedStep(typical, typical.requested), peak)])
     size = max(median, demand)  # the median is that of other steps as well, which may need less
-    return PeakParts(
-        Interval(low, size, max(high, size)), _ledger(owners, size, Change()), demand, "measured"
-    )
+    interval = Interval(low, size, max(high, size))
+    return PeakParts(interval, _ledger(owners, size, Change()), demand)
 
 
 def _arrays_in_place(requests: StepRequests) -> int:

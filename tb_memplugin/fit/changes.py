@@ -135,33 +135,28 @@ class Change:
         changed = with_lifetimes(
             requests, np.zeros(len(requests), bool), self._saved_rows(requests)
         )
-        more = (
-            self.copied_bytes * (np.arange(len(requests)) == module_row(requests))
-            if self.copied_bytes
-            else 0
-        )
-        return SizedStep(changed, self._most_sizes(requests, sizes) + more)
+        sizes = self._most_sizes(requests, sizes)
+        module = module_row(requests) if self.copied_bytes else None
+        if module is not None:
+            sizes = sizes.copy()
+            sizes[module] += self.copied_bytes
+        return SizedStep(changed, sizes)
 
     def _least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step without all that may go."""
         requests = self._scaled(requests)
-        gone = self._unsaved_rows(requests, OF_PASSES)
+        gone = rows_of(requests, *OF_PASSES, layers=self.unsaved)
         if self.without_slots or self.batches > 1:
-            gone |= _by_update(requests) & owned(
-                requests, lambda owner: owner.category == "workspace"
-            )
+            gone |= _by_update(requests) & rows_of(requests, "workspace")
         if self.batches > 1:
-            requests = in_place(
-                requests,
-                _by_update(requests) & owned(requests, lambda one: one.category == "weights"),
-            )
+            moved = _by_update(requests) & rows_of(requests, "weights")
+            requests = in_place(requests, moved)
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
             kept = np.where(_of_layers_passes(requests) & (kept > 0), kept // 2, kept)
         if self.doubled:
-            kept = np.where(
-                _half_copies(requests), LEFT_OUT, np.where(kept > 0, np.minimum(kept, sizes), kept)
-            )
+            kept = np.where(kept > 0, np.minimum(kept, sizes), kept)
+            kept = np.where(_half_copies(requests), LEFT_OUT, kept)
         return SizedStep(requests, self._freed(requests, kept))
 
     def _typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
@@ -169,18 +164,15 @@ class Change:
         before."""
         if self.doubled:
             return SizedStep(requests, self._freed(requests, self._most_sizes(requests, sizes)))
-        results = self._unsaved_rows(requests, ("activations",))
+        results = rows_of(requests, "activations", layers=self.unsaved)
         end = int(requests.birth[results].max(initial=-1))
-        early = self._unsaved_rows(requests, RESULTS) & (requests.birth <= end)
-        gone = self._unsaved_rows(requests, OF_PASSES) & ~early
+        early = rows_of(requests, *RESULTS, layers=self.unsaved) & (requests.birth <= end)
+        gone = rows_of(requests, *OF_PASSES, layers=self.unsaved) & ~early
         changed = with_lifetimes(requests, early, self._saved_rows(requests))
         return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
 
     def _saved_rows(self, requests: StepRequests) -> Rows:
-        saved = owned(
-            requests, lambda owner: owner.layer in self.saved and owner.category in OF_PASSES
-        )
-        return own_rows(requests) & saved
+        return own_rows(requests) & rows_of(requests, *OF_PASSES, layers=self.saved)
 
     def _repeated_rows(self, requests: StepRequests) -> Rows:
         """Which chunks are results of recomputed layers and of those inside them."""
@@ -193,22 +185,15 @@ class Change:
     def _scaled(self, requests: StepRequests) -> StepRequests:
         if not self.tests_gradients:
             return requests
-        old = (requests.birth < 0) & owned(requests, lambda owner: owner.category in PERSISTENT)
+        old = (requests.birth < 0) & rows_of(requests, *PERSISTENT)
         gradients = _last_gradients(requests)
         return once_all_are_there(requests, gradients, (_by_update(requests) | old) & ~gradients)
 
     def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
-        gone = owned(
-            requests,
-            lambda owner: (
-                (owner.layer in self.frozen and owner.category in _OF_TRAINING)
-                or (
-                    self.without_slots
-                    and owner.category == "optimizer_state"
-                    and _is_of_model(owner.layer)
-                )
-            ),
-        )
+        gone = rows_of(requests, *_OF_TRAINING, layers=self.frozen)
+        if self.without_slots:
+            of_model = owned(requests, lambda owner: _is_of_model(owner.layer))
+            gone |= of_model & rows_of(requests, "optimizer_state")
         if self.doubled:
             # Temporaries of the update are in full precision already.
             doubled = (
@@ -226,11 +211,6 @@ class Change:
         gradients = _gradients(requests) & (requests.birth >= 0)
         gradients[int(np.argmax(np.where(gradients, sizes, LEFT_OUT)))] = False
         return np.where(gradients, LEFT_OUT, sizes)
-
-    def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
-        return owned(
-            requests, lambda owner: owner.layer in self.unsaved and owner.category in categories
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,12 +231,23 @@ def own_rows(requests: StepRequests) -> Rows:
     return (requests.birth >= 0) & (requests.death < requests.events)
 
 
+def rows_of(
+    requests: StepRequests, *categories: str, layers: Collection[str | None] | None = None
+) -> Rows:
+    """Which chunks are of some categories, and of some layers if these are given, shape
+    [chunks]."""
+    return owned(
+        requests,
+        lambda one: one.category in categories and (layers is None or one.layer in layers),
+    )
+
+
 def _is_of_model(layer: str | None) -> bool:
     return layer is not None and former_name(layer) is None
 
 
 def _gradients(requests: StepRequests) -> Rows:
-    return owned(requests, lambda owner: owner.category == "weight_gradients")
+    return rows_of(requests, "weight_gradients")
 
 
 def _last_gradients(requests: StepRequests) -> Rows:

@@ -38,6 +38,10 @@ TOO_LITTLE = (
 )
 
 
+PEAK = ("peak_bytes", "low_bytes", "high_bytes")
+"""The fields of an answer's peak, for `values_of`."""
+
+
 class Interval(NamedTuple):
     """Bytes that are not known exactly: the fewest, the typical and the most."""
 
@@ -55,11 +59,7 @@ class Interval(NamedTuple):
 
     def as_peak(self) -> dict[str, Any]:
         """The fields of an answer's peak."""
-        return {
-            "peak_bytes": self.typical_bytes,
-            "low_bytes": self.low_bytes,
-            "high_bytes": self.high_bytes,
-        }
+        return dict(zip(PEAK, (self.typical_bytes, self.low_bytes, self.high_bytes), strict=True))
 
     @property
     def span(self) -> str:
@@ -98,10 +98,6 @@ class Conditions:
     accumulate: bool = False
     recompute: tuple[tuple[str, ...], ...] = ()
 
-    def matching(self, layers: Sequence[Layer]) -> tuple[list[Layer], list[Layer]]:
-        """The layers that `freeze` and `unfreeze` match."""
-        return matching(layers, self.freeze or ""), matching(layers, self.unfreeze or "")
-
 
 RECORDED = Conditions()
 """As in the recorded run."""
@@ -135,8 +131,8 @@ def refuse_unmatched(conditions: Conditions, layers: Sequence[Layer]) -> None:
             if paths and not matching(layers, one):
                 raise RequestError(
                     f"{name}: no layer with weights has a path like {one!r:.80}; the nearest is "
-                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, "
-                    "and * matches any part of it",
+                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, and "
+                    "* matches any part of it",
                     name,
                 )
 

@@ -189,11 +189,9 @@ def _lines(plan: Plan) -> list[str]:
 
 
 def _peak_of(option: PlanOption) -> tuple[str, str]:
-    return (
-        ("unknown", "")
-        if option.peak_bytes is None
-        else (str(Interval.of(option)), option.peak_source)
-    )
+    if option.peak_bytes is None:
+        return "unknown", ""
+    return str(Interval.of(option)), option.peak_source
 
 
 def format_time(share: float | None) -> str:
@@ -225,12 +223,10 @@ def code_of(
     """Lines that apply an option to a compiled `model` and run as they stand. `optimizer` is the
     recorded class, the first layer the model itself. XLA compiles the step if it compiled the
     recorded one: others have other peaks."""
-    kinds, compiling = (
-        option.kind.split("_and_"),
-        bool(option.segments or option.frozen or option.accumulation > 1),
-    )
-    is_xla, compiling = is_xla ^ ("xla" in kinds), compiling or "xla" in kinds
-    lines, imports = [], [("import tb_memplugin", bool(option.segments))]
+    kinds, lines = option.kind.split("_and_"), list[str]()
+    is_xla = is_xla ^ ("xla" in kinds)
+    changes_model = bool(option.segments or option.frozen or option.accumulation > 1)
+    is_compiling = changes_model or "optimizer" in kinds or "xla" in kinds
     if "graph_optimizer" in kinds:
         off = '{"disable_meta_optimizer": True}'
         lines.append(f"tf.config.optimizer.set_experimental_options({off})  # before training")
@@ -238,17 +234,14 @@ def code_of(
         lines.append(
             'keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made'
         )
-    if compiling or "optimizer" in kinds:
+    if is_compiling:
         inner = ".inner_optimizer" if optimizer == "LossScaleOptimizer" else ""
         lines.append(
             f"loss, optimizer = model.loss, model.optimizer{inner}  # of the model as it was "
             "compiled"
         )
-    lines += (
-        _freezing(option.frozen, {layer.path: layer.type for layer in layers})
-        if option.frozen
-        else []
-    )
+    if option.frozen:
+        lines += _freezing(option.frozen, {layer.path: layer.type for layer in layers})
     if option.segments:
         if layers and layers[0].type != "Functional":
             lines += [
@@ -261,24 +254,25 @@ def code_of(
             "optimizer = keras.optimizers.SGD(learning_rate=0.01)  # choose the learning rate anew"
         )
     elif option.frozen or option.accumulation > 1:
-        parts = (
-            (f', "gradient_accumulation_steps": {option.accumulation}')
-            if option.accumulation > 1
-            else ""
-        )
+        parts = ""
+        if option.accumulation > 1:
+            parts = f', "gradient_accumulation_steps": {option.accumulation}'
         lines.append(
             f"optimizer = type(optimizer).from_config({{**optimizer.get_config(){parts}}})"
         )
-    if compiling or "optimizer" in kinds:
+    if is_compiling:
         lines.append(
             f"model.compile(optimizer, loss, jit_compile={is_xla})  # add metrics and others as "
             "before"
         )
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
-    imports.append(("import tensorflow as tf", "graph_optimizer" in kinds))
-    imports.append(("import keras", any("keras." in line for line in lines)))
-    return "\n".join([*(line for line, is_used in imports[::-1] if is_used), *lines])
+    imports = ["import keras"] if any("keras." in line for line in lines) else []
+    if "graph_optimizer" in kinds:
+        imports.append("import tensorflow as tf")
+    if option.segments:
+        imports.append("import tb_memplugin")
+    return "\n".join([*imports, *lines])
 
 
 def besides_memory(option: PlanOption, layers: Sequence[Layer]) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tb_memplugin.fit.cases import Method
-from tb_memplugin.fit.conditions import Conditions, Interval
-from tb_memplugin.fit.simulation import FailedRequest, Reproduced
+from tb_memplugin.fit.conditions import PEAK, Conditions, Interval
+from tb_memplugin.fit.simulation import NOT_REPLAYED, FailedRequest, Reproduced
 from tb_memplugin.schema import (
     CATEGORIES,
     Category,
@@ -54,14 +54,14 @@ class Prediction:
 
     batch_size: int | None
     capacity_bytes: int | None
-    peak_bytes: int | None
-    low_bytes: int | None
-    high_bytes: int | None
-    fits: bool | None
-    fails_at: FailedRequest | None
-    method: Method
-    reproduced: Reproduced
-    assumptions: tuple[str, ...]
+    peak_bytes: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+    fits: bool | None = None
+    fails_at: FailedRequest | None = None
+    method: Method = "unknown"
+    reproduced: Reproduced = NOT_REPLAYED
+    assumptions: tuple[str, ...] = ()
     ledger: tuple[LedgerRow, ...] = ()
     demand_bytes: int | None = None
 
@@ -140,15 +140,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     return {
         "device": answer.device,
         "conditions": values_of(answer.conditions, *ASKED),
-        **values_of(
-            prediction,
-            "batch_size",
-            "capacity_bytes",
-            "peak_bytes",
-            "low_bytes",
-            "high_bytes",
-            "fits",
-        ),
+        **values_of(prediction, "batch_size", "capacity_bytes", *PEAK, "fits"),
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
@@ -180,8 +172,8 @@ def _lines(answer: WhatIf) -> list[str]:
     prediction = answer.prediction
     recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
     lines = [
-        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
-        f"capacity {format_bytes(prediction.capacity_bytes)}"
+        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, capacity "
+        f"{format_bytes(prediction.capacity_bytes)}"
     ]
     if prediction.reproduced.of:
         lines.append(
@@ -237,17 +229,17 @@ def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
 
 
 def why_not(prediction: Prediction, enough: Enough | None) -> str:
-    reason = (_needed if prediction.fits is False else _possible)(prediction)
+    reason = (_needed if prediction.fits is False else _uncertain)(prediction)
     if enough is None:
         return reason
     passes = format_bytes(enough.without_reserve_bytes)
     return (
-        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in "
-        "pieces, and a reserve"
+        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, "
+        "and a reserve"
     )
 
 
-def _possible(prediction: Prediction) -> str:
+def _uncertain(prediction: Prediction) -> str:
     capacity, high = prediction.capacity_bytes, prediction.high_bytes
     span = Interval.of(prediction).span
     if capacity is None:

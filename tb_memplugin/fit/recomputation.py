@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.fit.changes import LATER_RESULTS, Segments, own_rows, rearranged
+from tb_memplugin.fit.changes import LATER_RESULTS, Segments, own_rows, rearranged, rows_of
 from tb_memplugin.fit.steps import SizedStep
-from tb_memplugin.schema import GRADIENT_OPS, GRADIENTS, RESULTS, Integers, StepRequests, owned
+from tb_memplugin.schema import GRADIENT_OPS, GRADIENTS, RESULTS, Integers, StepRequests
 
 SMALL_SHARE = 0.01
 """Share of layers' bytes below which their first requests do not say when they begin. Not fitted:
@@ -60,19 +60,12 @@ class Parts:
         backward_op = np.asarray([GRADIENT_OPS in op for op in (*requests.ops, "")], bool)[
             requests.op
         ]
-        self.activations = (
-            own & owned(requests, lambda one: one.category == "activations") & ~backward_op
-        )
+        self.activations = own & rows_of(requests, "activations") & ~backward_op
         self.forward_end = int(requests.birth[self.activations].max(initial=-1))
-        results = (
-            own
-            & owned(requests, lambda one: one.category in RESULTS)
-            & (requests.birth <= self.forward_end)
-        )
-        backward = (requests.birth > self.forward_end) & (
-            backward_op | owned(requests, lambda one: one.category in GRADIENTS)
-        )
-        batch = owned(requests, lambda one: one.category == "inputs") & (requests.batch_power == 1)
+        is_forward = requests.birth <= self.forward_end
+        results = own & rows_of(requests, *RESULTS) & is_forward
+        backward = (backward_op | rows_of(requests, *GRADIENTS)) & ~is_forward
+        batch = rows_of(requests, "inputs") & (requests.batch_power == 1)
         self._freed_inputs = np.flatnonzero(batch & (requests.death <= self.forward_end))
         self._forward = self._by_layer(np.flatnonzero(results & ~backward_op))
         self._ahead = self._by_layer(

@@ -11,8 +11,9 @@ this is a dynamic program, whose result is exact."""
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import TypeAlias
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,17 @@ from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.recomputation import NO_PART, Part, Parts
 from tb_memplugin.fit.simulation import in_use, peak_in_one_piece, rounded_sizes
 from tb_memplugin.fit.steps import SizedStep
-from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, example_bytes
+from tb_memplugin.schema import (
+    Floats,
+    Integers,
+    Layer,
+    Run,
+    Snapshot,
+    StepRequests,
+    Timeline,
+    counted,
+    example_bytes,
+)
 
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in a step's time if no time was recorded: a backward pass does about
@@ -40,6 +51,7 @@ MOST_TRIES = 5
 peak four times."""
 TIME_PARTS = 64
 """Parts of the forward pass's time that are told apart."""
+_Saved = TypeVar("_Saved")
 _NEVER = np.iinfo(np.int64).min // 2
 
 
@@ -175,24 +187,33 @@ class UnitCosts:
         return best, back
 
 
-def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tuple[Unit, Part]]:
-    """The units that save something for the backward pass, in the order of the forward pass.
-
-    Layers that request nothing belong to the following unit, if both can form a segment."""
-    parts = Parts(requests)
-    found: list[tuple[Unit, Part]] = []
+def joined(
+    units: Iterable[Unit], saved: Callable[[Unit], _Saved | None]
+) -> list[tuple[Unit, _Saved]]:
+    """The units that save something for the backward pass, with that. Layers that save nothing
+    belong to the following unit, if both can form a segment."""
+    found: list[tuple[Unit, _Saved]] = []
     waiting: Unit | None = None
     for unit in units:
         if waiting is not None and waiting.last + 1 == unit.first:
             unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
+        own = saved(unit)
+        waiting = unit if own is None else None
+        if own is not None:
+            found.append((unit, own))
+    return found
+
+
+def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tuple[Unit, Part]]:
+    """The units with what they request and save, in the order of the forward pass."""
+    parts = Parts(requests)
+
+    def saved(unit: Unit) -> Part | None:
         part = parts.of(unit.layers, unit.output_bytes)
-        if part is None or not len(part.saved):
-            waiting = unit
-        else:
-            found.append((unit, part))
-            waiting = None
+        return part if part is not None and len(part.saved) else None
+
     # Where a layer begins is no order: random ops have no inputs and may run first.
-    return sorted(found, key=lambda one: one[1].end)
+    return sorted(joined(units, saved), key=lambda one: one[1].end)
 
 
 def unit_costs(
@@ -221,15 +242,15 @@ def unit_costs(
         ),
         working=np.asarray([_most(requests, sized, part) for _, part in found], np.int64),
         seconds=np.asarray(seconds, np.float64),
-        joins=np.asarray(
-            [
-                row > 0 and found[row - 1][0].last + 1 == unit.first
-                for row, (unit, _) in enumerate(found)
-            ],
-            bool,
-        ),
+        joins=_joins(found),
         after=int(level[forward_end : last_back + 1].max(initial=0)),
     )
+
+
+def _joins(found: Sequence[tuple[Unit, Part]]) -> npt.NDArray[np.bool_]:
+    """Whether each unit can be recomputed together with the one before."""
+    pairs = itertools.pairwise(unit for unit, _ in found)
+    return np.asarray([False, *(before.last + 1 == unit.first for before, unit in pairs)], bool)
 
 
 def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
@@ -277,11 +298,10 @@ def units_of(
     unsuitable = unsuitable_recording(requests, layers, asks)
     if unsuitable is not None:
         return Units(sentences=(unsuitable,))
-    numbered = sorted(
-        (layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0
-    )
+    numbered = [layer for layer in layers if layer.unit is not None]
+    number_of = operator.attrgetter("unit")
     units = []
-    for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):
+    for number, group in itertools.groupby(sorted(numbered, key=number_of), number_of):
         members = list(group)
         paths, size = tuple(layer.path for layer in members), example_bytes(members[-1])
         if any(
@@ -303,12 +323,7 @@ def units_of(
         )
     for line in reversed(run.timelines):
         total = line.duration_ns * 1e-9
-        same = (line.step, line.phase, line.device) == (
-            requests.step,
-            requests.phase,
-            requests.device,
-        )
-        if same and total > 0 and len(line.event) >= 2:
+        if _is_of(requests, line) and total > 0 and len(line.event) >= 2:
             # By the times of allocations.
             times = line.seconds_at(
                 np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found])
@@ -323,36 +338,32 @@ def units_of(
     return Units(found, shares, 1.0, "estimated", (sentence,))
 
 
+def _is_of(requests: StepRequests, record: Snapshot | Timeline) -> bool:
+    names = operator.attrgetter("step", "phase", "device")
+    return bool(names(record) == names(requests))
+
+
 def _compiled_units(run: Run, requests: StepRequests, units: Sequence[Unit]) -> Units:
     """By what the buffers of the compiled step save for each layer."""
-    key = (requests.step, requests.phase, requests.device)
-    rows = next(
-        (
-            one.saved_for_backward
-            for one in run.snapshots
-            if (one.step, one.phase, one.device) == key
-        ),
-        (),
-    )
-    waiting: Unit | None = None
-    found: list[tuple[Unit, Part]] = []
-    saved: list[int] = []
-    for unit in units:
-        if waiting is not None and waiting.last + 1 == unit.first:
-            unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
+    snapshots = (one for one in run.snapshots if _is_of(requests, one))
+    rows = next((one.saved_for_backward for one in snapshots), ())
+
+    def saved(unit: Unit) -> int | None:
         inside = [
-            row
+            row.bytes
             for row in rows
             if any(f"{row.layer}/".startswith(f"{path}/") for path in unit.layers)
         ]
-        waiting = unit
-        if inside and unit.output_bytes is not None:
-            found.append((unit, NO_PART))
-            saved.append(sum(row.bytes for row in inside))
-            waiting = None
-    shares = tuple(FORWARD_SHARE * one / max(1, sum(saved)) for one in saved)
-    sentence = "XLA's compiler was asked about each choice of segments."
-    return Units(tuple(found), shares, sentences=(sentence,), saved=tuple(saved))
+        return sum(inside) if inside and unit.output_bytes is not None else None
+
+    found = joined(units, saved)
+    total = max(1, sum(size for _, size in found))
+    return Units(
+        tuple((unit, NO_PART) for unit, _ in found),
+        tuple(FORWARD_SHARE * size / total for _, size in found),
+        sentences=("XLA's compiler was asked about each choice of segments.",),
+        saved=tuple(size for _, size in found),
+    )
 
 
 def compiled_costs(step: SizedStep, units: Units, ratio: float) -> UnitCosts:
@@ -364,30 +375,41 @@ def compiled_costs(step: SizedStep, units: Units, ratio: float) -> UnitCosts:
     kept = np.asarray([unit.output_bytes or 0 for unit, _ in units.found], np.float64) * ratio
     peak = peak_in_one_piece(step)
     through = (peak - held.sum() + np.cumsum(held)).astype(np.int64)
-    whole = held.astype(np.int64)
-    first = [unit.first for unit, _ in units.found]
-    joins = [row > 0 and units.found[row - 1][0].last + 1 == own for row, own in enumerate(first)]
-    seconds = np.asarray(units.seconds, np.float64)
     return UnitCosts(
-        through,
-        through,
-        whole,
-        kept.astype(np.int64),
-        whole,
-        seconds,
-        np.asarray(joins, bool),
-        peak,
+        backward=through,
+        start=through,
+        held=held.astype(np.int64),
+        kept=kept.astype(np.int64),
+        working=held.astype(np.int64),
+        seconds=np.asarray(units.seconds, np.float64),
+        joins=_joins(units.found),
+        after=peak,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Recomputing:
-    """Paths of each segment's layers, and the step's peaks and additional time, as a share of the
+    """Conditions with segments, and the step's peaks and additional time, as a share of the
     recorded one."""
 
-    segments: Segments
+    conditions: Conditions
     extra_time: float
     parts: PeakParts
+
+    @property
+    def segments(self) -> Segments:
+        """Paths of each segment's layers."""
+        return self.conditions.recompute
+
+
+def inside(root: str, segments: Segments) -> Segments:
+    """Segments with paths below a model's."""
+    return tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
+
+
+def recompute_sentence(segments: Segments) -> str:
+    layers = sum(map(len, segments))
+    return f"recompute {counted(len(segments), 'segment')} with {counted(layers, 'layer')}"
 
 
 class SegmentSearch:
@@ -396,7 +418,7 @@ class SegmentSearch:
 
     def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
         self._predictor, self._units, self._conditions = predictor, units, conditions
-        step = predictor.sized_step(conditions)
+        step = predictor.case(conditions).changed.high[-1]
         if units.saved:
             ratio = (conditions.batch_size or 1) / (predictor.batch_size or 1)
             self._costs = compiled_costs(step, units, ratio)
@@ -414,12 +436,12 @@ class SegmentSearch:
         best = self._simulated(self._costs.choose(fitting))
         if self._units.saved:
             return self._asked(budget, best)
-        if best is None or not self.fits(best, budget):
+        if best is None or not self._is_within(best, budget):
             return best
         for _ in range(MOST_TRIES - 1):
             limit = (fitting + failing) // 2
             found = self._simulated(self._costs.choose(limit))
-            if found is not None and self.fits(found, budget):
+            if found is not None and self._is_within(found, budget):
                 fitting = limit
                 best = min(best, found, key=lambda one: one.extra_time)
             else:
@@ -431,20 +453,20 @@ class SegmentSearch:
         answers allow."""
         found, count = [*filter(None, [first])], len(self._units)
         for pieces in (round(count**0.5), count):
-            if not any(self.fits(one, budget) for one in found):
+            if not any(self._is_within(one, budget) for one in found):
                 found += filter(None, [self._simulated(self._costs.covering(pieces))])
         best = min(found, key=lambda one: one.parts.peak.high_bytes, default=None)
         low, high = self.smallest_bytes, self.demand_bytes
         most = self._predictor.peaks(self._conditions).peak.high_bytes
         for _ in range(MOST_TRIES):
-            if best is None or not self.fits(best, budget):
+            if best is None or not self._is_within(best, budget):
                 break
             least = best.parts.peak.high_bytes
             limit = low + int((high - low) * (budget - least) / max(1, most - least))
             fewer = self._simulated(self._costs.choose(limit))
             if fewer is None or fewer.extra_time >= best.extra_time:
                 break
-            if self.fits(fewer, budget):
+            if self._is_within(fewer, budget):
                 best, low = fewer, limit
             else:
                 high, most = limit, fewer.parts.peak.high_bytes
@@ -474,28 +496,22 @@ class SegmentSearch:
         if not spans:
             return None
         if spans not in self._found:
-            found = self._units.found
+            units = self._units.found
             segments = tuple(
-                tuple(path for unit, _ in found[first:end] for path in unit.layers)
+                tuple(path for unit, _ in units[first:end] for path in unit.layers)
                 for first, end in spans
             )
-            conditions = self._with(segments)
+            wanted = dataclasses.replace(self._conditions, recompute=segments)
+            self._predictor.ask(wanted)
             predicted = None
-            self._predictor.ask(conditions)
-            if self._predictor.reason_against(conditions) is None:
+            if self._predictor.reason_against(wanted) is None:
                 seconds = float(
                     sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans))
                 )
-                parts = self._predictor.peaks(conditions)
-                predicted = Recomputing(segments, seconds / self._units.step_seconds, parts)
+                time = seconds / self._units.step_seconds
+                predicted = Recomputing(wanted, time, self._predictor.peaks(wanted))
             self._found[spans] = predicted
         return self._found[spans]
 
-    def fits(self, found: Recomputing, budget: int) -> bool:
-        most = max(
-            found.parts.peak.high_bytes, self._predictor.first_bytes(self._with(found.segments))
-        )
-        return most <= budget and self._predictor.fits(self._with(found.segments))
-
-    def _with(self, segments: Segments) -> Conditions:
-        return dataclasses.replace(self._conditions, recompute=segments)
+    def _is_within(self, found: Recomputing, budget: int) -> bool:
+        return self._predictor.is_within(budget, found.conditions)

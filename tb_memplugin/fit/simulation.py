@@ -21,6 +21,7 @@ from tb_memplugin.fit.changes import Changed, own_rows
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.steps import LEFT_OUT, SizedStep
 from tb_memplugin.schema import (
+    FREE,
     IN_USE,
     MISSING,
     PERSISTENT,
@@ -80,12 +81,11 @@ def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed
     random = np.random.default_rng(seed)
     entries = np.asarray(order, np.int64)
     place = np.arange(len(entries)) + random.uniform(-distance, distance, len(entries))
-    rows = np.where(entries < 0, -1 - entries, entries)
+    is_freed = entries < 0
     born = np.full(len(requests), -np.inf)
-    born[rows[entries >= 0]] = place[entries >= 0]
-    freed = entries < 0
+    born[entries[~is_freed]] = place[~is_freed]
     # a chunk is freed after its allocation
-    place[freed] = np.maximum(place[freed], born[rows[freed]] + 0.5)
+    place[is_freed] = np.maximum(place[is_freed], born[~entries[is_freed]] + 0.5)
     moved: list[int] = entries[np.argsort(place, kind="stable")].tolist()
     return moved
 
@@ -110,14 +110,13 @@ def lasting_order(requests: StepRequests) -> list[int]:
 
 def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
     entries = np.asarray(order, np.int64)
-    rows = np.where(entries < 0, -1 - entries, entries)
-    change = np.where(entries < 0, -requests.allocated[rows], requests.allocated[rows])
-    needed = {int(rows[np.argmax(np.cumsum(change))])} if len(rows) else set()
-    born = rows[entries >= 0]
+    born = entries[entries >= 0]
+    needed = set()
+    if len(entries):
+        at_peak = int(np.argmax(np.cumsum(_changes(entries, requests.allocated))))
+        needed.add(order[at_peak] if order[at_peak] >= 0 else -1 - order[at_peak])
     address = requests.address[born]
-    for begin, size in zip(
-        requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True
-    ):
+    for begin, size in _added_regions(requests):
         needed.update(born[(address >= begin) & (address < begin + size)][:1].tolist())
     return needed
 
@@ -131,20 +130,21 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
         return frozenset()
     compiled = all(one.mode == "xla" for one in later)
 
-    def named(step: StepRequests) -> list[str | None]:
-        return [step.ops[op] if op >= 0 else "" if compiled else None for op in step.op.tolist()]
+    def requested(step: StepRequests) -> list[tuple[str | None, int]]:
+        unnamed = "" if compiled else None
+        names = [step.ops[op] if op >= 0 else unnamed for op in step.op.tolist()]
+        return list(zip(names, step.requested.tolist(), strict=True))
 
-    known: dict[str | None, set[int]] = {}
-    for one in later:
-        for name, size in zip(named(one), one.requested.tolist(), strict=True):
-            known.setdefault(name, set()).add(size)
-    known.pop(None, None)
-    tried, names = np.flatnonzero(own_rows(first)).tolist(), named(first)
-    return frozenset(
-        row
-        for row in tried
-        if int(first.requested[row]) not in known.get(names[row], first.requested)
-    )
+    known = {request for one in later for request in requested(one)}
+    ops = {name for name, _ in known if name is not None}
+    own = requested(first)
+    tried = np.flatnonzero(own_rows(first)).tolist()
+    return frozenset(row for row in tried if own[row][0] in ops and own[row] not in known)
+
+
+def _changes(entries: Integers, sizes: Integers) -> Integers:
+    """By how many bytes each event of an order changes those in use."""
+    return np.where(entries < 0, -sizes[~entries], sizes[entries])
 
 
 def older_rows(requests: StepRequests) -> list[int]:  # in address order
@@ -153,60 +153,58 @@ def older_rows(requests: StepRequests) -> list[int]:  # in address order
     return ordered
 
 
-def start_map(requests: StepRequests) -> MemoryMap:
-    old = older_rows(requests)
-    columns = (requests.address[old], requests.allocated[old], requests.requested[old])
-    chunks = list(zip(*(column.tolist() for column in columns), strict=True))
-    order = np.argsort(requests.region_address, kind="stable")
-    entries: list[tuple[int, int, int, int]] = []  # address, bytes, requested bytes, region
-    at = 0
-    for number, row in enumerate(order.tolist()):
-        free_from = int(requests.region_address[row])
-        end = free_from + int(requests.region_bytes[row])
-        while at < len(chunks) and chunks[at][0] < end:
-            place, allocated, requested = chunks[at]
-            entries += [
-                (free_from, place - free_from, MISSING, number),
-                (place, allocated, requested, number),
-            ]
-            free_from = place + allocated
-            at += 1
-        entries.append((free_from, end - free_from, MISSING, number))
-    kept = np.asarray([entry for entry in entries if entry[1] > 0], np.int64).reshape(-1, 4)
-    address, size, asked, region = kept.T.copy()
+def start_map(
+    requests: StepRequests, regions: Iterable[tuple[int, int]] | None = None
+) -> MemoryMap:
+    """The memory map when the step began; of some `regions` only, as (bytes, address), and what is
+    in them, if they are given."""
+    if regions is None:
+        regions = _regions(requests)
+    bounds = np.asarray(sorted((address, size) for size, address in regions), np.int64)
+    begins, sizes = bounds.reshape(-1, 2).T.copy()
+    inside = np.zeros(len(requests), bool)
+    for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True):
+        inside |= (requests.address >= begin) & (requests.address < begin + size)
+    rows = np.flatnonzero(inside & (requests.birth < 0))
+    used, allocated = requests.address[rows], requests.allocated[rows]
+    # Between chunks and behind them, the regions are free.
+    free = np.sort(np.concatenate([begins, used + allocated]))
+    free_bytes = np.sort(np.concatenate([begins + sizes, used])) - free
+    free, free_bytes = free[free_bytes > 0], free_bytes[free_bytes > 0]
+    state = np.repeat([IN_USE, FREE], [len(rows), len(free)])
+    requested = np.concatenate([requests.requested[rows], np.full(len(free), MISSING)])
+    address, size = np.concatenate([used, free]), np.concatenate([allocated, free_bytes])
+    order = np.argsort(address)
     names = ("step", "phase", "device", "wall_time", "capacity_bytes")
     same: dict[str, Any] = {name: getattr(requests, name) for name in names}
     return MemoryMap(
         **same,
-        address=address,
-        bytes=size,
-        requested_bytes=asked,
-        state=np.where(asked == MISSING, 0, IN_USE).astype(np.int64),
-        owner=np.full(len(kept), -1),
-        source=np.zeros(len(kept), np.int64),
-        since=np.full(len(kept), MISSING),
-        region=region,
+        address=address[order],
+        bytes=size[order],
+        requested_bytes=requested[order],
+        state=state[order],
+        owner=np.full(len(order), -1),
+        source=np.zeros(len(order), np.int64),
+        since=np.full(len(order), MISSING),
+        region=np.searchsorted(begins, address[order], side="right") - 1,
         owners=(),
-        region_address=requests.region_address[order],
-        region_bytes=requests.region_bytes[order],
-        in_use_bytes=int(requests.allocated[old].sum()),
-        pool_bytes=int(requests.region_bytes.sum()),
+        region_address=begins,
+        region_bytes=sizes,
+        in_use_bytes=int(allocated.sum()),
+        pool_bytes=int(sizes.sum()),
         complete=True,
         not_available=(),
     )
 
 
-def part_of_map(requests: StepRequests, regions: Sequence[tuple[int, int]] = ()) -> MemoryMap:
-    """The start map with some regions, as (bytes, address), and what is in them; by default an
-    empty one."""
-    inside = np.zeros(len(requests), bool)
-    for size, address in regions:
-        inside |= (requests.address >= address) & (requests.address < address + size)
-    sizes, addresses = np.asarray(regions, np.int64).reshape(-1, 2).T.copy()
-    births = np.where(inside, requests.birth, 0)
-    return start_map(
-        dataclasses.replace(requests, birth=births, region_address=addresses, region_bytes=sizes)
-    )
+def _regions(requests: StepRequests) -> list[tuple[int, int]]:
+    """(bytes, address) of each region when the step began."""
+    return list(zip(requests.region_bytes.tolist(), requests.region_address.tolist(), strict=True))
+
+
+def _added_regions(requests: StepRequests) -> list[tuple[int, int]]:
+    """(address, bytes) of each region by which the pool grew."""
+    return list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
 
 
 def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -215,9 +213,8 @@ def regions_by_age(requests: StepRequests) -> tuple[list[tuple[int, int]], list[
     and those from the first one on that only a chunk of the batch can have made."""
     grows = (requests.birth < 0) & (requests.batch_power != 0)
     of_batch = set(requests.address[grows].tolist())
-    pairs = zip(requests.region_bytes.tolist(), requests.region_address.tolist(), strict=True)
     # a data set comes before its batches
-    regions = sorted(pairs, key=lambda one: (one[0], one[1] in of_batch))
+    regions = sorted(_regions(requests), key=lambda one: (one[0], one[1] in of_batch))
     kept, rules = list[tuple[int, int]](), PoolRules(requests.capacity_bytes or NO_LIMIT)
     for size, address in regions:
         # One of the size that was due may be another request's, for example an initializer's that
@@ -336,35 +333,10 @@ class StepPeak:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request
-    that failed."""
+    """The peaks of the simulated steps that passed, in order, and the request that failed."""
 
     peaks: tuple[StepPeak, ...]
-    pool_bytes: int
     failed: FailedRequest | None
-
-
-def _live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
-    """Rows of the chunks of a simulated step that are live at its peak."""
-    live = dict.fromkeys(_order(step.requests)[1])
-    for entry in _events(step.requests, peak.seed, peak.distance)[: peak.event + 1]:
-        if entry < 0:
-            live.pop(-1 - entry, None)
-        else:
-            live[entry] = None
-    return [row for row in live if step.sizes[row] != LEFT_OUT]
-
-
-def _most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
-    """Most rounded bytes that are live at once in the simulation of a step with this peak, which is
-    no less."""
-    rounded = rounded_sizes(step.sizes)
-    entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
-    rows = np.where(entries < 0, -1 - entries, entries)
-    older = int(rounded[_order(step.requests)[1]].sum())
-    return older + max(
-        0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0))
-    )
 
 
 class History:
@@ -399,39 +371,29 @@ class History:
         self._alive: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
-        kept = list(
-            zip(
-                first.requests.region_bytes.tolist(),
-                first.requests.region_address.tolist(),
-                strict=True,
-            )
-        )
-        kept, others = regions_by_age(first.requests) if first.requests.planned else (kept, [])
+        requests, addresses = first.requests, first.requests.address.tolist()
+        kept, others = _regions(requests), list[tuple[int, int]]()
+        if requests.planned:
+            kept, others = regions_by_age(requests)
         pool = sum(size for size, _ in kept)
         # A pool that does not grow has one region, of exactly its capacity.
         if pool > rules.capacity_bytes or not (rules.grows or pool == rules.first_region_bytes):
-            kept, others = [], kept + others if first.requests.planned else []
-        start, older = part_of_map(first.requests, kept), older_rows(first.requests)
-        added = zip(
-            first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True
-        )
-        self._simulator = Simulator(start, rules, added if kept else ())
-        here, addresses = set(start.address.tolist()), first.requests.address.tolist()
+            kept, others = [], [*kept, *others] if requests.planned else []
+        start, older = start_map(requests, kept), older_rows(requests)
+        self._simulator = Simulator(start, rules, _added_regions(requests) if kept else ())
+        here = set(start.address.tolist())
         for row in reversed(older):
-            if first.sizes[row] == first.requests.requested[row] and addresses[row] in here:
+            if first.sizes[row] == requests.requested[row] and addresses[row] in here:
                 self._alive[self._alike[0][row]].append(addresses[row])
             else:
                 self._simulator.free(addresses[row])
-        for row in (
-            row for size, begin in others for row in older if begin <= addresses[row] < begin + size
-        ):
-            place = (
-                self._simulator.request(int(first.sizes[row]))
-                if first.sizes[row] != LEFT_OUT
-                else None
-            )
-            if place is not None:  # or `run` requests it again, and fails
-                self._alive[self._alike[0][row]].append(place)
+        for size, begin in others:
+            again = [row for row in older if begin <= addresses[row] < begin + size]
+            for row in again:
+                size_now = int(first.sizes[row])
+                place = None if size_now == LEFT_OUT else self._simulator.request(size_now)
+                if place is not None:  # or `run` requests it again, and fails
+                    self._alive[self._alike[0][row]].append(place)
         for size in extra:
             if self._simulator.request(size) is None:
                 self._failed = self._failed_request(None, None, size)
@@ -454,14 +416,11 @@ class History:
             turn = len(self._peaks)
             row = self._run_step(index, seed and 1000 * seed + turn, distance)
             if row is not None:
-                step = self._steps[index]
-                owner, op = (
-                    step.requests.owners[int(step.requests.owner[row])],
-                    int(step.requests.op[row]),
-                )
-                name = None if op < 0 else step.requests.ops[op]
-                self._failed = self._failed_request(name, owner.layer, int(step.sizes[row]))
-        return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
+                requests, size = self._steps[index].requests, int(self._steps[index].sizes[row])
+                owner, op = requests.owners[int(requests.owner[row])], int(requests.op[row])
+                name = None if op < 0 else requests.ops[op]
+                self._failed = self._failed_request(name, owner.layer, size)
+        return Outcome(tuple(self._peaks), self._failed)
 
     def _run_step(self, index: int, seed: int, distance: int) -> int | None:
         """Run a step; return the row of the chunk whose request failed, None if it passed."""
@@ -511,9 +470,11 @@ class Reproduced:
         return self.addresses == self.of
 
 
+NOT_REPLAYED = Reproduced(0, 0)
+
+
 def reproduce(requests: StepRequests) -> Reproduced:
-    simulator = Simulator(start_map(requests))
-    added = list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
+    simulator, added = Simulator(start_map(requests)), _added_regions(requests)
     address, allocated, requested = (
         column.tolist() for column in (requests.address, requests.allocated, requests.requested)
     )
@@ -525,11 +486,10 @@ def reproduce(requests: StepRequests) -> Reproduced:
         allocations += 1
         place = address[entry]
         if simulator.choose(requested[entry]) is None:
-            for region in [
-                region for region in added if region[0] <= place < region[0] + region[1]
-            ]:
-                simulator.add_region(*region)
-                added.remove(region)
+            for begin, size in added:
+                if begin <= place < begin + size:
+                    simulator.add_region(begin, size)
+            added = [(begin, size) for begin, size in added if not begin <= place < begin + size]
         same += simulator.follow(place, requested[entry], allocated[entry])
     return Reproduced(same, allocations)
 
@@ -572,6 +532,10 @@ def settled(outcome: Outcome) -> Sequence[StepPeak]:
     return outcome.peaks[SETTLED:] or outcome.peaks
 
 
+def highest_peak(outcome: Outcome) -> int:
+    return max(peak.bytes for peak in settled(outcome))
+
+
 @dataclasses.dataclass(frozen=True)
 class Simulated:
     """The peak of trainings in a pool without limit."""
@@ -591,30 +555,24 @@ def simulated(
     def run(steps: Sequence[SizedStep]) -> list[Outcome]:
         return list(trainings(steps, rules, changed.extra, may_fail, same_start=same_start))
 
-    most, later = (
-        run(changed.high),
-        [one.requests for one in changed.high if not one.requests.first],
-    )
+    most = run(changed.high)
+    later = [one.requests for one in changed.high if not one.requests.first]
+    turn = changed.batches
     # Of several kinds of steps, each turn of all has the one that needs most.
-    turn = (
-        changed.batches
-        if len(of_highest_kind(later)) == len(later)
-        else max(changed.batches, len(later))
-    )
-    uncertain = _uncertain_bytes(changed)
+    if len(of_highest_kind(later)) < len(later):
+        turn = max(turn, len(later))
     total = max(int(step.requests.requested.sum()) for step in changed.high)
+    uncertain = _uncertain_bytes(changed)
     if uncertain is None or uncertain > NEGLIGIBLE_SHARE * total:
         least, uncertain = run(changed.low), 0
+        sides = [(changed.low, least), (changed.high, most)]
     else:
-        least = most
-    sides = (
-        [(changed.high, most)] if least is most else [(changed.low, least), (changed.high, most)]
-    )
+        least, sides = most, [(changed.high, most)]
     if changed.typical is not None:
         sides = [(changed.typical, run(changed.typical))]
     medians = [(steps, typical_peak(outcomes, turn)) for steps, outcomes in sides]
     lowest = min(peak.bytes for one in least for peak in settled(one))
-    highest = max(peak.bytes for one in most for peak in settled(one))
+    highest = max(map(highest_peak, most))
     peak = Interval(
         round(lowest * (1 - MARGIN)) - uncertain,
         sum(one.bytes for _, one in medians) // len(medians),
@@ -628,16 +586,14 @@ def _uncertain_bytes(changed: Changed) -> int | None:
     differ."""
     if changed.typical is not None:
         return None
-    pairs = list(zip(changed.low, changed.high, strict=True))
-    for name in ("birth", "death"):
-        if not all(
-            np.array_equal(getattr(one.requests, name), getattr(other.requests, name))
-            for one, other in pairs
-        ):
-            return None
-    return max(
-        int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first
-    )
+    between = []
+    for least, most in zip(changed.low, changed.high, strict=True):
+        for name in ("birth", "death"):
+            if not np.array_equal(getattr(least.requests, name), getattr(most.requests, name)):
+                return None
+        if not least.requests.first:
+            between.append(int((most.sizes - least.sizes).sum()))
+    return max(between)
 
 
 def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
@@ -655,17 +611,19 @@ def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
 def of_highest_kind(steps: Sequence[StepRequests]) -> list[StepRequests]:
     """Those of some steps that make the same requests, but for a few, as the step with the highest
     peak."""
-    made = [
-        collections.Counter(one.ops[op] for op in one.op[one.birth >= 0].tolist() if op >= 0)
-        for one in steps
-    ]
-    top = made[max(range(len(steps)), key=lambda at: recorded_peak(steps[at]).bytes)]
-    most = OTHER_KIND * top.total()
-    return [
-        one
-        for one, own in zip(steps, made, strict=True)
-        if max((own - top).total(), (top - own).total()) <= most
-    ]
+
+    def made(step: StepRequests) -> collections.Counter[str]:
+        return collections.Counter(
+            step.ops[op] for op in step.op[step.birth >= 0].tolist() if op >= 0
+        )
+
+    top = made(max(steps, key=lambda one: recorded_peak(one).bytes))
+
+    def differs(step: StepRequests) -> int:
+        own = made(step)
+        return max((own - top).total(), (top - own).total())
+
+    return [one for one in steps if differs(one) <= OTHER_KIND * top.total()]
 
 
 def recorded_peak(requests: StepRequests) -> StepPeak:
@@ -677,34 +635,37 @@ def recorded_peak(requests: StepRequests) -> StepPeak:
 def at_peaks(
     ends: Sequence[tuple[SizedStep, StepPeak]],
 ) -> tuple[collections.Counter[ChunkOwner], int]:
-    """Bytes of each owner, and the most bytes that are live at once: the means of some steps at
-    their peaks."""
-    sums = collections.Counter[ChunkOwner]()
+    """Bytes of each owner, and the most rounded bytes that are live at once, which are no more than
+    the peak: the means of some steps at their peaks."""
+    sums, most_live = collections.Counter[ChunkOwner](), 0
     for step, peak in ends:
-        sums.update(_live_bytes(step, peak))
-    live = sum(_most_live_bytes(step, peak) for step, peak in ends)
-    return collections.Counter(
-        {owner: size // len(ends) for owner, size in sums.items()}
-    ), live // len(ends)
+        entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
+        older, rounded = _order(step.requests)[1], rounded_sizes(step.sizes)
+        highest = np.cumsum(_changes(entries, rounded)).max(initial=0)
+        most_live += int(rounded[older].sum() + highest)
+        before = entries[: peak.event + 1]
+        rows = np.concatenate([np.asarray(older, np.int64), before[before >= 0]])
+        is_live = ~np.isin(rows, ~before[before < 0]) & (step.sizes[rows] != LEFT_OUT)
+        sums.update(_live_bytes(step, older, rows[is_live].tolist()))
+    means = {owner: size // len(ends) for owner, size in sums.items()}
+    return collections.Counter(means), most_live // len(ends)
 
 
-def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwner]:
-    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts
-    as workspace."""
+def _live_bytes(
+    step: SizedStep, older: Sequence[int], live: Sequence[int]
+) -> collections.Counter[ChunkOwner]:
+    """Bytes of live chunks by owner, the older ones first. Until a variable's old chunk is freed,
+    the new one counts as workspace."""
     requests = step.requests
-    older = collections.Counter[tuple[int, int]]()
-    replaced: set[tuple[int, int]] = set()
-    for row in np.flatnonzero(requests.birth < 0).tolist():
-        key = int(requests.owner[row]), int(step.sizes[row])
-        older[key] += 1
-        if requests.death[row] < requests.events:
-            replaced.add(key)
+    keys = list(zip(requests.owner.tolist(), step.sizes.tolist(), strict=True))
+    known = collections.Counter(keys[row] for row in older)
+    replaced = {keys[row] for row in older if requests.death[row] < requests.events}
     totals, values = collections.Counter[ChunkOwner](), collections.Counter[tuple[int, int]]()
-    for row in _live_rows(step, peak):  # older chunks first
-        key = int(requests.owner[row]), int(step.sizes[row])
-        owner = requests.owners[key[0]]
+    for row in live:
+        key = keys[row]
+        owner, size = requests.owners[key[0]], key[1]
         values[key] += 1
-        if owner.category in PERSISTENT and key in replaced and values[key] > older[key]:
+        if owner.category in PERSISTENT and key in replaced and values[key] > known[key]:
             owner = ChunkOwner(owner.layer, "workspace", owner.trainable)
-        totals[owner] += key[1]
+        totals[owner] += size
     return totals

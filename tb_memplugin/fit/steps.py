@@ -100,42 +100,35 @@ def sizes_for(
     ratio = batch_size / requests.batch_size
     recorded = requests.requested.astype(np.float64)
     power = requests.batch_power
-    scaled = np.where(power > 0, recorded * ratio ** np.maximum(power, 0), recorded)
-    lower, upper = scaled.copy(), scaled.copy()
+    lower = np.where(power > 0, recorded * ratio ** np.maximum(power, 0), recorded)
+    upper = lower.copy()
     unknown = np.flatnonzero(power == UNKNOWN_POWER)
+    known: dict[int, float] = {}
     slopes = _slopes(requests, others, unknown, batch_size)
     for row, slope in slopes.items():
-        lower[row] = upper[row] = max(
-            0.0, recorded[row] + slope * (batch_size - requests.batch_size)
-        )
-    left = unknown[~np.isin(unknown, list(slopes))]
-    modules = [
-        (row, factor)
-        for row in left.tolist()
-        if (factor := _module_factor(requests, row, ratio)) is not None
-    ]
-    for row, factor in modules:
-        lower[row] = upper[row] = recorded[row] * factor
-    left = left[~np.isin(left, [row for row, _ in modules])]
+        known[row] = max(0.0, recorded[row] + slope * (batch_size - requests.batch_size))
+    modules = []
+    for row in unknown[~np.isin(unknown, list(slopes))].tolist():
+        factor = _module_factor(requests, row, ratio)
+        if factor is not None:
+            known[row] = recorded[row] * factor
+            modules.append(row)
     temporaries = module_row(requests) if asked else None
     if temporaries is not None:
-        known = {requests.batch_size: int(requests.requested[temporaries]), **asked}
-        lower[temporaries] = upper[temporaries] = _between(batch_size, known)
-        left = left[left != temporaries]
+        planned = {requests.batch_size: int(requests.requested[temporaries]), **asked}
+        known[temporaries] = _between(batch_size, planned)
+    lower[list(known)] = upper[list(known)] = list(known.values())
+    left = unknown[~np.isin(unknown, list(known))]
     lower[left], upper[left] = recorded[left] * min(1.0, ratio), recorded[left] * max(1.0, ratio)
     square = np.flatnonzero(power == SQUARE_POWER)
-    lower[square], upper[square] = (
-        recorded[square] * min(ratio, ratio**2),
-        recorded[square] * max(ratio, ratio**2),
-    )
+    lower[square] = recorded[square] * min(ratio, ratio**2)
+    upper[square] = recorded[square] * max(ratio, ratio**2)
     left = np.concatenate([left, square])
     typical = (lower + upper) / 2
     scratch = power == SCRATCH_POWER
     typical[scratch] = recorded[scratch] * ratio
-    lower[scratch], upper[scratch] = (
-        typical[scratch] * SCRATCH_RANGE[0],
-        typical[scratch] * SCRATCH_RANGE[1],
-    )
+    lower[scratch] = typical[scratch] * SCRATCH_RANGE[0]
+    upper[scratch] = typical[scratch] * SCRATCH_RANGE[1]
     lowest, highest, usual = (np.rint(sizes).astype(np.int64) for sizes in (lower, upper, typical))
     return BatchSizes(
         lowest,
@@ -145,7 +138,7 @@ def sizes_for(
         uncertain_bytes=int(requests.requested[left].sum()),
         between_bytes=round(float((upper - lower)[left].sum())),
         measured=bool(slopes),
-        module_bytes=int(usual[[row for row, _ in modules]].sum()),
+        module_bytes=int(usual[modules].sum()) if modules else 0,
     )
 
 
@@ -154,11 +147,8 @@ def _module_factor(requests: StepRequests, row: int, ratio: float) -> float | No
     other chunks."""
     moments = [one for one in requests.module_moments if one.chunk == row]
     before = max((one.fixed_bytes + one.batch_bytes for one in moments), default=0)
-    return (
-        max(one.fixed_bytes + one.batch_bytes * ratio for one in moments) / before
-        if before
-        else None
-    )
+    after = max((one.fixed_bytes + one.batch_bytes * ratio for one in moments), default=0)
+    return after / before if before else None
 
 
 def _between(batch_size: int, sizes: Mapping[int, int]) -> float:
@@ -180,10 +170,9 @@ def module_row(requests: StepRequests) -> int | None:
     """The row of the compiled module's temporaries: the largest chunk whose size only a compiler
     knows."""
     rows = [one.chunk for one in requests.module_moments]
-    rows = (
-        rows
-        or np.flatnonzero((requests.batch_power == UNKNOWN_POWER) & (requests.birth >= 0)).tolist()
-    )
+    if not rows:
+        unknown = (requests.batch_power == UNKNOWN_POWER) & (requests.birth >= 0)
+        rows = np.flatnonzero(unknown).tolist()
     return max(rows, key=lambda row: int(requests.requested[row]), default=None)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tb_memplugin.allocator import SPLIT_AT_BYTES
-from tb_memplugin.fit.asking import Measured
-from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.asking import Measure, Measured
+from tb_memplugin.fit.conditions import PEAK, Conditions, Interval
 from tb_memplugin.fit.plans import Kind, PlanOption
+from tb_memplugin.fit.predictor import Predictor
 
 TRAINED = (
     "recompute",
@@ -34,11 +35,66 @@ def switches(unchanged: PlanOption, is_compiled: bool) -> list[PlanOption]:
         "xla": "with XLA",
     }
     named: dict[Kind, str] = {"xla": "without XLA"} if is_compiled else graph
-    unknown: dict[str, Any] = dict.fromkeys(("peak_bytes", "low_bytes", "high_bytes", "extra_time"))
+    unknown: dict[str, Any] = dict.fromkeys((*PEAK, "extra_time"))
     return [
         dataclasses.replace(unchanged, kind=kind, sentence=said, **unknown)
         for kind, said in named.items()
     ]
+
+
+class Tried(NamedTuple):
+    """A change, and the conditions under which its peak was simulated; None if it was not."""
+
+    option: PlanOption
+    conditions: Conditions | None
+
+
+def trained_options(
+    predictor: Predictor, tried: Sequence[Tried], budget: int, has_room: bool, measure: Measure
+) -> tuple[list[Tried], list[str]]:
+    """The options, of which the first changes nothing, with what steps show that are trained with
+    the best ones and with `switches`, and sentences; `has_room` says whether this device has the
+    memory for what was not simulated."""
+    unchanged, *changed = tried
+    is_compiled = predictor.steps[-1].mode == "xla"
+
+    def measured(one: Tried) -> Measured:
+        enough = has_room
+        if one.conditions is not None:
+            # on this device, whatever the capacity of the plan
+            enough = predictor.fits(dataclasses.replace(one.conditions, capacity_bytes=None))
+        if enough:
+            return measure(one.option)
+        return Measured(None, None, "this device may not have the memory")
+
+    found = {unchanged: measured(unchanged)}
+    same = found[unchanged]
+    trained = Trained(same, budget, is_compiled, predictor.rules.grows, predictor.evidence.spread)
+    promising = [one for one in changed if one.option.fits and one.option.kind in TRAINED]
+    for one in promising[:MOST_TRAINED]:
+        found[one] = measured(one)
+        if trained.option(one.option, found[one]).fits:
+            break
+    added = [Tried(option, None) for option in switches(unchanged.option, is_compiled)]
+    found |= {one: measured(one) for one in added}
+    known: dict[Tried, Tried] = {}
+    for one, steps in found.items():
+        option = trained.option(one.option, steps)
+        is_predicted = steps.peak is None or option.peak_source == "predicted"
+        known[one] = Tried(option, one.conditions if is_predicted else None)
+    if unchanged.conditions is not None and predictor.first_bytes(unchanged.conditions) > budget:
+        option = dataclasses.replace(known[unchanged].option, fits=False)
+        known[unchanged] = known[unchanged]._replace(option=option)
+    before = same.peak.typical_bytes if same.peak else unchanged.option.peak_bytes or 0
+    enough = before * (1 - LEAST_SAVED)
+    saving = [
+        known[one]
+        for one in added
+        if found[one].peak and (known[one].option.peak_bytes or 0) <= enough
+    ]
+    ordered = cheapest_first([*(known.get(one, one) for one in changed), *saving])
+    sentences = [f"{one.option.sentence}: {steps}" for one, steps in found.items()]
+    return [known[unchanged], *ordered], sentences
 
 
 class Trained(NamedTuple):
@@ -80,8 +136,11 @@ class Trained(NamedTuple):
         return dataclasses.replace(option, fits=most <= self.budget, peak_source="measured", **peak)
 
 
-def cheapest_first(options: Sequence[PlanOption]) -> list[PlanOption]:
+def cheapest_first(tried: Sequence[Tried]) -> list[Tried]:
     """The options, those first that fit and train the same, in the order of their time."""
-    alike = [one for one in options if one.fits and one.kind in _ALIKE]
-    alike.sort(key=lambda one: math.inf if one.extra_time is None else one.extra_time)
-    return [*alike, *(one for one in options if one not in alike)]
+    alike = [one for one in tried if one.option.fits and one.option.kind in _ALIKE]
+
+    def time(one: Tried) -> float:
+        return math.inf if one.option.extra_time is None else one.option.extra_time
+
+    return [*sorted(alike, key=time), *(one for one in tried if one not in alike)]

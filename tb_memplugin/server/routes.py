@@ -18,8 +18,11 @@ from tb_memplugin.fit import (
     Conditions,
     Predictor,
     advice,
+    answer_of,
+    batch_limit,
     capacity_bytes,
     checked_conditions,
+    curve,
     describe_demand,
     describe_measured,
     describe_plan,
@@ -75,12 +78,12 @@ class Handlers(Views, Devices):
 
     def curve(self, *asked: Any) -> dict[str, Any]:
         return self._predicted(
-            "curve", lambda of, conditions, _: {"curve": of.curve(conditions)}, *asked
+            "curve", lambda of, conditions, _: {"curve": curve(of, conditions)}, *asked
         )
 
     def batch_limit(self, *asked: Any) -> dict[str, Any]:
         return self._predicted(
-            "batch_limit", lambda of, conditions, _: of.batch_limit(conditions), *asked
+            "batch_limit", lambda of, conditions, _: batch_limit(of, conditions), *asked
         )
 
     def _predicted(
@@ -196,7 +199,7 @@ class Handlers(Views, Devices):
 
 
 def _what_if(predictor: Predictor, conditions: Conditions, loaded: LoadedRun) -> dict[str, Any]:
-    answer = predictor.what_if(conditions)
+    answer = answer_of(predictor, conditions)
     seen = measured_snapshot(
         loaded.run, answer.device, answer.recorded_steps, answer.prediction.batch_size
     )

@@ -23,6 +23,7 @@ from tb_memplugin.fit import (
     Conditions,
     Predictor,
     WhatIf,
+    answer_of,
     checked_conditions,
     temporary_bytes,
 )
@@ -185,18 +186,11 @@ def copied(dataset: Any) -> Any:
         )
         graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-            named = {node.name: node for node in nodes}
-            for node in list(named.values()):
-                sources = [
-                    named.get(name.partition(":")[0])
-                    for name in node.input
-                    if node.op in _OWN_RESOURCES
-                ]
+            constants = {node.name: node for node in nodes if node.op == "Const"}
+            for node in [node for node in nodes if node.op in _OWN_RESOURCES]:
+                sources = [constants.get(name.partition(":")[0]) for name in node.input]
                 for source in filter(None, sources):
-                    if (
-                        source.op == "Const"
-                        and source.attr["dtype"].type == tf.resource.as_datatype_enum
-                    ):
+                    if source.attr["dtype"].type == tf.resource.as_datatype_enum:
                         source.op = _OWN_RESOURCES[node.op]
                         source.attr.clear()
                         source.ClearField("input")
@@ -325,8 +319,8 @@ def _refuse_freed(model: Any, dumps: Iterable[bytes | None]) -> None:
         offset = addresses - chunks.address[place]
         if np.any((offset >= 0) & (offset < chunks.bytes[place]) & (chunks.state[place] == FREE)):
             lost = (
-                f"Model {model.name!r} is lost: a compiled step of it ran out of memory and "
-                "freed variables"
+                f"Model {model.name!r} is lost: a compiled step of it ran out of memory and freed "
+                "variables"
             )
             raise RecordingError(
                 f"{lost}. Start the program again, with a smaller batch size and saved weights."
@@ -566,26 +560,21 @@ def largest_of(
 
     def verified(size: int) -> int | None:
         peak = _peak_of(model, examples, size, device.name)
-        if peak is None:
-            sentences.append(f"Memory ran out in the steps with batch size {size:,}.")
-        elif peak > limit:
-            sentences.append(
-                f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-            )
-        return peak if peak is None or peak <= limit else None
+        if peak is not None and peak <= limit:
+            return peak
+        why = f"Memory ran out in the steps with batch size {size:,}."
+        if peak is not None:
+            why = f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+        sentences.append(why)
+        return None
 
     for tries in range(MOST_TRIES, 0, -1):  # noqa: B007  # used below
         for _ in range(MOST_ASKED):
-            size = (
-                min(
-                    predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0,
-                    refuted - 1,
-                )
-                or None
-            )
+            most = predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0
+            size = min(most, refuted - 1) or None
             if not predictor.ask(Conditions(size)):
                 break
-        predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
+        predicted = answer_of(predictor, Conditions(size, limit))
         prediction = predicted.prediction
         if size is None:
             unknown = predictor.reason_against(Conditions((predictor.batch_size or 0) + 1))
@@ -601,7 +590,8 @@ def largest_of(
         if why:
             return answer
         told(answer)
-        if (peak := verified(size)) is not None:
+        peak = verified(size)
+        if peak is not None:
             break
         refuted, usable = size, int(usable * STEP_DOWN)
     else:
@@ -615,13 +605,11 @@ def largest_of(
         if larger < size * MUCH_LARGER:
             break
         told(BatchSizeAnswer(size, predicted, True, peak, tuple(sentences)))
-        if (needed_by_larger := verified(larger)) is None:
+        needed_by_larger = verified(larger)
+        if needed_by_larger is None:
             break
-        size, peak, predicted = (
-            larger,
-            needed_by_larger,
-            predictor.what_if(Conditions(larger, limit)),
-        )
+        size, peak = larger, needed_by_larger
+        predicted = answer_of(predictor, Conditions(size, limit))
         sentences.append(
             f"Batch size {size:,} is larger in proportion, and verified: a peak of "
             f"{format_bytes(peak)}."

@@ -7,7 +7,7 @@ import inspect
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -51,20 +51,16 @@ def print_what_fits(error: BaseException, log_dir: str, seconds: float = 120.0) 
         run = Runs(log_dir)["."]
         oom = next((one for one in reversed(run.ooms) if one.failed), None)
         if oom is not None and (oom.phase, oom.during) == ("train", "step"):
-            print(
-                f"\nLooking for what fits: up to {seconds:.0f} s, Ctrl+C ends it.",
-                file=sys.stderr,
-                flush=True,
-            )
+            _print(f"\nLooking for what fits: up to {seconds:.0f} s, Ctrl+C ends it.")
             with raised_errors.ignored():
                 _measure(error, run, oom, time.perf_counter() + seconds)
     except TimeIsUpError:
-        print(f"Stopped after {seconds:.0f} s.", file=sys.stderr)
+        _print(f"Stopped after {seconds:.0f} s.")
     except KeyboardInterrupt:
         pass
     except Exception as reason:  # whatever the model, its data or its state after the failure raise
         kind = "" if isinstance(reason, RecordingError) else f"{type(reason).__name__}: "
-        print(f"Not measured: {kind}{' '.join(str(reason).split())[:300]}", file=sys.stderr)
+        _print(f"Not measured: {kind}{' '.join(str(reason).split())[:300]}")
 
 
 def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> None:
@@ -116,45 +112,38 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         if time.perf_counter() >= until:
             raise TimeIsUpError
 
+    limit = device.capacity_bytes
     try:
-        answer = largest_of(run, model, examples, device, device.capacity_bytes, failed, why, told)
+        answer = largest_of(run, model, examples, device, limit, failed, why, told)
     except (TimeIsUpError, KeyboardInterrupt):
-        _print(unverified[-1:])
+        for one in unverified[-1:]:
+            _print_size(one)
         raise
-    _print([answer])
-    plan = plan_of_run(run, device.capacity_bytes, device.name, failed)
+    _print_size(answer)
+    plan = plan_of_run(run, limit, device.name, failed)
     best = next((one for one in plan.options if one.fits), None)
-    text, code = (
-        " ".join(plan.sentences) if plan.fits is None else ("none of the simulated changes fits."),
-        "",
-    )
+    text, code = "none of the simulated changes fits.", ""
+    if plan.fits is None:
+        text = " ".join(plan.sentences)
     # else it is no more than the largest size
     if best is not None and "batch_size" not in best.kind:
-        text, code = (
-            (f"{best.sentence}, {best.peak_source} peak {format_bytes(best.peak_bytes)}."),
-            plan.code,
-        )
-    print(
-        f"\nPlan for batch size {failed:,}: {text}",
-        *code.splitlines(),
-        sep="\n    ",
-        file=sys.stderr,
-        flush=True,
-    )
+        text = f"{best.sentence}, {best.peak_source} peak {format_bytes(best.peak_bytes)}."
+        code = plan.code
+    _print(f"\nPlan for batch size {failed:,}: {text}", *code.splitlines())
 
 
-def _print(answers: Iterable[BatchSizeAnswer]) -> None:
-    for one in answers:
-        code = (
-            code_of(Applied("batch_size", batch_size=one.batch_size), "", ())
-            if one.batch_size
-            else ""
-        )
-        print(
-            "\n\n".join(filter(None, [str(one), code and f"    {code}"])),
-            file=sys.stderr,
-            flush=True,
-        )
+def _print_size(answer: BatchSizeAnswer) -> None:
+    size = answer.batch_size
+    lines = [str(answer)]
+    if size:
+        lines += ["", code_of(Applied("batch_size", batch_size=size), "", ())]
+    _print(*lines)
+
+
+def _print(first: str, *lines: str) -> None:
+    """Print on standard error, all lines but the first indented."""
+    indented = [f"    {line}" if line else "" for line in lines]
+    print(first, *indented, sep="\n", file=sys.stderr, flush=True)
 
 
 def _call_in(error: BaseException) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from trace_cases import Recorder
 
 from tb_memplugin.allocator import Simulator, TraceReplay, between_maps
 from tb_memplugin.attribution import event_chunks, peak_event
-from tb_memplugin.fit import Conditions, Predictor
+from tb_memplugin.fit import Conditions, Predictor, curve_sizes
 from tb_memplugin.schema import MISSING, AllocationTrace, MemoryMap, StepRequests
 
 BEFORE = 1_000
@@ -113,7 +113,7 @@ def main() -> None:
     predictor = Predictor((recorded(trace, start),))
     assert predictor.reproduced.whole
     began = time.process_time()
-    sizes = predictor.curve_sizes(1, 32)
+    sizes = curve_sizes(predictor, 1, 32)
     assert all(predictor.peaks(Conditions(batch_size=size)).peak.typical_bytes for size in sizes)
     print_limit(
         f"curve of {len(sizes)} batch sizes",

@@ -48,7 +48,7 @@ from tb_memplugin.fit.changes import (
     OVERLAPPING_RESULTS_ON_A_GPU,
 )
 from tb_memplugin.fit.conditions import PRECISIONS, Interval
-from tb_memplugin.fit.evidence import growing_bytes, one_region_bytes
+from tb_memplugin.fit.demand import growing_bytes, one_region_bytes
 from tb_memplugin.fit.recomputation import Parts, recomputed
 from tb_memplugin.fit.segments import UnitCosts
 from tb_memplugin.fit.simulation import (
@@ -966,7 +966,7 @@ def test_with_accumulated_gradients_the_highest_peak_of_an_update_counts(
 ) -> None:
     peaks = (1, 9, 2, 3, 5, 6)
     outcome = Outcome(
-        tuple(StepPeak(size, 0, at) for at, size in enumerate((99, 99, *peaks))), 100, None
+        tuple(StepPeak(size, 0, at) for at, size in enumerate((99, 99, *peaks))), None
     )
     typical = typical_peak([outcome], steps_of_update)
     # The breakdown is that of this step.

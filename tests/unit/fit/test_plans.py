@@ -14,8 +14,16 @@ from reading_cases import MIB
 
 import tb_memplugin
 from tb_memplugin.export import plan_of_run
-from tb_memplugin.fit import Conditions, Interval, Kind, Measured, Plan, PlanOption, Predictor
-from tb_memplugin.fit.advice import _Planner
+from tb_memplugin.fit import (
+    Conditions,
+    Interval,
+    Kind,
+    Measured,
+    Plan,
+    PlanOption,
+    Predictor,
+    planner,
+)
 from tb_memplugin.fit.conditions import TOO_LITTLE, WIDE
 from tb_memplugin.fit.plans import besides_memory, code_of
 from tb_memplugin.fit.segments import RECOMPUTED, SegmentSearch, Units, units_of
@@ -519,14 +527,14 @@ def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_m
     budget = simulated.budget_bytes
     first = next(one for one in simulated.options if one.fits)
     assert first.low_bytes and first.peak_bytes and first.high_bytes
-    rules = dataclasses.replace(Predictor.of(transformer, "CPU:0").rules, grows=grows)  # type: ignore[type-var]
-    planned = _Planner._train
+    rules = dataclasses.replace(Predictor.of(transformer, "CPU:0").rules, grows=grows)
+    planned = planner.trained_options
 
-    def train(planner: Any, *arguments: Any) -> list[str]:
-        monkeypatch.setitem(vars(planner._predictor), "rules", rules)
-        return planned(planner, *arguments)
+    def train(predictor: Predictor, *arguments: Any) -> Any:
+        monkeypatch.setitem(vars(predictor), "rules", rules)
+        return planned(predictor, *arguments)
 
-    monkeypatch.setattr(_Planner, "_train", train)
+    monkeypatch.setattr(planner, "trained_options", train)
     peak = int(share * first.peak_bytes)
     measure, _ = measuring({"none": (2 * budget, 0.1), first.kind: (peak, 0.11)})
     found = next(
@@ -541,7 +549,7 @@ def test_a_trained_peak_is_the_plans_peak_unless_a_process_of_its_own_may_need_m
         assert span[1:] == (first.peak_bytes, first.high_bytes)
     else:
         # AND it is as wide as recorded steps of one batch size differ
-        spread = Predictor.of(transformer, "CPU:0").spread
+        spread = Predictor.of(transformer, "CPU:0").evidence.spread
         assert (
             found.peak_bytes == peak
             and found.high_bytes <= (1 + spread) * peak + 1
@@ -616,5 +624,8 @@ def test_a_compiled_step_is_asked_for_more_segments_or_fewer(
     )
     whole = SimpleNamespace(peak=SimpleNamespace(high_bytes=100))
     search._predictor = SimpleNamespace(peaks=lambda conditions: whole)
-    search._simulated, search.fits = simulated, lambda one, most: one.parts.peak.high_bytes <= most
+    search._simulated, search._is_within = (
+        simulated,
+        lambda one, most: one.parts.peak.high_bytes <= most,
+    )
     assert search.cheapest(budget).name == chosen and said == asked

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tb_memplugin
-from tb_memplugin.fit import RECORDED, Conditions, Predictor, recorded_program
+from tb_memplugin.fit import RECORDED, Conditions, Predictor, batch_limit, recorded_program
 from tb_memplugin.schema import Run
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "batch_sizes"
@@ -94,7 +94,7 @@ def test_a_capacity_below_the_measured_peak_is_not_said_to_suffice(training: str
 @pytest.mark.parametrize(("size", "capacity"), [(4, 1 << 30), (16, 8 << 30)])
 def test_a_capacity_has_the_batch_sizes_of_the_verdicts_at_it(size: int, capacity: int) -> None:
     predictor = recorded("cpu/Transformer", size)[2]
-    limit = predictor.batch_limit(Conditions(capacity_bytes=capacity))
+    limit = batch_limit(predictor, Conditions(capacity_bytes=capacity))
     largest, most = limit["largest_batch_size"], limit["may_fit_batch_size"]
     fits = [
         predictor.predict(Conditions(batch_size=one, capacity_bytes=capacity)).fits

@@ -16,7 +16,7 @@ from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.fit import FITS, Conditions, Predictor, advice, describe_plan, describe_what_if
 from tb_memplugin.schema import format_bytes
-from tb_memplugin.server import DATA_ROUTES, Handlers
+from tb_memplugin.server import DATA_ROUTES, Handlers, routes
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 
@@ -64,7 +64,7 @@ def ask(
 def test_the_answer_is_that_of_the_library(handlers, logdir, values, conditions) -> None:
     answer = ask(handlers, logdir, device=DEVICE, **values)
     run = tb_memplugin.load(logdir)["traced"]
-    expected = describe_what_if(Predictor.of(run, DEVICE).what_if(conditions))
+    expected = describe_what_if(fit.answer_of(Predictor.of(run, DEVICE), conditions))
     assert {name: answer[name] for name in expected} == json.loads(json.dumps(expected))
 
 
@@ -173,17 +173,17 @@ def test_a_verdict_does_not_wait_for_a_longer_simulation(logdir: pathlib.Path, m
     # GIVEN a curve that simulates until a verdict has been given
     handlers, source = Handlers(Reader()), FileSource(logdir)
     begun, end, order = threading.Event(), threading.Event(), list[str]()
-    real = Predictor.curve
+    real = routes.curve
 
     def slow(predictor: Predictor, conditions: Conditions) -> Any:
         while not end.is_set():
-            predictor.sized_step(conditions)  # as between two simulated steps
+            predictor.case(conditions)  # as between two simulated steps
             fit.between_steps.get()()
             begun.set()
         order.append("curve")
         return real(predictor, conditions)
 
-    monkeypatch.setattr(Predictor, "curve", slow)
+    monkeypatch.setattr(routes, "curve", slow)
     curve = threading.Thread(target=ask, args=(handlers, source, "curve"))
     curve.start()
     assert begun.wait(60)
@@ -266,7 +266,7 @@ def test_answers_are_computed_once_and_one_at_a_time(
     cached = ask(handlers, source)
     asked: list[Conditions] = []
     begun, end = threading.Event(), threading.Event()
-    real = Predictor.what_if
+    real = routes.answer_of
 
     def slow(predictor: Predictor, conditions: Conditions) -> Any:
         asked.append(conditions)
@@ -274,7 +274,7 @@ def test_answers_are_computed_once_and_one_at_a_time(
         assert end.wait(60)
         return real(predictor, conditions)
 
-    monkeypatch.setattr(Predictor, "what_if", slow)
+    monkeypatch.setattr(routes, "answer_of", slow)
     threads = [
         threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"})
         for _ in range(3)

@@ -73,13 +73,7 @@ def test_batch_sizes_are_put_in_order(given: Any, sizes: tuple[int, ...]) -> Non
 def test_other_batch_sizes_are_received(given: Any) -> None:
     with pytest.raises(
         RecordingError,
-        match=r"batch_sizes must "
-        r"be "
-        r"distinct "
-        r"positive "
-        r"integers, "
-        r"such as \(4, "
-        r"8\)",
+        match=r"batch_sizes must be distinct positive integers, such as \(4, 8\)",
     ) as e:
         checked_sizes(given)
     assert f"Received: {given!r}" in str(e.value)
@@ -333,6 +327,7 @@ def search(
     monkeypatch.setattr(probing, "checked_devices", lambda model: [Device("GPU:0", own, None)])
     monkeypatch.setattr(probing, "record", lambda *arguments: SimpleNamespace(ask=None))
     monkeypatch.setattr(probing.Predictor, "of", lambda run, device, ask: predictor)
+    monkeypatch.setattr(probing, "answer_of", lambda of, conditions: of.what_if(conditions))
     # The peak is reset before each step and read at the end: it is that of the last one.
     monkeypatch.setattr(probing.allocator, "reset_peak", lambda device: measured.clear())
     monkeypatch.setattr(probing.allocator, "memory_info", lambda device: (0, *measured))
@@ -476,13 +471,7 @@ def test_the_capacity_is_the_given_one_or_the_devices(monkeypatch, capacity, own
     # AND without one it says what to pass
     with pytest.raises(
         RecordingError,
-        match=r"The capacity of GPU:0 "
-        r"is "
-        r"unknown. "
-        r"Pass "
-        r"capacity, "
-        r"for example "
-        r"'24GiB'",
+        match=r"The capacity of GPU:0 is unknown. Pass capacity, for example '24GiB'",
     ):
         search(monkeypatch, predictor, lambda size: MIB, None)
     with pytest.raises(RequestError):
@@ -519,9 +508,9 @@ def test_nothing_is_probed_while_recording_is_off(monkeypatch: pytest.MonkeyPatc
 
 def test_a_plan_for_a_run_imports_no_tensorflow(logdir: pathlib.Path) -> None:
     code = (
-        "import sys, tb_memplugin; (run,) = tb_memplugin.load(sys.argv[1]).values();"
-        "tb_memplugin.plan(run, budget='8GiB');"
-        "print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+        "import sys, tb_memplugin; (run,) = "
+        "tb_memplugin.load(sys.argv[1]).values();tb_memplugin.plan(run, "
+        "budget='8GiB');print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(logdir)], capture_output=True, text=True, check=True
@@ -616,7 +605,7 @@ def test_arrays_are_kept_whole_as_fit_does_and_of_a_dataset_as_many_examples_as_
 )
 def test_data_of_another_kind_is_refused_with_its_type(data: Any) -> None:
     with pytest.raises(
-        RecordingError, match=r"data must be a " r"tf.data.Dataset " r"of " r"batches"
+        RecordingError, match=r"data must be a tf.data.Dataset of batches"
     ) as raised:
         Examples(data, 4)
     received = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
@@ -753,6 +742,6 @@ def test_a_dataset_that_cannot_be_copied_is_refused_with_what_to_do(
     monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", fail)
     with pytest.raises(
         RecordingError,
-        match=r"it is larger than 2 GiB.*Pass a " r"batch " r"of " r"arrays " r"instead",
+        match=r"it is larger than 2 GiB.*Pass a batch of arrays instead",
     ):
         Examples(tf.data.Dataset.range(3).batch(2), 2)
