@@ -6,17 +6,14 @@ within the trace. Their places follow from the chunks in use; every event adds o
 the chunks match a map in several places, the longest part of the trace is taken."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.schema import FREE, IN_USE, AllocationTrace, Integers, MemoryMap, Replay
+from tb_memplugin.schema import IN_USE, AllocationTrace, Integers, MemoryMap, Replay
 
-_COLUMNS = (
-    *("time_ps", "kind", "address", "allocated", "requested", "op", "region", "shape", "dtype"),
-    *("in_use", "available", "fragmentation", "thread"),
-)
 _MIX_ADDRESS, _MIX_SIZE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
@@ -26,13 +23,15 @@ def between_maps(
     """The trace without the events before `start` and after `end`, with these maps. If no part of
     the trace leads from one map to the other, events are missing: the trace is returned unchanged,
     without maps."""
-    part = None if start is None or end is None else _part(trace, start, end)
-    if part is None or start is None:
+    if start is None or end is None:
         return trace
-    first, last = part
+    part = _part(trace, start, end)
+    if part is None:
+        return trace
+    of_events = {name: one for name, one in vars(trace).items() if isinstance(one, np.ndarray)}
     return dataclasses.replace(
         trace,
-        **{name: getattr(trace, name)[first:last] for name in _COLUMNS},
+        **{name: column[slice(*part)] for name, column in of_events.items()},
         start_in_use=start.in_use_bytes or 0,
         start_map=start,
         end_map=end,
@@ -46,29 +45,23 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
     sums = np.concatenate([[np.uint64(0)], np.cumsum(change, dtype=np.uint64)])
     in_use = np.concatenate([[trace.start_in_use], trace.in_use])
     difference = _chunk_sum(end) - _chunk_sum(start)
-    at_start = np.flatnonzero(in_use == start.in_use_bytes)
-    at_end = np.flatnonzero(in_use == end.in_use_bytes)[::-1]
-    firsts: dict[int, int] = {}
-    for place in at_start[::-1].tolist():
-        firsts[int(sums[place])] = place
+    at_start, at_end = (np.flatnonzero(in_use == one.in_use_bytes)[::-1] for one in (start, end))
+    firsts = dict(zip(sums[at_start].tolist(), at_start.tolist(), strict=True))
     fallback = None
     for last in at_end.tolist():
         first = firsts.get((int(sums[last]) - difference) % (1 << 64))
         if first is None or first > last or not _leads(trace, first, last, start, end):
             continue
-        before = (
-            -trace.kind[:first][::-1],
-            trace.address[:first][::-1],
-            trace.allocated[:first][::-1],
-        )
+        before = (-trace.kind[:first], trace.address[:first], trace.allocated[:first])
         after = (trace.kind[last:], trace.address[last:], trace.allocated[last:])
-        if (
-            _possible(before, _sizes(start)) is not None
-            and _possible(after, _sizes(end)) is not None
+        backwards = [column[::-1] for column in before]
+        if _possible(backwards, _sizes(start)) is not None and (
+            _possible(after, _sizes(end)) is not None
         ):
             return first, last
         # Outside the maps, the trace may miss events because the profiler is starting or stopping.
-        fallback = fallback or ((first, last) if first < last else None)
+        if first < last:
+            fallback = fallback or (first, last)
     return fallback
 
 
@@ -107,9 +100,7 @@ def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end:
     )
 
 
-def _possible(
-    events: tuple[Integers, Integers, Integers], chunks: dict[int, int]
-) -> dict[int, int] | None:
+def _possible(events: Sequence[Integers], chunks: dict[int, int]) -> dict[int, int] | None:
     """`chunks` in use after events (kind, address, bytes); None if they allocate a chunk in use or
     free one that is not."""
     for kind, address, size in zip(*(column.tolist() for column in events), strict=True):
@@ -137,12 +128,11 @@ class TraceReplay:
         self._new_regions, self._old_regions = added_regions(start, end), added_regions(end, start)
         self.grown: list[tuple[int, int]] = []
         self.map = simulator.map(start) if event < 0 else start
-        same = allocations = 0
+        same = 0
         columns = (trace.kind, trace.address, trace.requested, trace.allocated)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for number, (kind, address, requested, allocated) in enumerate(rows):
             if kind == 1:
-                allocations += 1
                 if simulator.choose(requested) is None:
                     self._change_regions(address)
                 same += simulator.follow(address, requested, allocated)
@@ -150,14 +140,12 @@ class TraceReplay:
                 simulator.free(address)
             if number == event:
                 self.map = simulator.map(start)
-        assert not (end.state[end.requested_bytes < 0] != FREE).any()
         chunks = set(simulator.chunks())
-        recorded = set(
-            zip(end.address.tolist(), end.bytes.tolist(), end.requested_bytes.tolist(), strict=True)
-        )
+        listed = (end.address, end.bytes, end.requested_bytes)
+        recorded = set(zip(*(column.tolist() for column in listed), strict=True))
         self.check = Replay(
             addresses=same,
-            of_addresses=allocations,
+            of_addresses=int((trace.kind == 1).sum()),
             chunks=len(chunks & recorded),
             of_chunks=len(chunks | recorded),
             peak_bytes=simulator.peak_bytes,
@@ -170,18 +158,15 @@ class TraceReplay:
         A request that makes the pool grow takes the new region's begin. What lies before it in a
         stretch is a later region: those of a growing pool lie below the older ones, and the map
         shows no border between neighbors."""
-        for region in [
-            region for region in self._old_regions if self._simulator.remove_region(*region)
-        ]:
-            self._old_regions.remove(region)
-        for begin, size in [
-            one for one in self._new_regions if one[0] <= address < one[0] + one[1]
-        ]:
-            self._new_regions.remove((begin, size))
-            if address > begin:
-                self._new_regions.append((begin, address - begin))
-            self.grown.append((address, begin + size - address))
-            self._simulator.add_region(*self.grown[-1])
+        simulator = self._simulator
+        self._old_regions = [one for one in self._old_regions if not simulator.remove_region(*one)]
+        for begin, size in list(self._new_regions):
+            if begin <= address < begin + size:
+                self._new_regions.remove((begin, size))
+                if address > begin:
+                    self._new_regions.append((begin, address - begin))
+                self.grown.append((address, begin + size - address))
+                simulator.add_region(*self.grown[-1])
 
 
 def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:

@@ -30,11 +30,6 @@ def bin_bytes(size: int) -> int:
     return ROUNDING << min(BINS - 1, max(0, (size // ROUNDING).bit_length() - 1))
 
 
-def chunk_after_split(chunk: int, rounded: int) -> int:
-    """Bytes of a free chunk that a request of `rounded` bytes gets."""
-    return rounded if chunk >= 2 * rounded or chunk - rounded >= SPLIT_AT_BYTES else chunk
-
-
 @dataclasses.dataclass(frozen=True)
 class PoolRules:
     """The limits of a pool.
@@ -71,18 +66,16 @@ def next_region_bytes(rules: PoolRules, regions: Iterable[int]) -> int:
     return wanted
 
 
-def region_for(
-    rules: PoolRules, pool_bytes: int, wanted: int, rounded: int
-) -> tuple[int, int] | None:
-    """(bytes of the new region, size wanted for the next one) for a rounded request; None at the
-    limit."""
+def region_for(rules: PoolRules, pool_bytes: int, wanted: int, rounded: int) -> tuple[int, int]:
+    """(bytes of the new region, size wanted for the next one) for a rounded request; no bytes at
+    the limit."""
     available = max(0, rules.capacity_bytes - pool_bytes) // ROUNDING * ROUNDING
     if rounded > available or wanted <= 0:
-        return None
+        return 0, wanted
     enough = wanted
     while rounded > enough:
         enough *= 2
-    return min(enough, available), (enough if enough > wanted else 2 * wanted)
+    return min(enough, available), max(enough, 2 * wanted)
 
 
 def rules_of(memory_map: MemoryMap) -> PoolRules | None:
