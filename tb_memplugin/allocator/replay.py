@@ -7,6 +7,7 @@ the chunks match a map in several places, the longest part of the trace is taken
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +29,14 @@ def between_maps(
     part = _part(trace, start, end)
     if part is None:
         return trace
-    of_events = {name: one for name, one in vars(trace).items() if isinstance(one, np.ndarray)}
+    columns: dict[str, Any] = {
+        name: column[slice(*part)]
+        for name, column in vars(trace).items()
+        if isinstance(column, np.ndarray)
+    }
     return dataclasses.replace(
         trace,
-        **{name: column[slice(*part)] for name, column in of_events.items()},
+        **columns,
         start_in_use=start.in_use_bytes or 0,
         start_map=start,
         end_map=end,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tb_memplugin.allocator import free_sizes, pool_at, rounded_bytes, unreserved_bytes, verdict
+from tb_memplugin.attribution.ledger import ledger_of
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Point, StepChunks
 from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents
-from tb_memplugin.attribution.step import ledger_of
 from tb_memplugin.schema import (
     IN_USE,
     OF_PASSES,

@@ -25,7 +25,7 @@ from tb_memplugin.attribution.compiled import (
 from tb_memplugin.attribution.execution import MAX_STEPS, Marks, bands
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.tensors import Shapes
-from tb_memplugin.attribution.window import Owner
+from tb_memplugin.attribution.window import layerless
 from tb_memplugin.schema import (
     MISSING,
     AllocationTrace,
@@ -48,6 +48,9 @@ MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
 
+_Known = TypeVar("_Known", str, TensorShape)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """Columns as in `model.Timeline`."""
@@ -68,8 +71,7 @@ class Rows:
 
 
 def _columns(values: Integers) -> Rows:
-    columns = values.reshape(-1, len(dataclasses.fields(Rows))).T
-    return Rows(*(np.ascontiguousarray(column) for column in columns))
+    return Rows(*values.reshape(-1, len(dataclasses.fields(Rows))).T.copy())
 
 
 def reduced(
@@ -90,16 +92,13 @@ def reduced(
             np.searchsorted(kept, edge).astype(np.int64) for edge in (rows.start, rows.end)
         )
         placed = dataclasses.replace(rows, start=start, end=end)
-        own, small = (
-            np.sort(largest[: MAX_ALLOCATIONS // 2]),
-            np.sort(largest[MAX_ALLOCATIONS // 2 :]),
-        )
+        own, small = map(np.sort, np.split(largest, [MAX_ALLOCATIONS // 2]))
         merged = _merged(placed.take(small))
         if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
             break
         limit //= 2
-    alive = own[placed.start[own] < placed.end[own]]
-    pairs = zip(vars(placed.take(alive)).values(), vars(merged).values(), strict=True)
+    alive = placed.take(own[placed.start[own] < placed.end[own]])
+    pairs = zip(vars(alive).values(), vars(merged).values(), strict=True)
     both = _sorted(Rows(*map(np.concatenate, pairs)))
     return both, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
 
@@ -110,22 +109,11 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
         largest = format_bytes(int(rows.bytes[small].max()))
         sentences.append(
             f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest "
-            "(up "
-            "to "
-            f"{largest}) "
-            "are "
-            "merged "
-            "by "
-            "layer and category."
+            f"(up to {largest}) are merged by layer and category."
         )
     if kept < moments:
         sentences.append(
-            f"Of the step's {moments} moments, {kept} are kept: the "
-            "highest "
-            "and "
-            "lowest "
-            "of "
-            "their "
+            f"Of the step's {moments} moments, {kept} are kept: the highest and lowest of their "
             "neighbors."
         )
     return sentences
@@ -161,13 +149,13 @@ def _merged(rows: Rows) -> Rows:
 
 
 class RowBuilder:
-    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each, -1 for None."""
+    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each."""
 
     def __init__(self) -> None:
-        self.owners: dict[Owner, int] = {}
-        self.ops: dict[str | None, int] = {None: -1}
-        self.shapes: dict[TensorShape | None, int] = {None: -1}
-        self.lines: dict[str | None, int] = {None: -1}
+        self.owners: dict[ChunkOwner, int] = {}
+        self.ops: dict[str, int] = {}
+        self.shapes: dict[TensorShape, int] = {}
+        self.lines: dict[str, int] = {}
         # an object for each row would let Python's garbage collector run earlier
         self._values = array.array("q")
 
@@ -175,16 +163,18 @@ class RowBuilder:
         if row.bytes <= 0 or row.start >= row.end:
             return
         owner = self.owners.setdefault(row.owner, len(self.owners))
-        op = self.ops.setdefault(row.op, len(self.ops) - 1)
-        shape = self.shapes.setdefault(row.shape, len(self.shapes) - 1)
-        line = self.lines.setdefault(row.line, len(self.lines) - 1)
-        place = (op, -1 if row.address is None else row.address, shape, line)
-        self._values.extend(
-            (row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *place)
-        )
+        address = -1 if row.address is None else row.address
+        op, shape = _number(self.ops, row.op), _number(self.shapes, row.shape)
+        place = (op, address, shape, _number(self.lines, row.line))
+        self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner))
+        self._values.extend(place)
 
     def rows(self) -> Rows:
         return _columns(np.array(self._values, np.int64))
+
+
+def _number(numbers: dict[_Known, int], value: _Known | None) -> int:
+    return -1 if value is None else numbers.setdefault(value, len(numbers))
 
 
 _PS_PER_NS = 1000
@@ -194,8 +184,9 @@ class Moments:
     """The moments of one step, before any reduction; fills in those of the module runs. `peak` is
     the moment of the peak; `time_ns`, `event`, `bands` and `compiled` are as in `Timeline`."""
 
-    def __init__(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> None:
-        trace = classifier.window.trace
+    def __init__(
+        self, trace: AllocationTrace, runs: Sequence[ModuleRun], marks: Iterable[Marks]
+    ) -> None:
         events, peak = len(trace), peak_event(trace) + 1
         first, last = _first_and_last(trace)
         measured = np.concatenate([[0], (trace.time_ps - first) // _PS_PER_NS])
@@ -211,20 +202,18 @@ class Moments:
         self._measured = np.append(where[: events + 1], self.count)
         self.time_ns = np.maximum.accumulate(times[order].astype(np.int64))
         self.event = follows[order].astype(np.int64)
-        at = events + 1
-        for run in runs:
-            run.moments = where[at : at + len(run.positions.positions)]
-            at += len(run.positions.positions)
+        counts = [len(run.positions.positions) for run in runs]
+        for run, moments in zip(
+            runs, np.split(where[events + 1 :], np.cumsum(counts)), strict=False
+        ):
+            run.moments = moments
         at_peak = [run for run in runs if run.begin + 1 <= peak <= run.end]
-        self.peak = max(
-            [int(self._measured[peak]), *(int(run.moments[run.positions.peak]) for run in at_peak)]
-        )
+        inside = [int(run.moments[run.positions.peak]) for run in at_peak]
+        self.peak = max([self.moment(peak), *inside])
         self.compiled = [
-            CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1)
-            for run in runs
-            if len(run.moments)
+            CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1) for run in runs
         ]
-        self.bands = self._bands(classifier, runs)
+        self.bands = self._bands(runs, marks)
 
     def moment(self, measured: int) -> int:
         return int(self._measured[measured])
@@ -234,13 +223,13 @@ class Moments:
         edges += [edge for span in self.compiled for edge in (span.start, span.end)]
         return [0, self.count - 1, self.peak, *(edge for edge in edges if edge < self.count)]
 
-    def _bands(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> tuple[Band, ...]:
-        marks: list[Marks] = []
-        for begin, *ends in classifier.marks():
+    def _bands(self, runs: Sequence[ModuleRun], marks: Iterable[Marks]) -> tuple[Band, ...]:
+        placed: list[Marks] = []
+        for begin, *ends in marks:
             moments = (None if end is None else self.moment(end) for end in ends)
-            marks.append(Marks(self.moment(begin) if marks else 0, *moments))
-        marks += [mark for mark in map(run_marks, runs) if mark is not None]
-        return bands(sorted(marks, key=lambda mark: mark.begin), self.count)
+            placed.append(Marks(self.moment(begin) if placed else 0, *moments))
+        placed += filter(None, map(run_marks, runs))
+        return bands(sorted(placed, key=lambda mark: mark.begin), self.count)
 
 
 def _first_and_last(trace: AllocationTrace) -> tuple[int, int]:
@@ -258,23 +247,25 @@ _SAME = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes")
 _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 
 
-def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Timeline | None:
-    """The timeline of a step with this snapshot; None if the trace contradicts itself or is too
-    long."""
-    trace, facts, chunks = classifier.window.trace, classifier.window.facts, classifier.chunks
+def timeline(
+    classifier: Classifier, shapes: Shapes, marks: Iterable[Marks], snapshot: Snapshot
+) -> Timeline | None:
+    """The timeline of a step with this snapshot and these passes; None if the trace contradicts
+    itself or is too long."""
+    window, chunks = classifier.window, classifier.chunks
+    trace = window.trace
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
     if trace.missed or chunks.unmatched_frees or unknown < 0 or len(trace) > MAX_EVENTS:
         return None
     runs = module_runs(classifier)
-    moments = Moments(classifier, runs)
+    moments = Moments(trace, runs, marks)
     builder = RowBuilder()
-    builder.add(Row(0, moments.count, Owner(None, "unattributed", None), unknown, MISSING), count=0)
+    builder.add(Row(0, moments.count, layerless("unattributed"), unknown, MISSING), count=0)
     run_of = {chunk: run for run in runs for chunk in run.allocations}
     for chunk in range(len(chunks)):
-        birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
         if chunk in run_of:
-            start, end = moments.moment(birth + 1), moments.moment(death + 1)
-            rows_of_chunk = module_rows(classifier, chunk, run_of[chunk], start, end)
+            start, end = (moments.moment(one[chunk] + 1) for one in (window.birth, window.death))
+            rows_of_chunk = module_rows(window, chunk, run_of[chunk], start, end)
         else:
             rows_of_chunk = _chunk_rows(classifier, chunk, moments, shapes.of(chunk))
         for row in rows_of_chunk:
@@ -290,53 +281,38 @@ def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Time
         time_ns=time_ns,
         event=event,
         **vars(rows),
-        owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
-        ops=tuple(one for one in builder.ops if one is not None),
-        shapes=tuple(one for one in builder.shapes if one is not None),
-        lines=tuple(one for one in builder.lines if one is not None),
+        owners=tuple(builder.owners),
+        ops=tuple(builder.ops),
+        shapes=tuple(builder.shapes),
+        lines=tuple(builder.lines),
         bands=tuple(_kept(moments.bands, kept)),
         compiled=tuple(_kept(moments.compiled, kept)),
-        not_available=(*facts.notes, *merged, *_notes(moments)),
+        not_available=(*window.facts.notes, *merged, *_notes(moments)),
     )
 
 
 def _chunk_rows(
     classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None
 ) -> Iterator[Row]:
-    address, op, line = (
-        classifier.window.address[chunk],
-        classifier.window.op_name(chunk),
-        classifier.line(chunk),
-    )
-    for begin, end, owners in classifier.owner_spans(chunk):
+    window = classifier.window
+    known = (window.op_name(chunk), window.address[chunk], shape, classifier.line(chunk))
+    for begin, end, parts in classifier.spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
-        for owner, size, requested in owners:
+        for owner, size, requested in parts:
             rounding = size - requested if requested >= 0 else MISSING
-            yield Row(start, stop, owner, size, rounding, op, address, shape, line)
+            yield Row(start, stop, owner, size, rounding, *known)
 
 
 def _notes(moments: Moments) -> Iterator[str]:
     if moments.compiled:
         yield (
-            "Times inside compiled modules are unknown: XLA allocates all buffers "
-            "at "
-            "once, "
-            "so "
-            "their order "
-            "is "
-            "the "
-            "compiler's plan, spread evenly over the module's run."
+            "Times inside compiled modules are unknown: XLA allocates all buffers at once, so "
+            "their order is the compiler's plan, spread evenly over the module's run."
         )
     if not moments.bands:
         yield (
-            "The ends of the forward and backward pass are unknown: the trace "
-            "shows "
-            "no "
-            "layer's "
-            "ops in both, "
-            "or "
-            "more "
-            f"than {MAX_STEPS} steps."
+            "The ends of the forward and backward pass are unknown: the trace shows no layer's ops "
+            f"in both, or more than {MAX_STEPS} steps."
         )
 
 
