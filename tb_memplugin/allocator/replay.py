@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.schema import IN_USE, AllocationTrace, Integers, MemoryMap, Replay
+from tb_memplugin.schema import IN_USE, AllocationTrace, Integers, MemoryMap, Replay, rows_of
 
 _MIX_ADDRESS, _MIX_SIZE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -51,7 +51,7 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
     in_use = np.concatenate([[trace.start_in_use], trace.in_use])
     difference = _chunk_sum(end) - _chunk_sum(start)
     at_start, at_end = (np.flatnonzero(in_use == one.in_use_bytes)[::-1] for one in (start, end))
-    firsts = dict(zip(sums[at_start].tolist(), at_start.tolist(), strict=True))
+    firsts = dict(rows_of(sums[at_start], at_start))
     fallback = None
     for last in at_end.tolist():
         first = firsts.get((int(sums[last]) - difference) % (1 << 64))
@@ -85,9 +85,7 @@ def _chunk_sum(memory_map: MemoryMap) -> int:
 
 def _sizes(memory_map: MemoryMap) -> dict[int, int]:
     used = memory_map.state == IN_USE
-    return dict(
-        zip(memory_map.address[used].tolist(), memory_map.bytes[used].tolist(), strict=True)
-    )
+    return dict(rows_of(memory_map.address[used], memory_map.bytes[used]))
 
 
 def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end: MemoryMap) -> bool:
@@ -96,19 +94,17 @@ def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end:
     kind, address = trace.kind[first:last], trace.address[first:last]
     if _possible((kind, address, trace.allocated[first:last]), _sizes(start)) != _sizes(end):
         return False
-    known = dict(zip(end.address.tolist(), end.requested_bytes.tolist(), strict=True))
+    known = dict(rows_of(end.address, end.requested_bytes))
     # only an address's last event counts
     wanted = np.where(kind == 1, trace.requested[first:last], -1)
-    requests = dict(zip(address.tolist(), wanted.tolist(), strict=True))
-    return all(
-        requested < 0 or known[address] == requested for address, requested in requests.items()
-    )
+    requests = dict(rows_of(address, wanted))
+    return all(requested in (-1, known.get(address)) for address, requested in requests.items())
 
 
 def _possible(events: Sequence[Integers], chunks: dict[int, int]) -> dict[int, int] | None:
     """`chunks` in use after events (kind, address, bytes); None if they allocate a chunk in use or
     free one that is not."""
-    for kind, address, size in zip(*(column.tolist() for column in events), strict=True):
+    for kind, address, size in rows_of(*events):
         if kind == 1:
             if address in chunks:
                 return None
@@ -134,8 +130,7 @@ class TraceReplay:
         self.grown: list[tuple[int, int]] = []
         self.map = simulator.map(start) if event < 0 else start
         same = 0
-        columns = (trace.kind, trace.address, trace.requested, trace.allocated)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
+        rows = rows_of(trace.kind, trace.address, trace.requested, trace.allocated)
         for number, (kind, address, requested, allocated) in enumerate(rows):
             if kind == 1:
                 if simulator.choose(requested) is None:
@@ -146,8 +141,7 @@ class TraceReplay:
             if number == event:
                 self.map = simulator.map(start)
         chunks = set(simulator.chunks())
-        listed = (end.address, end.bytes, end.requested_bytes)
-        recorded = set(zip(*(column.tolist() for column in listed), strict=True))
+        recorded = set(rows_of(end.address, end.bytes, end.requested_bytes))
         self.check = Replay(
             addresses=same,
             of_addresses=int((trace.kind == 1).sum()),
@@ -189,9 +183,9 @@ def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
 
 def added_regions(start: MemoryMap, end: MemoryMap) -> list[tuple[int, int]]:
     """(address, bytes) of stretches that only the regions of the second map cover."""
-    covered = sorted(zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True))
+    covered = sorted(rows_of(start.region_address, start.region_bytes))
     stretches: list[tuple[int, int]] = []
-    for address, size in zip(end.region_address.tolist(), end.region_bytes.tolist(), strict=True):
+    for address, size in rows_of(end.region_address, end.region_bytes):
         for known, bytes_known in covered:
             if known < address + size and known + bytes_known > address:
                 if known > address:

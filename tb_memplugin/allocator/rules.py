@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 
-from tb_memplugin.schema import MemoryMap, is_gpu
+from tb_memplugin.schema import MemoryMap, is_gpu, rows_of
 
 ROUNDING = 256
 """Chunk sizes are multiples of this many bytes."""
@@ -86,9 +86,7 @@ def rules_of(memory_map: MemoryMap) -> PoolRules | None:
     if capacity is None:
         return None
     whole = capacity // ROUNDING * ROUNDING
-    regions = sorted(
-        zip(memory_map.region_bytes.tolist(), memory_map.region_address.tolist(), strict=True)
-    )
+    regions = sorted(rows_of(memory_map.region_bytes, memory_map.region_address))
     grows = not (len(regions) == 1 and regions[0][0] >= whole > FIRST_REGION_BYTES)
     below = [
         address < before

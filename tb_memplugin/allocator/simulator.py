@@ -19,7 +19,7 @@ from tb_memplugin.allocator.rules import (
     region_for,
     rounded_bytes,
 )
-from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap, rows_of
 
 _TOP = 1 << 47
 """End of a process's address space. The first region that is placed lies below it."""
@@ -53,14 +53,11 @@ class Simulator:
         self._requested: dict[int, int] = {}  # of chunks in use
         self._free: list[int] = []  # sorted; see `_SHIFT`
         self._free_ends: dict[int, int] = {}  # address behind a free chunk to its own
-        regions = zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
         # Address to bytes. No chunks are merged across the begin of a region.
-        self._regions: dict[int, int] = dict(regions)
+        self._regions: dict[int, int] = dict(rows_of(start.region_address, start.region_bytes))
         self.in_use_bytes = 0
         columns = (start.address, start.bytes, start.requested_bytes, start.state)
-        for address, size, requested, state in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
+        for address, size, requested, state in rows_of(*columns):
             if state == IN_USE:
                 self._size[address], self._requested[address] = size, requested
                 self.in_use_bytes += size

@@ -48,9 +48,10 @@ class Chunks:
     def __len__(self) -> int:
         return len(self.address)
 
-    def live(self, event: int) -> Integers:
+    def live(self, event: int) -> list[int]:
         """Chunks in use after an event (-1: when the window opened)."""
-        return np.flatnonzero((self.birth <= event) & (self.death > event))
+        live: list[int] = np.flatnonzero((self.birth <= event) & (self.death > event)).tolist()
+        return live
 
 
 def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.window import Window
-from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, distinct
+from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, distinct, rows_of
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
@@ -56,32 +57,32 @@ class GraphExecution:
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._makers: dict[int, OpFact | None] = {}
+        self._makers: dict[int, OpFact] = {}
         self._turns = sorted(self._find_turns())
         self.forward_ends = [turn.end_ps for turn in self._turns]
 
     def _find_turns(self) -> list[Turn]:
         return _turns(self._layer_runs(allocating=True))
 
-    def maker(self, chunk: int) -> OpFact | None:
+    def maker(self, chunk: int) -> OpFact:
         """Facts of the op that made a chunk: the requesting op, or the one that was running on the
         thread."""
         if chunk not in self._makers:
             self._makers[chunk] = self._find_maker(chunk)
         return self._makers[chunk]
 
-    def _find_maker(self, chunk: int) -> OpFact | None:
+    def _find_maker(self, chunk: int) -> OpFact:
         window, ops = self._window, self._window.trace.ops
         birth, fact = window.birth[chunk], window.requester(chunk)
-        if fact is not None or birth < 0 or window.reader[birth] < 0:
+        if fact is not UNKNOWN_OP or birth < 0 or window.reader[birth] < 0:
             return fact
         still_runs = ops.end_ps[window.reader[birth]] >= window.trace.time_ps[birth]
-        return window.running(birth) if still_runs else None
+        return window.running(birth) if still_runs else UNKNOWN_OP
 
     def requested_by_op(self, chunk: int) -> bool:
         """Whether an op of the program requested a chunk, and not one of TensorFlow's own, e.g. a
         sum over replicas."""
-        return self._window.requester(chunk) is not None
+        return self._window.requester(chunk) is not UNKNOWN_OP
 
     def kept_by_tape(self, chunk: int) -> bool:
         """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no
@@ -136,7 +137,7 @@ class GraphExecution:
         place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
         if place == len(self._turns):
             fact = self.maker(chunk)
-            early = fact is not None and fact.pass_name == "backward" and fact.gradient_free
+            early = fact.pass_name == "backward" and fact.gradient_free
             return early and window.facts.before_backward and window.outlives(chunk)
         if window.outlives(chunk):
             return window.facts.interrupted
@@ -173,7 +174,7 @@ class GraphExecution:
         rows = rows[np.isin(columns[0][rows], list(facts))]
         runs: list[LayerRun] = []
         returned = False
-        for name, begin, end in zip(*(column[rows].tolist() for column in columns), strict=True):
+        for name, begin, end in rows_of(*(column[rows] for column in columns)):
             fact = facts[name]
             is_forward = fact.pass_name == "forward"
             # Ops of the loss that begin in the backward pass do not count, such as the sum over the
@@ -188,7 +189,7 @@ class GraphExecution:
     @cached_property
     def _forward_has_layers(self) -> bool:
         facts = map(self._window.names.fact, self._window.allocating)
-        return any(fact and fact.pass_name == "forward" and fact.layer for fact in facts)
+        return any(fact.pass_name == "forward" and fact.layer for fact in facts)
 
     def _of_passes(self, names: Mapping[int, str]) -> dict[int, OpFact]:
         """Facts of the ops of a layer or the loss; not of other ops, and of those that may run long
@@ -197,7 +198,7 @@ class GraphExecution:
         found: dict[int, OpFact] = {}
         for index, name in names.items():
             fact = self._window.names.fact(name)
-            if fact is None or fact.relayout or fact.gradient_free or fact.pass_name == "other":
+            if fact.relayout or fact.gradient_free or fact.pass_name == "other":
                 continue
             of_loss = fact.pass_name == "forward" and fact.saved_for_backward
             counts = fact.layer is not None or of_loss or not self._forward_has_layers
@@ -303,7 +304,7 @@ class EagerExecution(GraphExecution):
         gradients: dict[int, OpFact] = {}
         for span in self._backward:
             first, last = np.searchsorted(window.trace.time_ps, span).tolist()
-            live = window.chunks.live(last - 1).tolist()
+            live = window.chunks.live(last - 1)
             made = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first}
             for address, size, layer in window.facts.gradients:
                 chunk = made.get(address)
@@ -312,10 +313,10 @@ class EagerExecution(GraphExecution):
                     gradients[chunk] = fact
         return gradients
 
-    def _find_maker(self, chunk: int) -> OpFact | None:
+    def _find_maker(self, chunk: int) -> OpFact:
         window, birth = self._window, self._window.birth[chunk]
         if birth < 0:
-            return None
+            return UNKNOWN_OP
         fact = self._of_thread(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
         if fact is None:
             return super()._find_maker(chunk)

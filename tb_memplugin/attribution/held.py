@@ -8,7 +8,14 @@ from typing import TypeAlias
 import numpy as np
 
 from tb_memplugin.attribution.owners import Classifier
-from tb_memplugin.schema import MADE_DENSE, Category, HeldTensorGroup, TensorFact, common_path
+from tb_memplugin.schema import (
+    MADE_DENSE,
+    Category,
+    HeldTensorGroup,
+    TensorFact,
+    common_path,
+    rows_of,
+)
 
 MIN_BYTES = 1024
 """Smallest variable of no model and smallest dense gradient with a group of tensors."""
@@ -21,7 +28,7 @@ def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, .
     """Groups of the tensors that the ledger counts at an event (-1: the start of the window), the
     largest first."""
     chunks, facts = classifier.chunks, classifier.window.facts
-    live = chunks.live(peak).tolist()
+    live = chunks.live(peak)
     before = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] < 0}
     since = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] >= 0}
 
@@ -68,9 +75,7 @@ def _dense_gradients(
 ) -> Iterator[HeldTensorGroup]:
     for chunk in live:
         fact, size = classifier.execution.maker(chunk), classifier.window.requested[chunk]
-        if fact is None or not fact.made_dense or size < MIN_BYTES:
-            continue
-        if "weight_gradients" in categories(chunk):
+        if fact.made_dense and size >= MIN_BYTES and "weight_gradients" in categories(chunk):
             shape = (fact.output_shapes[0] if fact.output_shapes else None) or ()
             known = (() if -1 in shape else shape, next(iter(fact.output_dtypes), ""))
             holder = f"sparse gradient of layer {fact.gradient_of}{MADE_DENSE}"
@@ -95,7 +100,7 @@ def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, 
     """Key of tensors made in the window to the line that made most of them."""
     chunks = classifier.chunks
     kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.window.events))
-    chunk_at = dict(zip(chunks.address[kept].tolist(), kept.tolist(), strict=True))
+    chunk_at = dict(rows_of(chunks.address[kept], kept))
     lines: dict[_Key, Counter[str | None]] = {}
     for tensor in tensors:
         if tensor.address in chunk_at:

@@ -27,11 +27,11 @@ def ledger_at(
     """The ledger just after an event (-1: before the first), and by how much its owners have more
     than the bytes in use: then all bytes are unattributed. `only_old` limits the owners to chunks
     in use throughout the window."""
-    chunks = classifier.chunks
-    permanent = (chunks.birth == -1) & (chunks.death == classifier.window.events)
-    live = np.flatnonzero(permanent) if only_old else chunks.live(event)
+    window, live = classifier.window, classifier.chunks.live(event)
+    if only_old:
+        live = [one for one in live if window.birth[one] < 0 and window.outlives(one)]
     sums: dict[ChunkOwner, list[int]] = defaultdict(lambda: [0, 0])
-    for chunk in live.tolist():
+    for chunk in live:
         for owner, allocated, requested in classifier.owners(chunk, event):
             own = sums[owner]
             own[0] += allocated
@@ -78,8 +78,7 @@ def saved_rows(classifier: Classifier, saved: SavedChunks) -> tuple[SavedRow, ..
     most = max(passes, key=lambda chunks: int(requested[chunks].sum()), default=requested[:0])
     rows: dict[str | None, int] = defaultdict(int)
     for chunk in most.tolist():
-        fact = classifier.execution.maker(chunk)
-        rows[None if fact is None else fact.layer] += int(requested[chunk])
+        rows[classifier.execution.maker(chunk).layer] += int(requested[chunk])
     planned = [plan.saved() for plan in classifier.plans.values()]
     for layer, size in max(planned, key=lambda parts: sum(size for _, size in parts), default=[]):
         rows[layer] += size

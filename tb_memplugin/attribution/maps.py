@@ -22,11 +22,11 @@ from tb_memplugin.schema import (
     Integers,
     MemoryMap,
     Phase,
+    rows_of,
 )
 
 Known = TypeVar("Known")
 
-UNATTRIBUTED = layerless("unattributed")
 _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
 
 
@@ -71,10 +71,7 @@ class StepChunks:
         if op is None:
             return []
         births = _of_op(self.ops, op) or ()
-        sizes = {
-            int(self.birth[row]): int(self.requested[row])
-            for row in np.flatnonzero(self.birth >= 0).tolist()
-        }
+        sizes = dict(rows_of(self.birth, self.requested))
         exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
         return exact or [Point(birth, (requested or 0) / sizes[birth]) for birth in births]
 
@@ -148,7 +145,7 @@ def _main_owner(parts: Parts) -> ChunkOwner:
 def _started(trace: AllocationTrace) -> dict[str, int]:
     order = np.argsort(trace.ops.start_ps, kind="stable")[::-1]
     events = np.searchsorted(trace.time_ps, trace.ops.start_ps[order])
-    first = dict(zip(trace.ops.name[order].tolist(), events.tolist(), strict=True))
+    first = dict(rows_of(trace.ops.name[order], events))
     return {op_name(trace.strings[name]): event for name, event in first.items()}
 
 
@@ -184,10 +181,11 @@ Ages = Mapping[tuple[int, int], int]
 
 def ages_after(known: Ages, step: StepChunks) -> Ages:
     rows = np.flatnonzero(step.death == step.events)
-    keys = zip(step.address[rows].tolist(), step.allocated[rows].tolist(), strict=True)
     return {
-        key: known.get(key, step.step) if birth < 0 else step.step
-        for key, birth in zip(keys, step.birth[rows].tolist(), strict=True)
+        (address, size): known.get((address, size), step.step) if birth < 0 else step.step
+        for address, size, birth in rows_of(
+            step.address[rows], step.allocated[rows], step.birth[rows]
+        )
     }
 
 

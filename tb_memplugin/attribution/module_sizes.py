@@ -134,8 +134,7 @@ class ModuleSizes:
         count = math.prod(sizes)
         if count % self._batch:
             return False
-        facts = filter(None, map(self._names.fact, buffer.ops))
-        known = {self._power(fact, count) for fact in facts} - {None}
+        known = {self._power(fact, count) for fact in map(self._names.fact, buffer.ops)} - {None}
         if known:
             self.has_squares = self.has_squares or max(power or 0 for power in known) > 1
             return known != {0}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from tb_memplugin.attribution.names import OpNames, buffers_of
+from tb_memplugin.attribution.names import UNKNOWN_OP, OpNames, buffers_of
 from tb_memplugin.schema import Buffer, BufferAllocation, Category, Module, OpFact
 
 
@@ -38,12 +38,12 @@ class CompiledModule:
     ) -> None:
         self.module, self._names, self._largest_weight = module, names, largest_weight
 
-    def _fact(self, ops: Iterable[str]) -> OpFact | None:
-        return next(filter(None, map(self._names.fact, ops)), None)
+    def _fact(self, ops: Iterable[str]) -> OpFact:
+        facts = map(self._names.fact, ops)
+        return next((fact for fact in facts if fact is not UNKNOWN_OP), UNKNOWN_OP)
 
     def line(self, buffer: Buffer) -> str | None:
-        fact = self._fact(buffer.ops[:1]) if buffer.named else None
-        return None if fact is None else fact.line
+        return self._fact(buffer.ops[:1]).line if buffer.named else None
 
     @cached_property
     def levels(self) -> tuple[list[int], list[int]]:
@@ -70,7 +70,7 @@ class CompiledModule:
         starts: dict[tuple[str, bool], set[int]] = defaultdict(set)
         for buffer in buffers_of(self.module):
             fact = self._fact(buffer.ops)
-            if fact is None:
+            if fact is UNKNOWN_OP:
                 continue
             layers.add(fact.layer)
             computed = buffer.named and not buffer.of_argument and not buffer.constant
@@ -87,15 +87,15 @@ class CompiledModule:
     def role(self, buffer: Buffer) -> tuple[str | None, Category]:
         """Layer and category of a buffer."""
         fact, end = self._fact(buffer.ops), self.schedule.forward_end
-        if fact is None:
+        if fact is UNKNOWN_OP:
             return None, "unattributed"
         if buffer.of_argument or (buffer.constant and fact.pass_name == "forward"):
             return fact.layer, "workspace"
         readers = [self._names.fact(name) for name in buffer.readers]
-        read_in = {None if reader is None else reader.pass_name for reader in readers}
+        read_in = {reader.pass_name for reader in readers}
         is_early = buffer.start <= end
         in_passes = fact.pass_name in ("forward", "backward")
-        if in_passes and not is_early and read_in == {"update"} and readers[0]:
+        if in_passes and not is_early and read_in == {"update"}:
             return self._gradient(readers[0].layer, buffer)
         # What is made before the forward pass ends may bear the name of a gradient op that was
         # fused into its own.

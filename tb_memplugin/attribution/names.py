@@ -24,6 +24,7 @@ from tb_memplugin.schema import (
     OpFact,
     TraceFacts,
     distinct,
+    rows_of,
 )
 
 _GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
@@ -38,6 +39,8 @@ _RELAYOUT = re.compile(
 _OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
 _REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
 
+UNKNOWN_OP = OpFact(None, "other")
+"""Stands, by identity, for the facts of an op that the recorder does not know."""
 Place: TypeAlias = tuple[OpFact, Mapping[str, OpFact], str]
 """An op's fact, the ops of its graph, and the prefix that their names have in a trace."""
 Span: TypeAlias = tuple[float, float]
@@ -55,7 +58,7 @@ class OpNames:
             index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()
         }
         self._roots = self._ranked_roots(trace)
-        self._facts_of: dict[str, OpFact | None] = {}
+        self._facts_of: dict[str | None, OpFact] = {None: UNKNOWN_OP}
         self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
@@ -86,14 +89,14 @@ class OpNames:
             ranked += [(known, place)] if known else []
         return [roots[place] for _, place in sorted(ranked, reverse=True)]
 
-    def fact(self, name: str) -> OpFact | None:
-        """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from; None if
-        unknown."""
-        if name not in self._facts_of:
+    def fact(self, name: str | None) -> OpFact:
+        """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from;
+        `UNKNOWN_OP` without any."""
+        if name is not None and name not in self._facts_of:
             self._facts_of[name] = self._find(name)
         return self._facts_of[name]
 
-    def _find(self, name: str) -> OpFact | None:
+    def _find(self, name: str) -> OpFact:
         for variant in _variants(name):
             place = self.place(variant)
             if place is not None:
@@ -101,16 +104,14 @@ class OpNames:
         by_scope = (
             self._by_scope(root, variant) for variant in _variants(name) for root in self._roots
         )
-        return next(filter(None, by_scope), None)
+        return next(filter(None, by_scope), UNKNOWN_OP)
 
     def regard_as_early(self, names: Iterable[str]) -> None:
         """From now on, the facts of these ops say that they depend on no gradient."""
         for name in names:
-            fact = self.fact(name)
-            if fact is not None:
-                self._facts_of[name] = dataclasses.replace(
-                    fact, gradient_free=True, is_gradient=False, gradient_of=None
-                )
+            self._facts_of[name] = dataclasses.replace(
+                self.fact(name), gradient_free=True, is_gradient=False, gradient_of=None
+            )
 
     def following(self, name: str) -> list[str]:
         """Names of the ops that may reuse the buffer of an op of the program, or of an op that
@@ -264,7 +265,9 @@ def reordered_ops(
             op = pending[-1]
             if op not in inputs_of:
                 sources = ops[op].gradient_inputs
-                inputs_of[op] = [one for one in sources if _depends_on_gradients(ops.get(one))]
+                inputs_of[op] = [
+                    one for one in sources if _depends_on_gradients(ops.get(one, UNKNOWN_OP))
+                ]
                 pending += [one for one in inputs_of[op] if one not in inputs_of]
                 continue
             pending.pop()
@@ -284,8 +287,8 @@ def reordered_ops(
     return reordered
 
 
-def _depends_on_gradients(fact: OpFact | None) -> bool:
-    return fact is not None and fact.pass_name == "backward" and not fact.gradient_free
+def _depends_on_gradients(fact: OpFact) -> bool:
+    return fact.pass_name == "backward" and not fact.gradient_free
 
 
 def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
@@ -298,6 +301,6 @@ def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
         keys, times = trace.op[born], trace.time_ps[born]
         index = {trace.strings[key]: key for key in distinct(keys).tolist()}
     order = np.argsort(times, kind="stable")
-    ordered = list(zip(keys[order].tolist(), times[order].tolist(), strict=True))
+    ordered = list(rows_of(keys[order], times[order]))
     first, last = dict(reversed(ordered)), dict(ordered)
     return {name: (first[key], last[key]) for name, key in index.items()}

@@ -63,8 +63,7 @@ class VariableChunks:
     def stored_in(self, chunk: int) -> VariableFact | None:
         """The variable that stores its new value in a chunk allocated in the window."""
         held = self._held_at_end(self._last.get(chunk, chunk))
-        fact = None if held else self._execution.maker(chunk)
-        return held or (None if fact is None else self._by_name.get(fact.assigns))
+        return held or self._by_name.get(self._execution.maker(chunk).assigns)
 
     def _held_at_end(self, chunk: int) -> VariableFact | None:
         """The variable whose value is in a chunk when the window closes."""

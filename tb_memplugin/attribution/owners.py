@@ -10,6 +10,7 @@ from typing import TypeAlias
 from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.execution import EagerExecution, GraphExecution
 from tb_memplugin.attribution.modules import Plan, plans_by_size
+from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Window, layerless
 from tb_memplugin.schema import (
@@ -96,8 +97,7 @@ class Classifier:
             buffers = plan.allocation.buffers
             last = max(buffers, key=lambda buffer: (buffer.end, buffer.bytes), default=None)
             return None if last is None else plan.module.line(last)
-        fact = self.execution.maker(chunk)
-        return None if fact is None else fact.line
+        return self.execution.maker(chunk).line
 
     @cached_property
     def mode(self) -> tuple[Mode, int]:
@@ -105,7 +105,7 @@ class Classifier:
         bytes there decide: Keras compiles single ops, such as grouped convolutions, in graph mode
         too."""
         window, mode = self.window, self.window.facts.mode
-        live = self.chunks.live(peak_event(window.trace)).tolist()
+        live = self.chunks.live(peak_event(window.trace))
         sizes = {one: window.allocated[one] for one in live if window.birth[one] >= 0}
         compiled = sum(size for one, size in sizes.items() if one in self.plans)
         if 2 * compiled > sum(sizes.values()):
@@ -119,15 +119,15 @@ class Classifier:
         if window.is_input[window.birth[chunk]]:
             return layerless("inputs")
         fact, tensor = self.execution.maker(chunk), window.tensor_at_end(chunk)
-        is_saved = fact is not None and fact.pass_name == "forward" and self._is_saved(fact, chunk)
-        is_gradient = fact is not None and fact.is_gradient and not fact.relayout and not is_saved
+        is_saved = fact.pass_name == "forward" and self._is_saved(fact, chunk)
+        is_gradient = fact.is_gradient and not fact.relayout and not is_saved
         # a loop may still refer to its last gradients
         if tensor is not None and not is_saved and not is_gradient:
             return layerless(tensor.category)
         constant = self.older.constant_owner(chunk)
         if constant is not None:
             return constant
-        if fact is None:
+        if fact is UNKNOWN_OP:
             return layerless(self._category_without_op(chunk))
         if not is_saved and (
             window.is_temporary(chunk) or not self.execution.requested_by_op(chunk)
@@ -162,11 +162,9 @@ class Classifier:
             if fact.saved_for_backward:
                 return True
             for following in () if name is None else names.following(name):
-                following_fact = names.fact(following)
-                if following_fact is None or following in seen or following in allocating:
-                    continue
-                seen.add(following)
-                waiting.append((following, following_fact))
+                if following not in seen and following not in allocating:
+                    seen.add(following)
+                    waiting.append((following, names.fact(following)))
         return False
 
     def _category(self, fact: OpFact, chunk: int, is_saved: bool) -> Category:
@@ -218,7 +216,7 @@ class Classifier:
         which request the same sizes: the function counts, if the event names it."""
         window = self.window
         for chunk, birth in enumerate(window.birth if self._planned else ()):
-            if birth < 0 or window.is_input[birth] or window.requester(chunk) is not None:
+            if birth < 0 or window.is_input[birth] or window.requester(chunk) is not UNKNOWN_OP:
                 continue
             name = window.op_name(chunk)
             for plan in self._planned.get(window.requested[chunk], ()):

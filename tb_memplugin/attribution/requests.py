@@ -27,6 +27,7 @@ from tb_memplugin.attribution.module_sizes import (
     total_power,
 )
 from tb_memplugin.attribution.modules import CompiledModule, Plan
+from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.older_chunks import variable_owner
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.window import layerless
@@ -114,7 +115,7 @@ class BatchPowers:
         trace, birth, batch = self._trace, self._window.birth[chunk], self._batch
         fact, sizes = self._classifier.execution.maker(chunk), self._sizes(chunk)
         # an embedding's has a row for each word of the batch
-        if fact is not None and fact.pass_name == "update":
+        if fact.pass_name == "update":
             is_rows = len(sizes) > 1 and sizes not in self._weight_shapes
             return int(is_rows and self._holds_batch(sizes[:1]))
         # in the precision of the computation
@@ -123,7 +124,7 @@ class BatchPowers:
         has_shape = bool(sizes) and min(sizes) >= 0
         is_output = trace.text(int(trace.region[birth])) == "output"
         power = None
-        if has_shape and fact is not None and (fact.batch_powers or self._is_open):
+        if has_shape and (fact.batch_powers or self._is_open):
             power = self._by_symbolic(fact, sizes, is_output, requested)
         if power is None:
             power = self._by_bytes(chunk, requested, is_output)
@@ -146,7 +147,7 @@ class BatchPowers:
         if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
             return 1
         first = sizes[0]
-        if fact is None and sizes == (first, first) and first % batch == 0:
+        if fact is UNKNOWN_OP and sizes == (first, first) and first % batch == 0:
             # Each example by each example, or by as many features.
             of_features = first == batch and (layer, first) in self._layer_sizes
             power = 2 if first not in self._fixed else 1 if of_features else SQUARE_POWER
@@ -187,9 +188,9 @@ class BatchPowers:
         fixed = {size for variable in facts.variables for size in variable.shape}
         for chunk in range(len(self._window.birth)):
             sizes = self._sizes(chunk)
-            fact = self._window.requester(chunk) if sizes else None
-            for shape, powers in () if fact is None else outputs(fact):
-                if fact is None or shape is None or not matches(shape, sizes):
+            fact = self._window.requester(chunk) if sizes else UNKNOWN_OP
+            for shape, powers in outputs(fact):
+                if shape is None or not matches(shape, sizes):
                     continue
                 holding = list(zip(sizes, powers, strict=True))
                 if fact.batch_powers or self._is_open:
@@ -246,7 +247,7 @@ class BatchPowers:
         outputs disagree. Kernels that MLIR generated, which most elementwise ops on a GPU are,
         request bytes without a shape. Others join dimensions."""
         fact = self._window.requester(chunk)
-        if fact is None or not (fact.batch_powers or self._is_open):
+        if not (fact.batch_powers or self._is_open):
             return None
         # Scratch space may be as large as several times the batch by chance.
         more = is_output and bool(fact.batch_powers)

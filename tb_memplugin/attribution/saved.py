@@ -31,7 +31,7 @@ class SavedChunks:
         self._birth, self._death = self._chunks.birth[self._rows], self._chunks.death[self._rows]
         self._read_late: dict[int, list[int]] = defaultdict(list)
         for place, fact in enumerate(map(execution.maker, rows)):
-            if fact is not None and fact.read_late is not None:
+            if fact.read_late is not None:
                 self._read_late[fact.read_late].append(place)
 
     def bytes_at(self, time_ps: int) -> int:

@@ -73,10 +73,10 @@ class Shapes:
         return shape
 
 
-def _output_shape(fact: OpFact | None, batch: int | None, requested: int) -> TensorShape | None:
+def _output_shape(fact: OpFact, batch: int | None, requested: int) -> TensorShape | None:
     """The only shape of the op's outputs that takes the requested bytes."""
     found = set()
-    if fact is not None and not fact.relayout:
+    if not fact.relayout:
         for sizes, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False):
             if sizes is not None and batch is not None and sizes[:1] == (-1,):
                 sizes = (batch, *sizes[1:])
@@ -108,8 +108,8 @@ def largest_tensors(tensors: Iterable[Tensor]) -> tuple[TensorGroup, ...]:
 def tensors_at(classifier: Classifier, shapes: Shapes, event: int) -> Iterator[Tensor]:
     """The larger tensors that are live just after an event; in a compiled module's chunk, its
     buffers at that one's peak."""
-    live = classifier.chunks.live(event)
-    for chunk in live[classifier.chunks.requested[live] >= SMALL_BYTES].tolist():
+    large = classifier.chunks.requested >= SMALL_BYTES
+    for chunk in (one for one in classifier.chunks.live(event) if large[one]):
         plan = classifier.plans.get(chunk)
         if plan is not None:
             yield from tensors_inside(classifier.window, plan)

@@ -39,6 +39,7 @@ from tb_memplugin.schema import (
     extreme_rows,
     format_bytes,
     live_sums,
+    rows_of,
 )
 
 MAX_ALLOCATIONS = 20_000
@@ -130,15 +131,15 @@ def _merged(rows: Rows) -> Rows:
     parts: list[tuple[int, ...]] = []
     rows = rows.take(np.flatnonzero(rows.start < rows.end))
     unknown = rows.rounding_bytes == MISSING
-    for owner, hidden in sorted(set(zip(rows.owner.tolist(), unknown.tolist(), strict=True))):
+    for owner, hidden in sorted(set(rows_of(rows.owner, unknown))):
         own = rows.take(np.flatnonzero((rows.owner == owner) & (unknown == hidden)))
         rounding_bytes = np.zeros_like(own.bytes) if hidden else own.rounding_bytes
         known = (own.op, own.address, own.shape, own.line)
         columns = (np.ones_like(own.bytes), own.bytes, rounding_bytes, own.count, *known)
         edges = np.unique(np.concatenate([own.start, own.end]))
         first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
-        levels = [live_sums(first, last, column, len(edges) - 1).tolist() for column in columns]
-        stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True)
+        levels = [live_sums(first, last, column, len(edges) - 1) for column in columns]
+        stretches = rows_of(edges[:-1], edges[1:], *levels)
         for start, end, alive, size, rounding, count, *facts in stretches:
             if size:
                 only = facts if alive == 1 else [-1] * len(facts)

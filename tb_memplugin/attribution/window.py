@@ -74,25 +74,20 @@ class Window:
             self._dimensions[number] = () if text == "[]" else dimensions(text)
         return self._dimensions[number]
 
-    def last_reader_pass(self, chunk: int) -> Pass | None:
-        """Pass of the op that ran last on the thread that freed a chunk; None if unknown or not
+    def last_reader_pass(self, chunk: int) -> Pass:
+        """Pass of the op that ran last on the thread that freed a chunk; "other" if unknown or not
         freed."""
-        if self.outlives(chunk):
-            return None
-        fact = self.running(self.death[chunk])
-        return None if fact is None else fact.pass_name
+        return "other" if self.outlives(chunk) else self.running(self.death[chunk]).pass_name
 
-    def running(self, event: int) -> OpFact | None:
-        """Facts of the op that last began on the thread of an event; None if unknown."""
+    def running(self, event: int) -> OpFact:
+        """Facts of the op that last began on the thread of an event."""
         row = self.reader[event]
-        if row < 0:
-            return None
-        return self.names.fact(self.names.executed[int(self.trace.ops.name[row])])
+        name = None if row < 0 else self.names.executed[int(self.trace.ops.name[row])]
+        return self.names.fact(name)
 
-    def requester(self, chunk: int) -> OpFact | None:
+    def requester(self, chunk: int) -> OpFact:
         """Facts of the op that the event of a new chunk names."""
-        name = self.op_name(chunk)
-        return None if name is None else self.names.fact(name)
+        return self.names.fact(self.op_name(chunk))
 
     def tensor_at_end(self, chunk: int) -> TensorFact | None:
         """The tensor that Python holds in a chunk that outlives the window."""

@@ -20,6 +20,7 @@ from tb_memplugin.schema import (
     Intervals,
     Module,
     distinct,
+    rows_of,
 )
 
 MAX_PROFILE_BYTES = 1 << 31
@@ -120,10 +121,7 @@ def _planes(data: bytes) -> list[tuple[bytes, wire.Fields]]:
 
 
 def _split_all(data: bytes, messages: wire.Fields) -> list[wire.Fields]:
-    return [
-        wire.split(data, at, at + size)
-        for at, size in zip(messages.at.tolist(), messages.value.tolist(), strict=True)
-    ]
+    return [wire.split(data, at, at + size) for at, size in rows_of(messages.at, messages.value)]
 
 
 def _text(data: bytes, fields: wire.Fields, tag: int) -> bytes:
