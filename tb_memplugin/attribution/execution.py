@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.window import Window
-from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, distinct, rows_of
+from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, rows_of
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
@@ -133,25 +133,29 @@ class GraphExecution:
         backward pass had begun. One that outlives the window counts only if the step failed there.
         In a forward pass that failed, that is what ops of the backward pass made that ran early: no
         others read it."""
-        window = self._window
-        place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
-        if place == len(self._turns):
-            fact = self.maker(chunk)
-            early = fact.pass_name == "backward" and fact.gradient_free
-            return early and window.facts.before_backward and window.outlives(chunk)
-        if window.outlives(chunk):
+        window, turn, outlives = self._window, self._turn(chunk), self._window.outlives(chunk)
+        if turn is not None and outlives:
             return window.facts.interrupted
-        return self._turns[place].begin_ps < window.time[window.death[chunk]]
+        if turn is not None:
+            return turn.begin_ps < window.time[window.death[chunk]]
+        fact = self.maker(chunk)
+        is_early = fact.pass_name == "backward" and fact.gradient_free
+        return is_early and window.facts.before_backward and outlives
 
     def is_result(self, chunk: int) -> bool:
         """Whether a chunk that `waits_for_backward` is freed after that pass on a thread that runs
         no ops, as the loss that a step returns is: if no backward op reads it, it is a result of
         the step."""
-        window, death = self._window, self._window.death[chunk]
-        if window.outlives(chunk) or window.reader[death] >= 0:
+        window, turn = self._window, self._turn(chunk)
+        if turn is None or window.outlives(chunk):
             return False
-        place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
-        return self._turns[place].done_ps < window.time[death]
+        death = window.death[chunk]
+        return window.reader[death] < 0 and turn.done_ps < window.time[death]
+
+    def _turn(self, chunk: int) -> Turn | None:
+        """The first turn after the allocation of a new chunk."""
+        place = bisect.bisect_left(self.forward_ends, self._window.time[self._window.birth[chunk]])
+        return self._turns[place] if place < len(self._turns) else None
 
     def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order. The host does not see executions on an accelerator:
@@ -231,53 +235,46 @@ def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
     return turns
 
 
+class _Call(NamedTuple):
+    """A span around a call; the facts are those of what it makes itself."""
+
+    name: str
+    start: int
+    end: int
+    fact: OpFact
+    parent: "_Call | None"
+
+
+_OUTSIDE = OpFact(None, "other")
+"""Facts of what a thread with spans makes outside them."""
+
+
 class EagerExecution(GraphExecution):
     """Makers and passes of the chunks of one window, by nested spans of layer calls, backward
     passes and updates; on threads without spans, by op names."""
 
     def __init__(self, window: Window) -> None:
         spans, strings = window.trace.layers, window.trace.strings
-        labels = [strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
-        self._names, self._lines = [one[0] for one in labels], [one[2] or None for one in labels]
-        self._start, self._end = spans.start_ps, spans.end_ps
-        self._rows = {
-            int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)
-        }
-        self._parent = [-1] * len(spans)
-        self._facts = {-1: OpFact(None, "other")}  # by span
-        for rows in self._rows.values():
-            self._nest(rows.tolist())
+        self._calls: dict[int, list[_Call]] = {}  # by thread, in the order in which they begin
+        columns = (spans.thread, spans.start_ps, -spans.end_ps, spans.name)
+        for thread, start, minus_end, index in sorted(rows_of(*columns)):
+            calls = self._calls.setdefault(thread, [])
+            parent = calls[-1] if calls else None
+            while parent is not None and parent.end <= start:
+                parent = parent.parent
+            name, _, line = strings[index].partition(LINE_MARK)
+            within: Pass = "forward" if parent is None else parent.fact.pass_name
+            layer = None if name in _PASSES else name
+            fact = OpFact(layer, _PASSES.get(name, within), line=line or None)
+            calls.append(_Call(name, start, -minus_end, fact, parent))
         self._kept = self._spans(KEEPING_BACKWARD)
         self._backward = self._spans(BACKWARD, KEEPING_BACKWARD)
         super().__init__(window)
         self._gradients = self._find_gradients()
 
-    def _nest(self, rows: list[int]) -> None:
-        stack: list[int] = []
-        for row in sorted(rows, key=lambda row: (int(self._start[row]), -int(self._end[row]))):
-            while stack and self._end[stack[-1]] <= self._start[row]:
-                stack.pop()
-            self._parent[row] = stack[-1] if stack else -1
-            name, within = self._names[row], self._facts[self._parent[row]].pass_name
-            pass_name: Pass = _PASSES.get(name) or ("forward" if within == "other" else within)
-            layer = None if name in _PASSES else name
-            self._facts[row] = OpFact(layer, pass_name, line=self._lines[row])
-            stack.append(row)
-
     def _spans(self, *names: str) -> list[tuple[int, int]]:
-        rows = [row for row, name in enumerate(self._names) if name in names]
-        return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
-
-    def _of_thread(self, thread: int, time: int) -> OpFact | None:
-        """Layer and pass that a thread was in at a time; None on threads without spans."""
-        rows = self._rows.get(thread)
-        if rows is None:
-            return None
-        place = int(np.searchsorted(self._start[rows], time, side="right")) - 1
-        row = int(rows[place]) if place >= 0 else -1
-        while row >= 0 and self._end[row] < time:
-            row = self._parent[row]
-        return self._facts[row]
+        calls = (call for calls in self._calls.values() for call in calls)
+        return sorted((call.start, call.end) for call in calls if call.name in names)
 
     def _find_turns(self) -> list[Turn]:
         return [Turn(start, start, end) for start, end in self._backward]
@@ -317,9 +314,15 @@ class EagerExecution(GraphExecution):
         window, birth = self._window, self._window.birth[chunk]
         if birth < 0:
             return UNKNOWN_OP
-        fact = self._of_thread(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
-        if fact is None:
+        trace, time = window.trace, window.time[birth]
+        calls = self._calls.get(int(trace.thread[birth]))
+        if calls is None:  # a thread without spans
             return super()._find_maker(chunk)
+        place = bisect.bisect_right(calls, time, key=lambda call: call.start) - 1
+        call = calls[place] if place >= 0 else None
+        while call is not None and call.end < time:
+            call = call.parent
+        fact = _OUTSIDE if call is None else call.fact
         gradient = self._gradients.get(chunk)
         return fact if gradient is None else dataclasses.replace(gradient, line=fact.line)
 
