@@ -48,10 +48,9 @@ def would_fit(memory_map: MemoryMap, requested: int) -> bool | None:
         returnable = int(memory_map.region_bytes[free_regions[free_regions >= 0]].sum())
     if largest >= rounded or (unreserved is not None and returnable + unreserved >= rounded):
         return True
-    is_unknown = unreserved is None or (
-        not memory_map.complete and _unknown_free(memory_map) >= rounded
-    )
-    return None if is_unknown else False
+    if unreserved is None or (not memory_map.complete and _unknown_free(memory_map) >= rounded):
+        return None
+    return False
 
 
 def unreserved_bytes(memory_map: MemoryMap) -> int | None:
@@ -66,11 +65,10 @@ def _unknown_free(memory_map: MemoryMap) -> int:
     """Most bytes that may be free in one piece, counting those missing from the map."""
     pool = pool_at(memory_map)
     if pool is None:
-        return memory_map.capacity_bytes if memory_map.capacity_bytes is not None else 1 << 62
+        return 1 << 62 if memory_map.capacity_bytes is None else memory_map.capacity_bytes
     # Unknown free memory may be adjacent to the largest known chunk.
-    return max(0, pool.free_bytes - int(free_sizes(memory_map).sum())) + (
-        pool.largest_free_bytes or 0
-    )
+    sizes = free_sizes(memory_map)
+    return max(0, pool.free_bytes - int(sizes.sum())) + int(sizes.max(initial=0))
 
 
 # --- verdict --------------------------------------------------------------------------------------
@@ -135,15 +133,12 @@ def free_bins(memory_map: MemoryMap) -> list[dict[str, int]]:
 
 def map_summary(memory_map: MemoryMap) -> Mapping[str, Any]:
     sizes, requested = memory_map.bytes, memory_map.requested_bytes
-    free, in_use, has_owner = (
-        memory_map.state == FREE,
-        memory_map.state == IN_USE,
-        memory_map.owner >= 0,
-    )
+    free, in_use = free_sizes(memory_map), memory_map.state == IN_USE
+    has_owner = memory_map.owner >= 0
     known = in_use & (requested >= 0)
     return {
-        "free_bytes": int(sizes[free].sum()),
-        "largest_free_bytes": int(sizes[free].max(initial=0)),
+        "free_bytes": int(free.sum()),
+        "largest_free_bytes": int(free.max(initial=0)),
         "unreserved_bytes": unreserved_bytes(memory_map),
         "rounding_bytes": int((sizes[known] - requested[known]).sum()),
         "owned_bytes": int(sizes[in_use & has_owner].sum()),

@@ -49,12 +49,12 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
     change = trace.kind.astype(np.int64).view(np.uint64) * _mixed(trace.address, trace.allocated)
     sums = np.concatenate([[np.uint64(0)], np.cumsum(change, dtype=np.uint64)])
     in_use = np.concatenate([[trace.start_in_use], trace.in_use])
-    difference = _chunk_sum(end) - _chunk_sum(start)
+    before_sum, after_sum = (int(_mixed(*_in_use(one)).sum()) for one in (start, end))
     at_start, at_end = (np.flatnonzero(in_use == one.in_use_bytes)[::-1] for one in (start, end))
     firsts = dict(rows_of(sums[at_start], at_start))
     fallback = None
     for last in at_end.tolist():
-        first = firsts.get((int(sums[last]) - difference) % (1 << 64))
+        first = firsts.get((int(sums[last]) - after_sum + before_sum) % (1 << 64))
         if first is None or first > last or not _leads(trace, first, last, start, end):
             continue
         before = (-trace.kind[:first], trace.address[:first], trace.allocated[:first])
@@ -78,14 +78,13 @@ def _mixed(address: Integers, size: Integers) -> npt.NDArray[np.uint64]:
     return mixed
 
 
-def _chunk_sum(memory_map: MemoryMap) -> int:
-    used = memory_map.state == IN_USE
-    return int(_mixed(memory_map.address[used], memory_map.bytes[used]).sum(dtype=np.uint64))
-
-
 def _sizes(memory_map: MemoryMap) -> dict[int, int]:
+    return dict(rows_of(*_in_use(memory_map)))
+
+
+def _in_use(memory_map: MemoryMap) -> tuple[Integers, Integers]:
     used = memory_map.state == IN_USE
-    return dict(rows_of(memory_map.address[used], memory_map.bytes[used]))
+    return memory_map.address[used], memory_map.bytes[used]
 
 
 def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end: MemoryMap) -> bool:
@@ -186,12 +185,12 @@ def added_regions(start: MemoryMap, end: MemoryMap) -> list[tuple[int, int]]:
     covered = sorted(rows_of(start.region_address, start.region_bytes))
     stretches: list[tuple[int, int]] = []
     for address, size in rows_of(end.region_address, end.region_bytes):
-        for known, bytes_known in covered:
-            if known < address + size and known + bytes_known > address:
-                if known > address:
-                    stretches.append((address, known - address))
-                size -= known + bytes_known - address
-                address = known + bytes_known
-        if size > 0:
-            stretches.append((address, size))
+        at, region_end = address, address + size
+        for known, known_bytes in covered:
+            if known < region_end and known + known_bytes > at:
+                if known > at:
+                    stretches.append((at, known - at))
+                at = known + known_bytes
+        if at < region_end:
+            stretches.append((at, region_end - at))
     return stretches

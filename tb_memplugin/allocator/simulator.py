@@ -194,14 +194,15 @@ class Simulator:
     def _free_address(self, size: int, descends: bool) -> int:
         """Address of a new region: the recorded one, or below or above all regions and not adjacent
         to one."""
-        address, regions = self._recorded.get(size), sorted(self._regions.items())
+        address = self._recorded.get(size)
+        ends = {begin: begin + length for begin, length in self._regions.items()}
         if address is not None and not any(
-            other < address + size and address < other + length for other, length in regions
+            begin < address + size and address < end for begin, end in ends.items()
         ):
             return address
         if descends:
-            return (regions[0][0] if regions else _TOP) - size - ROUNDING
-        return max((other + length for other, length in regions), default=0) + ROUNDING
+            return min(ends, default=_TOP) - size - ROUNDING
+        return max(ends.values(), default=0) + ROUNDING
 
     def _is_free(self, address: int, size: int) -> bool:
         return self._size.get(address) == size and address not in self._requested

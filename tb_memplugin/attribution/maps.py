@@ -4,7 +4,7 @@ owners."""
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,8 +30,7 @@ Known = TypeVar("Known")
 _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """An event at which an op requested memory; `scale` is a later request of the op as a multiple
     of that one."""
 
@@ -68,8 +67,6 @@ class StepChunks:
     def points(self, op: str | None, requested: int | None) -> list[Point]:
         """The points at which the op requested that many bytes, or, if there are none, any number
         of bytes."""
-        if op is None:
-            return []
         births = _of_op(self.ops, op) or ()
         sizes = dict(rows_of(self.birth, self.requested))
         exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
@@ -81,7 +78,7 @@ class StepChunks:
         """The first of `points`, preferably with that scale; without points, the moment at which
         the op ran."""
         points = self.points(op, requested)
-        started = None if points or op is None else _of_op(self.started, op)
+        started = None if points else _of_op(self.started, op)
         if started is not None:
             return Point(started, 1.0 if scale is None else scale)
         scaled = [point for point in points if point.scale == scale]
@@ -149,10 +146,10 @@ def _started(trace: AllocationTrace) -> dict[str, int]:
     return {op_name(trace.strings[name]): event for name, event in first.items()}
 
 
-def _of_op(known: Mapping[str, Known], op: str) -> Known | None:
+def _of_op(known: Mapping[str, Known], op: str | None) -> Known | None:
     """The entry of an op, which may lack the scopes around it."""
-    if op in known:
-        return known[op]
+    if op is None or op in known:
+        return None if op is None else known[op]
     return next((entry for name, entry in known.items() if name.endswith("/" + op)), None)
 
 

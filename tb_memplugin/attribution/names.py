@@ -57,9 +57,9 @@ class OpNames:
         self.executed = {
             index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()
         }
-        self._roots = self._ranked_roots(trace)
         self._facts_of: dict[str | None, OpFact] = {None: UNKNOWN_OP}
-        self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
+        self._graphs_of: dict[tuple[int, str], list[tuple[Mapping[str, OpFact], int]]] = {}
+        self._roots = self._ranked_roots(trace)
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
         """Root graphs and graphs that XLA compiled: first the one that knows most of the names, of
@@ -77,17 +77,11 @@ class OpNames:
             return roots
         names = texts(trace, trace.op).union(self.executed.values())
         names.update(name for buffer in buffers_of(*trace.modules) for name in buffer.ops[:1])
-        by_scope: dict[str, list[str]] = {}
-        for name in names:
-            by_scope.setdefault(name[: name.rfind("/") + 1], []).append(name)
-        ranked = []
-        for place, root in enumerate(roots):
-            known = 0
-            for scope, own in by_scope.items():
-                graphs = list(self._graphs_at(root, scope))
-                known += sum(any(name[start:] in ops for ops, start in graphs) for name in own)
-            ranked += [(known, place)] if known else []
-        return [roots[place] for _, place in sorted(ranked, reverse=True)]
+        ranked = [
+            (sum(self._in_root(root, name) is not None for name in names), place)
+            for place, root in enumerate(roots)
+        ]
+        return [roots[place] for known, place in sorted(ranked, reverse=True) if known]
 
     def fact(self, name: str | None) -> OpFact:
         """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from;
@@ -123,11 +117,17 @@ class OpNames:
         return []
 
     def place(self, name: str) -> Place | None:
+        for root in self._roots:
+            place = self._in_root(root, name)
+            if place is not None:
+                return place
+        return None
+
+    def _in_root(self, root: GraphFacts, name: str) -> Place | None:
         scope = name[: name.rfind("/") + 1]
-        graphs = self._graphs_of.get(scope)
+        graphs = self._graphs_of.get((id(root), scope))
         if graphs is None:
-            graphs = [entry for root in self._roots for entry in self._graphs_at(root, scope)]
-            self._graphs_of[scope] = graphs
+            graphs = self._graphs_of[id(root), scope] = list(self._graphs_at(root, scope))
         for ops, start in graphs:
             fact = ops.get(name[start:])
             if fact is not None:
