@@ -7,11 +7,11 @@ stay exact."""
 
 import array
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.compiled import (
@@ -36,6 +36,7 @@ from tb_memplugin.schema import (
     Snapshot,
     TensorShape,
     Timeline,
+    column_names,
     extreme_rows,
     format_bytes,
     live_sums,
@@ -49,67 +50,44 @@ MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
 
+Table: TypeAlias = npt.NDArray[Any]
+"""Rows with the columns of `Timeline`'s allocations."""
 _Known = TypeVar("_Known", str, TensorShape)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Columns as in `model.Timeline`."""
-
-    start: Integers
-    end: Integers
-    bytes: Integers
-    rounding_bytes: Integers
-    count: Integers
-    owner: Integers
-    op: Integers
-    address: Integers
-    shape: Integers
-    line: Integers
-
-    def take(self, chosen: Integers) -> "Rows":
-        return Rows(*(column[chosen] for column in vars(self).values()))
-
-
-def _columns(values: Integers) -> Rows:
-    return Rows(*values.reshape(-1, len(dataclasses.fields(Rows))).T.copy())
+_COLUMNS = [(name, np.int64) for name in column_names(Timeline, "allocations")]
 
 
 def reduced(
-    rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
-) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
+    rows: Table, time_ns: Integers, event: Integers, always: Sequence[int]
+) -> tuple[Table, Integers, Integers, Integers, list[str]]:
     """(rows, times, events, kept moments, sentences on the reduction), of rows in terms of the
     moments of `time_ns` and `event`; moments of `always` are kept."""
     moments = len(time_ns)
-    if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
+    if len(rows) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
         return _sorted(rows), time_ns, event, np.arange(moments), []
-    largest = np.argsort(-rows.bytes, kind="stable")
-    in_use = live_sums(rows.start, rows.end, rows.bytes, moments)
-    limit = MAX_MOMENTS
+    largest = np.argsort(-rows["bytes"], kind="stable")
+    own, small = map(np.sort, np.split(largest, [MAX_ALLOCATIONS // 2]))
+    in_use = live_sums(rows["start"], rows["end"], rows["bytes"], moments)
+    placed, limit = rows.copy(), MAX_MOMENTS
     while True:
         kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
+        for edge in ("start", "end"):
+            placed[edge] = np.searchsorted(kept, rows[edge])
         # Rows that are live at none of the kept moments begin where they end.
-        start, end = (
-            np.searchsorted(kept, edge).astype(np.int64) for edge in (rows.start, rows.end)
-        )
-        placed = dataclasses.replace(rows, start=start, end=end)
-        own, small = map(np.sort, np.split(largest, [MAX_ALLOCATIONS // 2]))
-        merged = _merged(placed.take(small))
-        if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
+        alive = placed["start"] < placed["end"]
+        merged = _merged(placed[small[alive[small]]])
+        if len(own) + len(merged) <= MAX_ALLOCATIONS or limit <= 16:
             break
         limit //= 2
-    alive = placed.take(own[placed.start[own] < placed.end[own]])
-    pairs = zip(vars(alive).values(), vars(merged).values(), strict=True)
-    both = _sorted(Rows(*map(np.concatenate, pairs)))
+    both = _sorted(np.concatenate([placed[own[alive[own]]], merged]))
     return both, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
 
 
-def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str]:
+def _sentences(rows: Table, small: Integers, moments: int, kept: int) -> list[str]:
     sentences = []
     if len(small):
-        largest = format_bytes(int(rows.bytes[small].max()))
+        largest = format_bytes(int(rows["bytes"][small].max()))
         sentences.append(
-            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest "
+            f"Of the step's {len(rows)} allocations, the {len(small)} smallest "
             f"(up to {largest}) are merged by layer and category."
         )
     if kept < moments:
@@ -120,24 +98,23 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
     return sentences
 
 
-def _sorted(rows: Rows) -> Rows:
-    return rows.take(np.lexsort((rows.end, rows.start)))
+def _sorted(rows: Table) -> Table:
+    return rows[np.lexsort((rows["end"], rows["start"]))]
 
 
-def _merged(rows: Rows) -> Rows:
+def _merged(rows: Table) -> Table:
     """One row for each owner and stretch of moments over which the owner's bytes stay the same.
     Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what
     is known of it."""
     parts: list[tuple[int, ...]] = []
-    rows = rows.take(np.flatnonzero(rows.start < rows.end))
-    unknown = rows.rounding_bytes == MISSING
-    for owner, hidden in sorted(set(rows_of(rows.owner, unknown))):
-        own = rows.take(np.flatnonzero((rows.owner == owner) & (unknown == hidden)))
-        rounding_bytes = np.zeros_like(own.bytes) if hidden else own.rounding_bytes
-        known = (own.op, own.address, own.shape, own.line)
-        columns = (np.ones_like(own.bytes), own.bytes, rounding_bytes, own.count, *known)
-        edges = np.unique(np.concatenate([own.start, own.end]))
-        first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
+    unknown = rows["rounding_bytes"] == MISSING
+    for owner, hidden in sorted(set(rows_of(rows["owner"], unknown))):
+        own = rows[(rows["owner"] == owner) & (unknown == hidden)]
+        edges = np.unique(np.concatenate([own["start"], own["end"]]))
+        first, last = np.searchsorted(edges, own["start"]), np.searchsorted(edges, own["end"])
+        rounding_bytes = np.zeros_like(own["bytes"]) if hidden else own["rounding_bytes"]
+        known = [own[name] for name in ("op", "address", "shape", "line")]
+        columns = (np.ones_like(own["bytes"]), own["bytes"], rounding_bytes, own["count"], *known)
         levels = [live_sums(first, last, column, len(edges) - 1) for column in columns]
         stretches = rows_of(edges[:-1], edges[1:], *levels)
         for start, end, alive, size, rounding, count, *facts in stretches:
@@ -146,7 +123,7 @@ def _merged(rows: Rows) -> Rows:
                 parts.append(
                     (start, end, size, MISSING if hidden else rounding, count, owner, *only)
                 )
-    return _columns(np.fromiter(itertools.chain.from_iterable(parts), np.int64))
+    return np.array(parts, _COLUMNS)
 
 
 class RowBuilder:
@@ -170,8 +147,8 @@ class RowBuilder:
         self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner))
         self._values.extend(place)
 
-    def rows(self) -> Rows:
-        return _columns(np.array(self._values, np.int64))
+    def rows(self) -> Table:
+        return np.array(self._values, np.int64).view(_COLUMNS)
 
 
 def _number(numbers: dict[_Known, int], value: _Known | None) -> int:
@@ -203,11 +180,10 @@ class Moments:
         self._measured = np.append(where[: events + 1], self.count)
         self.time_ns = np.maximum.accumulate(times[order].astype(np.int64))
         self.event = follows[order].astype(np.int64)
-        counts = [len(run.positions.positions) for run in runs]
-        for run, moments in zip(
-            runs, np.split(where[events + 1 :], np.cumsum(counts)), strict=False
-        ):
-            run.moments = moments
+        at = events + 1
+        for run in runs:
+            run.moments = where[at : at + len(run.positions.positions)]
+            at += len(run.moments)
         at_peak = [run for run in runs if run.begin + 1 <= peak <= run.end]
         inside = [int(run.moments[run.positions.peak]) for run in at_peak]
         self.peak = max([self.moment(peak), *inside])
@@ -281,7 +257,7 @@ def timeline(
         duration_ns=max(moments.duration_ns, int(time_ns[-1])),
         time_ns=time_ns,
         event=event,
-        **vars(rows),
+        **{name: rows[name].copy() for name, _ in _COLUMNS},
         owners=tuple(builder.owners),
         ops=tuple(builder.ops),
         shapes=tuple(builder.shapes),

@@ -448,7 +448,7 @@ def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:
         made = len(gc.get_objects()) - before
     finally:
         gc.enable()
-    assert made < 20 and len(builder.rows().start) == 2000
+    assert made < 20 and len(builder.rows()) == 2000
 
 
 @pytest.mark.parametrize("name", NAMES)
