@@ -146,9 +146,9 @@ class OwnerMatching:
             else:
                 rows = np.flatnonzero(step.death == step.events)
             owners: dict[tuple[int, int], set[int]] = {}
-            for row in rows.tolist():
-                key = (int(step.address[row]), int(step.requested[row]))
-                owners.setdefault(key, set()).add(int(step.owner[row]))
+            columns = (step.address[rows], step.requested[rows], step.owner[rows])
+            for address, requested, owner in rows_of(*columns):
+                owners.setdefault((address, requested), set()).add(owner)
             for address, row in self._by_address.items():
                 candidates = owners.get((address, int(self._map.requested_bytes[row])), set())
                 if len(candidates) == 1:
@@ -326,10 +326,8 @@ def running_module(memory_map: MemoryMap, module: ModuleChunk, batch: int | None
     return module.contents(batch, nearest) if is_near else expected
 
 
-_SAME = (
-    *("identifier", "status", "step", "phase", "during", "device", "wall_time", "requested_bytes"),
-    *("op", "layer", "shape", "line", "request_ledger", "request_tensors", "largest_tensors"),
-)
+_OF_ALLOCATOR = {"in_use_bytes", "capacity_bytes"}  # which a memory map says as well
+_SAME = (OomEvent.__annotations__.keys() & Oom.__annotations__.keys()) - _OF_ALLOCATOR
 
 
 def post_mortem(
