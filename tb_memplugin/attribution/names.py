@@ -58,7 +58,8 @@ class OpNames:
             index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()
         }
         self._facts_of: dict[str | None, OpFact] = {None: UNKNOWN_OP}
-        self._graphs_of: dict[tuple[int, str], list[tuple[Mapping[str, OpFact], int]]] = {}
+        self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
+        self._roots: list[GraphFacts] = []
         self._roots = self._ranked_roots(trace)
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
@@ -77,10 +78,11 @@ class OpNames:
             return roots
         names = texts(trace, trace.op).union(self.executed.values())
         names.update(name for buffer in buffers_of(*trace.modules) for name in buffer.ops[:1])
-        ranked = [
-            (sum(self._in_root(root, name) is not None for name in names), place)
-            for place, root in enumerate(roots)
-        ]
+        ranked = []
+        for place, root in enumerate(roots):
+            self._roots, self._graphs_of = [root], {}
+            ranked.append((sum(self.place(name) is not None for name in names), place))
+        self._graphs_of = {}
         return [roots[place] for known, place in sorted(ranked, reverse=True) if known]
 
     def fact(self, name: str | None) -> OpFact:
@@ -91,13 +93,15 @@ class OpNames:
         return self._facts_of[name]
 
     def _find(self, name: str) -> OpFact:
-        for variant in _variants(name):
+        place = self.place(name)
+        if place is not None:
+            return place[0]
+        variants = _variants(name)
+        for variant in variants[1:]:
             place = self.place(variant)
             if place is not None:
-                return place[0] if variant == name else _derived(name, place[0])
-        by_scope = (
-            self._by_scope(root, variant) for variant in _variants(name) for root in self._roots
-        )
+                return _derived(name, place[0])
+        by_scope = (self._by_scope(root, variant) for variant in variants for root in self._roots)
         return next(filter(None, by_scope), UNKNOWN_OP)
 
     def regard_as_early(self, names: Iterable[str]) -> None:
@@ -117,17 +121,11 @@ class OpNames:
         return []
 
     def place(self, name: str) -> Place | None:
-        for root in self._roots:
-            place = self._in_root(root, name)
-            if place is not None:
-                return place
-        return None
-
-    def _in_root(self, root: GraphFacts, name: str) -> Place | None:
         scope = name[: name.rfind("/") + 1]
-        graphs = self._graphs_of.get((id(root), scope))
+        graphs = self._graphs_of.get(scope)
         if graphs is None:
-            graphs = self._graphs_of[id(root), scope] = list(self._graphs_at(root, scope))
+            graphs = [entry for root in self._roots for entry in self._graphs_at(root, scope)]
+            self._graphs_of[scope] = graphs
         for ops, start in graphs:
             fact = ops.get(name[start:])
             if fact is not None:
@@ -202,13 +200,10 @@ def op_name(execution: str) -> str:
     return execution.rpartition(":")[0] or execution
 
 
-def _variants(name: str) -> Iterator[str]:
+def _variants(name: str) -> list[str]:
     """The name, and the names of ops that TensorFlow's graph optimizer may have derived it from."""
-    yield name
     stripped = _OPTIMIZED.sub("", name)
-    if stripped != name:
-        yield stripped
-    yield from _replaced(stripped)
+    return [name, *([stripped] if stripped != name else []), *_replaced(stripped)]
 
 
 def _replaced(name: str) -> list[str]:
@@ -245,7 +240,7 @@ def reordered_ops(
     last executions count, as a trace may begin or end within a step. In a last step that failed
     `before_backward`, those ops never ran. `running` has for each event the row of the op that ran
     on its thread."""
-    began = _began(trace, names)
+    index, first_began, last_began = _began(trace, names)
     born = trace.kind == 1
     meanwhile = running[born & (running >= 0)]
     makers = texts(trace, trace.op[born]).union(
@@ -253,7 +248,7 @@ def reordered_ops(
     )
     reordered: set[str] = set()
     graphs: dict[tuple[int, str], tuple[dict[str, list[str]], dict[str, Span]]] = {}
-    for name in makers & began.keys():
+    for name in makers & index.keys():
         place = names.place(name) if _depends_on_gradients(names.fact(name)) else None
         if place is None:
             continue
@@ -263,26 +258,29 @@ def reordered_ops(
         pending = [name[len(prefix) :]]
         while pending:
             op = pending[-1]
-            if op not in inputs_of:
+            inputs = inputs_of.get(op)
+            if inputs is None:
                 sources = ops[op].gradient_inputs
-                inputs_of[op] = [
-                    one for one in sources if _depends_on_gradients(ops.get(one, UNKNOWN_OP))
-                ]
-                pending += [one for one in inputs_of[op] if one not in inputs_of]
-                continue
+                inputs = [one for one in sources if _depends_on_gradients(ops.get(one, UNKNOWN_OP))]
+                inputs_of[op] = inputs
+                unknown = [one for one in inputs if one not in inputs_of]
+                if unknown:
+                    pending += unknown
+                    continue
             pending.pop()
             if op in earliest:
                 continue
-            inputs, own = inputs_of[op], began.get(prefix + op)
             first = last = math.inf
             for one in inputs:
                 if one in earliest:  # unless it depends on this op in turn
                     first, last = min(first, earliest[one][0]), min(last, earliest[one][1])
+            own = index.get(prefix + op)
             if own is not None:
-                if inputs and own[0] < first and (before_backward or own[1] < last < math.inf):
+                own_first, own_last = first_began[own], last_began[own]
+                if inputs and own_first < first and (before_backward or own_last < last < math.inf):
                     reordered.add(prefix + op)
                 else:
-                    first, last = min(first, own[0]), min(last, own[1])
+                    first, last = min(first, own_first), min(last, own_last)
             earliest[op] = first, last
     return reordered
 
@@ -291,8 +289,10 @@ def _depends_on_gradients(fact: OpFact) -> bool:
     return fact.pass_name == "backward" and not fact.gradient_free
 
 
-def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
-    """When each op began or, on accelerators, allocated."""
+def _began(
+    trace: AllocationTrace, names: OpNames
+) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
+    """Op to its index; index to when the op first and last began or, on accelerators, allocated."""
     index = dict(zip(names.executed.values(), names.executed, strict=True))
     keys, times = trace.ops.name, trace.ops.start_ps
     # the backward pass comes late
@@ -302,5 +302,4 @@ def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
         index = {trace.strings[key]: key for key in distinct(keys).tolist()}
     order = np.argsort(times, kind="stable")
     ordered = list(rows_of(keys[order], times[order]))
-    first, last = dict(reversed(ordered)), dict(ordered)
-    return {name: (first[key], last[key]) for name, key in index.items()}
+    return index, dict(reversed(ordered)), dict(ordered)

@@ -47,18 +47,21 @@ class VariableChunks:
     def _link_values(self) -> None:
         """The op that makes a variable's last value made the earlier ones as well. Each lives until
         the next one is there: a temporary of the same op and size is freed before that."""
-        window = self._window
+        window, births = self._window, self._window.chunks.birth
+        lasting = window.chunks.live(window.events - 1)
+        held = [one for one in lasting if births[one] >= 0 and self._held_at_end(one)]
+        ops = {window.op[window.birth[one]] for one in held} - {-1}
+        of_ops = np.isin(window.trace.op[births[births >= 0]], list(ops))
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for chunk, birth in enumerate(window.birth):
-            if birth >= 0 and window.op[birth] >= 0:
-                alike[window.op[birth], window.requested[chunk]].append(chunk)
-        for *earlier, last in alike.values():
-            after = last
-            for before in reversed(earlier if earlier and self._held_at_end(last) else ()):
+        for chunk in np.flatnonzero(of_ops).tolist():
+            alike[window.op[window.birth[chunk]], window.requested[chunk]].append(chunk)
+        for chunks in alike.values():
+            if not self._held_at_end(chunks[-1]):
+                continue
+            for before, after in zip(chunks[-2::-1], chunks[:0:-1], strict=True):
                 if not window.birth[after] < window.death[before] < window.death[after]:
                     break
-                self._previous[after], self._last[before] = before, last
-                after = before
+                self._previous[after], self._last[before] = before, chunks[-1]
 
     def stored_in(self, chunk: int) -> VariableFact | None:
         """The variable that stores its new value in a chunk allocated in the window."""

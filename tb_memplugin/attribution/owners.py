@@ -50,8 +50,9 @@ class Classifier:
     def owners(self, chunk: int, instant: int) -> Parts:
         """The owners of a chunk at an instant of its life (number of an event): several for a
         compiled module's chunk."""
-        *_, last = self.spans(chunk)
-        return last[2] if last[0] <= instant else self.spans(chunk)[0][2]
+        spans = self.spans(chunk)
+        begin, _, parts = spans[-1]
+        return parts if begin <= instant else spans[0][2]
 
     def spans(self, chunk: int) -> Spans:
         """A variable's new chunk has two spans, as the variable owns it once the old chunk is
