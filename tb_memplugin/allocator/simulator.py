@@ -7,7 +7,7 @@ its region, never across regions."""
 import bisect
 import copy
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -64,9 +64,9 @@ class Simulator:
             else:
                 self._add_free(size, address)
         self.peak_bytes = self.in_use_bytes
-        self._rules = rules
+        self._rules = rules or PoolRules(self.pool_bytes)
         self._recorded = {size: address for address, size in recorded_regions}
-        self._wanted = 0 if rules is None else next_region_bytes(rules, self._regions.values())
+        self._wanted = next_region_bytes(self._rules, self._regions.values())
 
     @property
     def pool_bytes(self) -> int:
@@ -75,8 +75,7 @@ class Simulator:
 
     @property
     def free_bytes(self) -> int:
-        most = self.pool_bytes if self._rules is None else self._rules.capacity_bytes
-        return max(0, most - self.in_use_bytes)
+        return max(0, self._rules.capacity_bytes - self.in_use_bytes)
 
     @property
     def largest_free_bytes(self) -> int:
@@ -138,8 +137,7 @@ class Simulator:
                     del ends[address], sizes[address]
                     size += rest
                     address = before
-                sizes[address] = size
-                ends[end] = address
+                sizes[address], ends[end] = size, address
                 insert(free, (size << _SHIFT) + address + _ABOVE)
                 continue
             need = rounded[row]
@@ -176,8 +174,6 @@ class Simulator:
         """Add a region for a request; where the limit forbids that, first return free regions if
         that makes room."""
         rules = self._rules
-        if rules is None:
-            return False
         added, wanted = region_for(rules, self.pool_bytes, self._wanted, rounded)
         if not added and rules.returns_regions:
             free = [region for region in self._regions.items() if self._is_free(*region)]
@@ -188,21 +184,9 @@ class Simulator:
         if not added:
             return False
         self._wanted = wanted
-        self.add_region(self._free_address(added, rules.descends), added)
+        recorded = self._recorded.get(added)
+        self.add_region(_new_address(added, self._regions, recorded, rules.descends), added)
         return True
-
-    def _free_address(self, size: int, descends: bool) -> int:
-        """Address of a new region: the recorded one, or below or above all regions and not adjacent
-        to one."""
-        address = self._recorded.get(size)
-        ends = {begin: begin + length for begin, length in self._regions.items()}
-        if address is not None and not any(
-            begin < address + size and address < end for begin, end in ends.items()
-        ):
-            return address
-        if descends:
-            return min(ends, default=_TOP) - size - ROUNDING
-        return max(ends.values(), default=0) + ROUNDING
 
     def _is_free(self, address: int, size: int) -> bool:
         return self._size.get(address) == size and address not in self._requested
@@ -296,3 +280,18 @@ class Simulator:
             in_use_bytes=self.in_use_bytes,
             pool_bytes=int(size.sum()),
         )
+
+
+def _new_address(
+    size: int, regions: Mapping[int, int], recorded: int | None, descends: bool
+) -> int:
+    """Address of a new region: the recorded one if it is free, or below or above all regions and
+    not adjacent to one."""
+    ends = {begin: begin + length for begin, length in regions.items()}
+    if recorded is not None and not any(
+        begin < recorded + size and recorded < end for begin, end in ends.items()
+    ):
+        return recorded
+    if descends:
+        return min(ends, default=_TOP) - size - ROUNDING
+    return max(ends.values(), default=0) + ROUNDING
