@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-import numpy as np
-
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
     MADE_DENSE,
@@ -14,7 +12,6 @@ from tb_memplugin.schema import (
     HeldTensorGroup,
     TensorFact,
     common_path,
-    rows_of,
 )
 
 MIN_BYTES = 1024
@@ -27,10 +24,9 @@ _Key: TypeAlias = tuple[Category, tuple[int, ...], str, str | None]
 def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
     """Groups of the tensors that the ledger counts at an event (-1: the start of the window), the
     largest first."""
-    chunks, facts = classifier.chunks, classifier.window.facts
-    live = chunks.live(peak)
-    before = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] < 0}
-    since = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] >= 0}
+    window, live = classifier.window, classifier.chunks.live(peak)
+    before = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] < 0}
+    since = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= 0}
 
     def categories(chunk: int | None) -> set[Category]:
         parts = [] if chunk is None else classifier.owners(chunk, peak)
@@ -38,20 +34,23 @@ def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, .
 
     held = [  # held tensors, data sets and captured constants
         tensor
-        for tensors, chunk_at in ((facts.tensors, before), (facts.tensors_at_end, since))
+        for tensors, chunk_at in (
+            (window.facts.tensors, before),
+            (window.facts.tensors_at_end, since),
+        )
         for tensor in tensors
         if tensor.category == "held_tensors" or tensor.held_by is not None
         if tensor.category in categories(chunk_at.get(tensor.address))
     ]
     others = [*_constants(live, classifier), *_dense_gradients(live, classifier, categories)]
-    for fact in facts.variables:
+    for fact in window.facts.variables:
         if not fact.of_model and fact.requested_bytes >= MIN_BYTES:
             chunk = before.get(fact.start_address or 0, since.get(fact.end_address or 0))
             if "other_state" in categories(chunk):
                 holder = f"variable `{fact.name.partition('#')[0].partition(':')[0]}`"
                 known = (fact.shape, fact.dtype, 1, fact.requested_bytes, holder)
                 others.append(HeldTensorGroup(*known, category="other_state"))
-    groups = [*_grouped(held, _lines(facts.tensors_at_end, classifier))]
+    groups = [*_grouped(held, _lines(classifier))]
     groups += [
         dataclasses.replace(one, count=count, bytes=count * one.bytes)
         for one, count in Counter(others).items()
@@ -96,13 +95,13 @@ def _grouped(
         yield HeldTensorGroup(*known, category=category)
 
 
-def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:
+def _lines(classifier: Classifier) -> dict[_Key, str | None]:
     """Key of tensors made in the window to the line that made most of them."""
-    chunks = classifier.chunks
-    kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.window.events))
-    chunk_at = dict(rows_of(chunks.address[kept], kept))
+    window = classifier.window
+    lasting = classifier.chunks.live(window.events - 1)
+    chunk_at = {window.address[chunk]: chunk for chunk in lasting if window.birth[chunk] >= 0}
     lines: dict[_Key, Counter[str | None]] = {}
-    for tensor in tensors:
+    for tensor in window.facts.tensors_at_end:
         if tensor.address in chunk_at:
             line = classifier.line(chunk_at[tensor.address])
             lines.setdefault(_key(tensor), Counter())[line] += 1

@@ -122,7 +122,7 @@ def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks
     another owner before the old value is freed than afterwards."""
     owners = {owner: number for number, owner in enumerate(step.owners)}
     column = step.owner.copy()
-    for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
+    for chunk in step.live(event + 1).tolist():
         owner = _main_owner(classifier.owners(chunk, event))
         column[chunk] = owners.setdefault(owner, len(owners))
     return dataclasses.replace(step, owner=column, owners=tuple(owners))
@@ -192,7 +192,7 @@ def owned_map(memory_map: MemoryMap, step: StepChunks, event: int, ages: Ages) -
     owner, source = memory_map.owner.copy(), memory_map.source.copy()
     since = memory_map.since.copy()
     rows = {address: row for row, address in enumerate(memory_map.address.tolist())}
-    for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
+    for chunk in step.live(event + 1).tolist():
         row = rows.get(int(step.address[chunk]))
         if row is None:
             continue
