@@ -100,9 +100,9 @@ class OlderChunks:
         self._tensors = {fact.address: fact for fact in window.facts.tensors}
         self._sorted_addresses = sorted(self._tensors)
         allocated = {
-            window.requested[chunk]
-            for chunk in np.flatnonzero(window.chunks.birth >= 0).tolist()
-            if window.is_input[window.birth[chunk]]
+            size
+            for size, birth in zip(window.requested, window.birth, strict=True)
+            if birth >= 0 and window.is_input[birth]
         }
         self.input_sizes = allocated | window.facts.earlier.input_sizes | set(self._given_sizes())
         self.constants = dict(self._find_constants())
@@ -162,7 +162,7 @@ class OlderChunks:
         window, known = self._window, self._window.facts.earlier.chunks
         inputs = {address for address, chunk in known.items() if chunk.category == "inputs"}
         owned = {*self._variables.at_start, *self._tensors, *inputs}
-        for chunk in np.flatnonzero(window.chunks.death == window.events).tolist():
+        for chunk in window.chunks.live(window.events - 1):
             birth = window.birth[chunk]
             if birth < 0:
                 is_owned = window.address[chunk] in owned
@@ -187,7 +187,7 @@ class OlderChunks:
         the step was given and freed, and those that Python fed to the program. In a custom loop,
         tf.data makes the next batches between the steps."""
         window = self._window
-        for chunk in np.flatnonzero(window.chunks.birth < 0).tolist():
+        for chunk in window.chunks.live(-1):
             address, requested = window.address[chunk], window.requested[chunk]
             if requested < MIN_BATCH_BYTES:
                 continue

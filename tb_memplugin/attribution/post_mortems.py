@@ -100,8 +100,9 @@ class OwnerMatching:
         self._map, self._history, self._event = memory_map, history, event
         self._owners = {owner: number for number, owner in enumerate(memory_map.owners)}
         self._owner, self._source = memory_map.owner.copy(), memory_map.source.copy()
-        rows = np.flatnonzero(memory_map.state == IN_USE).tolist()
-        self._by_address = {int(memory_map.address[row]): row for row in rows}
+        self._requested: list[int] = memory_map.requested_bytes.tolist()
+        rows = np.flatnonzero(memory_map.state == IN_USE)
+        self._by_address = dict(rows_of(memory_map.address[rows], rows))
 
     def result(self) -> MemoryMap:
         return dataclasses.replace(
@@ -150,7 +151,7 @@ class OwnerMatching:
             for address, requested, owner in rows_of(*columns):
                 owners.setdefault((address, requested), set()).add(owner)
             for address, row in self._by_address.items():
-                candidates = owners.get((address, int(self._map.requested_bytes[row])), set())
+                candidates = owners.get((address, self._requested[row]), set())
                 if len(candidates) == 1:
                     self._give(row, step.owners[candidates.pop()], "earlier_step")
 
@@ -185,7 +186,7 @@ class OwnerMatching:
                 owner = ChunkOwner(layer.path, "workspace", layer.trainable)
                 owners.setdefault(batch_size * each, set()).add(owner)
         for row in self._open_rows():
-            candidates = owners.get(int(self._map.requested_bytes[row]))
+            candidates = owners.get(self._requested[row])
             if candidates:
                 self._give(row, _common(candidates), "size")
 
@@ -199,7 +200,7 @@ class OwnerMatching:
         sizes = np.round(step.requested * factor).astype(np.int64)
         by_size: dict[int, list[int]] = {}
         for row in self._open_rows():
-            by_size.setdefault(int(self._map.requested_bytes[row]), []).append(row)
+            by_size.setdefault(self._requested[row], []).append(row)
         for size, open_rows in by_size.items():
             rows = np.flatnonzero(sizes == size)
             if not len(rows):
@@ -208,7 +209,7 @@ class OwnerMatching:
             known = [
                 owners[self._owner[row]]
                 for row in self._by_address.values()
-                if self._map.requested_bytes[row] == size and self._owner[row] >= 0
+                if self._requested[row] == size and self._owner[row] >= 0
             ]
             count, most_extra = len(open_rows) + len(known), 0.0
             if event is None:
