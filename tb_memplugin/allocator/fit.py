@@ -1,6 +1,7 @@
 """Whether a request fits into a memory map by the rules of `rules`, and which chunks split its free
 memory. Pure."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,22 +41,16 @@ def would_fit(memory_map: MemoryMap, requested: int) -> bool | None:
     unknown.
 
     The page says the same and why; ``tests/golden/fits.json`` holds cases for both."""
-    rounded = rounded_bytes(requested)
-    unreserved = unreserved_bytes(memory_map)
-    if int(free_sizes(memory_map).max(initial=0)) >= rounded or (
-        unreserved is not None and unreserved >= rounded
-    ):
-        return True
-    returnable = 0
+    rounded, unreserved = rounded_bytes(requested), unreserved_bytes(memory_map)
+    largest, returnable = int(free_sizes(memory_map).max(initial=0)), 0
     if is_gpu(memory_map.device):  # on a CPU, free regions are never returned
         free_regions = np.setdiff1d(memory_map.region, memory_map.region[memory_map.state != FREE])
         returnable = int(memory_map.region_bytes[free_regions[free_regions >= 0]].sum())
-    if unreserved is not None and returnable and returnable + unreserved >= rounded:
+    if largest >= rounded or (unreserved is not None and returnable + unreserved >= rounded):
         return True
-    is_unknown = unreserved is None or (
-        not memory_map.complete and _unknown_free(memory_map) >= rounded
-    )
-    return None if is_unknown else False
+    if unreserved is None or (not memory_map.complete and _unknown_free(memory_map) >= rounded):
+        return None
+    return False
 
 
 def unreserved_bytes(memory_map: MemoryMap) -> int | None:
@@ -70,11 +65,10 @@ def _unknown_free(memory_map: MemoryMap) -> int:
     """Most bytes that may be free in one piece, counting those missing from the map."""
     pool = pool_at(memory_map)
     if pool is None:
-        return memory_map.capacity_bytes if memory_map.capacity_bytes is not None else 1 << 62
+        return 1 << 62 if memory_map.capacity_bytes is None else memory_map.capacity_bytes
     # Unknown free memory may be adjacent to the largest known chunk.
-    return max(0, pool.free_bytes - int(free_sizes(memory_map).sum())) + (
-        pool.largest_free_bytes or 0
-    )
+    sizes = free_sizes(memory_map)
+    return max(0, pool.free_bytes - int(sizes.sum())) + int(sizes.max(initial=0))
 
 
 # --- verdict --------------------------------------------------------------------------------------
@@ -88,21 +82,20 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     pool = pool_at(memory_map)
     if pool is None:
         return None, "The verdict is unknown: the pool's size or the bytes in use are missing."
-    rounded = rounded_bytes(requested)
-    unreserved = unreserved_bytes(memory_map) or 0
-    refused = unreserved >= rounded
-    usable = pool.free_bytes + (0 if refused else unreserved)
+    rounded, unreserved = rounded_bytes(requested), unreserved_bytes(memory_map) or 0
+    usable = pool.free_bytes
     figures = (
-        f"{format_bytes(requested)} requested; {format_bytes(pool.free_bytes)} free in the pool, "
+        f"{format_bytes(requested)} requested; {format_bytes(usable)} free in the pool, "
         f"the largest chunk {format_bytes(pool.largest_free_bytes or 0)}"
     )
-    if unreserved and not refused:
-        figures += f"; {format_bytes(unreserved)} unreserved"
-    if refused:
+    if unreserved >= rounded:
         figures += (
             f". The limit leaves {format_bytes(unreserved)}, but the device refused: another "
             "process holds that memory"
         )
+    elif unreserved:
+        usable += unreserved
+        figures += f"; {format_bytes(unreserved)} unreserved"
     return ("fragmentation" if usable >= rounded else "capacity"), figures + "."
 
 
@@ -130,28 +123,27 @@ def blocking_chunks(memory_map: MemoryMap) -> list[dict[str, int]]:
 
 
 def free_bins(memory_map: MemoryMap) -> list[dict[str, int]]:
-    bins: dict[int, dict[str, int]] = {}
-    for size in sorted(free_sizes(memory_map).tolist()):
-        smallest = bin_bytes(size)
-        entry = bins.setdefault(smallest, {"bin_bytes": smallest, "chunks": 0, "free_bytes": 0})
-        entry["chunks"] += 1
-        entry["free_bytes"] += size
-    return list(bins.values())
+    bins = itertools.groupby(sorted(free_sizes(memory_map).tolist()), bin_bytes)
+    sizes_of = {smallest: list(sizes) for smallest, sizes in bins}
+    return [
+        {"bin_bytes": smallest, "chunks": len(sizes), "free_bytes": sum(sizes)}
+        for smallest, sizes in sizes_of.items()
+    ]
 
 
 def map_summary(memory_map: MemoryMap) -> Mapping[str, Any]:
-    sizes = free_sizes(memory_map)
-    in_use = memory_map.state == IN_USE
-    known = in_use & (memory_map.requested_bytes >= 0)
-    owned = in_use & (memory_map.owner >= 0)
+    sizes, requested = memory_map.bytes, memory_map.requested_bytes
+    free, in_use = free_sizes(memory_map), memory_map.state == IN_USE
+    has_owner = memory_map.owner >= 0
+    known = in_use & (requested >= 0)
     return {
-        "free_bytes": int(sizes.sum()),
-        "largest_free_bytes": int(sizes.max(initial=0)),
+        "free_bytes": int(free.sum()),
+        "largest_free_bytes": int(free.max(initial=0)),
         "unreserved_bytes": unreserved_bytes(memory_map),
-        "rounding_bytes": int((memory_map.bytes[known] - memory_map.requested_bytes[known]).sum()),
-        "owned_bytes": int(memory_map.bytes[owned].sum()),
-        "owner_unknown_bytes": int(memory_map.bytes[in_use & (memory_map.owner < 0)].sum()),
-        "unknown_bytes": int(memory_map.bytes[memory_map.state == UNKNOWN_STATE].sum()),
+        "rounding_bytes": int((sizes[known] - requested[known]).sum()),
+        "owned_bytes": int(sizes[in_use & has_owner].sum()),
+        "owner_unknown_bytes": int(sizes[in_use & ~has_owner].sum()),
+        "unknown_bytes": int(sizes[memory_map.state == UNKNOWN_STATE].sum()),
         "bins": free_bins(memory_map),
         "blocking_chunks": blocking_chunks(memory_map)[:50],
     }

@@ -6,17 +6,15 @@ within the trace. Their places follow from the chunks in use; every event adds o
 the chunks match a map in several places, the longest part of the trace is taken."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.schema import FREE, IN_USE, AllocationTrace, Integers, MemoryMap, Replay
+from tb_memplugin.schema import IN_USE, AllocationTrace, Integers, MemoryMap, Replay, rows_of
 
-_COLUMNS = (
-    *("time_ps", "kind", "address", "allocated", "requested", "op", "region", "shape", "dtype"),
-    *("in_use", "available", "fragmentation", "thread"),
-)
 _MIX_ADDRESS, _MIX_SIZE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
@@ -26,13 +24,19 @@ def between_maps(
     """The trace without the events before `start` and after `end`, with these maps. If no part of
     the trace leads from one map to the other, events are missing: the trace is returned unchanged,
     without maps."""
-    part = None if start is None or end is None else _part(trace, start, end)
-    if part is None or start is None:
+    if start is None or end is None:
         return trace
-    first, last = part
+    part = _part(trace, start, end)
+    if part is None:
+        return trace
+    columns: dict[str, Any] = {
+        name: column[slice(*part)]
+        for name, column in vars(trace).items()
+        if isinstance(column, np.ndarray)
+    }
     return dataclasses.replace(
         trace,
-        **{name: getattr(trace, name)[first:last] for name in _COLUMNS},
+        **columns,
         start_in_use=start.in_use_bytes or 0,
         start_map=start,
         end_map=end,
@@ -45,30 +49,24 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
     change = trace.kind.astype(np.int64).view(np.uint64) * _mixed(trace.address, trace.allocated)
     sums = np.concatenate([[np.uint64(0)], np.cumsum(change, dtype=np.uint64)])
     in_use = np.concatenate([[trace.start_in_use], trace.in_use])
-    difference = _chunk_sum(end) - _chunk_sum(start)
-    at_start = np.flatnonzero(in_use == start.in_use_bytes)
-    at_end = np.flatnonzero(in_use == end.in_use_bytes)[::-1]
-    firsts: dict[int, int] = {}
-    for place in at_start[::-1].tolist():
-        firsts[int(sums[place])] = place
+    before_sum, after_sum = (int(_mixed(*_in_use(one)).sum()) for one in (start, end))
+    at_start, at_end = (np.flatnonzero(in_use == one.in_use_bytes)[::-1] for one in (start, end))
+    firsts = dict(rows_of(sums[at_start], at_start))
     fallback = None
     for last in at_end.tolist():
-        first = firsts.get((int(sums[last]) - difference) % (1 << 64))
+        first = firsts.get((int(sums[last]) - after_sum + before_sum) % (1 << 64))
         if first is None or first > last or not _leads(trace, first, last, start, end):
             continue
-        before = (
-            -trace.kind[:first][::-1],
-            trace.address[:first][::-1],
-            trace.allocated[:first][::-1],
-        )
+        before = (-trace.kind[:first], trace.address[:first], trace.allocated[:first])
         after = (trace.kind[last:], trace.address[last:], trace.allocated[last:])
-        if (
-            _possible(before, _sizes(start)) is not None
-            and _possible(after, _sizes(end)) is not None
+        backwards = [column[::-1] for column in before]
+        if _possible(backwards, _sizes(start)) is not None and (
+            _possible(after, _sizes(end)) is not None
         ):
             return first, last
         # Outside the maps, the trace may miss events because the profiler is starting or stopping.
-        fallback = fallback or ((first, last) if first < last else None)
+        if first < last:
+            fallback = fallback or (first, last)
     return fallback
 
 
@@ -80,16 +78,13 @@ def _mixed(address: Integers, size: Integers) -> npt.NDArray[np.uint64]:
     return mixed
 
 
-def _chunk_sum(memory_map: MemoryMap) -> int:
-    used = memory_map.state == IN_USE
-    return int(_mixed(memory_map.address[used], memory_map.bytes[used]).sum(dtype=np.uint64))
-
-
 def _sizes(memory_map: MemoryMap) -> dict[int, int]:
+    return dict(rows_of(*_in_use(memory_map)))
+
+
+def _in_use(memory_map: MemoryMap) -> tuple[Integers, Integers]:
     used = memory_map.state == IN_USE
-    return dict(
-        zip(memory_map.address[used].tolist(), memory_map.bytes[used].tolist(), strict=True)
-    )
+    return memory_map.address[used], memory_map.bytes[used]
 
 
 def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end: MemoryMap) -> bool:
@@ -98,21 +93,17 @@ def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end:
     kind, address = trace.kind[first:last], trace.address[first:last]
     if _possible((kind, address, trace.allocated[first:last]), _sizes(start)) != _sizes(end):
         return False
-    known = dict(zip(end.address.tolist(), end.requested_bytes.tolist(), strict=True))
+    known = dict(rows_of(end.address, end.requested_bytes))
     # only an address's last event counts
     wanted = np.where(kind == 1, trace.requested[first:last], -1)
-    requests = dict(zip(address.tolist(), wanted.tolist(), strict=True))
-    return all(
-        requested < 0 or known[address] == requested for address, requested in requests.items()
-    )
+    requests = dict(rows_of(address, wanted))
+    return all(requested in (-1, known.get(address)) for address, requested in requests.items())
 
 
-def _possible(
-    events: tuple[Integers, Integers, Integers], chunks: dict[int, int]
-) -> dict[int, int] | None:
+def _possible(events: Sequence[Integers], chunks: dict[int, int]) -> dict[int, int] | None:
     """`chunks` in use after events (kind, address, bytes); None if they allocate a chunk in use or
     free one that is not."""
-    for kind, address, size in zip(*(column.tolist() for column in events), strict=True):
+    for kind, address, size in rows_of(*events):
         if kind == 1:
             if address in chunks:
                 return None
@@ -137,12 +128,10 @@ class TraceReplay:
         self._new_regions, self._old_regions = added_regions(start, end), added_regions(end, start)
         self.grown: list[tuple[int, int]] = []
         self.map = simulator.map(start) if event < 0 else start
-        same = allocations = 0
-        columns = (trace.kind, trace.address, trace.requested, trace.allocated)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
+        same = 0
+        rows = rows_of(trace.kind, trace.address, trace.requested, trace.allocated)
         for number, (kind, address, requested, allocated) in enumerate(rows):
             if kind == 1:
-                allocations += 1
                 if simulator.choose(requested) is None:
                     self._change_regions(address)
                 same += simulator.follow(address, requested, allocated)
@@ -150,14 +139,11 @@ class TraceReplay:
                 simulator.free(address)
             if number == event:
                 self.map = simulator.map(start)
-        assert not (end.state[end.requested_bytes < 0] != FREE).any()
         chunks = set(simulator.chunks())
-        recorded = set(
-            zip(end.address.tolist(), end.bytes.tolist(), end.requested_bytes.tolist(), strict=True)
-        )
+        recorded = set(rows_of(end.address, end.bytes, end.requested_bytes))
         self.check = Replay(
             addresses=same,
-            of_addresses=allocations,
+            of_addresses=int((trace.kind == 1).sum()),
             chunks=len(chunks & recorded),
             of_chunks=len(chunks | recorded),
             peak_bytes=simulator.peak_bytes,
@@ -170,18 +156,15 @@ class TraceReplay:
         A request that makes the pool grow takes the new region's begin. What lies before it in a
         stretch is a later region: those of a growing pool lie below the older ones, and the map
         shows no border between neighbors."""
-        for region in [
-            region for region in self._old_regions if self._simulator.remove_region(*region)
-        ]:
-            self._old_regions.remove(region)
-        for begin, size in [
-            one for one in self._new_regions if one[0] <= address < one[0] + one[1]
-        ]:
-            self._new_regions.remove((begin, size))
-            if address > begin:
-                self._new_regions.append((begin, address - begin))
-            self.grown.append((address, begin + size - address))
-            self._simulator.add_region(*self.grown[-1])
+        simulator = self._simulator
+        self._old_regions = [one for one in self._old_regions if not simulator.remove_region(*one)]
+        for begin, size in list(self._new_regions):
+            if begin <= address < begin + size:
+                self._new_regions.remove((begin, size))
+                if address > begin:
+                    self._new_regions.append((begin, address - begin))
+                self.grown.append((address, begin + size - address))
+                simulator.add_region(*self.grown[-1])
 
 
 def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
@@ -199,15 +182,15 @@ def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
 
 def added_regions(start: MemoryMap, end: MemoryMap) -> list[tuple[int, int]]:
     """(address, bytes) of stretches that only the regions of the second map cover."""
-    covered = sorted(zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True))
+    covered = sorted(rows_of(start.region_address, start.region_bytes))
     stretches: list[tuple[int, int]] = []
-    for address, size in zip(end.region_address.tolist(), end.region_bytes.tolist(), strict=True):
-        for known, bytes_known in covered:
-            if known < address + size and known + bytes_known > address:
-                if known > address:
-                    stretches.append((address, known - address))
-                size -= known + bytes_known - address
-                address = known + bytes_known
-        if size > 0:
-            stretches.append((address, size))
+    for address, size in rows_of(end.region_address, end.region_bytes):
+        at, region_end = address, address + size
+        for known, known_bytes in covered:
+            if known < region_end and known + known_bytes > at:
+                if known > at:
+                    stretches.append((at, known - at))
+                at = known + known_bytes
+        if at < region_end:
+            stretches.append((at, region_end - at))
     return stretches

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 
-from tb_memplugin.schema import MemoryMap, is_gpu
+from tb_memplugin.schema import MemoryMap, is_gpu, rows_of
 
 ROUNDING = 256
 """Chunk sizes are multiples of this many bytes."""
@@ -28,11 +28,6 @@ def bin_bytes(size: int) -> int:
     """Smallest chunk of the bin for free chunks of `size` bytes; the last bin has no upper
     limit."""
     return ROUNDING << min(BINS - 1, max(0, (size // ROUNDING).bit_length() - 1))
-
-
-def chunk_after_split(chunk: int, rounded: int) -> int:
-    """Bytes of a free chunk that a request of `rounded` bytes gets."""
-    return rounded if chunk >= 2 * rounded or chunk - rounded >= SPLIT_AT_BYTES else chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +66,16 @@ def next_region_bytes(rules: PoolRules, regions: Iterable[int]) -> int:
     return wanted
 
 
-def region_for(
-    rules: PoolRules, pool_bytes: int, wanted: int, rounded: int
-) -> tuple[int, int] | None:
-    """(bytes of the new region, size wanted for the next one) for a rounded request; None at the
-    limit."""
+def region_for(rules: PoolRules, pool_bytes: int, wanted: int, rounded: int) -> tuple[int, int]:
+    """(bytes of the new region, size wanted for the next one) for a rounded request; no bytes at
+    the limit."""
     available = max(0, rules.capacity_bytes - pool_bytes) // ROUNDING * ROUNDING
     if rounded > available or wanted <= 0:
-        return None
+        return 0, wanted
     enough = wanted
     while rounded > enough:
         enough *= 2
-    return min(enough, available), (enough if enough > wanted else 2 * wanted)
+    return min(enough, available), max(enough, 2 * wanted)
 
 
 def rules_of(memory_map: MemoryMap) -> PoolRules | None:
@@ -93,9 +86,7 @@ def rules_of(memory_map: MemoryMap) -> PoolRules | None:
     if capacity is None:
         return None
     whole = capacity // ROUNDING * ROUNDING
-    regions = sorted(
-        zip(memory_map.region_bytes.tolist(), memory_map.region_address.tolist(), strict=True)
-    )
+    regions = sorted(rows_of(memory_map.region_bytes, memory_map.region_address))
     grows = not (len(regions) == 1 and regions[0][0] >= whole > FIRST_REGION_BYTES)
     below = [
         address < before

@@ -7,7 +7,7 @@ its region, never across regions."""
 import bisect
 import copy
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from tb_memplugin.allocator.rules import (
     ROUNDING,
     SPLIT_AT_BYTES,
     PoolRules,
-    chunk_after_split,
     next_region_bytes,
     region_for,
     rounded_bytes,
 )
-from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap, rows_of
 
 _TOP = 1 << 47
 """End of a process's address space. The first region that is placed lies below it."""
@@ -42,8 +41,7 @@ class Simulator:
 
     Attributes:
         in_use_bytes: Allocated bytes.
-        peak_bytes: Their maximum so far.
-        pool_bytes: Bytes of all regions."""
+        peak_bytes: Their maximum so far."""
 
     def __init__(
         self,
@@ -55,35 +53,29 @@ class Simulator:
         self._requested: dict[int, int] = {}  # of chunks in use
         self._free: list[int] = []  # sorted; see `_SHIFT`
         self._free_ends: dict[int, int] = {}  # address behind a free chunk to its own
-        regions = zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
-        self._regions: list[tuple[int, int]] = list(regions)
-        # no chunks are merged across these
-        self._starts = {address for address, _ in self._regions}
+        # Address to bytes. No chunks are merged across the begin of a region.
+        self._regions: dict[int, int] = dict(rows_of(start.region_address, start.region_bytes))
+        self.in_use_bytes = 0
         columns = (start.address, start.bytes, start.requested_bytes, start.state)
-        for address, size, requested, state in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            self._size[address] = size
+        for address, size, requested, state in rows_of(*columns):
             if state == IN_USE:
-                self._requested[address] = requested
+                self._size[address], self._requested[address] = size, requested
+                self.in_use_bytes += size
             else:
                 self._add_free(size, address)
-        self.in_use_bytes = sum(self._size[address] for address in self._requested)
         self.peak_bytes = self.in_use_bytes
-        self.pool_bytes = sum(size for _, size in self._regions)
-        self._rules = rules
+        self._rules = rules or PoolRules(self.pool_bytes)
         self._recorded = {size: address for address, size in recorded_regions}
-        self._wanted = (
-            0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
-        )
+        self._wanted = next_region_bytes(self._rules, self._regions.values())
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of all regions."""
+        return sum(self._regions.values())
 
     @property
     def free_bytes(self) -> int:
-        return max(
-            0,
-            (self.pool_bytes if self._rules is None else self._rules.capacity_bytes)
-            - self.in_use_bytes,
-        )
+        return max(0, self._rules.capacity_bytes - self.in_use_bytes)
 
     @property
     def largest_free_bytes(self) -> int:
@@ -93,7 +85,7 @@ class Simulator:
         other = copy.copy(self)
         other._size, other._requested = dict(self._size), dict(self._requested)
         other._free, other._free_ends = list(self._free), dict(self._free_ends)
-        other._regions, other._starts = list(self._regions), set(self._starts)
+        other._regions = dict(self._regions)
         return other
 
     def request(self, requested: int) -> int | None:
@@ -118,13 +110,8 @@ class Simulator:
         the entry with them, -1 if they are those at the start.
 
         Simulations take nearly all their time here, so nothing is called that can be avoided."""
-        free, ends, sizes, asked, starts = (
-            self._free,
-            self._free_ends,
-            self._size,
-            self._requested,
-            self._starts,
-        )
+        free, ends, regions = self._free, self._free_ends, self._regions
+        sizes, asked = self._size, self._requested
         search, insert = bisect.bisect_left, bisect.insort
         level = peak = self.in_use_bytes
         at, failed = -1, None
@@ -138,23 +125,19 @@ class Simulator:
                 size = sizes[address]
                 level -= size
                 end = address + size
-                if end not in asked and end in sizes and end not in starts:
+                if end not in asked and end in sizes and end not in regions:
                     rest = sizes.pop(end)
                     del free[search(free, (rest << _SHIFT) + end + _ABOVE)]
                     size += rest
                     end += rest
                 before = ends.get(address)
-                if before is not None and address not in starts:
+                if before is not None and address not in regions:
                     rest = sizes[before]
-                    del (
-                        free[search(free, (rest << _SHIFT) + before + _ABOVE)],
-                        ends[address],
-                        sizes[address],
-                    )
+                    del free[search(free, (rest << _SHIFT) + before + _ABOVE)]
+                    del ends[address], sizes[address]
                     size += rest
                     address = before
-                sizes[address] = size
-                ends[end] = address
+                sizes[address], ends[end] = size, address
                 insert(free, (size << _SHIFT) + address + _ABOVE)
                 continue
             need = rounded[row]
@@ -171,7 +154,6 @@ class Simulator:
                 chosen = search(free, needle)
             chunk = free.pop(chosen)
             size, address = chunk >> _SHIFT, (chunk & _ADDRESS) - _ABOVE
-            # `chunk_after_split`
             if size >= 2 * need or size - need >= SPLIT_AT_BYTES:
                 behind = address + need
                 sizes[address], sizes[behind], ends[address + size] = need, size - need, behind
@@ -189,41 +171,22 @@ class Simulator:
         return failed, peak, at
 
     def _grow(self, rounded: int) -> bool:
-        return self._extend(rounded) or (self._return_regions(rounded) and self._extend(rounded))
-
-    def _extend(self, rounded: int) -> bool:
+        """Add a region for a request; where the limit forbids that, first return free regions if
+        that makes room."""
         rules = self._rules
-        region = (
-            None if rules is None else region_for(rules, self.pool_bytes, self._wanted, rounded)
-        )
-        if rules is None or region is None:
+        added, wanted = region_for(rules, self.pool_bytes, self._wanted, rounded)
+        if not added and rules.returns_regions:
+            free = [region for region in self._regions.items() if self._is_free(*region)]
+            left = rules.capacity_bytes - self.pool_bytes + sum(size for _, size in free)
+            for region in free if rounded <= left else ():
+                self.remove_region(*region)
+            added, wanted = region_for(rules, self.pool_bytes, self._wanted, rounded)
+        if not added:
             return False
-        size, self._wanted = region
-        self.add_region(self._free_address(size, rules.descends), size)
+        self._wanted = wanted
+        recorded = self._recorded.get(added)
+        self.add_region(_new_address(added, self._regions, recorded, rules.descends), added)
         return True
-
-    def _return_regions(self, rounded: int) -> bool:
-        if self._rules is None or not self._rules.returns_regions:
-            return False
-        free = [region for region in self._regions if self._is_free(*region)]
-        left = self._rules.capacity_bytes - self.pool_bytes + sum(size for _, size in free)
-        if not free or rounded > left:
-            return False
-        for region in free:
-            self.remove_region(*region)
-        return True
-
-    def _free_address(self, size: int, descends: bool) -> int:
-        """Address of a new region: the recorded one, or below or above all regions and not adjacent
-        to one."""
-        address = self._recorded.get(size)
-        if address is not None and not any(
-            other < address + size and address < other + length for other, length in self._regions
-        ):
-            return address
-        if descends:
-            return (self._regions[0][0] if self._regions else _TOP) - size - ROUNDING
-        return max((address + size for address, size in self._regions), default=0) + ROUNDING
 
     def _is_free(self, address: int, size: int) -> bool:
         return self._size.get(address) == size and address not in self._requested
@@ -235,32 +198,24 @@ class Simulator:
         place = bisect.bisect_left(self._free, rounded_bytes(requested) << _SHIFT)
         return (self._free[place] & _ADDRESS) - _ABOVE if place < len(self._free) else None
 
-    def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
-        """Allocate the free chunk at an address; return False and change nothing if it is missing
-        or too small. `allocated` are the bytes that a recorded allocation got; None to follow the
-        rules."""
-        size = self._size.get(address)
-        if size is None or address in self._requested:
-            return False
-        given = (
-            chunk_after_split(size, rounded_bytes(requested)) if allocated is None else allocated
-        )
-        if given > size:
+    def allocate(self, address: int, requested: int, allocated: int) -> bool:
+        """Allocate as recorded: so many bytes of the free chunk at an address. Return False and
+        change nothing if it is missing or too small."""
+        size = self._size.get(address, 0)
+        if address in self._requested or allocated > size:
             return False
         self._remove_free(size, address)
-        if given < size:
-            self._size[address] = given
-            self._size[address + given] = size - given
-            self._add_free(size - given, address + given)
-        self._requested[address] = requested
-        self.in_use_bytes += given
+        if allocated < size:
+            self._add_free(size - allocated, address + allocated)
+        self._size[address], self._requested[address] = allocated, requested
+        self.in_use_bytes += allocated
         self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
         return True
 
     def follow(self, address: int, requested: int, allocated: int) -> bool:
         """Allocate at a recorded address; return whether the rules lead to the same chunk."""
-        if self.choose(requested) == address and self.allocate(address, requested):
-            return True
+        if self.choose(requested) == address:
+            return self.request(requested) == address
         self.allocate(address, requested, allocated)
         return False
 
@@ -273,29 +228,24 @@ class Simulator:
 
     def add_region(self, address: int, size: int) -> None:
         """Grow the pool by a region, which is one free chunk."""
-        bisect.insort(self._regions, (address, size))
-        self.pool_bytes += size
-        self._starts.add(address)
-        self._size[address] = size
+        self._regions[address] = size
         self._add_free(size, address)
 
     def remove_region(self, address: int, size: int) -> bool:
         """Return a region to the device; return False if it is not entirely free."""
         if not self._is_free(address, size):
             return False
-        self.pool_bytes -= size
         self._remove_free(size, address)
-        del self._size[address]
-        self._starts.remove(address)
-        self._regions.remove((address, size))
+        del self._regions[address]
         return True
 
     def _add_free(self, size: int, address: int) -> None:
+        self._size[address] = size
         self._free_ends[address + size] = address
         bisect.insort(self._free, (size << _SHIFT) + address + _ABOVE)
 
     def _remove_free(self, size: int, address: int) -> None:
-        del self._free_ends[address + size]
+        del self._size[address], self._free_ends[address + size]
         del self._free[bisect.bisect_left(self._free, (size << _SHIFT) + address + _ABOVE)]
 
     def chunks(self) -> list[tuple[int, int, int]]:
@@ -310,22 +260,16 @@ class Simulator:
     def map(self, like: MemoryMap) -> MemoryMap:
         """The current memory map; everything but its chunks, e.g. the capacity, comes from
         `like`."""
-        columns = np.asarray(self.chunks(), np.int64).reshape(-1, 3)
-        address, size, requested = (np.ascontiguousarray(column) for column in columns.T)
-        regions = np.asarray(self._regions, np.int64).reshape(-1, 2)
-        region_address, region_bytes = (
-            np.ascontiguousarray(regions[:, 0]),
-            np.ascontiguousarray(regions[:, 1]),
-        )
+        address, size, requested = np.asarray(self.chunks(), np.int64).reshape(-1, 3).T.copy()
+        regions = sorted(self._regions.items())
+        region_address, region_bytes = np.asarray(regions, np.int64).reshape(-1, 2).T.copy()
         count = len(address)
         return dataclasses.replace(
             like,
             address=address,
             bytes=size,
             requested_bytes=requested,
-            state=np.where(
-                np.isin(address, np.asarray(list(self._requested), np.int64)), IN_USE, FREE
-            ),
+            state=np.where(requested == MISSING, FREE, IN_USE),
             owner=np.full(count, -1),
             source=np.zeros(count, np.int64),
             since=np.full(count, MISSING),
@@ -336,3 +280,18 @@ class Simulator:
             in_use_bytes=self.in_use_bytes,
             pool_bytes=int(size.sum()),
         )
+
+
+def _new_address(
+    size: int, regions: Mapping[int, int], recorded: int | None, descends: bool
+) -> int:
+    """Address of a new region: the recorded one if it is free, or below or above all regions and
+    not adjacent to one."""
+    ends = {begin: begin + length for begin, length in regions.items()}
+    if recorded is not None and not any(
+        begin < recorded + size and recorded < end for begin, end in ends.items()
+    ):
+        return recorded
+    if descends:
+        return min(ends, default=_TOP) - size - ROUNDING
+    return max(ends.values(), default=0) + ROUNDING

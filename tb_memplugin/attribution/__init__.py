@@ -20,6 +20,6 @@ from tb_memplugin.attribution.post_mortems import (
     unmoved,
     with_module,
 )
+from tb_memplugin.attribution.scopes import facts_from_names
 from tb_memplugin.attribution.step import AttributedStep
 from tb_memplugin.attribution.tensors import largest_tensors, tensors_of_map
-from tb_memplugin.attribution.window import facts_from_names

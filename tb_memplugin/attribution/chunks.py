@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Collection
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +48,10 @@ class Chunks:
     def __len__(self) -> int:
         return len(self.address)
 
-    def live(self, event: int) -> Integers:
+    def live(self, event: int) -> list[int]:
         """Chunks in use after an event (-1: when the window opened)."""
-        return np.flatnonzero((self.birth <= event) & (self.death > event))
+        live: list[int] = np.flatnonzero((self.birth <= event) & (self.death > event)).tolist()
+        return live
 
 
 def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
@@ -63,45 +64,41 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
         permanent = _known_to_python(facts, set(base.address[old].tolist()), left)
     else:
         start = trace.start_map
-        listed = np.stack([start.address, start.bytes, start.requested_bytes])[
-            :, start.state == IN_USE
-        ]
+        columns = np.stack([start.address, start.bytes, start.requested_bytes])
+        listed = columns[:, start.state == IN_USE]
         place = np.searchsorted(listed[0], base.address[old])
         base.requested[old] = listed[2][place]  # not every deallocation has it
         permanent = np.delete(listed, place, axis=1)
     count = permanent.shape[1]
-    more = (*permanent, np.full(count, -1), np.full(count, len(trace)))
-    names = ("address", "allocated", "requested", "birth", "death")
-    columns: dict[str, Any] = {
-        name: np.append(getattr(base, name), new) for name, new in zip(names, more, strict=True)
-    }
-    return dataclasses.replace(base, **columns)
+    address, allocated, requested = permanent
+    return Chunks(
+        address=np.append(base.address, address),
+        allocated=np.append(base.allocated, allocated),
+        requested=np.append(base.requested, requested),
+        birth=np.append(base.birth, np.full(count, -1)),
+        death=np.append(base.death, np.full(count, len(trace))),
+        unmatched_frees=base.unmatched_frees,
+    )
 
 
 def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
     """Rows of address, allocated and requested bytes of variables and held tensors that the window
     does not free. What does not fit into the bytes `left`, which no event accounts for, is left
     out."""
-    variables = {
-        fact.start_address: fact.requested_bytes
-        for fact in facts.variables
-        if fact.start_address is not None
-    }
-    tensors = {
-        fact.address: fact.requested_bytes
-        for fact in facts.tensors
-        if fact.address not in variables
-    }
+    variables = {fact.start_address: fact.requested_bytes for fact in facts.variables}
+    tensors = {fact.address: fact.requested_bytes for fact in facts.tensors}
+    others = {address: size for address, size in tensors.items() if address not in variables}
     rows: list[tuple[int, int, int]] = []
-    for known in (variables, tensors):
+    for known in (variables, others):
         more = [
             (address, rounded_bytes(size), size)
             for address, size in known.items()
-            if address not in freed and size
+            if address is not None and address not in freed and size
         ]
-        if sum(size for _, size, _ in more) <= left:
+        total = sum(size for _, size, _ in more)
+        if total <= left:
             rows += more
-            left -= sum(size for _, size, _ in more)
+            left -= total
     columns: Integers = np.asarray(rows, np.int64).reshape(-1, 3).T
     return columns
 
@@ -110,28 +107,17 @@ def event_chunks(trace: AllocationTrace) -> Chunks:
     """The chunks that appear in events: each allocation with the next deallocation of its
     address."""
     count = len(trace)
-    events = np.arange(count)
-    by_address = np.lexsort((events, trace.address))
-    address, kind, size = (
-        trace.address[by_address],
-        trace.kind[by_address],
-        trace.allocated[by_address],
-    )
-    same_as_next = np.zeros(count, bool)
-    same_as_next[:-1] = address[:-1] == address[1:]
-    freed_next = same_as_next & (kind == 1)
-    freed_next[:-1] &= kind[1:] == -1
+    order = np.argsort(trace.address, kind="stable")
+    address, kind, size = (one[order] for one in (trace.address, trace.kind, trace.allocated))
+    # of each event but the last: whether the next one of its address is the next in this order
+    same = address[:-1] == address[1:]
+    freed_next = same & (kind[:-1] == 1) & (kind[1:] == -1)
+    unmatched = same & ((kind[:-1] == kind[1:]) | (freed_next & (size[:-1] != size[1:])))
     death = np.full(count, count)
-    death[by_address[freed_next]] = by_address[np.flatnonzero(freed_next) + 1]
-    after_alloc = np.zeros(count, bool)
-    after_alloc[1:] = freed_next[:-1]
-    first = np.ones(count, bool)
-    first[1:] = ~same_as_next[:-1]
-    before = (kind == -1) & first
-    unmatched_frees = int(((kind == -1) & ~after_alloc & ~first).sum())
-    unmatched_frees += int((freed_next[:-1] & (size[:-1] != size[1:])).sum())
-    unmatched_frees += int(((kind[:-1] == 1) & same_as_next[:-1] & (kind[1:] == 1)).sum())
-    born, old = np.flatnonzero(trace.kind == 1), np.sort(by_address[before])
+    death[order[:-1][freed_next]] = order[1:][freed_next]
+    is_first = np.ones(count, bool)
+    is_first[1:] = ~same
+    born, old = np.flatnonzero(trace.kind == 1), np.sort(order[is_first & (kind == -1)])
     both = np.concatenate([born, old])
     return Chunks(
         address=trace.address[both],
@@ -139,7 +125,7 @@ def event_chunks(trace: AllocationTrace) -> Chunks:
         requested=trace.requested[both],
         birth=np.concatenate([born, np.full(len(old), -1)]),
         death=np.concatenate([death[born], old]),
-        unmatched_frees=unmatched_frees,
+        unmatched_frees=int(unmatched.sum()),
     )
 
 
@@ -195,11 +181,10 @@ def _sends_batches_only(trace: AllocationTrace, arguments: Collection[str]) -> b
     through ``tf.data.experimental.prefetch_to_device``."""
     ran = {trace.strings[index] for index in set(trace.ops.name.tolist())}
     senders = [name.removesuffix(_SENT).rpartition("/") for name in ran if name.endswith(_SENT)]
-    names = [scope or name for scope, _, name in senders]
-    if not names:
+    if not senders:
         return any(name.startswith(_REMOTE) for name in ran)
     deals = any(name.startswith(_DEALS) for name in ran)
     return all(
         _takes_batch(name) or name in arguments or (deals and _ARGUMENT.fullmatch(name))
-        for name in names
+        for name in (scope or name for scope, _, name in senders)
     )

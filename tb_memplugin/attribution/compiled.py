@@ -11,19 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_memplugin.attribution.execution import Marks
-from tb_memplugin.attribution.owners import (
-    BufferAssignments,
-    Classifier,
-    levels,
-    peak_position,
-    without_overlaps,
-)
-from tb_memplugin.attribution.window import Owner
+from tb_memplugin.attribution.modules import CompiledModule, without_overlaps
+from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.window import Window, layerless
 from tb_memplugin.schema import (
     Buffer,
     BufferAllocation,
+    ChunkOwner,
     Integers,
-    Module,
     TensorShape,
     extreme_rows,
 )
@@ -39,7 +34,7 @@ class Row(NamedTuple):
 
     start: int
     end: int
-    owner: Owner
+    owner: ChunkOwner
     bytes: int
     rounding_bytes: int
     op: str | None = None
@@ -58,21 +53,21 @@ class SchedulePositions(NamedTuple):
     passes: tuple[int, int, int | None] | None
 
 
-def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePositions:
+def schedule_positions(module: CompiledModule) -> SchedulePositions:
     """The kept positions of a module: those with the highest and lowest bytes among their
     neighbors."""
-    positions, live = levels(module)
+    positions, live = module.levels
     if not positions:
         return SchedulePositions((0,), 0, None)
-    peak, passes = peak_position(module), plans.schedule(module).passes
-    marks = [_place(positions, mark) for mark in (peak, *(passes or ())) if mark is not None]
+    passes = module.schedule.passes
+    marks = [_place(positions, one) for one in (module.peak, *(passes or ())) if one is not None]
     rows = extreme_rows([np.asarray(live, np.int64)], MAX_POSITIONS, always=marks)
     kept = [positions[row] for row in rows.tolist()]
     if passes is not None:
         forward, backward, update = passes
         begin = None if update is None else _place(kept, update)
         passes = _place(kept, forward) + 1, _place(kept, backward) + 1, begin
-    return SchedulePositions(tuple(kept), _place(kept, peak), passes)
+    return SchedulePositions(tuple(kept), _place(kept, module.peak), passes)
 
 
 def _place(positions: Sequence[int], wanted: int) -> int:
@@ -89,7 +84,7 @@ class ModuleRun:
         allocations: Chunk to planned allocation.
         moments: The timeline's moments of `positions`; other moments may lie between them."""
 
-    module: Module
+    module: CompiledModule
     positions: SchedulePositions
     begin: int
     end: int
@@ -99,37 +94,29 @@ class ModuleRun:
 
 def module_runs(classifier: Classifier) -> list[ModuleRun]:
     runs: list[ModuleRun] = []
-    chunks = classifier.chunks
+    window = classifier.window
     positions: dict[int, SchedulePositions] = {}
-    for chunk in np.argsort(chunks.birth, kind="stable").tolist():
-        plan = classifier.plan(chunk)
-        if plan is None:
-            continue
-        module, allocation = plan
-        birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
+    for chunk, (module, allocation) in classifier.plans.items():  # in the order of their births
+        birth, death = window.birth[chunk], window.death[chunk]
         last = next((run for run in reversed(runs) if run.module is module), None)
         if last is not None and birth < last.end and allocation not in last.allocations.values():
             last.allocations[chunk] = allocation
             last.begin, last.end = birth, min(last.end, death)
             continue
         if id(module) not in positions:
-            positions[id(module)] = schedule_positions(classifier.plans, module)
+            positions[id(module)] = schedule_positions(module)
         runs.append(ModuleRun(module, positions[id(module)], birth, death, {chunk: allocation}))
     return runs
 
 
-def module_rows(
-    classifier: Classifier, chunk: int, run: ModuleRun, start: int, end: int
-) -> Iterator[Row]:
+def module_rows(window: Window, chunk: int, run: ModuleRun, start: int, end: int) -> Iterator[Row]:
     """The contents of a module's chunk, which is live from moment `start` up to before `end`:
     before the module runs those of its first position, after it those of its last. They sum to the
     allocation's size, unused bytes being workspace."""
-    chunks, plans, allocation = classifier.chunks, classifier.plans, run.allocations[chunk]
-    positions = run.positions.positions
+    module, allocation, positions = run.module, run.allocations[chunk], run.positions.positions
     edges = [start, *run.moments[1:].tolist(), end]
-    name, begin = run.module.function or run.module.name, int(chunks.address[chunk])
-    workspace, unused_op = Owner(None, "workspace", None), f"{name}: unused by its buffers"
-    forward_end = plans.schedule(run.module).forward_end
+    name, begin = module.module.function or module.module.name, window.address[chunk]
+    workspace, unused_op = layerless("workspace"), f"{name}: unused by its buffers"
     since: dict[int, tuple[int, Buffer]] = {}  # by identity of the live buffers
     unused_since, unused = 0, 0
     for at in range(len(edges)):
@@ -137,21 +124,18 @@ def module_rows(
         live = {id(buffer): buffer for buffer in placed}
         for number in [number for number in since if number not in live]:
             first, buffer = since.pop(number)
-            owner = classifier.window.layer_owner(*plans.role(buffer, forward_end))
-            place = (
-                buffer.ops[0] if buffer.ops else unused_op,
-                begin + buffer.offset,
-                buffer.shape,
-            )
-            yield Row(edges[first], edges[at], owner, buffer.bytes, 0, *place, plans.line(buffer))
+            owner = window.layer_owner(*module.role(buffer))
+            op, place = buffer.ops[0] if buffer.ops else unused_op, begin + buffer.offset
+            known = (op, place, buffer.shape, module.line(buffer))
+            yield Row(edges[first], edges[at], owner, buffer.bytes, 0, *known)
         for number, buffer in live.items():
             since.setdefault(number, (at, buffer))
-        empty = allocation.bytes - sum(buffer.bytes for buffer in live.values())
+        empty = allocation.bytes - sum(buffer.bytes for buffer in placed)
         if empty != unused or at == len(positions):
             yield Row(edges[unused_since], edges[at], workspace, unused, 0, unused_op)
             unused_since, unused = at, empty
-    requested = int(chunks.requested[chunk])
-    rounding = int(chunks.allocated[chunk]) - requested
+    requested = window.requested[chunk]
+    rounding = window.allocated[chunk] - requested
     yield Row(start, end, workspace, rounding, rounding, f"{name}: rounding", begin + requested)
 
 
@@ -179,26 +163,18 @@ def place_positions(
     measured = times[:-1]
     first, last = run.begin + 1, min(run.end, len(measured) - 1)
     begin, end = int(times[first]), int(times[last + 1])
-
-    def events_up_to(at_ns: Integers) -> Integers:
-        return np.clip(np.searchsorted(measured, at_ns, side="right") - 1, first, last)
-
-    if not first <= peak <= last:
-        placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
-        return events_up_to(placed), placed, np.zeros(count, np.int64)
-    # The bytes in use stay at the peak until the next event: within that time, the module's peak
-    # keeps its own time.
-    peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
-    middle = min(max(begin + (end - begin) * at // count, peak_begin), max(peak_begin, peak_end))
-    parts = (
-        np.linspace(begin, middle, at + 1)[:at],
-        [middle],
-        np.linspace(middle, end, count - at + 1)[1:-1],
-    )
-    placed = np.concatenate(parts).astype(np.int64)
-    side = np.sign(np.arange(count) - at)
-    follows = events_up_to(placed)
-    follows = np.where(
-        side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak)
-    )
-    return follows, placed, np.where(follows == peak, side, 0)
+    side, least, most = np.zeros(count, np.int64), np.asarray(first), np.asarray(last)
+    placed = np.linspace(begin, end, count + 1)[:-1]
+    if first <= peak <= last:
+        # The bytes in use stay at the peak until the next event: within that time, the module's
+        # peak keeps its own time.
+        peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
+        middle = begin + (end - begin) * at // count
+        middle = min(max(middle, peak_begin), max(peak_begin, peak_end))
+        before = np.linspace(begin, middle, at + 1)[:-1]
+        placed = np.append(before, np.linspace(middle, end, count - at + 1)[:-1])
+        side = np.sign(np.arange(count) - at)
+        least, most = np.where(side < 0, first, peak), np.where(side > 0, last, peak)
+    at_ns = placed.astype(np.int64)
+    follows: Integers = np.clip(np.searchsorted(measured, at_ns, side="right") - 1, least, most)
+    return follows, at_ns, np.where(follows == peak, side, 0)

@@ -6,14 +6,15 @@ have no names: the recorder's spans around calls tell which layer made a chunk."
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from tb_memplugin.attribution.names import UNKNOWN_OP
 from tb_memplugin.attribution.window import Window
-from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, distinct
+from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, rows_of
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
@@ -23,6 +24,7 @@ target."""
 BACKWARD, UPDATE = "(backward)", "(update)"
 _PASSES: dict[str, Pass] = {
     BACKWARD: "backward",
+    KEEPING_BACKWARD: "backward",
     UPDATE: "update",
     DIFFERENTIATED_BACKWARD: "forward",
 }
@@ -55,39 +57,32 @@ class GraphExecution:
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._makers: dict[int, OpFact | None] = {}
+        self._makers: dict[int, OpFact] = {}
         self._turns = sorted(self._find_turns())
         self.forward_ends = [turn.end_ps for turn in self._turns]
 
     def _find_turns(self) -> list[Turn]:
         return _turns(self._layer_runs(allocating=True))
 
-    def assigned_by_maker(self, chunk: int) -> str | None:
-        """Name of the variable whose new value the op that made a chunk computes."""
-        fact = self.maker(chunk)
-        return None if fact is None else fact.assigns
-
-    def maker(self, chunk: int) -> OpFact | None:
+    def maker(self, chunk: int) -> OpFact:
         """Facts of the op that made a chunk: the requesting op, or the one that was running on the
         thread."""
         if chunk not in self._makers:
             self._makers[chunk] = self._find_maker(chunk)
         return self._makers[chunk]
 
-    def _find_maker(self, chunk: int) -> OpFact | None:
-        window, trace = self._window, self._window.trace
-        birth, name = window.birth[chunk], window.op_name(chunk)
-        fact = None if name is None else window.names.fact(name)
-        running = window.reader[birth] if birth >= 0 else -1
-        if fact is not None or running < 0 or trace.ops.end_ps[running] < trace.time_ps[birth]:
+    def _find_maker(self, chunk: int) -> OpFact:
+        window, ops = self._window, self._window.trace.ops
+        birth, fact = window.birth[chunk], window.requester(chunk)
+        if fact is not UNKNOWN_OP or birth < 0 or window.reader[birth] < 0:
             return fact
-        return window.names.fact(window.names.executed[int(trace.ops.name[running])])
+        still_runs = ops.end_ps[window.reader[birth]] >= window.trace.time_ps[birth]
+        return window.running(birth) if still_runs else UNKNOWN_OP
 
     def requested_by_op(self, chunk: int) -> bool:
         """Whether an op of the program requested a chunk, and not one of TensorFlow's own, e.g. a
         sum over replicas."""
-        name = self._window.op_name(chunk)
-        return name is not None and self._window.names.fact(name) is not None
+        return self._window.requester(chunk) is not UNKNOWN_OP
 
     def kept_by_tape(self, chunk: int) -> bool:
         """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no
@@ -101,9 +96,9 @@ class GraphExecution:
         `saved_bytes` gives the bytes saved for the backward pass at a time: of a step's forward
         passes, the one that saves most counts."""
         steps = list(_steps(self._layer_runs(), self.forward_ends))
-        return (
-            [self._marks(*step, saved_bytes) for step in steps] if len(steps) <= MAX_STEPS else []
-        )
+        if len(steps) > MAX_STEPS:
+            return []
+        return [self._marks(*step, saved_bytes) for step in steps]
 
     def _marks(
         self, runs: list[LayerRun], ends: list[int], saved_bytes: Callable[[int], int]
@@ -114,13 +109,16 @@ class GraphExecution:
         end = max(ends, key=saved_bytes)
         backward = [run.end_ps for run in runs if run.pass_name == "backward" and run.end_ps > end]
         update = [run for run in runs if run.pass_name == "update" and run.begin_ps >= end]
-        return Marks(
-            begin,
-            self._after(end),
-            self._after(max(backward)) if backward else None,
-            self._at(min(run.begin_ps for run in update)) if update else None,
-            self._after(max(run.end_ps for run in update)) if update else None,
+        updated = (
+            (
+                self._at(min(run.begin_ps for run in update)),
+                self._after(max(run.end_ps for run in update)),
+            )
+            if update
+            else (None, None)
         )
+        done = self._after(max(backward)) if backward else None
+        return Marks(begin, self._after(end), done, *updated)
 
     def _after(self, time: int) -> int:
         """First moment that begins after a time."""
@@ -135,101 +133,82 @@ class GraphExecution:
         backward pass had begun. One that outlives the window counts only if the step failed there.
         In a forward pass that failed, that is what ops of the backward pass made that ran early: no
         others read it."""
-        window = self._window
-        place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
-        if place == len(self._turns):
-            fact = self.maker(chunk)
-            early = fact is not None and fact.pass_name == "backward" and fact.gradient_free
-            return early and window.facts.before_backward and window.outlives(chunk)
-        if window.outlives(chunk):
+        window, turn, outlives = self._window, self._turn(chunk), self._window.outlives(chunk)
+        if turn is not None and outlives:
             return window.facts.interrupted
-        return self._turns[place].begin_ps < window.time[window.death[chunk]]
+        if turn is not None:
+            return turn.begin_ps < window.time[window.death[chunk]]
+        fact = self.maker(chunk)
+        is_early = fact.pass_name == "backward" and fact.gradient_free
+        return is_early and window.facts.before_backward and outlives
 
     def is_result(self, chunk: int) -> bool:
         """Whether a chunk that `waits_for_backward` is freed after that pass on a thread that runs
         no ops, as the loss that a step returns is: if no backward op reads it, it is a result of
         the step."""
-        window, death = self._window, self._window.death[chunk]
-        if window.outlives(chunk) or window.reader[death] >= 0:
+        window, turn = self._window, self._turn(chunk)
+        if turn is None or window.outlives(chunk):
             return False
-        place = bisect.bisect_left(self.forward_ends, window.time[window.birth[chunk]])
-        return self._turns[place].done_ps < window.time[death]
+        death = window.death[chunk]
+        return window.reader[death] < 0 and turn.done_ps < window.time[death]
+
+    def _turn(self, chunk: int) -> Turn | None:
+        """The first turn after the allocation of a new chunk."""
+        place = bisect.bisect_left(self.forward_ends, self._window.time[self._window.birth[chunk]])
+        return self._turns[place] if place < len(self._turns) else None
 
     def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order. The host does not see executions on an accelerator:
         there, the ops' allocations stand for them. `allocating` ones are enough to find the ends of
         forward passes."""
-        trace, names = self._window.trace, self._window.names
-        ran = [
-            one
-            for one in names.executed.items()
-            if not allocating or one[1] in self._window.allocating
-        ]
-        found = ((index, self._layer_pass(name)) for index, name in ran)
-        passes = {index: name for index, name in found if name is not None}
-        if any(name != "update" for name in passes.values()):
-            ops = trace.ops
-            rows = np.flatnonzero(np.isin(ops.name, list(passes)))
-            rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
-            columns = (
-                ops.name[rows].tolist(),
-                ops.start_ps[rows].tolist(),
-                ops.end_ps[rows].tolist(),
-            )
-            return self._timely(
-                LayerRun(passes[name], *row)
-                for name, *row in zip(columns[0], *columns, strict=True)
-            )
-        found = (
-            (index, self._layer_pass(trace.strings[index]))
-            for index in set(self._window.op)
-            if index >= 0
-        )
-        passes = {index: name for index, name in found if name is not None}
-        born = np.flatnonzero((trace.kind == 1) & np.isin(trace.op, list(passes)))
-        times = zip(trace.op[born].tolist(), trace.time_ps[born].tolist(), strict=True)
-        return self._timely(LayerRun(passes[name], name, time, time) for name, time in times)
-
-    def _timely(self, runs: Iterable[LayerRun]) -> list[LayerRun]:
-        """The runs without those of the loss that began in the backward pass, such as the sum over
-        the examples. Without layers the loss cannot be told from the model."""
-        if not self._forward_has_layers:
-            return list(runs)
-        names = self._window.names
-        timely: list[LayerRun] = []
+        trace, ops = self._window.trace, self._window.trace.ops
+        executed = self._window.names.executed
+        if allocating:
+            names = self._window.allocating
+            executed = {index: name for index, name in executed.items() if name in names}
+        facts = self._of_passes(executed)
+        if any(fact.pass_name != "update" for fact in facts.values()):
+            rows = np.argsort(ops.start_ps, kind="stable")
+            columns = (ops.name, ops.start_ps, ops.end_ps)
+        else:
+            found = set(self._window.op) - {-1}
+            facts = self._of_passes({index: trace.strings[index] for index in found})
+            rows = np.flatnonzero(trace.kind == 1)
+            columns = (trace.op, trace.time_ps, trace.time_ps)
+        rows = rows[np.isin(columns[0][rows], list(facts))]
+        runs: list[LayerRun] = []
         returned = False
-        for run in runs:
-            if returned and run.pass_name == "forward":
-                fact = names.fact(
-                    names.executed.get(run.name, self._window.trace.strings[run.name])
-                )
-                if fact is not None and fact.layer is None:
-                    continue
-            if run.pass_name != "update":
-                returned = run.pass_name == "backward"
-            timely.append(run)
-        return timely
+        for name, begin, end in rows_of(*(column[rows] for column in columns)):
+            fact = facts[name]
+            is_forward = fact.pass_name == "forward"
+            # Ops of the loss that begin in the backward pass do not count, such as the sum over the
+            # examples. Without layers the loss cannot be told from the model.
+            if returned and is_forward and fact.layer is None and self._forward_has_layers:
+                continue
+            if fact.pass_name != "update":
+                returned = not is_forward
+            runs.append(LayerRun(fact.pass_name, name, begin, end))
+        return runs
 
     @cached_property
     def _forward_has_layers(self) -> bool:
         facts = map(self._window.names.fact, self._window.allocating)
-        return any(fact and fact.pass_name == "forward" and fact.layer for fact in facts)
+        return any(fact.pass_name == "forward" and fact.layer for fact in facts)
 
-    def _layer_pass(self, name: str) -> Pass | None:
-        """Pass of an op of a layer or the loss; None for other ops, and for those that may run long
+    def _of_passes(self, names: Mapping[int, str]) -> dict[int, OpFact]:
+        """Facts of the ops of a layer or the loss; not of other ops, and of those that may run long
         before their pass. The backward pass reads what ops of the loss make, and not what those of
         metrics do. In a program without layers, such as a `tf.Module`, every op counts."""
-        fact = self._window.names.fact(name)
-        if fact is None or fact.relayout or fact.gradient_free or fact.pass_name == "other":
-            return None
-        of_loss = fact.pass_name == "forward" and fact.saved_for_backward
-        if fact.layer is None and not of_loss and self._forward_has_layers:
-            return None
-        return (
-            fact.pass_name
-            if fact.pass_name == "update" or name in self._window.allocating
-            else None
-        )
+        found: dict[int, OpFact] = {}
+        for index, name in names.items():
+            fact = self._window.names.fact(name)
+            if fact.relayout or fact.gradient_free or fact.pass_name == "other":
+                continue
+            of_loss = fact.pass_name == "forward" and fact.saved_for_backward
+            counts = fact.layer is not None or of_loss or not self._forward_has_layers
+            if counts and (fact.pass_name == "update" or name in self._window.allocating):
+                found[index] = fact
+        return found
 
 
 def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
@@ -256,57 +235,46 @@ def _turns(runs: Iterable[LayerRun]) -> list[Turn]:
     return turns
 
 
+class _Call(NamedTuple):
+    """A span around a call; the facts are those of what it makes itself."""
+
+    name: str
+    start: int
+    end: int
+    fact: OpFact
+    parent: "_Call | None"
+
+
+_OUTSIDE = OpFact(None, "other")
+"""Facts of what a thread with spans makes outside them."""
+
+
 class EagerExecution(GraphExecution):
     """Makers and passes of the chunks of one window, by nested spans of layer calls, backward
     passes and updates; on threads without spans, by op names."""
 
     def __init__(self, window: Window) -> None:
         spans, strings = window.trace.layers, window.trace.strings
-        parts = [strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
-        names, self._lines = [part[0] for part in parts], [part[2] or None for part in parts]
-        self._names = [BACKWARD if name == KEEPING_BACKWARD else name for name in names]
-        self._start, self._end = spans.start_ps, spans.end_ps
-        self._rows = {
-            int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)
-        }
-        self._parent = [-1] * len(spans)
-        self._facts = {-1: OpFact(None, "other")}  # by span
-        for rows in self._rows.values():
-            self._nest(rows.tolist())
-        self._kept = np.asarray(
-            [row for row, name in enumerate(names) if name == KEEPING_BACKWARD], np.int64
-        )
-        self._backward = self._spans(BACKWARD)
+        self._calls: dict[int, list[_Call]] = {}  # by thread, in the order in which they begin
+        columns = (spans.thread, spans.start_ps, -spans.end_ps, spans.name)
+        for thread, start, minus_end, index in sorted(rows_of(*columns)):
+            calls = self._calls.setdefault(thread, [])
+            parent = calls[-1] if calls else None
+            while parent is not None and parent.end <= start:
+                parent = parent.parent
+            name, _, line = strings[index].partition(LINE_MARK)
+            within: Pass = "forward" if parent is None else parent.fact.pass_name
+            layer = None if name in _PASSES else name
+            fact = OpFact(layer, _PASSES.get(name, within), line=line or None)
+            calls.append(_Call(name, start, -minus_end, fact, parent))
+        self._kept = self._spans(KEEPING_BACKWARD)
+        self._backward = self._spans(BACKWARD, KEEPING_BACKWARD)
         super().__init__(window)
         self._gradients = self._find_gradients()
 
-    def _nest(self, rows: list[int]) -> None:
-        stack: list[int] = []
-        for row in sorted(rows, key=lambda row: (int(self._start[row]), -int(self._end[row]))):
-            while stack and self._end[stack[-1]] <= self._start[row]:
-                stack.pop()
-            self._parent[row] = stack[-1] if stack else -1
-            name, within = self._names[row], self._facts[self._parent[row]].pass_name
-            pass_name: Pass = _PASSES.get(name) or ("forward" if within == "other" else within)
-            self._facts[row] = OpFact(
-                None if name in _PASSES else name, pass_name, line=self._lines[row]
-            )
-            stack.append(row)
-
-    def _spans(self, name: str) -> list[tuple[int, int]]:
-        rows = [row for row, label in enumerate(self._names) if label == name]
-        return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
-
-    def _of_thread(self, thread: int, time: int) -> OpFact | None:
-        """Layer and pass that a thread was in at a time; None on threads without spans."""
-        rows = self._rows.get(thread)
-        if rows is None:
-            return None
-        place = int(np.searchsorted(self._start[rows], time, side="right")) - 1
-        row = int(rows[place]) if place >= 0 else -1
-        while row >= 0 and self._end[row] < time:
-            row = self._parent[row]
-        return self._facts[row]
+    def _spans(self, *names: str) -> list[tuple[int, int]]:
+        calls = (call for calls in self._calls.values() for call in calls)
+        return sorted((call.start, call.end) for call in calls if call.name in names)
 
     def _find_turns(self) -> list[Turn]:
         return [Turn(start, start, end) for start, end in self._backward]
@@ -331,29 +299,30 @@ class EagerExecution(GraphExecution):
     def _find_gradients(self) -> dict[int, OpFact]:
         window = self._window
         gradients: dict[int, OpFact] = {}
-        for start, end in self._backward:
-            first, last = (
-                int(event) for event in np.searchsorted(window.trace.time_ps, (start, end))
-            )
-            live = window.chunks.live(last - 1).tolist()
-            by_address = {
-                window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first
-            }
+        for span in self._backward:
+            first, last = np.searchsorted(window.trace.time_ps, span).tolist()
+            live = window.chunks.live(last - 1)
+            made = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first}
             for address, size, layer in window.facts.gradients:
-                chunk = by_address.get(address)
+                chunk = made.get(address)
                 if chunk is not None and window.requested[chunk] == size:
-                    gradients[chunk] = OpFact(
-                        layer, "backward", is_gradient=True, gradient_of=layer
-                    )
+                    fact = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
+                    gradients[chunk] = fact
         return gradients
 
-    def _find_maker(self, chunk: int) -> OpFact | None:
+    def _find_maker(self, chunk: int) -> OpFact:
         window, birth = self._window, self._window.birth[chunk]
         if birth < 0:
-            return None
-        fact = self._of_thread(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
-        if fact is None:
+            return UNKNOWN_OP
+        trace, time = window.trace, window.time[birth]
+        calls = self._calls.get(int(trace.thread[birth]))
+        if calls is None:  # a thread without spans
             return super()._find_maker(chunk)
+        place = bisect.bisect_right(calls, time, key=lambda call: call.start) - 1
+        call = calls[place] if place >= 0 else None
+        while call is not None and call.end < time:
+            call = call.parent
+        fact = _OUTSIDE if call is None else call.fact
         gradient = self._gradients.get(chunk)
         return fact if gradient is None else dataclasses.replace(gradient, line=fact.line)
 
@@ -370,11 +339,9 @@ class EagerExecution(GraphExecution):
         tensor = window.tensor_at_end(chunk)
         if tensor is not None and (tensor.category != "held_tensors" or tensor.held_by is not None):
             return False
-        begin, end = (
-            window.time[event]
-            for event in (window.birth[chunk], min(window.death[chunk], window.events - 1))
-        )
-        return bool(((self._start[self._kept] >= begin) & (self._end[self._kept] <= end)).any())
+        begin = window.time[window.birth[chunk]]
+        end = window.time[min(window.death[chunk], window.events - 1)]
+        return any(begin <= start and stop <= end for start, stop in self._kept)
 
 
 MAX_STEPS = 100

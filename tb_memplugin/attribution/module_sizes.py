@@ -5,26 +5,28 @@ XLA places buffers that are not live at the same time at the same addresses, so 
 about as large as the bytes that are live at once. For another batch size, these are those of the
 moment of the module's schedule at which most are live then."""
 
+import itertools
 import math
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.attribution.owners import Classifier, without_overlaps
+from tb_memplugin.attribution.modules import Plan, without_overlaps
 from tb_memplugin.attribution.tensors import Tensor, largest_tensors, with_batch
-from tb_memplugin.attribution.window import Owner
+from tb_memplugin.attribution.window import Window, layerless
 from tb_memplugin.schema import (
     Buffer,
-    BufferAllocation,
     Category,
+    ChunkOwner,
     LedgerRow,
-    Module,
     ModuleMoment,
     OpFact,
     TensorGroup,
     TraceFacts,
+    live_sums,
 )
 
 SMALL_BYTES = 1024
@@ -32,7 +34,6 @@ SMALL_BYTES = 1024
 RATIOS = np.geomspace(1 / 64, 1024, 161)
 """Batch sizes as multiples of the recorded one, at which the moment with most live bytes is looked
 for."""
-Plan: TypeAlias = tuple[Module, BufferAllocation]
 Powers: TypeAlias = tuple[int | None, ...]
 """The power of the batch size in each dimension of an output, None where it is unknown."""
 WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
@@ -50,28 +51,23 @@ def power_of_output(
     element takes `element`; None if it takes another or that is ambiguous. With `more`, its open
     dimensions may hold the batch several times."""
     opened = [power for length, power in zip(shape, powers, strict=True) if length == -1]
-    each, total = (
-        element * math.prod(length for length in shape if length != -1),
-        total_power(powers),
-    )
+    each = element * math.prod(length for length in shape if length != -1)
+    total = total_power(powers)
     if not each or size % each or total is None:
         return None
     count, examples = size // each, batch ** sum(power or 0 for power in opened)
-    return total if (count % examples == 0 if opened and more else count == examples) else None
+    is_whole = count % examples == 0 if opened and more else count == examples
+    return total if is_whole else None
 
 
 def outputs(fact: OpFact) -> list[tuple[tuple[int, ...] | None, Powers]]:
     """Shape and powers of each output of an op. Without known powers, an open first dimension holds
     the batch."""
     found: list[tuple[tuple[int, ...] | None, Powers]] = []
-    for index, shape in enumerate(fact.output_shapes):
-        powers = fact.batch_powers[index] if index < len(fact.batch_powers) else None
-        if powers is None:
-            powers = tuple(
-                0 if size != -1 else 1 if not axis else None
-                for axis, size in enumerate(shape or ())
-            )
-        found.append((shape, powers))
+    all_powers = fact.batch_powers or itertools.repeat(None)
+    for shape, known in zip(fact.output_shapes, all_powers, strict=False):
+        opened = (0 if size != -1 else None if axis else 1 for axis, size in enumerate(shape or ()))
+        found.append((shape, tuple(opened) if known is None else known))
     return found
 
 
@@ -79,51 +75,42 @@ class ModuleSizes:
     """The moments of compiled modules at which most bytes are live, for a recorded batch size
     `batch`."""
 
-    def __init__(self, classifier: Classifier, batch: int) -> None:
-        self._classifier, self._batch = classifier, batch
-        self._weights = {math.prod(one.shape) for one in classifier.window.facts.variables}
-        self._of_batch, self._fixed = self._dimensions(classifier.window.facts)
+    def __init__(self, window: Window, batch: int) -> None:
+        self._names, self._batch = window.names, batch
+        self._weights = {math.prod(one.shape) for one in window.facts.variables}
+        self._of_batch, self._fixed = self._dimensions(window.facts)
         self._varies: dict[int, bool] = {}  # by identity of the buffer
         self.has_squares = False  # whether a buffer grows with the square of the batch
 
-    def moments(self) -> tuple[ModuleMoment, ...]:
-        """None if a buffer grows with the square of the batch, as each example's similarity to each
-        other one does."""
-        chunks = np.flatnonzero(self._classifier.chunks.birth >= 0).tolist()
-        return self.moments_of(
-            (chunk, plan) for chunk in chunks if (plan := self._classifier.plan(chunk)) is not None
-        )
-
-    def moments_of(self, planned: Iterable[tuple[int, Plan]]) -> tuple[ModuleMoment, ...]:
-        """The same of allocations with the numbers of their chunks."""
+    def moments(self, plans: Mapping[int, Plan]) -> tuple[ModuleMoment, ...]:
+        """The moments of allocations by the numbers of their chunks. None if a buffer grows with
+        the square of the batch, as each example's similarity to each other one does."""
         found = []
-        for chunk, placed in (
-            (chunk, placed) for chunk, plan in planned for placed in self.placed(*plan)
-        ):
-            growing = sum(one.bytes for one in placed if self._varies[id(one)])
-            found.append(ModuleMoment(chunk, sum(one.bytes for one in placed) - growing, growing))
+        for chunk, plan in plans.items():
+            for placed in self.placed(plan):
+                total = sum(one.bytes for one in placed)
+                growing = sum(one.bytes for one in placed if self._varies[id(one)])
+                found.append(ModuleMoment(chunk, total - growing, growing))
         return () if self.has_squares else tuple(found)
 
-    def placed(self, module: Module, allocation: BufferAllocation) -> Iterator[list[Buffer]]:
+    def placed(self, plan: Plan) -> Iterator[list[Buffer]]:
         """The buffers that are live when most bytes are, for one of the `RATIOS`; of overlapping
         ones, the largest."""
-        buffers = allocation.buffers
+        buffers = plan.allocation.buffers
         if not buffers:
             return
-        forward_end = self._classifier.plans.schedule(module).forward_end
-        sizes = np.asarray([one.bytes for one in buffers], np.int64)
-        varies = np.asarray([self._grows(one, forward_end) for one in buffers], bool)
-        starts, ends = (
-            np.asarray([getattr(one, name) for one in buffers]) for name in ("start", "end")
-        )
+        for one in buffers:
+            if id(one) not in self._varies:
+                grows = one.bytes > SMALL_BYTES and self._is_of_batch(one, plan.module.role(one)[1])
+                self._varies[id(one)] = grows
+        varies = np.asarray([self._varies[id(one)] for one in buffers])
+        sizes, starts, ends = np.asarray([(one.bytes, one.start, one.end) for one in buffers]).T
         positions = np.unique(starts)
-        live = []
-        for own in (sizes * ~varies, sizes * varies):
-            changes = np.zeros(len(positions) + 1, np.int64)
-            np.add.at(changes, np.searchsorted(positions, starts), own)
-            np.add.at(changes, np.searchsorted(positions, ends + 1), -own)
-            live.append(np.cumsum(changes)[:-1])
-        for at in np.unique(np.argmax(live[0] + np.outer(RATIOS, live[1]), axis=1)).tolist():
+        first, last = np.searchsorted(positions, starts), np.searchsorted(positions, ends + 1)
+        fixed, growing = (
+            live_sums(first, last, own, len(positions)) for own in (sizes * ~varies, sizes * varies)
+        )
+        for at in np.unique(np.argmax(fixed + np.outer(RATIOS, growing), axis=1)).tolist():
             yield without_overlaps(buffers, int(positions[at]))
 
     def growing_axis(self, buffer: Buffer) -> int | None:
@@ -132,44 +119,27 @@ class ModuleSizes:
         if not self._varies[id(buffer)]:
             return None
         sizes = () if buffer.shape is None else buffer.shape.shape
-        known = (axis for axis, size in enumerate(sizes) if self._has_dimension((size,)))
-        return next(
-            known, next((axis for axis, size in enumerate(sizes) if size % self._batch == 0), 0)
-        )
+        known = [axis for axis, size in enumerate(sizes) if self._has_dimension((size,))]
+        whole = [axis for axis, size in enumerate(sizes) if size % self._batch == 0]
+        return [*known, *whole, 0][0]
 
-    def _grows(self, buffer: Buffer, forward_end: int) -> bool:
-        if id(buffer) not in self._varies:
-            self._varies[id(buffer)] = buffer.bytes > SMALL_BYTES and self._is_of_batch(
-                buffer, forward_end
-            )
-        return self._varies[id(buffer)]
-
-    def _is_of_batch(self, buffer: Buffer, forward_end: int) -> bool:
-        category = self._classifier.plans.role(buffer, forward_end)[1]
+    def _is_of_batch(self, buffer: Buffer, category: Category) -> bool:
         if category == "weight_gradients":
             return False
-        if buffer.shape is None or len(buffer.shape.shape) < 2:
+        sizes = () if buffer.shape is None else buffer.shape.shape
+        if len(sizes) < 2:
             # A vector of bytes is a kernel's scratch space.
-            return (
-                buffer.shape is None
-                or buffer.shape.dtype == "uint8"
-                or self._has_dimension(buffer.shape.shape)
-            )
-        count = math.prod(buffer.shape.shape)
+            is_scratch = buffer.shape is None or buffer.shape.dtype == "uint8"
+            return is_scratch or self._has_dimension(sizes)
+        count = math.prod(sizes)
         if count % self._batch:
             return False
-        known = {
-            self._power(fact, count)
-            for fact in map(self._classifier.window.names.fact, buffer.ops)
-            if fact
-        }
-        known -= {None}
+        known = {self._power(fact, count) for fact in map(self._names.fact, buffer.ops)} - {None}
         if known:
             self.has_squares = self.has_squares or max(power or 0 for power in known) > 1
             return known != {0}
-        if count in self._weights:
-            return False
-        return self._has_dimension(buffer.shape.shape) or category in WITH_THE_BATCH
+        is_weight = count in self._weights
+        return not is_weight and (self._has_dimension(sizes) or category in WITH_THE_BATCH)
 
     def _has_dimension(self, sizes: tuple[int, ...]) -> bool:
         return any(size in self._of_batch and size not in self._fixed for size in sizes)
@@ -189,22 +159,16 @@ class ModuleSizes:
     def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
         """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of all
         others."""
-        of_batch, fixed = (
-            {self._batch},
-            {size for variable in facts.variables for size in variable.shape},
-        )
-        for graph in facts.graphs:
-            for fact in graph.ops.values():
-                for shape, powers in outputs(fact):
-                    for axis, (size, power) in enumerate(zip(shape or (), powers, strict=True)):
-                        if power == 0 and size > 0:
-                            fixed.add(size)
-                        joined = self._batch
-                        for behind in (shape or ())[axis + 1 :] if power == 1 else ():
-                            if behind <= 0:
-                                break
-                            joined *= behind
-                            of_batch.add(joined)
+        of_batch = {self._batch}
+        fixed = {size for variable in facts.variables for size in variable.shape}
+        every = (fact for graph in facts.graphs for fact in graph.ops.values())
+        for shape, powers in (one for fact in every for one in outputs(fact)):
+            known = shape or ()
+            fixed.update(size for size, power in zip(known, powers, strict=True) if power == 0)
+            for axis, power in enumerate(powers):
+                behind = known[axis + 1 :] if power == 1 else ()
+                closed = itertools.takewhile(lambda size: size > 0, behind)
+                of_batch.update(itertools.accumulate(closed, operator.mul, initial=self._batch))
         return frozenset(of_batch), frozenset(fixed)
 
 
@@ -222,35 +186,32 @@ def contents_of(
 ) -> ModuleContents:
     """The contents of a request: what the tensors do not take is workspace; if they take more, all
     take less."""
-    tensors, sums = list(tensors), defaultdict[Owner, int](int)
+    tensors, sums = list(tensors), defaultdict[ChunkOwner, int](int)
     share = min(1.0, requested / _total(tensors))
     for owner, _, size in tensors:
-        sums[Owner(owner.layer, owner.category, owner.trainable)] += int(size * share)
-    sums[Owner(None, "workspace", None)] += requested - sum(sums.values())
-    rows = (
-        LedgerRow(*owner, size, 0)
-        for owner, size in sorted(sums.items(), key=lambda one: -one[1])
+        sums[owner] += int(size * share)
+    sums[layerless("workspace")] += requested - sum(sums.values())
+    rows = [
+        LedgerRow(owner.layer, owner.category, owner.trainable, size, 0)
+        for owner, size in sums.items()
         if size
-    )
+    ]
+    rows.sort(key=lambda row: -row.bytes)
     return ModuleContents(tuple(rows), largest_tensors(tensors), of_batch)
 
 
 class ModuleChunk:
     """What a compiled module's chunk holds for other batch sizes than the recorded one, `batch`."""
 
-    def __init__(
-        self, classifier: Classifier, plan: Plan, recorded: ModuleContents, batch: int
-    ) -> None:
-        self.recorded, self.batch, self._bytes = recorded, batch, plan[1].bytes
-        sizes, end = ModuleSizes(classifier, batch), classifier.plans.schedule(plan[0]).forward_end
-        placed, owner, role = (
-            list(sizes.placed(*plan)),
-            classifier.window.layer_owner,
-            classifier.plans.role,
-        )
+    def __init__(self, window: Window, plan: Plan, recorded: ModuleContents, batch: int) -> None:
+        self.recorded, self.batch, self._bytes = recorded, batch, plan.allocation.bytes
+        sizes = ModuleSizes(window, batch)
         moments = [
-            [(owner(*role(one, end)), one, sizes.growing_axis(one)) for one in live]
-            for live in placed
+            [
+                (window.layer_owner(*plan.module.role(one)), one, sizes.growing_axis(one))
+                for one in live
+            ]
+            for live in sizes.placed(plan)
         ]
         self._moments = [] if sizes.has_squares else moments
 
@@ -264,9 +225,8 @@ class ModuleChunk:
             return ModuleContents()
         before, tensors = map(self._fullest, (1.0, (batch or self.batch) / self.batch))
         # The compiler's placement leaves as large a share unused with other batch sizes.
-        return contents_of(
-            tensors, requested or round(_total(tensors) * self._bytes / _total(before)), self.batch
-        )
+        expected = round(_total(tensors) * self._bytes / _total(before))
+        return contents_of(tensors, requested or expected, self.batch)
 
     def _fullest(self, scale: float) -> list[Tensor]:
         return max(([_scaled(*one, scale) for one in live] for live in self._moments), key=_total)
@@ -276,10 +236,9 @@ def _total(tensors: Iterable[Tensor]) -> int:
     return max(1, sum(size for *_, size in tensors))
 
 
-def _scaled(owner: Owner, buffer: Buffer, axis: int | None, scale: float) -> Tensor:
-    shape, size = buffer.shape, buffer.bytes if axis is None else round(buffer.bytes * scale)
-    return (
-        owner,
-        shape if shape is None or axis is None else with_batch(shape, scale, size, axis),
-        size,
-    )
+def _scaled(owner: ChunkOwner, buffer: Buffer, axis: int | None, scale: float) -> Tensor:
+    shape, size = buffer.shape, buffer.bytes
+    if axis is not None:
+        size = round(size * scale)
+        shape = None if shape is None else with_batch(shape, scale, size, axis)
+    return owner, shape, size

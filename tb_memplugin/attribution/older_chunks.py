@@ -3,15 +3,16 @@ window."""
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from tb_memplugin.allocator import rounded_bytes
 from tb_memplugin.attribution.chunks import INPUT_THREAD
-from tb_memplugin.attribution.window import Owner, Window
-from tb_memplugin.schema import ConstantFact, TensorFact, VariableFact
+from tb_memplugin.attribution.execution import GraphExecution
+from tb_memplugin.attribution.window import Window, layerless
+from tb_memplugin.schema import ChunkOwner, ConstantFact, TensorFact, VariableFact
 
 MIN_BATCH_BYTES = 4096
 """Smallest request that counts as a batch because of its size alone: small sizes are too common."""
@@ -20,88 +21,70 @@ RARE_BYTES = 64 << 10
 more of them."""
 
 
-def variable_owner(variable: VariableFact) -> Owner:
-    return Owner(variable.layer, variable.role, variable.trainable)
+def variable_owner(variable: VariableFact) -> ChunkOwner:
+    return ChunkOwner(variable.layer, variable.role, variable.trainable)
 
 
 class VariableChunks:
     """The variables' chunks before the window (`at_start`, by address) and after it: which ones
     hold values, and from when on."""
 
-    def __init__(self, window: Window, assigned_by_maker: Callable[[int], str | None]) -> None:
-        self._window, self._assigned_by_maker = window, assigned_by_maker
+    def __init__(self, window: Window, execution: GraphExecution) -> None:
+        self._window, self._execution = window, execution
         # Variables may share a buffer: the first one owns it.
         variables = window.facts.variables[::-1]
-        self.at_start = {
-            fact.start_address: fact for fact in variables if fact.start_address is not None
-        }
-        self._at_end = {
-            fact.end_address: fact for fact in variables if fact.end_address is not None
-        }
-        self._by_name = {fact.name: fact for fact in variables}
+        self.at_start = {fact.start_address: fact for fact in variables}
+        self._at_end = {fact.end_address: fact for fact in variables}
+        self._by_name: dict[str | None, VariableFact] = {fact.name: fact for fact in variables}
         columns = zip(window.address, window.birth, window.death, strict=True)
         self._freed = {address: death for address, birth, death in columns if birth < 0}
+        # Chunk with a variable's value to the one with its value before, and to the one with its
+        # last value, as with several steps in one execution.
+        self._previous: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._link_values()
+
+    def _link_values(self) -> None:
+        """The op that makes a variable's last value made the earlier ones as well. Each lives until
+        the next one is there: a temporary of the same op and size is freed before that."""
+        window, births = self._window, self._window.chunks.birth
+        lasting = window.chunks.live(window.events - 1)
+        held = [one for one in lasting if births[one] >= 0 and self._held_at_end(one)]
+        ops = {window.op[window.birth[one]] for one in held} - {-1}
+        of_ops = np.isin(window.trace.op[births[births >= 0]], list(ops))
+        alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for chunk in np.flatnonzero(of_ops).tolist():
+            alike[window.op[window.birth[chunk]], window.requested[chunk]].append(chunk)
+        for chunks in alike.values():
+            if not self._held_at_end(chunks[-1]):
+                continue
+            for before, after in zip(chunks[-2::-1], chunks[:0:-1], strict=True):
+                if not window.birth[after] < window.death[before] < window.death[after]:
+                    break
+                self._previous[after], self._last[before] = before, chunks[-1]
 
     def stored_in(self, chunk: int) -> VariableFact | None:
         """The variable that stores its new value in a chunk allocated in the window."""
-        last = chunk
-        while last in self._next:
-            last = self._next[last]
-        return self._held_at_end(last) or self._by_name.get(self._assigned_by_maker(chunk) or "")
+        held = self._held_at_end(self._last.get(chunk, chunk))
+        return held or self._by_name.get(self._execution.maker(chunk).assigns)
 
     def _held_at_end(self, chunk: int) -> VariableFact | None:
         """The variable whose value is in a chunk when the window closes."""
         window = self._window
         variable = self._at_end.get(window.address[chunk]) if window.outlives(chunk) else None
-        fits = (
-            variable is not None
-            and rounded_bytes(variable.requested_bytes) <= window.allocated[chunk]
-        )
-        return variable if fits else None
+        if variable is None or rounded_bytes(variable.requested_bytes) > window.allocated[chunk]:
+            return None
+        return variable
 
-    @cached_property
-    def _next(self) -> dict[int, int]:
-        """Chunk with a variable's value to the chunk with its next value, as with several steps in
-        one execution.
-
-        The op that makes a variable's last value made the earlier ones as well. Each lives until
-        the next one is there: a temporary of the same op and size is freed before that."""
-        window, chunks = self._window, self._window.chunks
-        made = np.flatnonzero(chunks.birth >= 0)
-        made = made[window.trace.op[chunks.birth[made]] >= 0]
-        op, requested = window.trace.op[chunks.birth[made]], chunks.requested[made]
-        order = np.lexsort((chunks.birth[made], requested, op))
-        changes = np.flatnonzero((np.diff(op[order]) != 0) | (np.diff(requested[order]) != 0)) + 1
-        bounds = np.concatenate([[0], changes, [len(order)]])
-        several = np.flatnonzero(np.diff(bounds) > 1)
-        following: dict[int, int] = {}
-        for begin, end in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
-            ordered = made[order[begin:end]].tolist()
-            if self._held_at_end(ordered[-1]) is None:
-                continue
-            for before, after in zip(ordered[-2::-1], ordered[:0:-1], strict=True):
-                if not window.birth[after] < window.death[before] < window.death[after]:
-                    break
-                following[before] = after
-        return following
-
-    @cached_property
-    def _previous(self) -> dict[int, int]:
-        return {after: before for before, after in self._next.items()}
-
-    def old_value_freed(self, variable: VariableFact, chunk: int) -> int | None:
-        """Number of the event that frees the variable's chunk before this one; None if it is not
-        freed, or unknown."""
+    def owned_from(self, variable: VariableFact, chunk: int) -> int:
+        """The event from which the variable owns its new chunk, which is only being filled before:
+        the one that frees the chunk with its value before, -1 if that is unknown."""
         before = self._previous.get(chunk)
         if before is not None:
             return self._window.death[before]
-        return None if variable.start_address is None else self._freed.get(variable.start_address)
-
-    def old_value_lives(self, variable: VariableFact, chunk: int, instant: int) -> bool:
-        """Whether the chunk before this one is still in use: this one is then only being filled."""
-        freed = self.old_value_freed(variable, chunk)
-        known = variable.start_address is not None or chunk in self._previous
-        return known and (freed is None or freed > instant)
+        if variable.start_address is None:
+            return -1
+        return self._freed.get(variable.start_address, self._window.events)
 
 
 class OlderChunks:
@@ -117,45 +100,37 @@ class OlderChunks:
         self._tensors = {fact.address: fact for fact in window.facts.tensors}
         self._sorted_addresses = sorted(self._tensors)
         allocated = {
-            window.requested[chunk]
-            for chunk in np.flatnonzero(window.chunks.birth >= 0).tolist()
-            if window.is_input[window.birth[chunk]]
+            size
+            for size, birth in zip(window.requested, window.birth, strict=True)
+            if birth >= 0 and window.is_input[birth]
         }
         self.input_sizes = allocated | window.facts.earlier.input_sizes | set(self._given_sizes())
         self.constants = dict(self._find_constants())
 
-    def owner(self, chunk: int) -> Owner:
+    def owner(self, chunk: int) -> ChunkOwner:
         window, earlier = self._window, self._window.facts.earlier
         address, requested = window.address[chunk], window.requested[chunk]
         variable, tensor = self._variables.at_start.get(address), self._tensors.get(address)
         if variable is not None:
             return variable_owner(variable)
         if tensor is not None:
-            return Owner(None, tensor.category, None)
+            return layerless(tensor.category)
         constant = self.constant_owner(chunk)
         if constant is not None:
             return constant
-        known = earlier.chunks.get(address)
-        is_known = known is not None and (known.allocated, known.requested) == (
-            window.allocated[chunk],
-            requested,
-        )
-        if (
-            known is not None
-            and is_known
-            and (known.category == "inputs" or not self.is_batch(requested))
-        ):
-            return Owner(None, known.category, None)
+        known, sizes = earlier.chunks.get(address), (window.allocated[chunk], requested)
+        is_same = known is not None and (known.allocated, known.requested) == sizes
+        if known and is_same and (known.category == "inputs" or not self.is_batch(requested)):
+            return layerless(known.category)
         if requested == earlier.handle_bytes:
-            return Owner(None, "other_state", None)
+            return layerless("other_state")
         tensor = self._tensor_inside(address, window.allocated[chunk])
         if tensor is not None:
-            return Owner(None, tensor.category, None)
-        if self._was_given(chunk) or requested in self.input_sizes:
-            return Owner(None, "inputs", None)
-        return Owner(None, "unattributed", None)
+            return layerless(tensor.category)
+        is_input = self._was_given(chunk) or requested in self.input_sizes
+        return layerless("inputs" if is_input else "unattributed")
 
-    def constant_owner(self, chunk: int) -> Owner | None:
+    def constant_owner(self, chunk: int) -> ChunkOwner | None:
         fact = self.constants.get(chunk)
         if fact is None:
             return None
@@ -177,11 +152,9 @@ class OlderChunks:
             # Each variant of a function has its own; of small chunks, some may belong to something
             # else.
             chunks = chunks if size >= RARE_BYTES else chunks[: len(facts)]
-            yield from zip(
-                chunks,
-                facts if len(chunks) == len(facts) else [_common(facts)] * len(chunks),
-                strict=True,
-            )
+            if len(chunks) != len(facts):
+                facts = [_common(facts)] * len(chunks)
+            yield from zip(chunks, facts, strict=True)
 
     def _unowned(self) -> Iterator[int]:
         """Chunks that may hold constants: no variable, tensor or op is known to own them, and they
@@ -189,28 +162,22 @@ class OlderChunks:
         window, known = self._window, self._window.facts.earlier.chunks
         inputs = {address for address, chunk in known.items() if chunk.category == "inputs"}
         owned = {*self._variables.at_start, *self._tensors, *inputs}
-        for chunk in np.flatnonzero(window.chunks.death == window.events).tolist():
+        for chunk in window.chunks.live(window.events - 1):
             birth = window.birth[chunk]
             if birth < 0:
-                if window.address[chunk] not in owned:
-                    yield chunk
-            elif (
-                window.op[birth] < 0
-                and window.tensor_at_end(chunk) is None
-                and not window.is_input[birth]
-            ):
+                is_owned = window.address[chunk] in owned
+            else:
+                has_op = window.op[birth] >= 0 or window.is_input[birth]
+                is_owned = has_op or window.tensor_at_end(chunk) is not None
+            if not is_owned:
                 yield chunk
 
     def _tensor_inside(self, address: int, allocated: int) -> TensorFact | None:
         """A tensor that is a slice of a chunk and begins inside it, such as a replica's part of a
         batch."""
         place = bisect.bisect_right(self._sorted_addresses, address)
-        if (
-            place == len(self._sorted_addresses)
-            or self._sorted_addresses[place] >= address + allocated
-        ):
-            return None
-        return self._tensors[self._sorted_addresses[place]]
+        inside = self._sorted_addresses[place : place + 1]
+        return self._tensors[inside[0]] if inside and inside[0] < address + allocated else None
 
     def is_batch(self, requested: int) -> bool:
         return requested >= MIN_BATCH_BYTES and requested in self.input_sizes
@@ -220,16 +187,13 @@ class OlderChunks:
         the step was given and freed, and those that Python fed to the program. In a custom loop,
         tf.data makes the next batches between the steps."""
         window = self._window
-        for chunk in np.flatnonzero(window.chunks.birth < 0).tolist():
+        for chunk in window.chunks.live(-1):
             address, requested = window.address[chunk], window.requested[chunk]
             if requested < MIN_BATCH_BYTES:
                 continue
             tensor = self._tensors.get(address)
-            if (
-                tensor is None
-                and address not in self._variables.at_start
-                and self._was_given(chunk)
-            ):
+            is_unknown = tensor is None and address not in self._variables.at_start
+            if is_unknown and self._was_given(chunk):
                 yield requested
             tensor = tensor or self._tensor_inside(address, window.allocated[chunk])
             if tensor is not None and tensor.category == "inputs":
@@ -247,17 +211,13 @@ class OlderChunks:
 
 
 def _common(constants: list[ConstantFact]) -> ConstantFact:
-    first, *others = constants
-    shared = {
-        field: getattr(first, field)
-        for field in ("layer", "function", "line", "of_input")
-        if all(getattr(other, field) == getattr(first, field) for other in others)
+    """What the constants, which are of one size, have in common."""
+    first = constants[0]
+    shared: dict[str, Any] = {
+        name: getattr(first, name)
+        for name in ("layer", "function", "line", "of_input", "shape")
+        if len({getattr(one, name) for one in constants}) == 1
     }
-    shape = (
-        first.shape
-        if all(other.shape == first.shape for other in others)
-        else (first.requested_bytes,)
-    )
-    return ConstantFact(
-        first.requested_bytes, shape, first.dtype if shape == first.shape else "bytes", **shared
-    )
+    shape = shared.pop("shape", (first.requested_bytes,))
+    dtype = first.dtype if shape == first.shape else "bytes"
+    return ConstantFact(first.requested_bytes, shape, dtype, **shared)

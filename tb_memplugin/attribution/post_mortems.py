@@ -6,14 +6,15 @@ the same size, at the same point of a traced step."""
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from tb_memplugin.allocator import free_sizes, pool_at, rounded_bytes, unreserved_bytes, verdict
-from tb_memplugin.attribution.maps import UNATTRIBUTED, Point, StepChunks
+from tb_memplugin.attribution.ledger import ledger_of
+from tb_memplugin.attribution.maps import StepChunks
 from tb_memplugin.attribution.module_sizes import ModuleChunk, ModuleContents
-from tb_memplugin.attribution.step import ledger_of
+from tb_memplugin.attribution.window import layerless
 from tb_memplugin.schema import (
     IN_USE,
     OF_PASSES,
@@ -36,6 +37,7 @@ from tb_memplugin.schema import (
     dimensions,
     example_bytes,
     format_bytes,
+    rows_of,
 )
 
 # by how much a module's chunk may differ from its expected size, as a share of that
@@ -49,23 +51,11 @@ At 0, `test_few_extra_chunks_of_a_size_stay_without_owner` fails."""
 def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
     """Facts of an earlier step without the variables and tensors that have moved since: the map has
     no chunk of their size at their address."""
-    rows = np.flatnonzero(memory_map.state == IN_USE)
-    here = set(
-        zip(
-            memory_map.address[rows].tolist(),
-            memory_map.requested_bytes[rows].tolist(),
-            strict=True,
-        )
-    )
-    return dataclasses.replace(
-        facts,
-        variables=tuple(
-            fact for fact in facts.variables if (fact.end_address, fact.requested_bytes) in here
-        ),
-        tensors=tuple(
-            fact for fact in facts.tensors if (fact.address, fact.requested_bytes) in here
-        ),
-    )
+    rows = memory_map.state == IN_USE
+    here = set(rows_of(memory_map.address[rows], memory_map.requested_bytes[rows]))
+    variables = (one for one in facts.variables if (one.end_address, one.requested_bytes) in here)
+    tensors = (one for one in facts.tensors if (one.address, one.requested_bytes) in here)
+    return dataclasses.replace(facts, variables=tuple(variables), tensors=tuple(tensors))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,15 +98,11 @@ class OwnerMatching:
         self, memory_map: MemoryMap, history: Sequence[StepChunks], event: OomEvent
     ) -> None:
         self._map, self._history, self._event = memory_map, history, event
-        self._owners: dict[ChunkOwner, int] = {
-            owner: number for number, owner in enumerate(memory_map.owners)
-        }
-        self._owner = memory_map.owner.copy()
-        self._source = memory_map.source.copy()
-        self._by_address = {
-            int(memory_map.address[row]): row
-            for row in np.flatnonzero(memory_map.state == IN_USE).tolist()
-        }
+        self._owners = {owner: number for number, owner in enumerate(memory_map.owners)}
+        self._owner, self._source = memory_map.owner.copy(), memory_map.source.copy()
+        self._requested: list[int] = memory_map.requested_bytes.tolist()
+        rows = np.flatnonzero(memory_map.state == IN_USE)
+        self._by_address = dict(rows_of(memory_map.address[rows], rows))
 
     def result(self) -> MemoryMap:
         return dataclasses.replace(
@@ -139,18 +125,13 @@ class OwnerMatching:
 
     def tensors(self, tensors: Iterable[TensorFact]) -> None:
         for fact in tensors:
-            self._at(
-                fact.address,
-                fact.requested_bytes,
-                ChunkOwner(None, fact.category, None),
-                "held_tensor",
-            )
+            self._at(fact.address, fact.requested_bytes, layerless(fact.category), "held_tensor")
 
     def _at(
         self, address: int | None, requested: int, owner: ChunkOwner, source: OwnerSource
     ) -> None:
         row = None if address is None else self._by_address.get(address)
-        if row is not None and rounded_bytes(requested) <= int(self._map.bytes[row]):
+        if row is not None and rounded_bytes(requested) <= self._map.bytes[row]:
             self._give(row, owner, source)
 
     def same_place(self) -> None:
@@ -166,11 +147,11 @@ class OwnerMatching:
             else:
                 rows = np.flatnonzero(step.death == step.events)
             owners: dict[tuple[int, int], set[int]] = {}
-            for row in rows.tolist():
-                key = (int(step.address[row]), int(step.requested[row]))
-                owners.setdefault(key, set()).add(int(step.owner[row]))
+            columns = (step.address[rows], step.requested[rows], step.owner[rows])
+            for address, requested, owner in rows_of(*columns):
+                owners.setdefault((address, requested), set()).add(owner)
             for address, row in self._by_address.items():
-                candidates = owners.get((address, int(self._map.requested_bytes[row])), set())
+                candidates = owners.get((address, self._requested[row]), set())
                 if len(candidates) == 1:
                     self._give(row, step.owners[candidates.pop()], "earlier_step")
 
@@ -182,16 +163,16 @@ class OwnerMatching:
         then arbitrary, but the owners' bytes are right. Otherwise all get what the owners have in
         common. `scale` is the batch as a multiple of the traced one."""
         steps = [step for step in self._history if step.phase == self._event.phase]
+        # not all of the workspace grows with the batch
+        factors = dict.fromkeys((scale, 1.0))
         for step in steps:
             point = step.point(self._event.op, self._event.requested_bytes, scale)
-            if point is None:
-                continue
-            # not all of the workspace grows with the batch
-            for factor in dict.fromkeys((scale, 1.0)):
-                self._by_size(step, Point(point.event, factor))
+            if point is not None:
+                for factor in factors:
+                    self._by_size(step, point.event, factor)
         for step in steps:
-            for factor in dict.fromkeys((scale, 1.0)):
-                self._by_size(step, Point(-1, factor))
+            for factor in factors:
+                self._by_size(step, None, factor)
 
     def results(self, layers: Iterable[Layer], batch_size: int | None) -> None:
         """Match layers' outputs by size in validation and prediction, where there is no backward
@@ -205,50 +186,44 @@ class OwnerMatching:
                 owner = ChunkOwner(layer.path, "workspace", layer.trainable)
                 owners.setdefault(batch_size * each, set()).add(owner)
         for row in self._open_rows():
-            candidates = owners.get(int(self._map.requested_bytes[row]))
+            candidates = owners.get(self._requested[row])
             if candidates:
                 self._give(row, _common(candidates), "size")
 
-    def _by_size(self, step: StepChunks, point: Point) -> None:
-        """Match the open chunks of each size with those at the point, or in all of the step if
-        `point.event` is -1. Ops that run in parallel may run a little earlier or later than in the
-        traced step, so the nearest instant with as many chunks of the size stands for the point, or
-        the one whose number comes closest."""
-        sizes = step.requested.copy()
-        if point.scale != 1.0:
-            grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)[
-                step.owner
-            ]
-            sizes[grows] = np.round(sizes[grows] * point.scale).astype(np.int64)
+    def _by_size(self, step: StepChunks, event: int | None, scale: float) -> None:
+        """Match the open chunks of each size with those at an event, or in all of the step if that
+        is None. Ops that run in parallel may run a little earlier or later than in the traced step,
+        so the nearest instant with as many chunks of the size stands for the event, or the one
+        whose number comes closest."""
+        grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)
+        factor = np.where(grows[step.owner], scale, 1.0)
+        sizes = np.round(step.requested * factor).astype(np.int64)
         by_size: dict[int, list[int]] = {}
         for row in self._open_rows():
-            by_size.setdefault(int(self._map.requested_bytes[row]), []).append(row)
+            by_size.setdefault(self._requested[row], []).append(row)
         for size, open_rows in by_size.items():
             rows = np.flatnonzero(sizes == size)
             if not len(rows):
                 continue
             owners = list(self._owners)
-            of_size = [
-                row for row in self._by_address.values() if self._map.requested_bytes[row] == size
+            known = [
+                owners[self._owner[row]]
+                for row in self._by_address.values()
+                if self._requested[row] == size and self._owner[row] >= 0
             ]
-            known = [owners[self._owner[row]] for row in of_size if self._owner[row] >= 0]
-            count = len(open_rows) + len(known)
-            live = (
-                _nearest(step, rows, point.event, count)
-                if point.event >= 0
-                else _whenever(step, rows, count)
-            )
+            count, most_extra = len(open_rows) + len(known), 0.0
+            if event is None:
+                live = _whenever(step, rows, count)
+            else:
+                live = _nearest(step, rows, event, count)
+                rows = step.live(event, rows)
+                most_extra = len(open_rows) * MAX_EXTRA_SHARE
             left = _without([step.owners[number] for number in step.owner[live].tolist()], known)
-            extra = len(open_rows) - len(left)
-            if 0 <= extra <= (len(open_rows) * MAX_EXTRA_SHARE if point.event >= 0 else 0):
-                for row, owner in zip(open_rows, left, strict=False):
-                    self._give(row, owner, "size")
-                continue
-            if point.event >= 0:
-                rows = step.live(point.event, rows)
             shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
-            for row in open_rows:
-                self._give(row, shared, "size")
+            if not 0 <= len(open_rows) - len(left) <= most_extra:
+                left = [shared] * len(open_rows)
+            for row, owner in zip(open_rows, left, strict=False):
+                self._give(row, owner, "size")
 
 
 def _nearest(step: StepChunks, rows: Integers, event: int, count: int) -> Integers:
@@ -297,9 +272,9 @@ def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
     neither."""
     distinct = set(owners)
     if len(distinct) == 1:
-        return next(iter(distinct))
+        return distinct.pop()
     categories = {owner.category for owner in distinct}
-    return ChunkOwner(None, categories.pop(), None) if len(categories) == 1 else UNATTRIBUTED
+    return layerless(categories.pop() if len(categories) == 1 else "unattributed")
 
 
 def observed_batch(
@@ -313,15 +288,11 @@ def observed_batch(
     if traced_batch is not None and any(point.scale == 1.0 for point in points):
         return traced_batch
     sizes = dimensions(event.shape) or ()
-    if (
-        layer is None
-        or layer.output_shape is None
-        or not _is_open(layer)
-        or sizes[1:] != layer.output_shape[1:]
-    ):
+    shape = () if layer is None or not _is_open(layer) else layer.output_shape or ()
+    if layer is None or not shape or sizes[1:] != shape[1:]:
         return None
     # with a bias and without
-    weights = (layer.parameters, layer.parameters - layer.output_shape[-1])
+    weights = (layer.parameters, layer.parameters - shape[-1])
     return None if math.prod(sizes) in weights else sizes[0]
 
 
@@ -349,18 +320,15 @@ def running_module(memory_map: MemoryMap, module: ModuleChunk, batch: int | None
     about its size."""
     expected = module.contents(batch)
     size = sum(row.bytes for row in expected.ledger)
-    others = memory_map.requested_bytes[
-        (memory_map.state == IN_USE) & (memory_map.owner < 0)
-    ].tolist()
+    is_other = (memory_map.state == IN_USE) & (memory_map.owner < 0)
+    others = memory_map.requested_bytes[is_other].tolist()
     nearest = min(others, key=lambda other: abs(other - size), default=0)
     is_near = expected.of_batch and abs(nearest - size) <= MODULE_TOLERANCE * size
     return module.contents(batch, nearest) if is_near else expected
 
 
-_SAME = (
-    *("identifier", "status", "step", "phase", "during", "device", "wall_time", "requested_bytes"),
-    *("op", "layer", "shape", "line", "request_ledger", "request_tensors", "largest_tensors"),
-)
+_OF_ALLOCATOR = {"in_use_bytes", "capacity_bytes"}  # which a memory map says as well
+_SAME = (OomEvent.__annotations__.keys() & Oom.__annotations__.keys()) - _OF_ALLOCATOR
 
 
 def post_mortem(
@@ -373,96 +341,96 @@ def post_mortem(
     """The post-mortem of a failed allocation, given the chunks at the failure with known owners.
     `needed_bytes` are what the step needs at least at once, even if free memory is in one piece;
     `module` is what the chunk of a compiled module holds that may have run."""
-    if memory_map is None:
-        in_use, pool_bytes, capacity = event.in_use_bytes, None, event.capacity_bytes
-    else:
-        in_use, pool_bytes, capacity = (
-            memory_map.in_use_bytes,
-            memory_map.pool_bytes,
-            memory_map.capacity_bytes,
-        )
     pool = None if memory_map is None else pool_at(memory_map)
+    stated = event if memory_map is None else memory_map
+    in_use, capacity = stated.in_use_bytes, stated.capacity_bytes
     free = None if in_use is None or capacity is None else max(0, capacity - in_use)
-    cause, reason = (None, "") if memory_map is None else _verdict(memory_map, event)
+    notes, ledger = list(event.notes), tuple[LedgerRow, ...]()
+    cause: Verdict | None = None
+    reason = ""
+    if pool is None and free is not None:
+        cause, reason = _verdict_by_limit(event, free)
+    elif memory_map is not None:
+        cause, reason = _verdict(memory_map, event)
     if cause == "fragmentation" and needed_bytes and capacity and needed_bytes > capacity:
         cause = "capacity"
         needed = f"the step needs {format_bytes(needed_bytes)} of {format_bytes(capacity)}"
         reason += f" Even with free memory in one piece, {needed}."
-    if pool is None and free is not None:
-        cause, reason = _verdict_by_limit(event, free)
-    ledger = () if memory_map is None else ledger_of(memory_map, module.ledger if module else ())
-    notes = _not_available(event, memory_map)
+    if memory_map is not None:
+        notes += memory_map.not_available
+        ledger = ledger_of(memory_map, module.ledger if module else ())
+    notes += _unknown_of_request(event)
     if memory_map is not None and module and ledger != ledger_of(memory_map):
         scaled = f", scaled from batch size {module.of_batch}" if module.of_batch else ""
-        notes = (
-            *notes,
-            "What the running compiled module holds is inferred: its buffers at its own "
-            f"peak{scaled}.",
+        notes.append(
+            "What the running compiled module holds is inferred: its buffers at its own peak"
+            f"{scaled}."
         )
+    is_complete = memory_map is not None and memory_map.complete
     return Oom(
         **{name: getattr(event, name) for name in _SAME},
         free_bytes=free if pool is None else pool.free_bytes,
         # Chunks may be missing from an incomplete map.
-        largest_free_bytes=pool.largest_free_bytes
-        if pool and memory_map and memory_map.complete
-        else None,
+        largest_free_bytes=pool.largest_free_bytes if pool and is_complete else None,
         in_use_bytes=in_use,
-        pool_bytes=pool_bytes,
+        pool_bytes=None if memory_map is None else memory_map.pool_bytes,
         capacity_bytes=capacity,
         verdict=cause,
         reason=reason,
         ledger=ledger,
         map=memory_map,
-        not_available=notes,
+        not_available=tuple(dict.fromkeys(notes)),
         batch_size=batch_size,
     )
 
 
-def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, ...]:
-    notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
+def _unknown_of_request(event: OomEvent) -> Iterator[str]:
     if event.compiled and not event.request_ledger:
-        notes.append(
+        yield (
             "The request's layer is unknown: a compiled module requests the memory of all its "
             "layers in one piece."
         )
     if event.uncertain_bytes:
-        notes.append(
+        yield (
             "The exact size of the request is unknown: TensorFlow's message rounds it, by at most "
             f"{format_bytes(event.uncertain_bytes)}."
         )
     if event.requested_bytes is None:
-        notes.append("The size of the request is unknown: TensorFlow did not report it.")
-    return tuple(dict.fromkeys(notes))
+        yield "The size of the request is unknown: TensorFlow did not report it."
 
 
 def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
-    if event.requested_bytes is None:
+    requested = event.requested_bytes
+    if requested is None:
         return None, (
-            f"The verdict is unknown: so is the size of the request, with {format_bytes(free)} "
-            "free."
+            "The verdict is unknown: so is the size of the request, with "
+            f"{format_bytes(free)} free."
         )
-    figures = f"{format_bytes(event.requested_bytes)} requested; {format_bytes(free)} free."
-    if event.requested_bytes - event.uncertain_bytes > free:
+    figures = f"{format_bytes(requested)} requested; {format_bytes(free)} free."
+    if requested - event.uncertain_bytes > free:
         return "capacity", figures
     return None, f"The verdict is unknown: the free chunks are. {figures}"
 
 
 def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:
-    if event.requested_bytes is not None:
-        least, most = (event.requested_bytes + sign * event.uncertain_bytes for sign in (-1, 1))
-        found = verdict(memory_map, event.requested_bytes)
-        if verdict(memory_map, least)[0] == verdict(memory_map, most)[0]:
-            return found
-        return None, f"The verdict is unknown: the request is not known exactly enough. {found[1]}"
+    requested, uncertain = event.requested_bytes, event.uncertain_bytes
+    if requested is not None:
+        cause, reason = verdict(memory_map, requested)
+        least, most = (
+            verdict(memory_map, requested - uncertain),
+            verdict(memory_map, requested + uncertain),
+        )
+        if least[0] == most[0]:
+            return cause, reason
+        return None, f"The verdict is unknown: the request is not known exactly enough. {reason}"
     sizes = free_sizes(memory_map)
-    largest = int(sizes.max(initial=0))
-    if memory_map.complete and largest == int(sizes.sum()) and not unreserved_bytes(memory_map):
+    largest, total = int(sizes.max(initial=0)), int(sizes.sum())
+    if memory_map.complete and largest == total and not unreserved_bytes(memory_map):
         return "capacity", (
-            f"The size of the request is unknown, but more than the {format_bytes(largest)} "
-            "free, which are a single chunk."
+            "The size of the request is unknown, but more than the "
+            f"{format_bytes(largest)} free, which are a single chunk."
         )
     return None, (
         "The verdict is unknown: so is the size of the request, but it is more than the largest "
-        f"free chunk of {format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in "
-        "total."
+        f"free chunk of {format_bytes(largest)}, with {format_bytes(total)} free in total."
     )

@@ -1,286 +1,28 @@
-"""The requests of a step for replays, and how their sizes follow from the batch size.
-
-The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose
-open dimensions hold the batch grows with it, and an output without open dimensions does not. Where
-the function was traced for one batch size only, the leading dimension must do, unless the size is
-also that of a weight."""
+"""The requests of a step for replays."""
 
 import collections
 import dataclasses
-import itertools
-import math
-import operator
-import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_memplugin.allocator import TraceReplay, added_regions, rounded_bytes
+from tb_memplugin.attribution.batch_powers import BatchPowers
 from tb_memplugin.attribution.maps import StepChunks, owned_at
-from tb_memplugin.attribution.module_sizes import (
-    WITH_THE_BATCH,
-    ModuleSizes,
-    Powers,
-    outputs,
-    power_of_output,
-    total_power,
-)
+from tb_memplugin.attribution.module_sizes import ModuleSizes
+from tb_memplugin.attribution.modules import CompiledModule, Plan
+from tb_memplugin.attribution.older_chunks import variable_owner
 from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.window import layerless
 from tb_memplugin.schema import (
-    DTYPE_BYTES,
-    SCRATCH_POWER,
-    SQUARE_POWER,
     UNKNOWN_POWER,
-    Category,
     ChunkOwner,
-    Integers,
-    Module,
     ModuleMoment,
-    OpFact,
     StepRequests,
-    TraceFacts,
-    is_gpu,
-    matches,
+    join_rows,
+    take_rows,
 )
-
-SMALL_BYTES = 1024
-"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are
-scalars. At 0, `test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes` fails."""
-_FIXED: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
-_RECURRENT = "CudnnRNN"
-"""Part of the names of cuDNN's recurrent kernels. A part of their scratch space does not depend on
-the batch; what they save for the backward pass, a vector of bytes, is in proportion to it but for
-some hundred bytes."""
-_COLUMNS = re.compile(r"(^|/)Conv[23]DBackprop(Filter|Input)\w*$")
-"""Names of gradients of convolutions. On the CPU, where oneDNN does not compute them, they unfold
-some images at a time into a matrix: as many as fit into the processor's cache, whatever the
-batch."""
-_UINT8 = 4
-"""TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each
-thread. In trainings of the Transformer and five drawn models (docs/accuracy.md), 99.7 % of its
-bytes were the same at batch sizes 4 and 32."""
-
-
-class BatchPowers:
-    """Tells of each chunk of a trace how its size follows from the batch size, which is `batch`."""
-
-    def __init__(self, classifier: Classifier, batch: int) -> None:
-        self._window, self._classifier, self._batch = classifier.window, classifier, batch
-        self._trace, facts = classifier.window.trace, classifier.window.facts
-        weights = [variable for variable in facts.variables if variable.role == "weights"]
-        self._weights = {variable.requested_bytes for variable in weights}
-        self._weight_shapes = {variable.shape for variable in weights} - {()}
-        self._held = {one.address: one.shape for one in facts.tensors if one.category == "inputs"}
-        self._of_batch = self._batch_bytes(facts)
-        self._layer_sizes = {(one.layer, size) for one in facts.variables for size in one.shape}
-        self._is_open = not any(graph.fixed_batch for graph in facts.graphs) and any(
-            fact.pass_name == "forward"
-            and any(shape is not None and -1 in shape for shape in fact.output_shapes)
-            for graph in facts.graphs
-            for fact in graph.ops.values()
-        )
-        self._joined, self._fixed = self._dimensions(facts)
-
-    def of(self, chunk: int, category: Category, layer: str | None = None) -> int:
-        """The power of the batch size that the size of a chunk of this owner is proportional to, or
-        another value of `batch_power`."""
-        birth, requested = (
-            int(self._classifier.chunks.birth[chunk]),
-            int(self._classifier.chunks.requested[chunk]),
-        )
-        if category == "inputs":
-            return self._of_input(chunk, birth, requested)
-        if (
-            birth < 0
-            or category in _FIXED
-            or (category == "weight_gradients" and requested in self._weights)
-        ):
-            return 0
-        power = self._of_new(chunk, category, layer, birth, requested)
-        # An embedding's gradient has a row for each word of the batch; others are as large as their
-        # weights.
-        return max(power, 0) if category == "weight_gradients" else power
-
-    def _unless_fixed(self, power: int, requested: int) -> int:
-        """The power, but 0 for small requests and those of a weight's size."""
-        return 0 if requested <= SMALL_BYTES or requested in self._weights else power
-
-    def _of_new(
-        self, chunk: int, category: Category, layer: str | None, birth: int, requested: int
-    ) -> int:
-        if self._classifier.plan(chunk) is not None:
-            return UNKNOWN_POWER
-        fact = self._classifier.made_by(chunk)
-        trace = self._trace
-        sizes = self._window.dimensions(birth) or ()
-        # an embedding's has a row for each word of the batch
-        if fact is not None and fact.pass_name == "update":
-            return int(
-                len(sizes) > 1 and sizes not in self._weight_shapes and self._holds_batch(sizes[:1])
-            )
-        # in the precision of the computation
-        if category == "weight_gradients" and sizes in self._weight_shapes:
-            return 0
-        has_shape = bool(sizes) and min(sizes) >= 0
-        is_output = trace.text(int(trace.region[birth])) == "output"
-        power = None
-        if has_shape and fact is not None and (fact.batch_powers or self._is_open):
-            power = self._by_symbolic(fact, sizes, is_output, requested)
-        if power is None:
-            power = self._by_bytes(chunk, requested, is_output)
-        if power is not None:
-            return power
-        # On a GPU, a vector that is no output is scratch space.
-        name = trace.text(int(trace.op[birth])) or ""
-        is_recurrent = _RECURRENT in name
-        is_vector = has_shape and len(sizes) == 1 and is_gpu(trace.device)
-        if not has_shape or (is_vector and (is_recurrent or not is_output)):
-            is_scratch = is_vector and is_output == is_recurrent
-            return self._unless_fixed(SCRATCH_POWER if is_scratch else UNKNOWN_POWER, requested)
-        # A temporary of the CPU may be scratch space that follows the number of threads, not the
-        # batch.
-        of_threads = (len(sizes) == 1 and trace.dtype[birth] == _UINT8) or (
-            len(sizes) == 3 and _COLUMNS.search(name)
-        )
-        if of_threads and not is_output and not is_gpu(trace.device):
-            return 0
-        if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
-            return 1
-        if fact is None and len(sizes) == 2 and sizes[0] == sizes[1] and not sizes[0] % self._batch:
-            # Each example by each example, or by as many features.
-            of_features = sizes[0] == self._batch and (layer, sizes[0]) in self._layer_sizes
-            power = 2 if sizes[0] not in self._fixed else 1 if of_features else SQUARE_POWER
-            return self._unless_fixed(power, requested)
-        return self._by_leading(sizes, requested, category, is_output)
-
-    def _of_input(self, chunk: int, birth: int, requested: int) -> int:
-        """A batch grows, the data set that it is taken from does not."""
-        address = int(self._classifier.chunks.address[chunk])
-        sizes = self._held.get(address) if birth < 0 else self._window.dimensions(birth) or ()
-        if sizes:
-            return int(sizes[0] == self._batch)
-        if requested in self._of_batch:
-            return 1
-        return 0 if self._of_batch or requested <= SMALL_BYTES else UNKNOWN_POWER
-
-    def _batch_bytes(self, facts: TraceFacts) -> frozenset[int]:
-        """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input
-        pipeline made."""
-        sizes = {
-            self._batch * math.prod(shape[1:]) * DTYPE_BYTES[dtype]
-            for shape, dtype in facts.batch.components
-            if shape[0] in (-1, self._batch) and -1 not in shape[1:] and dtype in DTYPE_BYTES
-        }
-        chunks = self._classifier.chunks
-        for birth, requested in zip(chunks.birth.tolist(), chunks.requested.tolist(), strict=True):
-            of_input = birth >= 0 and requested in self._classifier.older.input_sizes
-            if of_input and (self._window.dimensions(birth) or ())[:1] == (self._batch,):
-                sizes.add(requested)
-        return frozenset(sizes)
-
-    def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
-        """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of
-        other dimensions: a kernel's copies of its operands, and operands that are reshaped for it,
-        have such dimensions in other places."""
-        joined: set[int] = set()
-        fixed = {size for variable in facts.variables for size in variable.shape}
-        for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
-            sizes = () if birth < 0 else self._window.dimensions(birth) or ()
-            fact = self._classifier.requester(chunk) if sizes else None
-            for shape, powers in () if fact is None else outputs(fact):
-                if fact is None or shape is None or not matches(shape, sizes):
-                    continue
-                if fact.batch_powers or self._is_open:
-                    fixed.update(
-                        size for size, power in zip(sizes, powers, strict=True) if power == 0
-                    )
-                joined.update(size for size, power in zip(sizes, powers, strict=True) if power)
-                if sizes[0] == self._batch and (powers[0] or not self._is_open):
-                    joined.update(itertools.accumulate(sizes, operator.mul))
-        return frozenset(
-            size for size in joined if size > self._batch and size % self._batch == 0
-        ), frozenset(fixed)
-
-    def _holds_batch(self, sizes: tuple[int, ...]) -> bool:
-        return any(size in self._joined and size not in self._fixed for size in sizes)
-
-    def _by_symbolic(
-        self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int
-    ) -> int | None:
-        """By the shapes of the op's outputs when it was traced; None if they do not tell."""
-        matching = {
-            self._of_dimensions(sizes, shape, powers, requested)
-            for shape, powers in outputs(fact)
-            if shape is not None and matches(shape, sizes)
-        }
-        if matching:
-            return matching.pop() if len(matching) == 1 else UNKNOWN_POWER
-        totals = {total_power(powers) for shape, powers in outputs(fact) if shape is None or shape}
-        total = totals.pop() if len(totals) == 1 else None
-        # An output that the graph does not know, such as a kernel's own one, or one in another
-        # layout.
-        return total if is_output and total and math.prod(sizes) % self._batch**total == 0 else None
-
-    def _of_dimensions(
-        self, sizes: tuple[int, ...], shape: tuple[int, ...], powers: Powers, requested: int
-    ) -> int:
-        """Of an output with these sizes, and with this shape and these powers in the traced
-        function."""
-        holding = [(size, power) for size, power in zip(sizes, powers, strict=True) if power]
-        certain = sum(power for _, power in holding)
-        # such as the examples that a mask leaves
-        if any(size % self._batch**power for size, power in holding):
-            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
-        unknown = [
-            (size, known)
-            for size, known, power in zip(sizes, shape, powers, strict=True)
-            if power is None
-        ]
-        maybe = [known for size, known in unknown if not size % self._batch]
-        if certain and maybe and requested > SMALL_BYTES:
-            return SQUARE_POWER
-        if certain or not unknown:
-            return certain
-        if maybe == [-1]:
-            return 1
-        if len(maybe) > 1 and set(maybe) == {-1}:
-            return SQUARE_POWER
-        return self._unless_fixed(UNKNOWN_POWER, requested)
-
-    def _by_bytes(self, chunk: int, requested: int, is_output: bool) -> int | None:
-        """By the output that takes exactly the requested bytes; None without one, or if several
-        outputs disagree. Kernels that MLIR generated, which most elementwise ops on a GPU are,
-        request bytes without a shape. Others join dimensions."""
-        fact = self._classifier.requester(chunk)
-        if fact is None or not (fact.batch_powers or self._is_open):
-            return None
-        # Scratch space may be as large as several times the batch by chance.
-        more = is_output and bool(fact.batch_powers)
-        found = {
-            power_of_output(shape, powers, DTYPE_BYTES.get(dtype, 0), requested, self._batch, more)
-            for (shape, powers), dtype in zip(outputs(fact), fact.output_dtypes, strict=False)
-            if shape is not None
-        } - {None}
-        return found.pop() if len(found) == 1 else None
-
-    def _by_leading(
-        self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool
-    ) -> int:
-        """By the leading dimension, behind those of size 1 that a product of matrices adds."""
-        while len(sizes) > 2 and sizes[0] == 1:
-            sizes = sizes[1:]
-        if len(sizes) > 1 and sizes[0] == self._batch:
-            return 1
-        if sizes[0] % self._batch:
-            return 0
-        grows = (len(sizes) > 1 or is_output) and category in WITH_THE_BATCH and not self._is_open
-        return (
-            1
-            if grows and requested not in self._weights
-            else self._unless_fixed(UNKNOWN_POWER, requested)
-        )
-
 
 MAX_EVENTS = 200_000
 """Most events of a step whose requests are kept."""
@@ -296,42 +38,27 @@ def step_requests(
 ) -> StepRequests | None:
     """The requests of a step; None if its trace does not lead from one memory map to the other, or
     is too long."""
-    trace, facts = classifier.window.trace, classifier.window.facts
+    window, trace = classifier.window, classifier.window.trace
     if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
         return None
     added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
+    added_address, added_bytes = np.asarray(added, np.int64).reshape(-1, 2).T.copy()
     # A variable's new chunk has the variable as its owner, although it only is being filled at
     # first.
     chunks = owned_at(chunks, classifier, chunks.events - 1)
-    owners = [chunks.owners[number] for number in chunks.owner.tolist()]
-    powers = [UNKNOWN_POWER] * len(owners)
+    powers = [UNKNOWN_POWER] * len(window.birth)
     moments: tuple[ModuleMoment, ...] = ()
     if batch:
-        moments = ModuleSizes(classifier, batch).moments()
+        moments = ModuleSizes(window, batch).moments(classifier.plans)
         batch_powers = BatchPowers(classifier, batch)
-        powers = [
-            batch_powers.of(chunk, owner.category, owner.layer)
-            for chunk, owner in enumerate(owners)
-        ]
-    requested_by = [
-        (trace.text(int(trace.op[birth])) or "") if birth >= 0 else ""
-        for birth in chunks.birth.tolist()
-    ]
+        owners = enumerate(chunks.owners[number] for number in chunks.owner.tolist())
+        powers = [batch_powers.of(chunk, one.category, one.layer) for chunk, one in owners]
+    requested_by = [window.op_name(chunk) or "" for chunk in range(len(powers))]
     names, op = np.unique(requested_by, return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
-    columns = (
-        "step",
-        "phase",
-        "address",
-        "allocated",
-        "requested",
-        "birth",
-        "death",
-        "owner",
-        "owners",
-    )
+    columns = ("step", "phase", "address", "allocated", "requested", "birth", "death")
     return StepRequests(
-        **{name: getattr(chunks, name) for name in columns},
+        **{name: getattr(chunks, name) for name in (*columns, "owner", "owners")},
         device=trace.device,
         wall_time=wall_time,
         mode=classifier.mode[0],
@@ -344,11 +71,11 @@ def step_requests(
         ops=tuple(names.tolist()[unnamed:]),
         region_address=trace.start_map.region_address,
         region_bytes=trace.start_map.region_bytes,
-        added_address=np.asarray([address for address, _ in added], np.int64),
-        added_bytes=np.asarray([size for _, size in added], np.int64),
+        added_address=added_address,
+        added_bytes=added_bytes,
         module_moments=moments,
         unrepeatable=tuple(
-            sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))
+            sorted({one for graph in window.facts.graphs for one in graph.unrepeatable})
         ),
     )
 
@@ -357,20 +84,12 @@ def until_failure(until: StepRequests, requested: int) -> StepRequests:
     """A step's requests up to one that failed, and that one: the least that the step needs."""
     events = until.events
     death = np.where(until.death >= events, events + 2, until.death)
-    return _with_chunks(
-        until,
-        np.arange(len(until)),
-        until.birth,
-        death,
-        [requested],
-        [events],
-        [events + 1],
-        events + 2,
-    )
+    step = dataclasses.replace(until, events=events + 2, death=death, module_moments=())
+    return _with_chunks(step, [_Added(requested, events, events + 1)])
 
 
 def planned_requests(
-    classifier: Classifier, until: StepRequests, module: Module, batch: int
+    classifier: Classifier, until: StepRequests, module: CompiledModule, batch: int
 ) -> StepRequests:
     """The chunks that a step has when its compiled module begins, of whose requests one failed, and
     all that the module requests while it runs.
@@ -378,80 +97,63 @@ def planned_requests(
     Slots that this step made as zeros of one shape share a chunk until their update, whose results
     get chunks of their own. These are added as older ones, at made-up addresses: the step needs
     both, and later ones begin with them."""
-    owned_by_module = [
-        (plan := classifier.plan(row)) is not None and plan[0] is module
-        for row in range(len(until))
-    ]
-    kept = np.flatnonzero((until.death >= until.events) & ~np.asarray(owned_by_module, bool))
-    count = len(module.allocations)
-    at = collections.Counter(one.end_address for one in classifier.window.facts.variables)
-    sharing = [
-        one
-        for one in classifier.window.facts.variables
-        if one.end_address and at[one.end_address] > 1
-    ]
-    owners = [ChunkOwner(one.layer, one.role, one.trainable) for one in sharing]
-    sizes, end = (
-        [*(one.requested_bytes for one in sharing), *(one.bytes for one in module.allocations)],
-        2 * count,
-    )
-    places = (
-        itertools.accumulate(map(rounded_bytes, sizes[: len(sharing) - 1]), initial=0)
-        if sharing
-        else ()
-    )
-    born = [-1] * len(sharing) + list(range(count))
-    freed = [end] * len(sharing) + list(range(end - 1, count - 1, -1))
-    fixed = np.full(len(kept), -1), np.full(len(kept), end)
-    step = _with_chunks(until, kept, *fixed, sizes, born, freed, end, owners, places)
-    return dataclasses.replace(
-        step,
+    window, allocations = classifier.window, module.module.allocations
+    end = 2 * len(allocations)
+    made = {chunk for chunk, plan in classifier.plans.items() if plan.module is module}
+    lasting = np.flatnonzero(until.death >= until.events).tolist()
+    kept = take_rows(until, [row for row in lasting if row not in made])
+    added: list[_Added] = []
+    holders = collections.Counter(one.end_address for one in window.facts.variables)
+    address = 0
+    for one in window.facts.variables:
+        if one.end_address and holders[one.end_address] > 1:
+            added.append(_Added(one.requested_bytes, -1, end, variable_owner(one), address))
+            address += rounded_bytes(one.requested_bytes)
+    plans = {
+        row: Plan(module, allocation)
+        for row, allocation in enumerate(allocations, len(kept) + len(added))
+    }
+    added += [_Added(one.bytes, at, end - 1 - at) for at, one in enumerate(allocations)]
+    step = dataclasses.replace(
+        kept,
         mode="xla",
+        events=end,
+        birth=np.full(len(kept), -1),
+        death=np.full(len(kept), end),
         region_address=np.concatenate([until.region_address, until.added_address]),
         region_bytes=np.concatenate([until.region_bytes, until.added_bytes]),
         added_address=until.added_address[:0],
         added_bytes=until.added_bytes[:0],
-        module_moments=ModuleSizes(classifier, batch).moments_of(
-            (row, (module, one))
-            for row, one in enumerate(module.allocations, len(kept) + len(sharing))
-        ),
+        module_moments=ModuleSizes(window, batch).moments(plans),
     )
+    return _with_chunks(step, added)
 
 
-def _with_chunks(
-    step: StepRequests,
-    kept: Integers,
-    birth: Integers,
-    death: Integers,
-    sizes: Sequence[int],
-    born: Sequence[int],
-    freed: Sequence[int],
-    events: int,
-    owners: Sequence[ChunkOwner] = (),
-    addresses: Iterable[int] = (),
-) -> StepRequests:
-    """Some chunks of a step, with other events, and further ones: first those of some owners, at
-    their addresses, then ones of workspace. Their sizes at other batch sizes are fixed, and
-    unknown."""
-    count, requested, owned = len(sizes), np.asarray(sizes, np.int64), len(owners)
-    more: dict[str, Any] = {
-        "address": np.asarray([*addresses] + [0] * (count - owned), np.int64),
-        "allocated": np.asarray([rounded_bytes(size) for size in sizes], np.int64),
-        "requested": requested,
-        "batch_power": np.asarray([0] * owned + [UNKNOWN_POWER] * (count - owned), np.int64),
-        "owner": np.asarray([*range(owned), *[owned] * (count - owned)], np.int64)
-        + len(step.owners),
-        "op": np.full(count, -1),
-    }
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(step, name)[kept], column]) for name, column in more.items()
-    }
-    return dataclasses.replace(
+class _Added(NamedTuple):
+    """A chunk that is added to a step's: an owner's, of a fixed size; without one, of workspace
+    whose size at other batch sizes is unknown."""
+
+    requested: int
+    birth: int
+    death: int
+    owner: ChunkOwner | None = None
+    address: int = 0
+
+
+def _with_chunks(step: StepRequests, added: Sequence[_Added]) -> StepRequests:
+    """The step with further chunks, those of owners first."""
+    owners = [one.owner for one in added if one.owner is not None]
+    number = np.minimum(np.arange(len(added)), len(owners))
+    more = dataclasses.replace(
         step,
-        events=events,
-        birth=np.concatenate([birth, np.asarray(born, np.int64)]),
-        death=np.concatenate([death, np.asarray(freed, np.int64)]),
-        owners=(*step.owners, *owners, ChunkOwner(None, "workspace", None)),
-        module_moments=(),
-        **columns,
+        address=np.asarray([one.address for one in added]),
+        allocated=np.asarray([rounded_bytes(one.requested) for one in added]),
+        requested=np.asarray([one.requested for one in added]),
+        birth=np.asarray([one.birth for one in added]),
+        death=np.asarray([one.death for one in added]),
+        batch_power=np.where(number < len(owners), 0, UNKNOWN_POWER),
+        owner=len(step.owners) + number,
+        op=np.full(len(added), -1),
     )
+    all_owners = (*step.owners, *owners, layerless("workspace"))
+    return dataclasses.replace(join_rows([step, more]), owners=all_owners)

@@ -6,15 +6,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tb_memplugin.attribution.modules import Plan
 from tb_memplugin.attribution.owners import Classifier
-from tb_memplugin.attribution.window import Owner
+from tb_memplugin.attribution.window import Window
 from tb_memplugin.schema import (
     IN_USE,
     MAX_TENSOR_GROUPS,
-    BufferAllocation,
+    Category,
     ChunkOwner,
     MemoryMap,
-    Module,
     OpFact,
     TensorFact,
     TensorGroup,
@@ -44,9 +44,9 @@ class Shapes:
     Python knows, or an output of the requesting op. A shape counts only if it takes exactly the
     requested bytes."""
 
-    def __init__(self, classifier: Classifier) -> None:
-        facts = classifier.window.facts
-        self._classifier, self._found = classifier, dict[int, TensorShape | None]()
+    def __init__(self, window: Window) -> None:
+        facts = window.facts
+        self._window, self._found = window, dict[int, TensorShape | None]()
         self._at_start: _Known = {one.address: one for one in facts.tensors}
         self._at_start |= {one.start_address: one for one in facts.variables}
         self._at_end: _Known = {one.address: one for one in facts.tensors_at_end}
@@ -58,31 +58,25 @@ class Shapes:
         return self._found[chunk]
 
     def _find(self, chunk: int) -> TensorShape | None:
-        window, trace = self._classifier.window, self._classifier.window.trace
-        address, requested, birth = (
-            window.address[chunk],
-            window.requested[chunk],
-            window.birth[chunk],
-        )
-        known, shape = self._at_start.get(address), None
+        window, trace = self._window, self._window.trace
+        address, requested = window.address[chunk], window.requested[chunk]
+        birth, known, shape = window.birth[chunk], self._at_start.get(address), None
         if birth >= 0:
-            shape = tensor_shape(
-                window.dimensions(birth), _DTYPES.get(int(trace.dtype[birth])), requested
-            )
+            dtype = _DTYPES.get(int(trace.dtype[birth]))
+            shape = tensor_shape(window.dimensions(birth), dtype, requested)
             known = self._at_end.get(address) if window.outlives(chunk) else None
         if shape is None and known is not None:
             shape = tensor_shape(known.shape, known.dtype, requested)
         if shape is None and birth >= 0 and trace.shape[birth] < 0 and window.facts.mode == "graph":
-            shape = _output_shape(
-                self._classifier.requester(chunk), window.facts.batch.size, requested
-            )
+            batch = window.facts.batch.size
+            shape = _output_shape(window.requester(chunk), batch, requested)
         return shape
 
 
-def _output_shape(fact: OpFact | None, batch: int | None, requested: int) -> TensorShape | None:
+def _output_shape(fact: OpFact, batch: int | None, requested: int) -> TensorShape | None:
     """The only shape of the op's outputs that takes the requested bytes."""
     found = set()
-    if fact is not None and not fact.relayout:
+    if not fact.relayout:
         for sizes, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False):
             if sizes is not None and batch is not None and sizes[:1] == (-1,):
                 sizes = (batch, *sizes[1:])
@@ -91,7 +85,7 @@ def _output_shape(fact: OpFact | None, batch: int | None, requested: int) -> Ten
     return found.pop() if len(found) == 1 else None
 
 
-Tensor: TypeAlias = tuple[Owner | ChunkOwner, TensorShape | None, int]
+Tensor: TypeAlias = tuple[ChunkOwner, TensorShape | None, int]
 """Owner, shape (None if unknown) and requested bytes of a tensor."""
 ShapesBySize: TypeAlias = Mapping[tuple[ChunkOwner, int], TensorShape | None]
 """Owner and requested bytes of chunks to their only shape; None for chunks of several shapes."""
@@ -99,39 +93,34 @@ ShapesBySize: TypeAlias = Mapping[tuple[ChunkOwner, int], TensorShape | None]
 
 def largest_tensors(tensors: Iterable[Tensor]) -> tuple[TensorGroup, ...]:
     """The largest groups of tensors with known shapes."""
-    counts: Counter[tuple[Owner, TensorShape, int]] = Counter()
+    counts: Counter[tuple[str | None, Category, TensorShape, int]] = Counter()
     for owner, shape, size in tensors:
         if shape is not None:
-            counts[Owner(owner.layer, owner.category, None), shape, size] += 1
+            counts[owner.layer, owner.category, shape, size] += 1
     groups = [
-        TensorGroup(owner.layer, owner.category, shape.shape, shape.dtype, count, count * size)
-        for (owner, shape, size), count in counts.items()
+        TensorGroup(layer, category, shape.shape, shape.dtype, count, count * size)
+        for (layer, category, shape, size), count in counts.items()
     ]
-    return tuple(
-        sorted(groups, key=lambda one: (-one.bytes, one.layer or "", one.category))[
-            :MAX_TENSOR_GROUPS
-        ]
-    )
+    groups.sort(key=lambda one: (-one.bytes, one.layer or "", one.category))
+    return tuple(groups[:MAX_TENSOR_GROUPS])
 
 
 def tensors_at(classifier: Classifier, shapes: Shapes, event: int) -> Iterator[Tensor]:
     """The larger tensors that are live just after an event; in a compiled module's chunk, its
     buffers at that one's peak."""
-    live = classifier.chunks.live(event)
-    for chunk in live[classifier.chunks.requested[live] >= SMALL_BYTES].tolist():
-        plan = classifier.plan(chunk)
+    large = classifier.chunks.requested >= SMALL_BYTES
+    for chunk in (one for one in classifier.chunks.live(event) if large[one]):
+        plan = classifier.plans.get(chunk)
         if plan is not None:
-            yield from tensors_inside(classifier, *plan)
+            yield from tensors_inside(classifier.window, plan)
         else:  # one owner
-            ((owner, _, requested),) = classifier.owners(chunk, max(event, 0))
+            ((owner, _, requested),) = classifier.owners(chunk, event)
             yield owner, shapes.of(chunk), requested
 
 
-def tensors_inside(
-    classifier: Classifier, module: Module, allocation: BufferAllocation
-) -> Iterator[Tensor]:
-    for layer, category, buffer in classifier.plans.tensors(module, allocation):
-        yield classifier.window.layer_owner(layer, category), buffer.shape, buffer.bytes
+def tensors_inside(window: Window, plan: Plan) -> Iterator[Tensor]:
+    for layer, category, buffer in plan.tensors():
+        yield window.layer_owner(layer, category), buffer.shape, buffer.bytes
 
 
 def shapes_by_size(chunks: Iterable[tuple[ChunkOwner, TensorShape | None, int]]) -> ShapesBySize:
@@ -148,10 +137,8 @@ def tensors_of_map(
     traced steps. `scale` is the batch as a multiple of the traced one: a leading dimension may be
     as many times larger."""
     for row in np.flatnonzero((memory_map.state == IN_USE) & (memory_map.owner >= 0)).tolist():
-        owner, size = (
-            memory_map.owners[int(memory_map.owner[row])],
-            int(memory_map.requested_bytes[row]),
-        )
+        owner = memory_map.owners[int(memory_map.owner[row])]
+        size = int(memory_map.requested_bytes[row])
         same = (shapes.get((owner, size)) for shapes in known)
         smaller = (shapes.get((owner, round(size / scale))) for shapes in known)
         grown = (with_batch(shape, scale, size) for shape in smaller if shape is not None)

@@ -7,11 +7,11 @@ stay exact."""
 
 import array
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.attribution.chunks import peak_event
 from tb_memplugin.attribution.compiled import (
@@ -25,7 +25,7 @@ from tb_memplugin.attribution.compiled import (
 from tb_memplugin.attribution.execution import MAX_STEPS, Marks, bands
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.tensors import Shapes
-from tb_memplugin.attribution.window import Owner
+from tb_memplugin.attribution.window import layerless
 from tb_memplugin.schema import (
     MISSING,
     AllocationTrace,
@@ -36,9 +36,11 @@ from tb_memplugin.schema import (
     Snapshot,
     TensorShape,
     Timeline,
+    column_names,
     extreme_rows,
     format_bytes,
     live_sums,
+    rows_of,
 )
 
 MAX_ALLOCATIONS = 20_000
@@ -48,69 +50,45 @@ MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Columns as in `model.Timeline`."""
-
-    start: Integers
-    end: Integers
-    bytes: Integers
-    rounding_bytes: Integers
-    count: Integers
-    owner: Integers
-    op: Integers
-    address: Integers
-    shape: Integers
-    line: Integers
-
-    def take(self, chosen: Integers) -> "Rows":
-        return Rows(*(column[chosen] for column in vars(self).values()))
-
-
-def _columns(values: Integers) -> Rows:
-    columns = values.reshape(-1, len(dataclasses.fields(Rows))).T
-    return Rows(*(np.ascontiguousarray(column) for column in columns))
+Table: TypeAlias = npt.NDArray[Any]
+"""Rows with the columns of `Timeline`'s allocations."""
+_Known = TypeVar("_Known", str, TensorShape)
+_COLUMNS = [(name, np.int64) for name in column_names(Timeline, "allocations")]
 
 
 def reduced(
-    rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
-) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
+    rows: Table, time_ns: Integers, event: Integers, always: Sequence[int]
+) -> tuple[Table, Integers, Integers, Integers, list[str]]:
     """(rows, times, events, kept moments, sentences on the reduction), of rows in terms of the
     moments of `time_ns` and `event`; moments of `always` are kept."""
     moments = len(time_ns)
-    if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
+    if len(rows) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
         return _sorted(rows), time_ns, event, np.arange(moments), []
-    largest = np.argsort(-rows.bytes, kind="stable")
-    in_use = live_sums(rows.start, rows.end, rows.bytes, moments)
-    limit = MAX_MOMENTS
+    largest = np.argsort(-rows["bytes"], kind="stable")
+    own, small = map(np.sort, np.split(largest, [MAX_ALLOCATIONS // 2]))
+    in_use = live_sums(rows["start"], rows["end"], rows["bytes"], moments)
+    placed, limit = rows.copy(), MAX_MOMENTS
     while True:
         kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
+        for edge in ("start", "end"):
+            placed[edge] = np.searchsorted(kept, rows[edge])
         # Rows that are live at none of the kept moments begin where they end.
-        start, end = (
-            np.searchsorted(kept, edge).astype(np.int64) for edge in (rows.start, rows.end)
-        )
-        placed = dataclasses.replace(rows, start=start, end=end)
-        own, small = (
-            np.sort(largest[: MAX_ALLOCATIONS // 2]),
-            np.sort(largest[MAX_ALLOCATIONS // 2 :]),
-        )
-        merged = _merged(placed.take(small))
-        if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
+        alive = placed["start"] < placed["end"]
+        merged = _merged(placed[small[alive[small]]])
+        if len(own) + len(merged) <= MAX_ALLOCATIONS or limit <= 16:
             break
         limit //= 2
-    alive = own[placed.start[own] < placed.end[own]]
-    pairs = zip(vars(placed.take(alive)).values(), vars(merged).values(), strict=True)
-    both = _sorted(Rows(*map(np.concatenate, pairs)))
+    both = _sorted(np.concatenate([placed[own[alive[own]]], merged]))
     return both, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
 
 
-def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str]:
+def _sentences(rows: Table, small: Integers, moments: int, kept: int) -> list[str]:
     sentences = []
     if len(small):
-        largest = format_bytes(int(rows.bytes[small].max()))
+        largest = format_bytes(int(rows["bytes"][small].max()))
         sentences.append(
-            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest (up to "
-            f"{largest}) are merged by layer and category."
+            f"Of the step's {len(rows)} allocations, the {len(small)} smallest "
+            f"(up to {largest}) are merged by layer and category."
         )
     if kept < moments:
         sentences.append(
@@ -120,43 +98,42 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
     return sentences
 
 
-def _sorted(rows: Rows) -> Rows:
-    return rows.take(np.lexsort((rows.end, rows.start)))
+def _sorted(rows: Table) -> Table:
+    return rows[np.lexsort((rows["end"], rows["start"]))]
 
 
-def _merged(rows: Rows) -> Rows:
+def _merged(rows: Table) -> Table:
     """One row for each owner and stretch of moments over which the owner's bytes stay the same.
     Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what
     is known of it."""
     parts: list[tuple[int, ...]] = []
-    rows = rows.take(np.flatnonzero(rows.start < rows.end))
-    unknown = rows.rounding_bytes == MISSING
-    for owner, hidden in sorted(set(zip(rows.owner.tolist(), unknown.tolist(), strict=True))):
-        own = rows.take(np.flatnonzero((rows.owner == owner) & (unknown == hidden)))
-        rounding_bytes = np.zeros_like(own.bytes) if hidden else own.rounding_bytes
-        known = (own.op, own.address, own.shape, own.line)
-        columns = (np.ones_like(own.bytes), own.bytes, rounding_bytes, own.count, *known)
-        edges = np.unique(np.concatenate([own.start, own.end]))
-        first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
-        levels = [live_sums(first, last, column, len(edges) - 1).tolist() for column in columns]
-        stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True)
+    unknown = rows["rounding_bytes"] == MISSING
+    for owner, hidden in sorted(set(rows_of(rows["owner"], unknown))):
+        own = rows[(rows["owner"] == owner) & (unknown == hidden)]
+        edges = np.unique(np.concatenate([own["start"], own["end"]]))
+        first, last = np.searchsorted(edges, own["start"]), np.searchsorted(edges, own["end"])
+        rounding_bytes = np.zeros_like(own["bytes"]) if hidden else own["rounding_bytes"]
+        known = [own[name] for name in ("op", "address", "shape", "line")]
+        columns = (np.ones_like(own["bytes"]), own["bytes"], rounding_bytes, own["count"], *known)
+        levels = [live_sums(first, last, column, len(edges) - 1) for column in columns]
+        stretches = rows_of(edges[:-1], edges[1:], *levels)
         for start, end, alive, size, rounding, count, *facts in stretches:
             if size:
                 only = facts if alive == 1 else [-1] * len(facts)
                 parts.append(
                     (start, end, size, MISSING if hidden else rounding, count, owner, *only)
                 )
-    return _columns(np.fromiter(itertools.chain.from_iterable(parts), np.int64))
+    return np.array(parts, _COLUMNS)
 
 
 class RowBuilder:
-    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each, -1 for None."""
+    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each."""
 
     def __init__(self) -> None:
-        self.owners: dict[Owner, int] = {}
-        self.ops: dict[str | None, int] = {None: -1}
-        self.shapes: dict[TensorShape | None, int] = {None: -1}
-        self.lines: dict[str | None, int] = {None: -1}
+        self.owners: dict[ChunkOwner, int] = {}
+        self.ops: dict[str, int] = {}
+        self.shapes: dict[TensorShape, int] = {}
+        self.lines: dict[str, int] = {}
         # an object for each row would let Python's garbage collector run earlier
         self._values = array.array("q")
 
@@ -164,16 +141,18 @@ class RowBuilder:
         if row.bytes <= 0 or row.start >= row.end:
             return
         owner = self.owners.setdefault(row.owner, len(self.owners))
-        op = self.ops.setdefault(row.op, len(self.ops) - 1)
-        shape = self.shapes.setdefault(row.shape, len(self.shapes) - 1)
-        line = self.lines.setdefault(row.line, len(self.lines) - 1)
-        place = (op, -1 if row.address is None else row.address, shape, line)
-        self._values.extend(
-            (row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *place)
-        )
+        address = -1 if row.address is None else row.address
+        op, shape = _number(self.ops, row.op), _number(self.shapes, row.shape)
+        place = (op, address, shape, _number(self.lines, row.line))
+        self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner))
+        self._values.extend(place)
 
-    def rows(self) -> Rows:
-        return _columns(np.array(self._values, np.int64))
+    def rows(self) -> Table:
+        return np.array(self._values, np.int64).view(_COLUMNS)
+
+
+def _number(numbers: dict[_Known, int], value: _Known | None) -> int:
+    return -1 if value is None else numbers.setdefault(value, len(numbers))
 
 
 _PS_PER_NS = 1000
@@ -183,8 +162,9 @@ class Moments:
     """The moments of one step, before any reduction; fills in those of the module runs. `peak` is
     the moment of the peak; `time_ns`, `event`, `bands` and `compiled` are as in `Timeline`."""
 
-    def __init__(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> None:
-        trace = classifier.window.trace
+    def __init__(
+        self, trace: AllocationTrace, runs: Sequence[ModuleRun], marks: Iterable[Marks]
+    ) -> None:
         events, peak = len(trace), peak_event(trace) + 1
         first, last = _first_and_last(trace)
         measured = np.concatenate([[0], (trace.time_ps - first) // _PS_PER_NS])
@@ -203,17 +183,14 @@ class Moments:
         at = events + 1
         for run in runs:
             run.moments = where[at : at + len(run.positions.positions)]
-            at += len(run.positions.positions)
+            at += len(run.moments)
         at_peak = [run for run in runs if run.begin + 1 <= peak <= run.end]
-        self.peak = max(
-            [int(self._measured[peak]), *(int(run.moments[run.positions.peak]) for run in at_peak)]
-        )
+        inside = [int(run.moments[run.positions.peak]) for run in at_peak]
+        self.peak = max([self.moment(peak), *inside])
         self.compiled = [
-            CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1)
-            for run in runs
-            if len(run.moments)
+            CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1) for run in runs
         ]
-        self.bands = self._bands(classifier, runs)
+        self.bands = self._bands(runs, marks)
 
     def moment(self, measured: int) -> int:
         return int(self._measured[measured])
@@ -223,13 +200,13 @@ class Moments:
         edges += [edge for span in self.compiled for edge in (span.start, span.end)]
         return [0, self.count - 1, self.peak, *(edge for edge in edges if edge < self.count)]
 
-    def _bands(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> tuple[Band, ...]:
-        marks: list[Marks] = []
-        for begin, *ends in classifier.marks():
+    def _bands(self, runs: Sequence[ModuleRun], marks: Iterable[Marks]) -> tuple[Band, ...]:
+        placed: list[Marks] = []
+        for begin, *ends in marks:
             moments = (None if end is None else self.moment(end) for end in ends)
-            marks.append(Marks(self.moment(begin) if marks else 0, *moments))
-        marks += [mark for mark in map(run_marks, runs) if mark is not None]
-        return bands(sorted(marks, key=lambda mark: mark.begin), self.count)
+            placed.append(Marks(self.moment(begin) if placed else 0, *moments))
+        placed += filter(None, map(run_marks, runs))
+        return bands(sorted(placed, key=lambda mark: mark.begin), self.count)
 
 
 def _first_and_last(trace: AllocationTrace) -> tuple[int, int]:
@@ -247,23 +224,25 @@ _SAME = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes")
 _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 
 
-def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Timeline | None:
-    """The timeline of a step with this snapshot; None if the trace contradicts itself or is too
-    long."""
-    trace, facts, chunks = classifier.window.trace, classifier.window.facts, classifier.chunks
+def timeline(
+    classifier: Classifier, shapes: Shapes, marks: Iterable[Marks], snapshot: Snapshot
+) -> Timeline | None:
+    """The timeline of a step with this snapshot and these passes; None if the trace contradicts
+    itself or is too long."""
+    window, chunks = classifier.window, classifier.chunks
+    trace = window.trace
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
     if trace.missed or chunks.unmatched_frees or unknown < 0 or len(trace) > MAX_EVENTS:
         return None
     runs = module_runs(classifier)
-    moments = Moments(classifier, runs)
+    moments = Moments(trace, runs, marks)
     builder = RowBuilder()
-    builder.add(Row(0, moments.count, Owner(None, "unattributed", None), unknown, MISSING), count=0)
+    builder.add(Row(0, moments.count, layerless("unattributed"), unknown, MISSING), count=0)
     run_of = {chunk: run for run in runs for chunk in run.allocations}
     for chunk in range(len(chunks)):
-        birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
         if chunk in run_of:
-            start, end = moments.moment(birth + 1), moments.moment(death + 1)
-            rows_of_chunk = module_rows(classifier, chunk, run_of[chunk], start, end)
+            start, end = (moments.moment(one[chunk] + 1) for one in (window.birth, window.death))
+            rows_of_chunk = module_rows(window, chunk, run_of[chunk], start, end)
         else:
             rows_of_chunk = _chunk_rows(classifier, chunk, moments, shapes.of(chunk))
         for row in rows_of_chunk:
@@ -278,30 +257,27 @@ def timeline(classifier: Classifier, shapes: Shapes, snapshot: Snapshot) -> Time
         duration_ns=max(moments.duration_ns, int(time_ns[-1])),
         time_ns=time_ns,
         event=event,
-        **vars(rows),
-        owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
-        ops=tuple(one for one in builder.ops if one is not None),
-        shapes=tuple(one for one in builder.shapes if one is not None),
-        lines=tuple(one for one in builder.lines if one is not None),
+        **{name: rows[name].copy() for name, _ in _COLUMNS},
+        owners=tuple(builder.owners),
+        ops=tuple(builder.ops),
+        shapes=tuple(builder.shapes),
+        lines=tuple(builder.lines),
         bands=tuple(_kept(moments.bands, kept)),
         compiled=tuple(_kept(moments.compiled, kept)),
-        not_available=(*facts.notes, *merged, *_notes(moments)),
+        not_available=(*window.facts.notes, *merged, *_notes(moments)),
     )
 
 
 def _chunk_rows(
     classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None
 ) -> Iterator[Row]:
-    address, op, line = (
-        classifier.window.address[chunk],
-        classifier.window.op_name(chunk),
-        classifier.line(chunk),
-    )
-    for begin, end, owners in classifier.owner_spans(chunk):
+    window = classifier.window
+    known = (window.op_name(chunk), window.address[chunk], shape, classifier.line(chunk))
+    for begin, end, parts in classifier.spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
-        for owner, size, requested in owners:
+        for owner, size, requested in parts:
             rounding = size - requested if requested >= 0 else MISSING
-            yield Row(start, stop, owner, size, rounding, op, address, shape, line)
+            yield Row(start, stop, owner, size, rounding, *known)
 
 
 def _notes(moments: Moments) -> Iterator[str]:
@@ -312,8 +288,8 @@ def _notes(moments: Moments) -> Iterator[str]:
         )
     if not moments.bands:
         yield (
-            "The ends of the forward and backward pass are unknown: the trace shows no layer's "
-            f"ops in both, or more than {MAX_STEPS} steps."
+            "The ends of the forward and backward pass are unknown: the trace shows no layer's ops "
+            f"in both, or more than {MAX_STEPS} steps."
         )
 
 

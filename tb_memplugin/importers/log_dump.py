@@ -27,23 +27,13 @@ _BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: \d+")
 _REGION = re.compile(r"Next region of size (\d+)")
 _CHUNK = re.compile(
     r"(?P<state>InUse|Chunk|Free)\s+at (?:0x)?(?P<address>[0-9a-fA-F]+)"
-    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step "
-    r"\d+)?(?: "
-    r"next "
-    r"(?P<next1>\d+))?)? "
-    r"of "
-    r"size "
-    r"(?P<size>\d+)"
-    r"(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
+    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next1>\d+))?)? of size "
+    r"(?P<size>\d+)(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
 )
 _LAST = 2**64 - 1  # "next" in the last chunk of a region
 _POOL = re.compile(
-    r"(?:total_region_allocated_bytes_|Total size in "
-    r"pool): "
-    r"(?P<pool>[\d.]+\w*) "
-    r"memory_limit_: "
-    r"(?P<limit>[\d.]+\w*) "
-    r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
+    r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: "
+    r"(?P<limit>[\d.]+\w*) available (?:bytes|size): (?P<left>[\d.]+\w*)"
 )
 _STAT = re.compile(r"(?:^|[\s:|>])(Limit|InUse):\s+([\d.]+\w*)\s*$")
 _SIZES = re.compile(r"(\d+) Chunks of size (\d+) totalling")
@@ -85,7 +75,9 @@ class LogDump:
         mixed: Whether another allocator's lines may be among these.
         ended: Whether the dump's last part has been read."""
 
-    def __init__(self, name: str, rounded_bytes: int | None, op: str | None) -> None:
+    def __init__(
+        self, name: str = "", rounded_bytes: int | None = None, op: str | None = None
+    ) -> None:
         self.name, self.rounded_bytes, self.op = name, rounded_bytes, op
         self.printed: tuple[int, int] | None = None
         self.mixed = self.ended = False

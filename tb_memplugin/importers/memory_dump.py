@@ -21,8 +21,7 @@ MAX_DUMP_BYTES = 256 << 20
 _MESSAGES = {
     "MemAllocatorStats": "num_allocs 1 int64, bytes_in_use 2 int64, peak_bytes_in_use 3 int64",
     "BinSummary": "total_bytes_in_use 2 int64, total_bytes_in_bin 3 int64, total_chunks_in_use 4 "
-    "int64, "
-    "total_chunks_in_bin 5 int64",
+    "int64, total_chunks_in_bin 5 int64",
     "MemoryDump": "allocator_name 1 bytes, bin_summary 2 BinSummary[], chunk 3 bytes[], stats 5 "
     "MemAllocatorStats",
 }

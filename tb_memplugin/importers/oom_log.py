@@ -29,18 +29,13 @@ _TYPE_BYTES = {**DTYPE_BYTES, "float": 4, "double": 8, "half": 2}
 """TensorFlow's name of an element type (DataTypeString) to the bytes of an element."""
 
 _PREFIX = re.compile(
-    r"^.{0,120}?(?<![^\s>|:])(?:[IWEF]\d{4} "
-    r"\d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) "
-    r"\S+\.\w+:\d+\] ?"
+    r"^.{0,120}?(?<![^\s>|:])"
+    r"(?:[IWEF]\d{4} \d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) \S+\.\w+:\d+\] ?"
 )
 """``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or
 ``I x.cc:905]``, and what a job's launcher puts before it."""
 _FAILED = re.compile(
-    rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of "
-    r"memory "
-    r"trying "
-    r"to "
-    r"allocate "
+    r"Allocator \((?P<name>[^()]{0,200})\) ran out of memory trying to allocate "
     rf"(?P<size>{PRINTED_SIZE})"
     r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
 )
@@ -48,34 +43,22 @@ _TOLERATED = "The caller indicates that this is not a failure"
 _DUMP = re.compile(r"BFCAllocator dump for (?P<name>\S+)")
 _BIN = re.compile(r"Bin \(\d+\):\s*Total Chunks")
 _ENDED = re.compile(
-    rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  "
-    r"See "
-    r"logs for memory "
+    rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  See logs for memory "
     r"state"
 )
 """TensorFlow 1.0 and 1.1 write the dump first, without the allocator's name, and then this line."""
 _TENSOR = re.compile(
-    r"OOM when allocating tensor (?:with|of) shape "
-    r"?(?:(?P<shape>\[[\d,]*\])|(?P<dims>(?:\s?dim "
-    r"\{ size: \d+ "
-    r"\})+))"
-    r"(?: and type (?P<type>\w+))?"
+    r"OOM when allocating tensor (?:with|of) shape ?"
+    r"(?:(?P<shape>\[[\d,]*\])|(?P<dims>(?:\s?dim \{ size: \d+ \})+))(?: and type (?P<type>\w+))?"
     r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
 )
 _NODE = re.compile(
-    r"\[\[(?:\{\{function_node " r"[^}]*\}\})*(?:(?:\{\{)?node " r"|Node: " r")(?P<node>[^\s}\]]+)"
+    r"\[\[(?:\{\{function_node [^}]*\}\})*(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)"
 )
 _NODE_TYPE = re.compile(r"[\[, ](?P<name>\w{1,20})=DT_(?P<type>[A-Z0-9_]+)")
 _OF_RESULT = (
-    "DstT",
-    "Tout",
-    "dtype",
-    "output_type",
-    "out_type",
-    "Tcomplex",
-    "Tparams",
-    "tensor_type",
-    "T",
+    *("DstT", "Tout", "dtype", "output_type", "out_type", "Tcomplex"),
+    *("Tparams", "tensor_type", "T"),
 )
 """A node's attributes with the type of its result, the first that it has: `T` may be that of an
 input."""
@@ -84,11 +67,7 @@ _COMPARING = re.compile(r" = (?:Not)?(?:Equal|Less|Greater|Logical|Is)\w*\[")
 _COPY = "Dst tensor is not initialized"
 """TensorFlow's message if a copy to a device finds no memory there."""
 _COPIED = re.compile(
-    r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) "
-    r"in "
-    r"order "
-    r"to "
-    r"run (?P<op>\w+)"
+    r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) in order to run (?P<op>\w+)"
 )
 _UNSIZED = "failed to allocate memory"
 _REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
@@ -96,6 +75,7 @@ _PROTO = "Cannot parse tensor from proto"
 """TensorFlow's message if there is no memory for a constant or an initial value, among other
 reasons."""
 _OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
+_DETECTED = re.compile(r"Detected at node (\S+)")
 _EAGER = re.compile(r"\[Op:(?!__)(\w+)\]")
 _NODE_DEVICE = re.compile(
     r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"'
@@ -104,21 +84,20 @@ _PROTO_TENSOR = re.compile(
     r"dtype: DT_(?P<type>\w+)\s+tensor_shape \{(?P<dimensions>(?:\s*dim \{\s*size: \d+\s*\})*)\s*\}"
 )
 _MEMORY = re.compile(
-    r"\bOOM when allocating\b|\bout of " r"memory\b|\bfailed " r"to " r"allocate\b", re.IGNORECASE
+    r"\bOOM when allocating\b|\bout of memory\b|\bfailed to allocate\b", re.IGNORECASE
 )
 """What a ResourceExhaustedError says if memory is what ran out; files and quotas run out as
 well."""
 _FILE_ERROR = re.compile(
-    r"Too many open files|No space " r"left " r"on " r"device|Disk " r"quota " r"exceeded",
+    r"Too many open files|No space left on device|Disk quota exceeded",
     re.IGNORECASE,
 )
 _PIPELINE = re.compile(
-    r"Error in user-defined function " r"passed " r"to|\bIterator::Root\b|\bIteratorGetNext\b"
+    r"Error in user-defined function passed to|\bIterator::Root\b|\bIteratorGetNext\b"
 )
 _XLA_BYTES = re.compile(
     r"[Oo]ut of memory (?:while )?trying to allocate "
-    r"(?:(?P<bytes>\d+) "
-    rf"bytes|(?P<size>{PRINTED_SIZE})\b)"
+    rf"(?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
 )
 
 
@@ -160,33 +139,34 @@ class Request:
 def read_message(message: str) -> Request | None:
     """The request in the message of a ResourceExhaustedError; None if the message is not about
     memory."""
-    tensor = _TENSOR.search(message)
-    if tensor is None:
-        size = _XLA_BYTES.search(message)
+    tensor, size = _TENSOR.search(message), _XLA_BYTES.search(message)
+    if tensor is not None:
+        request = _request_of(message, tensor.end())
+        shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
+        device = tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None
+        request = dataclasses.replace(request, device=device, allocator=tensor["allocator"])
+        return _with_tensor(request, shape, tensor["type"])
+    if size is not None:
         # exact bytes, or in newer versions a rounded size such as ``145.20MiB``
-        if size is not None:
-            exact, op = size["bytes"], _op_of(message)
-            requested, uncertain = (log_integer(exact), 0) if exact else printed_bytes(size["size"])
-            return Request(requested, op, uncertain_bytes=uncertain, compiled=True)
-        about_memory = _MEMORY.search(message) is not None and _FILE_ERROR.search(message) is None
-        return _request_of(message) if about_memory else None
-    shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
-    return dataclasses.replace(
-        _with_tensor(_request_of(message, tensor.end()), shape, tensor["type"]),
-        device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
-        allocator=tensor["allocator"],
-    )
+        exact, op = size["bytes"], _op_of(message)
+        requested, uncertain = (log_integer(exact), 0) if exact else printed_bytes(size["size"])
+        return Request(requested, op, uncertain_bytes=uncertain, compiled=True)
+    about_memory = _MEMORY.search(message) is not None and _FILE_ERROR.search(message) is None
+    return _request_of(message) if about_memory else None
 
 
 def read_proto_message(message: str) -> Request:
     """The request of a kernel that found no memory for its constant, whose message has dtype and
     shape of it."""
-    request, proto = _request_of(message), _PROTO_TENSOR.search(message)
+    return _with_proto_tensor(_request_of(message), message)
+
+
+def _with_proto_tensor(request: Request, text: str) -> Request:
+    proto = _PROTO_TENSOR.search(text)
     if proto is None:
         return request
-    return _with_tensor(
-        request, _shape_of(re.findall(r"[0-9]+", proto["dimensions"])), proto["type"].lower()
-    )
+    shape = _shape_of(re.findall(r"[0-9]+", proto["dimensions"]))
+    return _with_tensor(request, shape, proto["type"].lower())
 
 
 def _shape_of(sizes: Iterable[str]) -> str:
@@ -214,10 +194,9 @@ def _op_of(message: str, after: int = 0) -> str | None:
 
 
 def _other_name(message: str) -> str | None:
-    node = re.search(r"Detected at node (\S+)", message)
-    if node:
+    node, eager = _DETECTED.search(message), _EAGER.search(message)
+    if node is not None:
         return node[1].strip("'\"")
-    eager = _EAGER.search(message)
     return eager[1] if eager else None
 
 
@@ -235,12 +214,10 @@ def _tensor_bytes(shape: str, element: str | int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class LoggedFailure:
-    """One failed allocation in a log: its chunks, the request as the allocator rounded it, and what
-    is unknown."""
+    """One failed allocation in a log: its chunks, the request, and what is unknown."""
 
     map: MemoryMap | None
     request: Request
-    rounded_bytes: int | None
     device: str
     notes: tuple[str, ...]
     in_use_bytes: int | None = None
@@ -263,9 +240,8 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
         tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
         raise FormatError(
             f"the log of {len(text)} characters has no failed "
-            f"allocation{tolerated}{reader.hint()}: expected lines such as 'Allocator "
-            "(GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor "
-            "…'"
+            f"allocation{tolerated}{reader.hint()}: expected lines such as 'Allocator (GPU_0_bfc) "
+            "ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
         )
     return failures
 
@@ -278,97 +254,89 @@ class _LogReader:
         self._dumps: list[LogDump] = []
         self._open: dict[str | None, LogDump] = {}
         self._messages: list[tuple[Request, LogDump | None]] = []
-        self._proto: list[str] | None = None  # lines of the last tensor that was not parsed
+        self._proto: list[str] = []  # lines of the last tensor that was not parsed
         self._in_proto = self._refused = False
 
     def take(self, thread: str | None, line: str) -> None:
         failed = _FAILED.search(line)
-        if failed is not None:
-            if _TOLERATED in line:
-                self.tolerated += 1
-                return
-            self._begin(
-                thread, failed["name"], failed["rounded"], failed["op"]
-            ).printed = printed_bytes(failed["size"])
+        if failed is not None and _TOLERATED in line:
+            self.tolerated += 1
             return
-        dump = self._open.get(thread)
+        if failed is not None:
+            rounded = log_integer(failed["rounded"]) if failed["rounded"] else None
+            begun = self._begin(thread, LogDump(failed["name"], rounded, failed["op"] or None))
+            begun.printed = printed_bytes(failed["size"])
+            return
         self._refused = self._refused or _REFUSED in line
         if self._takes_proto(line):
             return
+        dump = self._open.get(thread)
         headless = dump is None or (not dump.name and dump.begins_another(line))
-        if (is_of_dump(line) and headless) or (
-            _BIN.search(line) is not None and (dump is None or dump.ended)
-        ):
-            dump = self._begin(thread, "", None, None)
-        ended = _ENDED.search(line)
+        begins = _BIN.search(line) is not None and (dump is None or dump.ended)
+        if begins or (headless and is_of_dump(line)):
+            dump = self._begin(thread, LogDump())
+        ended, named = _ENDED.search(line), _DUMP.search(line)
         if ended is not None:
-            dump = (
-                dump
-                if dump is not None and dump.name == ""
-                else self._begin(thread, "", None, None)
-            )
+            if dump is None or dump.name:
+                dump = self._begin(thread, LogDump())
             dump.printed, dump.ended = printed_bytes(ended["size"]), True
             return
-        named = _DUMP.search(line)
         if named is not None and (dump is None or dump.has_chunks or dump.name != named["name"]):
-            dump = self._begin(thread, named["name"], None, None)
+            dump = self._begin(thread, LogDump(named["name"]))
         request = _request_in(line)
         if request is not None:
             self._add_message(request)
         elif dump is not None:
             dump.take(line)
+        self._name_node(line)
+
+    def _name_node(self, line: str) -> None:
+        """The node of the last message, which may be in a line behind it."""
         node = _NODE.search(line)
-        if node is not None and self._messages and self._messages[-1][0].op in (None, node["node"]):
-            request, its_dump = self._messages[-1]
+        if node is None or not self._messages:
+            return
+        request, dump = self._messages[-1]
+        if request.op in (None, node["node"]):
             device = request.device or _device(_NODE_DEVICE.search(line))
             request = dataclasses.replace(request, op=node["node"], device=device)
             typed = _with_type(request, line)
-            if its_dump is None or its_dump.fits(_possible_sizes(typed), None):
-                request = typed
-            self._messages[-1] = (request, its_dump)
+            fits = dump is None or dump.fits(_possible_sizes(typed), None)
+            self._messages[-1] = (typed if fits else request, dump)
 
     def _takes_proto(self, line: str) -> bool:
         if _PROTO in line:
-            self._in_proto = self._tensor_of_proto() is None
+            self._in_proto = self._tensor_of_proto().shape is None
             if self._in_proto:  # of several, the first one
                 self._proto = [line.partition(_PROTO)[2].removeprefix(":")]
             return True
         self._in_proto = self._in_proto and all(_OF_PROTO.fullmatch(word) for word in line.split())
-        if self._in_proto and self._proto is not None and len(self._proto) < MAX_PROTO_LINES:
+        if self._in_proto and len(self._proto) < MAX_PROTO_LINES:
             self._proto.append(line)
         return self._in_proto
 
-    def _tensor_of_proto(self) -> Request | None:
-        text = " ".join(self._proto or ())
-        sizes, kind = re.findall(r"size: (\d{1,20})", text), re.search(r"dtype: DT_(\w+)", text)
-        if not sizes or kind is None:
-            return None
-        return _with_tensor(Request(), _shape_of(sizes), kind[1].lower())
+    def _tensor_of_proto(self) -> Request:
+        return _with_proto_tensor(Request(), " ".join(self._proto))
 
     def hint(self) -> str:
         """What may have been a failed allocation, in words that continue a sentence; empty without
         any."""
-        if self._proto is None:
+        if not self._proto:
             other = "but that the device refused memory, which other processes may hold"
             return f", {other} ({_REFUSED})" if self._refused else ""
-        tensor = self._tensor_of_proto()
-        size = None if tensor is None else tensor.requested_bytes
-        needed = (
-            ""
-            if tensor is None or size is None
-            else (f", here {format_bytes(size)} for {tensor.shape}")
-        )
+        tensor, needed = self._tensor_of_proto(), ""
+        if tensor.requested_bytes is not None:
+            needed = f", here {format_bytes(tensor.requested_bytes)} for {tensor.shape}"
         return (
             f", but {_PROTO!r}: there may have been no memory for a constant or an initial "
             f"value{needed}"
         )
 
-    def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
+    def _begin(self, thread: str | None, dump: LogDump) -> LogDump:
         before = self._open.get(thread)
-        dump = LogDump(name, log_integer(rounded) if rounded else None, op or None)
-        if before is not None and not before.ended and before.has_chunks and before.name != name:
-            # From here on, the lines of the two allocators cannot be told apart.
-            before.mixed = dump.mixed = True
+        if before is not None and not before.ended and before.has_chunks:
+            # From here on, the lines of two allocators cannot be told apart.
+            dump.mixed = before.name != dump.name
+            before.mixed = before.mixed or dump.mixed
         self._open[thread] = dump
         self._dumps.append(dump)
         return dump
@@ -389,26 +357,21 @@ class _LogReader:
     def _same(request: Request, known: Request) -> bool:
         """Whether a message repeats another: TensorFlow logs one several times, at last with the
         node's name."""
-        pairs: list[tuple[object, object]] = [
-            (request.device, known.device),
-            (request.op, known.op),
-        ]
-        pairs += [
-            (_shape(request), _shape(known)),
-            (request.requested_bytes, known.requested_bytes),
+        stated = [
+            (one.device, one.op, _shape(one), one.requested_bytes) for one in (request, known)
         ]
         both_or_none = (request.shape is None) == (known.shape is None)
-        return both_or_none and all(one == other or None in (one, other) for one, other in pairs)
+        return both_or_none and all(
+            one == other or None in (one, other) for one, other in zip(*stated, strict=True)
+        )
 
     def finish(self, wall_time: float) -> list[LoggedFailure]:
-        failures = []
         tensor = self._tensor_of_proto()
-        if tensor is not None and self._dumps and not self._messages:
+        if tensor.shape is not None and self._dumps and not self._messages:
             self._add_message(tensor)
-            self._messages = [
-                (request, dump) for request, dump in self._messages if dump is not None
-            ]
+            self._messages = [one for one in self._messages if one[1] is not None]
         requests = {id(dump): request for request, dump in self._messages if dump is not None}
+        failures = []
         for dump in self._dumps:
             request = requests.get(id(dump))
             if request is None and not dump.proves_failure:
@@ -419,19 +382,16 @@ class _LogReader:
                 request = _sized(request or Request(allocator=dump.name), dump, notes)
             request = dataclasses.replace(request, op=request.op or dump.op)
             figures = dump.in_use_bytes, dump.capacity_bytes
-            notes.extend([_COPY_NOTE] if request.copy else [])
-            failures.append(
-                LoggedFailure(
-                    memory_map, request, dump.rounded_bytes, device, tuple(notes), *figures
-                )
-            )
+            failures.append(LoggedFailure(memory_map, request, device, tuple(notes), *figures))
         for request, its_dump in self._messages:
             if its_dump is None:
                 device = request.device or device_name(request.allocator or "")
-                notes = ["The chunks are unknown: the log lacks the dump of this failure."]
-                notes.extend([_COPY_NOTE] if request.copy else [])
-                failures.append(LoggedFailure(None, request, None, device, tuple(notes)))
-        return failures
+                note = "The chunks are unknown: the log lacks the dump of this failure."
+                failures.append(LoggedFailure(None, request, device, (note,)))
+        return [
+            dataclasses.replace(one, notes=(*one.notes, _COPY_NOTE)) if one.request.copy else one
+            for one in failures
+        ]
 
 
 def _sized(request: Request, dump: LogDump, notes: list[str]) -> Request:
@@ -478,11 +438,9 @@ def _with_type(request: Request, line: str) -> Request:
         match["name"]: match["type"].lower().removesuffix("_ref")
         for match in _NODE_TYPE.finditer(line)
     }
-    name = (
-        "bool"
-        if _COMPARING.search(line)
-        else next((found[one] for one in _OF_RESULT if one in found), None)
-    )
+    name = next((found[one] for one in _OF_RESULT if one in found), None)
+    if _COMPARING.search(line):
+        name = "bool"
     if request.shape is None or " " in request.shape or name is None:
         return request
     return _with_tensor(request, request.shape, name)

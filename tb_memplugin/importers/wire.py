@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.schema import Integers
+from tb_memplugin.schema import Integers, rows_of
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
@@ -196,7 +196,7 @@ def select(messages: Messages, *tags: int) -> list[Fields]:
 
 def texts(messages: Messages) -> list[bytes]:
     data, start, end = messages
-    return [data[begin:stop] for begin, stop in zip(start.tolist(), end.tolist(), strict=True)]
+    return [data[begin:stop] for begin, stop in rows_of(start, end)]
 
 
 def equal(data: bytes, at: Integers, other: Integers, size: Integers) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,6 @@
 """Reads allocator events and op executions from TensorFlow profiles (XSpace, ``*.xplane.pb``),
 without TensorFlow."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from tb_memplugin.schema import (
     Intervals,
     Module,
     distinct,
+    rows_of,
 )
 
 MAX_PROFILE_BYTES = 1 << 31
@@ -57,12 +57,8 @@ _LINE_NAME, _LINE_EVENTS, _LINE_DISPLAY_NAME = (8 * field + wire.LENGTH for fiel
 _LINE_TIME = 8 * 3
 _ENTRY_KEY, _ENTRY_VALUE = 8 * 1, 8 * 2 + wire.LENGTH
 _NAME, _DISPLAY_NAME, _METADATA_STATS = (8 * field + wire.LENGTH for field in (2, 4, 5))
-_EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = (
-    8 * 1,
-    8 * 2,
-    8 * 3,
-    8 * 4 + wire.LENGTH,
-)
+_EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION = 8 * 1, 8 * 2, 8 * 3
+_EVENT_STATS = 8 * 4 + wire.LENGTH
 _STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE = 8 * 1, 8 * 3, 8 * 4, 8 * 7
 _STAT_REAL, _STAT_TEXT, _STAT_BYTES = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH, 8 * 6 + wire.LENGTH
 
@@ -71,27 +67,24 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
     """One trace for each allocator with memory events in the profile: devices first, then by name.
     Other or damaged bytes and the events of several hosts are a `FormatError`."""
     planes = _planes(data)
-    hosts = [
-        fields
+    readers = [
+        _PlaneReader(data, fields)
         for name, fields in planes
         if name.startswith(b"/host:") and (fields.tag == _PLANE_LINES).any()
     ]
-    with_memory = [
-        reader for reader in (_PlaneReader(data, fields) for fields in hosts) if reader.has_memory
-    ]
+    with_memory = [reader for reader in readers if reader.has_memory]
     if len(with_memory) > 1:
         raise FormatError(
             f"the profile has memory events of {len(with_memory)} hosts, which cannot be told "
             "apart: import each host's profile separately"
         )
-    traces = [trace for reader in with_memory for trace in reader.traces()]
     modules = tuple(
         module
         for name, fields in planes
         if name == b"/host:metadata"
         for module in _modules(data, fields)
     )
-    traces = [dataclasses.replace(trace, modules=modules) for trace in traces]
+    traces = [trace for reader in with_memory for trace in reader.traces(modules)]
     return tuple(sorted(traces, key=lambda trace: (":" not in trace.device, trace.device)))
 
 
@@ -114,10 +107,7 @@ def _planes(data: bytes) -> list[tuple[bytes, wire.Fields]]:
 
 
 def _split_all(data: bytes, messages: wire.Fields) -> list[wire.Fields]:
-    return [
-        wire.split(data, at, at + size)
-        for at, size in zip(messages.at.tolist(), messages.value.tolist(), strict=True)
-    ]
+    return [wire.split(data, at, at + size) for at, size in rows_of(messages.at, messages.value)]
 
 
 def _text(data: bytes, fields: wire.Fields, tag: int) -> bytes:
@@ -166,9 +156,8 @@ class _Names:
         if not len(known):
             return np.full(len(keys), -1)
         consecutive = int(known[-1]) - int(known[0]) == len(known) - 1  # as TensorFlow numbers them
-        place = np.clip(
-            keys - known[0] if consecutive else np.searchsorted(known, keys), 0, len(known) - 1
-        )
+        place = keys - known[0] if consecutive else np.searchsorted(known, keys)
+        place = np.clip(place, 0, len(known) - 1)
         found: Integers = np.where(known[place] == keys, place, -1)
         return found
 
@@ -182,7 +171,7 @@ class _PlaneReader:
         self._strings = dict.fromkeys((b"", _NO_OP), -1)  # text to its index
         self.has_memory = not _MEMORY.keys().isdisjoint(self._names.texts)
 
-    def traces(self) -> list[AllocationTrace]:
+    def traces(self, modules: tuple[Module, ...]) -> list[AllocationTrace]:
         data = self._data
         lines = _split_all(data, self._plane.of(_PLANE_LINES))
         parts = [fields.of(_LINE_EVENTS) for fields in lines]
@@ -243,6 +232,7 @@ class _PlaneReader:
                 threads=threads,
                 start_in_use=int(before_first),
                 missed=missed,
+                modules=modules,
             )
             traces.append(trace)
         return traces
@@ -274,11 +264,8 @@ class _PlaneReader:
             named = field.of(_STAT_METADATA)
             key[named.message] = named.value
             other = field.rows(np.flatnonzero(field.tag != _STAT_METADATA))
-            tag[other.message], value[other.message], at[other.message] = (
-                other.tag,
-                other.value,
-                other.at,
-            )
+            for column, found in ((tag, other.tag), (value, other.value), (at, other.at)):
+                column[other.message] = found
         places = np.asarray([*(_COLUMNS.get(name, 0) for name in self._stat_names.texts), 0])
         place = places[self._stat_names.find(key)]
         number = np.where((tag == _STAT_UNSIGNED) | (tag == _STAT_SIGNED), value, 0)

@@ -68,6 +68,11 @@ def distinct(*columns: Integers) -> Integers:
     return result
 
 
+def rows_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns of equal length, as numbers of Python."""
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def is_gpu(device: str) -> bool:
     """Whether ``GPU:0``, ``worker/GPU:0`` in a run of several workers, or ``/device:GPU:0`` is a
     GPU."""

@@ -37,10 +37,9 @@ def step(count: int) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
 
     def allocate() -> tuple[int, int, int]:
         requested = draw.choice(sizes) - draw.randrange(200)
-        address = simulator.choose(requested)
-        assert address is not None
         before = simulator.in_use_bytes
-        assert simulator.allocate(address, requested)
+        address = simulator.request(requested)
+        assert address is not None
         return address, requested, simulator.in_use_bytes - before
 
     for _ in range(BEFORE):

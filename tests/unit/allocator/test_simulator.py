@@ -35,7 +35,7 @@ def test_chunk_is_split_if_the_remainder_is_half_of_it_or_128_mib(
     chunk: int, rounded: int, given_bytes: int
 ) -> None:
     simulator = Simulator(free_regions((BASE, chunk)))
-    assert simulator.allocate(BASE, rounded)
+    assert simulator.request(rounded) == BASE
     assert simulator.in_use_bytes == given_bytes
     rest = [] if given_bytes == chunk else [(BASE + given_bytes, chunk - given_bytes, MISSING)]
     assert simulator.chunks() == [(BASE, given_bytes, rounded), *rest]
@@ -44,8 +44,8 @@ def test_chunk_is_split_if_the_remainder_is_half_of_it_or_128_mib(
 def test_impossible_calls_change_nothing() -> None:
     simulator = Simulator(memory_map([(0, 256, 7), (256, 768, MISSING)], [(0, 1024)]))
     before = simulator.chunks()
-    assert not simulator.allocate(0, 1)  # in use
-    assert not simulator.allocate(512, 1)  # no chunk begins there
+    assert not simulator.allocate(0, 1, 256)  # in use
+    assert not simulator.allocate(512, 1, 256)  # no chunk begins there
     assert not simulator.allocate(256, 100, 1024)  # larger than the free chunk
     assert not simulator.free(256)  # free
     assert not simulator.free(640)
@@ -75,7 +75,7 @@ def test_any_sequence_matches_a_plain_allocator(
             chosen = simulator.choose(requested)
             assert chosen == (None if expected is None else expected[0])
             if chosen is not None:
-                assert simulator.allocate(chosen, requested)
+                assert simulator.request(requested) == chosen
                 live.append(chosen)
         elif live:
             address = live.pop(number % len(live))

@@ -80,7 +80,8 @@ def traced(buffers: tuple[Buffer, ...], size: int) -> tuple[AllocationTrace, Tra
 
 
 def moments(*buffers: Buffer, size: int) -> tuple[ModuleMoment, ...]:
-    return ModuleSizes(Classifier(*traced(buffers, size)), BATCH).moments()
+    classifier = Classifier(*traced(buffers, size))
+    return ModuleSizes(classifier.window, BATCH).moments(classifier.plans)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from trace_cases import FACTS, FLOAT, Recorder, graph, with_shapes
 
+from tb_memplugin.attribution.batch_powers import BatchPowers
 from tb_memplugin.attribution.owners import Classifier
-from tb_memplugin.attribution.requests import BatchPowers
 from tb_memplugin.schema import (
     SCRATCH_POWER,
     SQUARE_POWER,

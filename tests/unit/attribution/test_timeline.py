@@ -34,6 +34,7 @@ from tb_memplugin.schema import (
     MISSING,
     AllocationTrace,
     BatchFacts,
+    ChunkOwner,
     Intervals,
     LedgerRow,
     OpFact,
@@ -438,7 +439,7 @@ def test_a_step_of_10000_tensors_keeps_a_row_for_each() -> None:
 def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:
     """The more objects a recorder makes, the earlier those of the program grow old, and old ones
     are collected late."""
-    builder, owner = timelines.RowBuilder(), timelines.Owner("net/a", "weights", True)
+    builder, owner = timelines.RowBuilder(), ChunkOwner("net/a", "weights", True)
     gc.disable()
     try:
         before = len(gc.get_objects())
@@ -447,7 +448,7 @@ def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:
         made = len(gc.get_objects()) - before
     finally:
         gc.enable()
-    assert made < 20 and len(builder.rows().start) == 2000
+    assert made < 20 and len(builder.rows()) == 2000
 
 
 @pytest.mark.parametrize("name", NAMES)
