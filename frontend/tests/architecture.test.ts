@@ -12,7 +12,7 @@ import { describe, expect, it } from "vitest";
 const ALLOWED: Record<string, readonly string[]> = {
   main: ["views", "state", "api"],
   views: ["state", "charts", "theme", "model", "schema", "lib"],
-  state: ["api", "model", "schema", "lib"],
+  state: ["api", "model", "theme", "schema", "lib"],
   api: ["model", "schema", "lib"],
   model: ["schema", "lib"],
   charts: ["lib"],
@@ -26,6 +26,7 @@ const PACKAGES: Record<string, readonly string[]> = {
   main: ["preact", "uplot"],
   views: ["preact", "@preact/signals"],
   state: ["@preact/signals"],
+  theme: ["@preact/signals"],
   charts: ["uplot"],
 };
 

@@ -40,7 +40,7 @@ export interface PlotSpec {
   yKind: YKind;
   yMax: number;
   headroom: number;
-  inks: { text: string; grid: string };
+  inks: { faint: string; grid: string };
   /** The row at a place of the x-axis, where that is not the row nearest to it. */
   rowAt?: (x: number) => number;
   painters: readonly Painter[];
@@ -291,7 +291,7 @@ export class Plot {
 
 function look(inks: PlotSpec["inks"]): uPlot.Axis {
   return {
-    stroke: inks.text,
+    stroke: inks.faint,
     font: `12px ${FONT}`,
     grid: { stroke: inks.grid, width: 1 },
     ticks: { stroke: inks.grid, width: 1, size: 5 },

@@ -6,6 +6,14 @@
 export const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 export type Unit = (typeof UNITS)[number];
 
+/** The bytes of some parts together. */
+export const totalBytes = (parts: readonly { bytes: number }[]): number =>
+  parts.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** Compares parts by their bytes. */
+export const largestFirst = (a: { bytes: number }, b: { bytes: number }): number =>
+  b.bytes - a.bytes;
+
 const sizeOf = (index: number): number => 2 ** (10 * index);
 
 /** Halves round away from zero; `figure` is never negative here. */

@@ -3,7 +3,7 @@
  * icicle.
  */
 
-import { formatCount } from "../lib/bytes";
+import { formatCount, totalBytes, largestFirst } from "../lib/bytes";
 import { categoryLabel } from "./categories";
 import { blockOf, groupTitle, type Grouping, type LayerFigures } from "./layers";
 import { chunkFacts, ownerOf, stateOf, type MemoryMap } from "./memory-map";
@@ -65,8 +65,7 @@ export function cellFigure(node: TreeNode): string {
 
 const NO_FACTS = (): string[] => [];
 
-const sumOf = (all: readonly { bytes: number }[]): number =>
-  all.reduce((sum, { bytes }) => sum + bytes, 0);
+const sumOf = (all: readonly { bytes: number }[]): number => totalBytes(all);
 
 function nodeOf(
   key: string,
@@ -74,13 +73,11 @@ function nodeOf(
   layer: LayerFigures | null,
   below: readonly TreeNode[],
 ): TreeNode {
-  const children = below.filter(({ bytes }) => bytes > 0).sort((a, b) => b.bytes - a.bytes);
+  const children = below.filter(({ bytes }) => bytes > 0).sort(largestFirst);
   const sums = new Map<Category, number>();
   for (const { category, bytes } of children.flatMap(({ parts }) => parts))
     sums.set(category, (sums.get(category) ?? 0) + bytes);
-  const parts = [...sums]
-    .map(([category, bytes]) => ({ category, bytes }))
-    .sort((a, b) => b.bytes - a.bytes);
+  const parts = [...sums].map(([category, bytes]) => ({ category, bytes })).sort(largestFirst);
   return { key, name, layer, bytes: sumOf(children), parts, children, facts: NO_FACTS };
 }
 

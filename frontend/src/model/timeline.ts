@@ -11,6 +11,8 @@ import {
   formatExact,
   type Table,
   tableOf,
+  totalBytes,
+  largestFirst,
 } from "../lib/bytes";
 import { maximum, lowerBound } from "../lib/search";
 import { groupKey, groupOfOwner, groupLabel } from "./categories";
@@ -407,8 +409,8 @@ export function momentSentence(
   const parts = series
     .map(({ bytes }, index) => ({ label: labels[index] ?? "", bytes: bytes[moment] ?? 0 }))
     .filter(({ bytes }) => bytes > 0)
-    .sort((a, b) => b.bytes - a.bytes);
-  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+    .sort(largestFirst);
+  const total = totalBytes(parts);
   const band = bandOf(timeline, moment);
   const where = [
     `at ${timeText(timeline, moment)}`,

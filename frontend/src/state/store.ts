@@ -15,6 +15,7 @@ import type { Loaded } from "./resource";
 import { createColumns, createOverviews, createRecords, createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
 import { supports, VIEWS } from "./views";
+import { dark } from "../theme/palette";
 import type { AnswersAnswer, TimelineRef } from "../schema";
 
 const KEY = "p.tb_memplugin.at";
@@ -246,7 +247,6 @@ export function createStore(source: Source) {
     recordedOnly,
     cursor: signal<number | null>(null),
     momentCursor: signal<number | null>(null),
-    dark: signal(false),
     poll: runs.refresh,
     reload: async (): Promise<void> => {
       await runs.refresh();
@@ -276,9 +276,9 @@ function pollWhileRead(store: Store): void {
 }
 
 export function keepUp(store: Store, live: boolean): void {
-  followDarkMode((dark) => {
-    store.dark.value = dark;
-    document.documentElement.dataset.scheme = dark ? "dark" : "light";
+  followDarkMode((isDark) => {
+    dark.value = isDark;
+    document.documentElement.dataset.scheme = isDark ? "dark" : "light";
     touch();
   });
   onAddress(store.follow);

@@ -7,6 +7,7 @@ import type { Overview } from "../../src/model/overview";
 import { DEFAULTS } from "../../src/state/address";
 import { toggleRun } from "../../src/state/runs";
 import { createStore, keepUp, type Store } from "../../src/state/store";
+import { dark as isDark } from "../../src/theme/palette";
 import { run, settled, sourceOf } from "./store-cases";
 import type { TimelineRef } from "../../src/schema";
 
@@ -355,7 +356,6 @@ describe("keeping the page up to date", () => {
 
   function kept(live: boolean) {
     const store = {
-      dark: { value: false },
       follow: vi.fn(),
       reload: vi.fn(),
       poll: vi.fn(() => Promise.resolve()),
@@ -425,7 +425,7 @@ describe("keeping the page up to date", () => {
       for (const matches of [true, false]) {
         dark.matches = matches;
         dark.tell();
-        expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([
+        expect([isDark.value, document.documentElement.dataset.scheme]).toEqual([
           matches,
           matches ? "dark" : "light",
         ]);

@@ -20,7 +20,7 @@ import {
 import { showRun, toggleRun } from "../../state/runs";
 import { CLEARED_IN_ORDER, cleared, type Store } from "../../state/store";
 import { runColour } from "../../theme/palette";
-import { StoreContext, useStore, schemeOf, choicesFor, useFetched } from "../shared/context";
+import { StoreContext, useStore, choicesFor, useFetched } from "../shared/context";
 import { goToSearch } from "../shared/controls";
 import { Downloads } from "../shared/export";
 import { SortedColumn } from "../shared/long-table";
@@ -214,7 +214,7 @@ function RunRow({ run }: { run: RunInfo }) {
   const store = useStore();
   const checked = store.selected.value.some(({ run: name }) => name === run.run);
   const primary = store.primary.value?.run === run.run;
-  const colour = runColour(store.colours.value.get(run.run) ?? 0, schemeOf(store));
+  const colour = runColour(store.colours.value.get(run.run) ?? 0);
   const [peak, culprit] = [peakOf(run), culpritOf(run)];
   return (
     <tr class={primary ? "run primary" : "run"} title={runFacts(run).join("\n")}>

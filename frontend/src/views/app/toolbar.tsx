@@ -14,7 +14,7 @@ import { AXES } from "../../state/address";
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
 import { useStore } from "../shared/context";
-import { ChoiceSegments, Segments } from "../shared/controls";
+import { ChoiceSegments, Segments, Choose } from "../shared/controls";
 import type { RunInfo } from "../../schema";
 
 const LISTED = 500;
@@ -59,18 +59,11 @@ function StepField({
 }
 
 function Arrow({ to, children, label }: { to: number | null; children: string; label: string }) {
-  const store = useStore();
   const title = to === null ? label : `${label}: ${to}`;
   return (
-    <button
-      type="button"
-      aria-label={label}
-      title={title}
-      disabled={to === null}
-      onClick={() => store.choose({ step: to })}
-    >
+    <Choose aria-label={label} title={title} disabled={to === null} these={{ step: to }}>
       {children}
-    </button>
+    </Choose>
   );
 }
 
@@ -112,15 +105,9 @@ function StepSelector() {
         <span class="why">
           {selection ? peakWord(selection) : ""}
           {!isDefault && (
-            <button
-              type="button"
-              class="unpin"
-              aria-label={back}
-              title={back}
-              onClick={() => store.choose({ step: null })}
-            >
+            <Choose class="unpin" aria-label={back} title={back} these={{ step: null }}>
               ×
-            </button>
+            </Choose>
           )}
         </span>
       </div>

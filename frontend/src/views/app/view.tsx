@@ -17,7 +17,7 @@ import { LayerView } from "../layer/layer-view";
 import { LayersView } from "../layers/layers-view";
 import { OomView } from "../oom/oom-view";
 import { Diagnosis, OverviewView } from "../overview/overview-view";
-import { useStore } from "../shared/context";
+import { FocusScope, useStore } from "../shared/context";
 import { Await, Nothing, Skeleton } from "../shared/states";
 import { StepView } from "../step/step-view";
 import { WhatIfView } from "../what-if/what-if-view";
@@ -223,5 +223,11 @@ export function View() {
       </Nothing>
     );
   const Shown = VIEW_OF[view];
-  return <Shown run={run} />;
+  // The rows of a failure are not highlighted: it has no chart.
+  if (view === "oom") return <Shown run={run} />;
+  return (
+    <FocusScope key={view}>
+      <Shown run={run} />
+    </FocusScope>
+  );
 }

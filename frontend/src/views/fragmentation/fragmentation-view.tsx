@@ -3,6 +3,7 @@
  * grew.
  */
 
+import { dark } from "../../theme/palette";
 import { useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
@@ -24,7 +25,7 @@ import {
 import { isGpu } from "../../model/run";
 import { Chart } from "../shared/chart";
 import type { ChartProps } from "../shared/chart-props";
-import { schemeOf, useStore } from "../shared/context";
+import { useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { useStepsChart, lastKnown } from "../shared/frame";
@@ -186,7 +187,6 @@ const hasSource = (pool: PoolSteps, source: PoolSource): boolean =>
   pool.pool_source.includes(pool.sources.indexOf(source));
 
 function SizesLegend({ pool }: { pool: PoolSteps }) {
-  const scheme = schemeOf(useStore());
   const instant = usualInstant(pool);
   const known =
     hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
@@ -194,25 +194,25 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
     <p class="legend">
       <LegendItem
         kind="line colour"
-        colour={seriesFill("allocated_bytes", scheme).colour}
+        colour={seriesFill("allocated_bytes").colour}
         label={`allocated ${instantText(instant)}, every step`}
       />
       {known && (
         <>
           <LegendItem
             kind="fill"
-            colour={seriesFill("free_largest", scheme).colour}
+            colour={seriesFill("free_largest").colour}
             label={WORDS.free_largest.label}
           />
           <LegendItem
             kind="fill striped"
-            colour={seriesFill("free_other", scheme).colour}
+            colour={seriesFill("free_other").colour}
             label={WORDS.free_other.label}
           />
           {showsCapacity(pool) && (
             <LegendItem
               kind="fill outlined"
-              colour={seriesFill("unreserved", scheme).colour}
+              colour={seriesFill("unreserved").colour}
               label={WORDS.unreserved.label}
             />
           )}
@@ -228,14 +228,13 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
 }
 
 function RatiosLegend() {
-  const scheme = schemeOf(useStore());
   return (
     <p class="legend">
       {RATIOS.map((name) => (
         <LegendItem
           key={name}
           kind="line colour"
-          colour={seriesFill(name, scheme).colour}
+          colour={seriesFill(name).colour}
           label={WORDS[name].label}
         />
       ))}
@@ -282,16 +281,12 @@ interface Specs {
 
 function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
   const store = useStore();
-  const scheme = schemeOf(store);
   const choices = store.choices.value;
   const [first, last] = [run?.first_step ?? null, run?.last_step ?? null];
   return useMemo(() => {
     const span = first === null || last === null ? null : ([first, last] as const);
-    return {
-      sizes: sizesSpec(pool, choices, scheme, span),
-      ratios: ratiosSpec(pool, choices, scheme, span),
-    };
-  }, [pool, choices.axis, choices.zoom, scheme, first, last]);
+    return { sizes: sizesSpec(pool, choices, span), ratios: ratiosSpec(pool, choices, span) };
+  }, [pool, choices.axis, choices.zoom, dark.value, first, last]);
 }
 
 /** `list` are the traced steps of the device, of all phases. */
@@ -313,14 +308,10 @@ export function FragmentationView({
     ...useStepsChart(pool.step, specs.sizes.x),
     describe: (row: number) => poolSentence(poolFacts(pool, row)),
   };
-  const scheme = schemeOf(store);
   useExport({
     table: () => poolFile(pool),
     legend: () =>
-      [...PARTS, ...RATIOS].map((name) => ({
-        label: WORDS[name].label,
-        fill: seriesFill(name, scheme),
-      })),
+      [...PARTS, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name) })),
   });
   if (!run) return null;
   if (list.length === 0 && pool.growths.length === 0) return <NoSnapshots run={run} />;

@@ -20,11 +20,11 @@ import { shortName } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
-import { INKS, fillOf, type Scheme } from "../../theme/palette";
+import { categoryFill, inks, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { ChartMark } from "../shared/chart-props";
-import { schemeOf, useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
-import { LegendItem } from "../shared/controls";
+import { useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
+import { LegendItem, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/figures";
 import {
@@ -92,7 +92,6 @@ export const usedAt = (
 
 interface Look {
   choices: Choices;
-  scheme: Scheme;
   focus: Focus;
   /** The first step that a traced one describes. */
   firstSteps: ReadonlyMap<number, number>;
@@ -123,7 +122,7 @@ export const layerEdges = (
 
 export function layerSpec(
   { step, wall_time, traced, parts }: LayerSteps,
-  { choices, scheme, focus, firstSteps, span, whole }: Look,
+  { choices, focus, firstSteps, span, whole }: Look,
 ) {
   const start = whole ? startOf(whole) : (wall_time[0] ?? 0);
   const x = xValues(choices.axis, step, wall_time, start);
@@ -133,17 +132,17 @@ export function layerSpec(
     rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
   const layout = { ...stack, edges: layerEdges(stack.edges, x, step, firstSteps, range) };
   const fills = parts.map(({ category }) => ({
-    ...fillOf(category, null, scheme),
+    ...categoryFill(category),
     muted: isMuted(focus, [category], category),
   }));
   const full = [...x]
     .map((place) => [place, place] as const)
     .filter((_, row) => traced[row] === step[row]);
-  const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
+  const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full });
   if (whole === null) return { spec, marks: [] };
   const places = placesOf(whole, start, choices);
   const marks = changeMarks(whole, places, choices.axis);
-  const painters = [...spec.painters, ...changeRules(whole, places, choices.axis, INKS[scheme])];
+  const painters = [...spec.painters, ...changeRules(whole, places, choices.axis, inks())];
   return { spec: { ...spec, painters, headroom: headroom(marks.length > 0, false) }, marks };
 }
 
@@ -154,13 +153,6 @@ interface Moment extends FormulaStep {
   row: number;
   isMissing: boolean;
   table: Layer | null;
-}
-
-interface TableProps {
-  shown: Moment;
-  fixed: Moment;
-  focus: Focus;
-  hover: (key: string | null) => void;
 }
 
 /**
@@ -190,11 +182,10 @@ const Formulas = ({ steps, row, table, optimizer, batch_size }: Moment) => (
   </section>
 );
 
-function Figures({ shown, fixed, focus, hover }: TableProps) {
+function Figures({ shown, fixed }: { shown: Moment; fixed: Moment }) {
   const { steps, row, table, optimizer, batch_size } = shown;
   const total = totalOf(steps, row);
   const whole = at(steps.in_use_bytes, row);
-  const unit = unitOf(total);
   const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
   const highest = new Map(steps.parts.map(({ category, bytes: all }) => [category, maximum(all)]));
   const highestTotal = maximum(steps.step.map((_, index) => totalOf(steps, index)));
@@ -209,7 +200,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
     <Panel
       label="Figures of the layer at one step"
       step={step}
-      unit={unit}
+      unit={unitOf(total)}
       about={
         <>
           {from !== step
@@ -223,10 +214,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
     >
       <FigureTable testid="layer-figures">
         <tbody>
-          <CategoryRows
-            {...{ bytes: figures, highest, total, whole: highestTotal, unit, source, hover }}
-            hovered={focus.hovered}
-          />
+          <CategoryRows {...{ highest, total, source }} bytes={figures} whole={highestTotal} />
         </tbody>
         <tbody class="totals">
           <Figure
@@ -236,7 +224,6 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
             hint="sum of all categories"
             source={traced}
             bytes={total}
-            unit={unit}
           />
         </tbody>
       </FigureTable>
@@ -263,7 +250,6 @@ function Output({ of }: { of: Layer }) {
 }
 
 function Head({ layer, table }: { layer: string; table: Layer | null }) {
-  const store = useStore();
   const known = table && [
     table.type,
     trainingOf(table),
@@ -272,9 +258,9 @@ function Head({ layer, table }: { layer: string; table: Layer | null }) {
   ];
   return (
     <header class="layer-head">
-      <button type="button" class="quiet" onClick={() => store.choose({ view: "layers" })}>
+      <Choose class="quiet" these={{ view: "layers" }}>
         ← All layers
-      </button>
+      </Choose>
       <h2 title={layer}>{shortName(layer)}</h2>
       <p class="small">
         {layer} · {known ? known.join(" · ") : "not in the layer table"}
@@ -295,7 +281,6 @@ const stepsFile = ({ step, parts }: LayerSteps): Table => ({
 
 function useSpec(steps: LayerSteps, focus: Focus) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const choices = store.choices.value;
   const whole = store.whole.value.value;
   const [from, to] = [
@@ -307,8 +292,8 @@ function useSpec(steps: LayerSteps, focus: Focus) {
     const firstSteps = new Map(
       (whole?.snapshots ?? NO_SNAPSHOTS).map(({ step, first_step }) => [step, first_step]),
     );
-    return layerSpec(steps, { choices, scheme, focus, firstSteps, span, whole });
-  }, [steps, choices.axis, choices.zoom, scheme, focus, whole, from, to]);
+    return layerSpec(steps, { choices, focus, firstSteps, span, whole });
+  }, [steps, choices.axis, choices.zoom, dark.value, focus, whole, from, to]);
 }
 
 function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
@@ -349,8 +334,7 @@ function useLayerSteps(totals: LedgerTotals) {
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const { steps, pinned } = useLayerSteps(totals);
   const { spec, marks } = useSpec(steps, focus);
   const chart = {
@@ -370,7 +354,7 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
     legend: () =>
       steps.parts.map(({ category }) => ({
         label: categoryLabel(category),
-        fill: fillOf(category, null, scheme),
+        fill: categoryFill(category),
       })),
   });
   return (
@@ -398,7 +382,7 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               <LegendItem kind="light" label="inferred" />
             </p>
           </div>
-          <Figures shown={shown} fixed={fixed} focus={focus} hover={hover} />
+          <Figures shown={shown} fixed={fixed} />
         </div>
       )}
     </>

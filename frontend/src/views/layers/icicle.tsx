@@ -14,8 +14,8 @@ import {
   type Cell,
   type TreeNode,
 } from "../../model/layer-tree";
-import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
-import { schemeOf, useSize, useStore } from "../shared/context";
+import { fillOf, inks, type Fill } from "../../theme/palette";
+import { useSize, useStore } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 
@@ -33,8 +33,10 @@ function labels(node: TreeNode, width: number): string[] {
 }
 
 /** Frozen layers have the diagonal pattern in every view. */
-const fillsOf = ({ parts, layer }: TreeNode, scheme: Scheme): Fill[] =>
-  parts.map(({ category }) => fillOf(category, layer?.trainable === false ? false : null, scheme));
+const fillsOf = ({ parts, layer }: TreeNode): Fill[] =>
+  parts.map(({ category }) =>
+    fillOf({ category, trainable: layer?.trainable === false ? false : null }),
+  );
 
 function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
   const store = useStore();
@@ -43,7 +45,7 @@ function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
   const { key, bytes, parts, children } = node;
   const name = cellName(node);
   const [label, size] = labels(node, width);
-  const fills = fillsOf(node, schemeOf(store));
+  const fills = fillsOf(node);
   const isTensor = children.length === 0;
   const selected = layer !== null && node.layer?.path === layer && !isTensor;
   const share = formatShare(bytes / total);
@@ -206,25 +208,14 @@ export function Icicle({
 
 const [WIDTH, HEIGHT, ROW] = [1200, 400, 40];
 
-export function IcicleDrawing({
-  tree,
-  title,
-  scheme,
-}: {
-  tree: TreeNode;
-  title: string;
-  scheme: Scheme;
-}) {
-  const ink = INKS[scheme];
+export function IcicleDrawing({ tree, title }: { tree: TreeNode; title: string }) {
+  const ink = inks();
   const cells = icicle(tree, WIDTH, HEIGHT / ROW);
   return (
     <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
-      <Patterns
-        fills={cells.flatMap(({ node }) => fillsOf(node, scheme))}
-        ground={ink.background}
-      />
+      <Patterns fills={cells.flatMap(({ node }) => fillsOf(node))} ground={ink.background} />
       {cells.map(({ node, level, x, width }) => {
-        const fills = fillsOf(node, scheme);
+        const fills = fillsOf(node);
         let from = x;
         return (
           <g key={node.key}>

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, plural, type Unit } from "../../lib/bytes";
+import { formatBytes, unitOf, plural } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import {
   formula,
@@ -20,10 +20,10 @@ import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
 import { matcher } from "../../state/runs";
-import { schemeOf, useStore, useFetched } from "../shared/context";
-import { Search, ChoiceSegments } from "../shared/controls";
+import { useStore, useFetched } from "../shared/context";
+import { Search, ChoiceSegments, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { UnitButton } from "../shared/figures";
+import { UnitButton, InUnit } from "../shared/figures";
 import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { LayerTable, isBrief, type Explain } from "./layer-table";
@@ -76,17 +76,7 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
   };
 }
 
-function LayersBar({
-  said,
-  brief,
-  unit,
-  of,
-}: {
-  said: string;
-  brief: boolean;
-  unit: Unit;
-  of: SnapshotRef | null;
-}) {
+function LayersBar({ said, brief, of }: { said: string; brief: boolean; of: SnapshotRef | null }) {
   const store = useStore();
   const { layer, sort } = store.choices.value;
   const toggle = (): void =>
@@ -102,16 +92,16 @@ function LayersBar({
         {said}
       </span>
       {layer !== null && (
-        <button type="button" class="quiet" onClick={() => store.choose({ view: "layer" })}>
+        <Choose class="quiet" these={{ view: "layer" }}>
           Open {shortName(layer)}
-        </button>
+        </Choose>
       )}
       <div class="segments">
         <button type="button" aria-pressed={!brief} onClick={toggle}>
           All columns
         </button>
       </div>
-      <UnitButton unit={unit} />
+      <UnitButton />
     </div>
   );
 }
@@ -146,7 +136,6 @@ function useTensors(
 
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const { search, grouping, sort, columns } = store.choices.value;
   const brief = !columns && isBrief(sort);
   const selected = store.shownStep.value ?? { overview, row: 0 };
@@ -177,7 +166,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   const title = `Memory of ${overview.run} at step ${step} by layer`;
   useExport({
     table: () => layerFile(shown),
-    drawing: () => <IcicleDrawing tree={tree} title={title} scheme={scheme} />,
+    drawing: () => <IcicleDrawing tree={tree} title={title} />,
   });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} />;
@@ -200,26 +189,17 @@ export function LayersView({ overview }: { overview: Overview }) {
     ),
   );
   return (
-    <div class="layers-view">
-      {fault}
-      <Icicle
-        tree={tree}
-        moment={ref ? momentOf(ref) : "as far as known"}
-        figure={ref ? "in_use_bytes" : "known_bytes"}
-      />
-      <LayersBar said={match.fault ?? found} brief={brief} unit={unit} of={ref} />
-      <LayerTable
-        groups={groups}
-        all={all}
-        totals={totals}
-        brief={brief}
-        unit={unit}
-        total={all.total}
-        sort={sort}
-        explain={explain}
-        isPlanned={isPlanned}
-        onSort={(chosen) => store.choose({ sort: chosen })}
-      />
-    </div>
+    <InUnit value={unit}>
+      <div class="layers-view">
+        {fault}
+        <Icicle
+          tree={tree}
+          moment={ref ? momentOf(ref) : "as far as known"}
+          figure={ref ? "in_use_bytes" : "known_bytes"}
+        />
+        <LayersBar said={match.fault ?? found} brief={brief} of={ref} />
+        <LayerTable {...{ groups, all, totals, brief, explain, isPlanned }} />
+      </div>
+    </InUnit>
   );
 }

@@ -12,23 +12,15 @@ import {
   formatBytes,
   formatCount,
   formatShare,
-  type Unit,
+  totalBytes,
 } from "../../lib/bytes";
 import { verdictSentence, whenSentence } from "../../model/answer";
-import { categoryLabel, WORDS } from "../../model/categories";
+import { categoryLabel } from "../../model/categories";
 import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners, sizesText } from "../../model/snapshot";
-import {
-  INKS,
-  fillOf,
-  freeFill,
-  plainFill,
-  type Fill,
-  type Ink,
-  type Scheme,
-} from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
+import { categoryFill, inks, freeFill, plainFill, type Fill, type Ink } from "../../theme/palette";
+import { useStore } from "../shared/context";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import {
   CategoryRows,
@@ -37,14 +29,14 @@ import {
   Heads,
   Panel,
   WordFigure,
-  useExact,
-  useFigureText,
+  Bytes,
+  useUnitName,
 } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { Text } from "../shared/largest-layers";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
-import { tipOf } from "../shared/tips";
+import { figured } from "../shared/tips";
 import {
   CATEGORIES,
   type Category,
@@ -66,8 +58,8 @@ interface Bar {
 /**
  * The pool's parts one after another, then the request, then each category on a scale of its own.
  */
-export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Bar[] } {
-  const ink = INKS[scheme];
+export function oomBars(oom: Oom): { pool: Bar[]; categories: Bar[] } {
+  const ink = inks();
   const {
     in_use_bytes: used,
     free_bytes: free,
@@ -88,30 +80,28 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
       label: "free: largest chunk",
       name: "free_largest",
       bytes: largest,
-      fill: freeFill("largest", scheme),
+      fill: freeFill("largest"),
       from: used,
     });
     pool.push({
       label: "free: other chunks",
       name: "free_other",
       bytes: free - largest,
-      fill: freeFill("other", scheme),
+      fill: freeFill("other"),
       from: used + largest,
     });
   }
   if (requested !== null)
     pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
   const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
-    oom.ledger
-      .filter((row) => row.category === category)
-      .reduce((sum, { bytes }) => sum + bytes, 0);
+    totalBytes(oom.ledger.filter((row) => row.category === category));
   const categories = [...CATEGORIES]
     .reverse()
     .map((category) => ({
       label: categoryLabel(category),
       name: category,
       bytes: bytesOf(category),
-      fill: fillOf(category, null, scheme),
+      fill: categoryFill(category),
       from: 0,
     }));
   return { pool, categories: categories.filter(({ bytes }) => bytes > 0) };
@@ -158,11 +148,11 @@ function Bars({
   );
 }
 
-function OomDrawing({ oom, scheme }: { oom: Oom; scheme: Scheme }) {
-  const ink = INKS[scheme];
-  const { pool, categories } = oomBars(oom, scheme);
+function OomDrawing({ oom }: { oom: Oom }) {
+  const ink = inks();
+  const { pool, categories } = oomBars(oom);
   const [first, second] = [36, 36 + pool.length * ROW + 44];
-  const total = categories.reduce((sum, { bytes }) => sum + bytes, 0);
+  const total = totalBytes(categories);
   return (
     <SvgDrawing
       title={`${whenSentence(oom)}.`}
@@ -191,16 +181,16 @@ const LAYERS = 8;
  * What was in use, by category if each byte has one, and what was free; the request is drawn on top
  * of what was in use.
  */
-export function requestBar(oom: Oom, scheme: Scheme) {
+export function requestBar(oom: Oom) {
   const request = requestOf(oom, oom.capacity_bytes);
   if (request === null) return null;
-  const { pool, categories } = oomBars(oom, scheme);
-  const sum = categories.reduce((bytes, one) => bytes + one.bytes, 0);
+  const { pool, categories } = oomBars(oom);
+  const sum = totalBytes(categories);
   const used: Bar = {
     label: "in use",
     name: "in_use_bytes",
     bytes: request.low,
-    fill: plainFill(INKS[scheme].used),
+    fill: plainFill(inks().used),
     from: 0,
   };
   const parts = [
@@ -215,9 +205,7 @@ export function requestBar(oom: Oom, scheme: Scheme) {
           key={label}
           class={`fill ${pattern}`}
           style={{ width: share(bytes), "--fill": colour }}
-          data-figure={name}
-          data-bytes={bytes}
-          data-tip={tipOf(bytes, label)}
+          {...figured(name, bytes, label)}
         />
       )),
   };
@@ -226,7 +214,7 @@ export function requestBar(oom: Oom, scheme: Scheme) {
 const when = "at the failure";
 const OF_REQUEST = ["requested_bytes", "free_bytes", "pool_bytes"] as const;
 
-function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
+function RequestFacts({ oom }: { oom: Oom }) {
   const words: [string, string | null][] = [
     ["time", formatWallTime(oom.wall_time)],
     ["operation", oom.op],
@@ -242,15 +230,13 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
       <FigureTable testid="oom-figures">
         <tbody>
           {OF_REQUEST.map((word) => (
-            <WordFigure key={word} word={word} bytes={oom[word]} unit={unit} when={when} />
+            <WordFigure key={word} word={word} bytes={oom[word]} when={when} />
           ))}
-          <Figure
+          <WordFigure
+            word="free_largest"
             name="largest_free_bytes"
-            label={WORDS.free_largest.label}
-            hint={WORDS.free_largest.meaning}
-            source={`${WORDS.free_largest.source}, ${when}`}
             bytes={oom.largest_free_bytes}
-            unit={unit}
+            when={when}
           />
         </tbody>
       </FigureTable>
@@ -267,14 +253,8 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
 }
 
 /** The largest tensors inside the request of a compiled module. */
-function RequestTensors({
-  request: { sentence, tensors },
-  unit,
-}: {
-  request: RequestContents;
-  unit: Unit;
-}) {
-  const size = useFigureText(unit);
+function RequestTensors({ request: { sentence, tensors } }: { request: RequestContents }) {
+  const size = `size, ${useUnitName()}`;
   return (
     <details class="known">
       <summary>Inside the request, by tensor</summary>
@@ -282,23 +262,24 @@ function RequestTensors({
       <FigureTable testid="oom-request-tensors" kind="held">
         <thead>
           <tr>
-            <Heads
-              names={["count", "shape", "dtype", `size, ${useExact() ? "B" : unit}`, "layers"]}
-            />
+            <Heads names={["count", "shape", "dtype", size, "layers"]} />
           </tr>
         </thead>
         <tbody>
           {tensors.slice(0, LAYERS).map(({ shape, dtype, count, bytes, layers }) => (
             <tr
               key={`${sizesText(shape)} ${dtype}`}
-              data-figure={`request_tensors:${JSON.stringify([shape, dtype])}`}
-              data-bytes={bytes}
-              data-tip={tipOf(bytes, ...layers, OF_MODULE)}
+              {...figured(
+                `request_tensors:${JSON.stringify([shape, dtype])}`,
+                bytes,
+                ...layers,
+                OF_MODULE,
+              )}
             >
               <Text kind="count" of={formatCount(count)} />
               <Text kind="shape" of={sizesText(shape)} />
               <Text kind="dtype" of={dtype} />
-              <Text kind="size" of={size(bytes)} />
+              <Text kind="size" of={<Bytes of={bytes} />} />
               <Text kind="held-by" of={distinctNames(layers).join(", ") || NOT_TIED} />
             </tr>
           ))}
@@ -313,13 +294,12 @@ interface ByLayerProps {
   ledger: Oom["ledger"];
   testid: string;
   source: string;
-  unit: Unit;
 }
 
-function ByLayer({ summary, ledger, testid, source, unit }: ByLayerProps) {
+function ByLayer({ summary, ledger, testid, source }: ByLayerProps) {
   const layers = useMemo(() => owners(ledger).slice(0, LAYERS), [ledger]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
-  const total = ledger.reduce((sum, { bytes }) => sum + bytes, 0);
+  const total = totalBytes(ledger);
   return (
     <details class="known">
       <summary>{summary}</summary>
@@ -332,7 +312,6 @@ function ByLayer({ summary, ledger, testid, source, unit }: ByLayerProps) {
               label={names[index]}
               hint={`${layer ?? NOT_TIED}: total of all categories`}
               source={source}
-              unit={unit}
               bytes={bytes}
               share={bytes / total}
               pictured
@@ -348,8 +327,8 @@ const SOURCE = `from the owners of the chunks, ${when}`;
 const OF_MODULE = "from the compiler's buffer assignment, at the moment with most bytes";
 
 function FailurePanel({ oom }: { oom: Oom }) {
-  const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
-  const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);
+  const unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
+  const total = totalBytes(oom.ledger);
   const sums = new Map<Category, number>();
   for (const { category, bytes } of oom.ledger)
     sums.set(category, (sums.get(category) ?? 0) + bytes);
@@ -359,39 +338,31 @@ function FailurePanel({ oom }: { oom: Oom }) {
       {!isKnown && <p class="small">Breakdown unknown: no chunk has a known owner.</p>}
       <FigureTable testid="oom-categories">
         <tbody>
-          <CategoryRows bytes={sums} total={total} unit={unit} source={() => SOURCE} />
+          <CategoryRows bytes={sums} total={total} source={() => SOURCE} />
         </tbody>
         <tbody class="totals">
-          <WordFigure strong word="in_use_bytes" bytes={oom.in_use_bytes} unit={unit} when={when} />
-          <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} unit={unit} when={when} />
+          <WordFigure strong word="in_use_bytes" bytes={oom.in_use_bytes} when={when} />
+          <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} when={when} />
         </tbody>
       </FigureTable>
-      {oom.request && <RequestTensors request={oom.request} unit={unit} />}
+      {oom.request && <RequestTensors request={oom.request} />}
       {oom.request_ledger.length > 0 && (
         <ByLayer
           summary="Inside the request, by layer"
           ledger={oom.request_ledger}
           testid="oom-request"
           source={OF_MODULE}
-          unit={unit}
         />
       )}
       {isKnown && (
-        <ByLayer
-          summary="By layer"
-          ledger={oom.ledger}
-          testid="oom-layers"
-          source={SOURCE}
-          unit={unit}
-        />
+        <ByLayer summary="By layer" ledger={oom.ledger} testid="oom-layers" source={SOURCE} />
       )}
-      <RequestFacts oom={oom} unit={unit} />
+      <RequestFacts oom={oom} />
     </Panel>
   );
 }
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
-  const scheme = schemeOf(useStore());
   useExport({
     table: () => ({
       columns: ["layer", "category", "trainable", "bytes", "rounding_bytes"],
@@ -403,7 +374,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
         rounding_bytes,
       ]),
     }),
-    drawing: () => <OomDrawing oom={oom} scheme={scheme} />,
+    drawing: () => <OomDrawing oom={oom} />,
     ...(oom.chunks !== null && { legend: () => [] }),
   });
   return (
@@ -415,7 +386,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
           </p>
           {/* The answers above have the figures. */}
           <h2 class="verdict">{verdictSentence(oom).split(":")[0]}</h2>
-          <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom, scheme)} />
+          <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom)} />
           <NoticeList sentences={oom.not_available} />
         </div>
         <FailurePanel oom={oom} />

@@ -19,18 +19,10 @@ import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import { at, rowOfStep, type Overview } from "../../model/overview";
 import { trains } from "../../model/run";
 import type { Choices } from "../../state/address";
-import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
+import { fillOf, inks, dark, runColour, runDash } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import {
-  schemeOf,
-  useStore,
-  useFocus,
-  choicesFor,
-  useFetched,
-  isMuted,
-  type Focus,
-} from "../shared/context";
-import { StackLegend } from "../shared/controls";
+import { useStore, useFocus, choicesFor, useFetched, isMuted, type Focus } from "../shared/context";
+import { StackLegend, Choose } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
@@ -48,7 +40,7 @@ import {
 import type { Picture, Places } from "../shared/frame";
 import { TracedDetails } from "../shared/largest-layers";
 import { Sentence } from "../shared/states";
-import { StepPanel, panelUnit } from "../shared/step-panel";
+import { StepPanel } from "../shared/step-panel";
 import type { Answer, AnswersAnswer, LargestLayer, AnswerName, RunInfo } from "../../schema";
 
 interface OtherRun {
@@ -110,12 +102,11 @@ export function overviewPicture(
   start: number,
   others: readonly OtherRun[],
   choices: Choices,
-  scheme: Scheme,
   focus: Focus,
   ended = false,
   growing: Answer | null = null,
 ): Picture {
-  const ink = INKS[scheme];
+  const ink = inks();
   const alone = placesOf(overview, start, choices);
   const lines = otherLines(others, choices);
   const trend = choices.axis === "step" ? trendOf(overview, growing) : null;
@@ -138,7 +129,7 @@ export function overviewPicture(
     {
       columns: overview.bytes,
       fills: overview.groups.map((group) => ({
-        ...fillOf(group.category, group.trainable, scheme),
+        ...fillOf(group),
         muted: isMuted(focus, [groupKey(group)], group.category),
       })),
       peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
@@ -162,7 +153,6 @@ export function overviewPicture(
       ],
     },
     choices,
-    scheme,
   );
 }
 
@@ -217,7 +207,6 @@ function useSame(list: readonly NamedRun[]): readonly NamedRun[] {
 
 function useOthers(): readonly NamedRun[] {
   const store = useStore();
-  const scheme = schemeOf(store);
   const primary = store.primary.value?.run;
   const others = store.selected.value
     .filter(({ run }) => run !== primary)
@@ -225,7 +214,7 @@ function useOthers(): readonly NamedRun[] {
       const overview = store.overviewOf(run).value;
       const index = store.colours.value.get(run.run) ?? 0;
       return overview && overview.rows > 0
-        ? [{ name: run.run, overview, colour: runColour(index, scheme), dash: runDash(index) }]
+        ? [{ name: run.run, overview, colour: runColour(index), dash: runDash(index) }]
         : [];
     });
   return useSame(others);
@@ -259,7 +248,6 @@ function OtherRuns({
                 hint={`${WORDS.peak_bytes.meaning}, ${name} on ${other.device}, ${other.phase}`}
                 source={`${WORDS.peak_bytes.source}, step ${at(other.step, rowOfStep(other, step)) ?? "?"}`}
                 bytes={bytes}
-                unit={panelUnit(overview)}
                 fill={{ colour, pattern: "plain" }}
               />
             );
@@ -272,26 +260,22 @@ function OtherRuns({
 
 export function OverviewView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const choices = store.choices.value;
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
   const growing = (store.primary.value?.findings.length ?? 0) > 0;
   const grows = answerTo("growing", useAnswers().value);
   const start = startOf(store.whole.value.value ?? overview);
   const { spec, places, layout } = useMemo(
-    () => overviewPicture(overview, start, others, choices, scheme, focus, growing, grows),
-    [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing, grows],
+    () => overviewPicture(overview, start, others, choices, focus, growing, grows),
+    [overview, start, others, choices.axis, choices.zoom, dark.value, focus, growing, grows],
   );
   const { chart, shown, selected } = useOverviewChart(overview, places);
   useExport({
     table: () => overviewFile(overview),
     legend: () => [
-      ...overview.groups.map((group) => ({
-        label: groupLabel(group),
-        fill: fillOf(group.category, group.trainable, scheme),
-      })),
+      ...overview.groups.map((group) => ({ label: groupLabel(group), fill: fillOf(group) })),
       ...others.map(({ name, colour }) => ({
         label: `peak of ${name}`,
         fill: { colour, pattern: "plain" as const },
@@ -317,7 +301,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
         <StackLegend overview={overview} ended={growing} />
       </div>
       <div class="beside">
-        <StepPanel {...shown} selected={selected} focus={focus} pointed={pointed} hover={hover}>
+        <StepPanel {...shown} selected={selected} pointed={pointed}>
           <OtherRuns others={others} {...shown} />
         </StepPanel>
         <Findings overview={overview} />
@@ -330,18 +314,12 @@ export function OverviewView({ overview }: { overview: Overview }) {
 
 /** The layer that held most when the request failed. */
 function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer }) {
-  const store = useStore();
   const at = { ...(step !== null && { step }), ...(phase !== null && { phase }) };
   return (
     <p data-testid="largest-layer">
-      <button
-        type="button"
-        class="link"
-        title="Show all layers"
-        onClick={() => store.choose({ view: "layers", layer, ...at })}
-      >
+      <Choose class="link" title="Show all layers" these={{ view: "layers", layer, ...at }}>
         {sentence}
-      </button>
+      </Choose>
     </p>
   );
 }
@@ -368,14 +346,9 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
       {largest?.at_failure && <Culprit of={largest} />}
       <p>
         {/* The answers above have the figures. */}
-        <button
-          type="button"
-          class="link"
-          title="Open the post-mortem"
-          onClick={() => store.choose({ view: "oom", oom: index })}
-        >
+        <Choose class="link" title="Open the post-mortem" these={{ view: "oom", oom: index }}>
           {verdictSentence(oom).split(":")[0]}
-        </button>
+        </Choose>
       </p>
       <PossibleFixes run={run} oom={oom} index={index} />
     </section>
@@ -383,13 +356,12 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
 }
 
 function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
-  const store = useStore();
   if (answer.details.length === 0) return null;
   return (
     <section class="diagnosis growing" aria-label="Growth" data-testid="diagnosis">
-      <button type="button" onClick={() => store.choose(choicesFor(answer.evidence, run))}>
+      <Choose these={choicesFor(answer.evidence, run)}>
         <Sentence of={unbroken(answer.details.join(" "))} />
-      </button>
+      </Choose>
     </section>
   );
 }

@@ -1,6 +1,6 @@
 /** The store of the page, and hooks that several views use. */
 
-import { createContext } from "preact";
+import { createContext, h, type ComponentChildren } from "preact";
 import { useContext, useMemo, useState, useEffect, useRef, useLayoutEffect } from "preact/hooks";
 
 import { later } from "../../lib/activity";
@@ -8,7 +8,6 @@ import type { Choices } from "../../state/address";
 import { NOTHING, type Loaded, type Resource } from "../../state/resource";
 import type { Store } from "../../state/store";
 import { supports } from "../../state/views";
-import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import type { AnswerEvidence, Category, RunInfo } from "../../schema";
 
 export const StoreContext = createContext<Store | null>(null);
@@ -18,9 +17,6 @@ export function useStore(): Store {
   if (!store) throw new Error("No store around this view.");
   return store;
 }
-
-export const schemeOf = (store: Store): Scheme => (store.dark.value ? "dark" : "light");
-export const inkOf = (store: Store): Ink => INKS[schemeOf(store)];
 
 export interface Focus {
   hovered: string | null;
@@ -37,20 +33,33 @@ export const isMuted = (
   own: Category | null,
 ): boolean => (hovered !== null ? !keys.includes(hovered) : category !== null && category !== own);
 
-export function useFocus() {
-  const store = useStore();
-  const { category } = store.choices.value;
+const NO_FOCUS: Focus = { hovered: null, category: null };
+const FocusContext = createContext<readonly [Focus, ((key: string | null) => void) | null]>([
+  NO_FOCUS,
+  null,
+]);
+
+/** What is highlighted in a view: the part under the pointer, and the selected category. */
+export function FocusScope({ children }: { children: ComponentChildren }) {
+  const { category } = useStore().choices.value;
   const [hovered, hover] = useState<string | null>(null);
-  const focus = useMemo((): Focus => ({ hovered, category }), [hovered, category]);
-  return { focus, hover };
+  const value = useMemo(() => [{ hovered, category }, hover] as const, [hovered, category]);
+  return h(FocusContext.Provider, { value }, children);
 }
 
-export function useCategoryRow(hover?: (key: string | null) => void) {
+export const useFocus = (): Focus => useContext(FocusContext)[0];
+
+/** How the row of a part is highlighted; a click chooses the category. */
+export function useCategoryRow() {
   const store = useStore();
+  const [{ hovered }, hover] = useContext(FocusContext);
   const { category: selected } = store.choices.value;
-  return (key: string, category: Category) => ({
-    chosen: selected === category,
-    onChoose: (): void => store.choose({ category: selected === category ? null : category }),
+  return (key: string, category: Category | null) => ({
+    chosen: category !== null && selected === category,
+    focused: hovered === key,
+    ...(category !== null && {
+      onChoose: (): void => store.choose({ category: selected === category ? null : category }),
+    }),
     ...(hover && { onFocus: (focused: boolean): void => hover(focused ? key : null) }),
   });
 }

@@ -14,8 +14,8 @@ import { fileName, toCsv, toJson, wellFormed, type Table } from "../../lib/bytes
 import { groupKey } from "../../model/categories";
 import { at, type Overview } from "../../model/overview";
 import { VIEWS } from "../../state/views";
-import type { Fill, Ink } from "../../theme/palette";
-import { inkOf, useStore } from "./context";
+import { inks, type Fill, type Ink } from "../../theme/palette";
+import { useStore } from "./context";
 import { printViews } from "./print";
 
 interface LegendEntry {
@@ -218,7 +218,7 @@ function Menu({ kinds }: { kinds: readonly Kind[] }) {
 
 export function Downloads() {
   const store = useStore();
-  const ink = inkOf(store);
+  const ink = inks();
   const run = store.primary.value?.run;
   const what = shown.value;
   // Its place is kept until there is something to download.

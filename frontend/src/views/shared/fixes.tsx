@@ -3,6 +3,7 @@
  * with it filled in.
  */
 
+import { Choose } from "./controls";
 import type { ComponentChildren } from "preact";
 
 import { unbroken, formatBytes } from "../../lib/bytes";
@@ -215,35 +216,24 @@ export function PossibleFixes({
 }
 
 export function Requester({ oom }: { oom: Oom }) {
-  const store = useStore();
   const { op, layer, line, step } = oom;
   return (
     <>
       {layer !== null && (
         <>
           in{" "}
-          <button
-            type="button"
-            class="link"
-            title="Open the layer"
-            onClick={() => store.choose({ view: "layer", layer, step })}
-          >
+          <Choose class="link" title="Open the layer" these={{ view: "layer", layer, step }}>
             {layer}
-          </button>
+          </Choose>
         </>
       )}
       {op !== null && (
         <>
           {" "}
           (
-          <button
-            type="button"
-            class="link"
-            title={`${op}: open the step`}
-            onClick={() => store.choose({ view: "step", step, layer })}
-          >
+          <Choose class="link" title={`${op}: open the step`} these={{ view: "step", step, layer }}>
             {op.split("/").at(-1)}
-          </button>
+          </Choose>
           )
         </>
       )}

@@ -36,7 +36,7 @@ import {
 import { stopsOf } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { supports } from "../../state/views";
-import { INKS, type Ink, type Scheme } from "../../theme/palette";
+import { inks, type Ink } from "../../theme/palette";
 import type { ChartMark } from "./chart-props";
 import { useStore } from "./context";
 import type { Phase, RunInfo } from "../../schema";
@@ -151,7 +151,6 @@ export function rangeOfSome(
 export function framed(
   { step, wall_time, phase }: { step: Float64Array; wall_time: Float64Array; phase: Phase },
   choices: Choices,
-  scheme: Scheme,
   span: readonly [number, number] | null,
 ) {
   const x = xValues(
@@ -162,7 +161,7 @@ export function framed(
   );
   const edges = edgesOf(x, choices.axis, phase, null);
   const range = rangeOfSome(step, x, choices, span) ?? rangeOf(edges);
-  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  const common = { x, xKind: choices.axis, range, headroom: 8, inks: inks(), lanes: [] };
   return {
     common: phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common,
     edges,
@@ -305,12 +304,6 @@ export const lastKnown = (column: Float64Array): number | null => {
   return null;
 };
 
-/** The same object for every spec of a scheme, so that a plot knows whether its colours changed. */
-export const AXIS_INKS: Record<Scheme, PlotSpec["inks"]> = {
-  light: { text: INKS.light.faint, grid: INKS.light.grid },
-  dark: { text: INKS.dark.faint, grid: INKS.dark.grid },
-};
-
 interface Stacked {
   columns: readonly Float64Array[];
   fills: readonly BandFill[];
@@ -326,10 +319,9 @@ export function stackedPicture(
   places: Places,
   stack: Stacked,
   choices: Choices,
-  scheme: Scheme,
 ): Picture {
   const { columns, fills, peak, under = [], over = [], lanes = [] } = stack;
-  const ink = INKS[scheme];
+  const ink = inks();
   const layout = { ...stackLayout(places.x, columns), edges: places.edges };
   const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
   const { max, capacityInside } = byteRange(peak, capacity);
@@ -360,7 +352,7 @@ export function stackedPicture(
     yKind: "bytes",
     yMax: max,
     headroom: headroom(effects(overview).length + overview.failures.length > 0, hasLane),
-    inks: AXIS_INKS[scheme],
+    inks: inks(),
     ...(places.rowAt && { rowAt: places.rowAt }),
     painters,
     lanes: [
@@ -380,10 +372,7 @@ interface Stack {
   full: Parameters<typeof stackPainter>[2];
 }
 
-export function stackSpec(
-  { x, xKind, range, layout, fills, full }: Stack,
-  scheme: Scheme,
-): PlotSpec {
+export function stackSpec({ x, xKind, range, layout, fills, full }: Stack): PlotSpec {
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
   return {
     x,
@@ -392,8 +381,8 @@ export function stackSpec(
     yKind: "bytes",
     yMax: top * 1.08,
     headroom: 8,
-    inks: AXIS_INKS[scheme],
-    painters: [stackPainter(layout, fills, full, INKS[scheme].background)],
+    inks: inks(),
+    painters: [stackPainter(layout, fills, full, inks().background)],
     lanes: [],
   };
 }

@@ -6,6 +6,7 @@
 import { signal } from "@preact/signals";
 
 import type { Store } from "../../state/store";
+import { dark } from "../../theme/palette";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
 
 /**
@@ -83,7 +84,7 @@ export async function printViews(store: Store): Promise<void> {
   if (!run || busy) return;
   const pages = document.createElement("div");
   const show = (colours: string | undefined): void => {
-    store.dark.value = (root.dataset.scheme = colours) === "dark";
+    dark.value = (root.dataset.scheme = colours) === "dark";
   };
   pages.className = "pages";
   pages.textContent = "Preparing to print …";

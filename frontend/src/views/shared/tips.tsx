@@ -17,6 +17,13 @@ export const tipOf = (
   ...lines: readonly (string | null | undefined)[]
 ): string => [bytes === null ? "unknown" : formatBytes(bytes), ...lines].filter(Boolean).join("\n");
 
+/** Attributes of an element that shows a figure. */
+export const figured = (
+  name: string | number | undefined,
+  bytes: number | null,
+  ...lines: readonly (string | null | undefined)[]
+) => ({ "data-figure": name, "data-bytes": bytes ?? "", "data-tip": tipOf(bytes, ...lines) });
+
 interface Shown {
   lines: string[];
   left: number;

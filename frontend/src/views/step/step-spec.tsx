@@ -53,16 +53,8 @@ import {
 } from "../../model/timeline";
 import { addressPlaces, stackOrder } from "../../model/timeline-order";
 import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";
-import {
-  INKS,
-  LAYERS_TOLD_APART,
-  fillOf,
-  layerColour,
-  type Scheme,
-  type Ink,
-} from "../../theme/palette";
+import { fillOf, inks, layerColour, LAYERS_TOLD_APART, type Ink } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/context";
-import { AXIS_INKS } from "../shared/frame";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import type { ChunkOwner } from "../../schema";
 
@@ -98,12 +90,12 @@ export function stepFocus(series: readonly Series[], focus: Focus, layer: string
   return { hovered: focus.hovered ?? selected, category: null };
 }
 
-export function stepFills(series: readonly Series[], focus: Focus, scheme: Scheme): BandFill[] {
+export function stepFills(series: readonly Series[], focus: Focus): BandFill[] {
   return series.map(({ key, group, layer }, place) => {
     const muted = isMuted(focus, [key], group?.category ?? null);
-    if (group) return { ...fillOf(group.category, group.trainable, scheme), muted };
-    if (layer !== null) return { colour: layerColour(place, scheme), pattern: "plain", muted };
-    return { colour: INKS[scheme].faint, pattern: key === "others" ? "plain" : "diagonal", muted };
+    if (group) return { ...fillOf(group), muted };
+    if (layer !== null) return { colour: layerColour(place), pattern: "plain", muted };
+    return { colour: inks().faint, pattern: key === "others" ? "plain" : "diagonal", muted };
   });
 }
 
@@ -139,9 +131,8 @@ export function tensorFills(
   series: readonly Series[],
   focus: Focus,
   layer: string | null,
-  scheme: Scheme,
 ): BlockFills {
-  const own = stepFills(series, { hovered: null, category: null }, scheme);
+  const own = stepFills(series, { hovered: null, category: null });
   const places = new Map(series.map(({ key }, index) => [key, index]));
   const ofOwner = timeline.owners.map((owner) => {
     const key = partOf(series, owner);
@@ -155,7 +146,7 @@ export function tensorFills(
   const unknown = places.get("unattributed") ?? places.get("no_layer") ?? 0;
   const styles = Uint8Array.from(timeline.owner, (owner) => ofOwner[owner] ?? unknown);
   const fills = [...own, ...own.map((fill) => ({ ...fill, muted: true }))];
-  return { fills, styles, ground: INKS[scheme].background };
+  return { fills, styles, ground: inks().background };
 }
 
 /** Stretches above the plot: the passes, and above them the compiled modules. */
@@ -221,7 +212,6 @@ function highestIn({ edges, total }: TimelineLayout, range: Range): number {
 
 interface Painting {
   choices: StepChoices;
-  scheme: Scheme;
   /** Keeps the pixels of tensors from paint to paint. */
   painter: BlockPainter;
   selected: readonly number[];
@@ -233,10 +223,10 @@ function contentOf(
   timeline: Timeline,
   look: StepLook,
   range: Range,
-  { choices, scheme, painter, selected, moving }: Painting,
+  { choices, painter, selected, moving }: Painting,
 ): Painter[] {
   const { layout, fills, tensors } = look;
-  const ink = INKS[scheme];
+  const ink = inks();
   const total = timelineLine(layout, layout.total, range, ink.line, 1.25);
   if (!tensors) {
     const ofLayer =
@@ -270,7 +260,7 @@ function paintersOf(
   painting: Painting,
 ): Painter[] {
   const { layout } = look;
-  const ink = INKS[painting.scheme];
+  const ink = inks();
   const flag = peakFlag(timeline, layout);
   const { selection } = painting;
   return [
@@ -303,24 +293,20 @@ export function stepLook(
   timeline: Timeline,
   parts: Parts,
   choices: StepChoices,
-  scheme: Scheme,
   focus: Focus,
   tensors: TensorBlocks | null = null,
   failed: Failed | null = null,
 ): StepLook {
   const columns = parts.series.map(({ bytes }) => bytes);
   const layout = timelineLayout(edgesOf(timeline, choices.timelineAxis, failed), columns);
-  const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer), scheme);
+  const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer));
   if (!tensors) return { ...parts, layout, fills, tensors, failed };
   return {
     ...parts,
     layout,
     fills,
     failed,
-    tensors: {
-      ...tensors,
-      fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme),
-    },
+    tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer) },
   };
 }
 
@@ -330,9 +316,9 @@ export function stepSpec(
   range: Range,
   painting: Painting,
 ): PlotSpec {
-  const { choices, scheme } = painting;
+  const { choices } = painting;
   const { edges } = look.layout;
-  const ink = INKS[scheme];
+  const ink = inks();
   const lanes = lanesOf(timeline, edges);
   const laneInks = { ground: ink.panel, shade: ink.shade, text: ink.text };
   return {
@@ -347,7 +333,7 @@ export function stepSpec(
           ...requestAtEnd(look).map(({ from, high }) => (from < range[1] ? high : 0)),
         )) * 1.14,
     headroom: headroom(lanes.length),
-    inks: AXIS_INKS[scheme],
+    inks: inks(),
     rowAt: (x) => momentAt(edges, x),
     painters: paintersOf(timeline, look, range, painting),
     lanes: lanes.map((stretches, lane) => stretchLane(stretches, lane, laneInks)),
@@ -519,16 +505,8 @@ function entries(labels: readonly string[]): { x: number; y: number }[] {
   });
 }
 
-export function StepDrawing({
-  timeline,
-  picture,
-  scheme,
-}: {
-  timeline: Timeline;
-  picture: StepPicture;
-  scheme: Scheme;
-}) {
-  const ink = INKS[scheme];
+export function StepDrawing({ timeline, picture }: { timeline: Timeline; picture: StepPicture }) {
+  const ink = inks();
   const { spec, labels, fills } = picture;
   const places = entries(labels);
   const title = `${timeline.run}: timeline of step ${timeline.step} (${timeline.phase}) on ${timeline.device}`;

@@ -3,6 +3,8 @@
  * pointer, the selection by a click.
  */
 
+import { InUnit } from "../shared/figures";
+import { dark } from "../../theme/palette";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState, useLayoutEffect } from "preact/hooks";
 
@@ -27,8 +29,8 @@ import {
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
 import { Chart } from "../shared/chart";
 import type { Box } from "../shared/chart-props";
-import { useStore, useFetched, schemeOf, useFocus, type Focus } from "../shared/context";
-import { ChoiceSegments, LegendItem } from "../shared/controls";
+import { useStore, useFetched, useFocus, type Focus } from "../shared/context";
+import { ChoiceSegments, LegendItem, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { LiveList } from "./live-list";
@@ -55,14 +57,9 @@ function Chooser() {
       <ChoiceSegments of="stack" label="stack by" options={STACKS} />
       <ChoiceSegments of="timelineAxis" label="x-axis" options={TIMELINE_AXES} />
       <ChoiceSegments of="dragging" label="drag" options={DRAGS} />
-      <button
-        type="button"
-        class="quiet"
-        disabled={store.choices.value.span === null}
-        onClick={() => store.choose({ span: null })}
-      >
+      <Choose class="quiet" disabled={store.choices.value.span === null} these={{ span: null }}>
         Show whole step
-      </button>
+      </Choose>
     </div>
   );
 }
@@ -89,7 +86,6 @@ function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorB
 
 function useLook(timeline: Timeline, focus: Focus): StepLook {
   const store = useStore();
-  const scheme = schemeOf(store);
   const { stack, timelineAxis, layer, placement } = store.choices.value;
   const parting = partingOf(store.choices.value);
   const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
@@ -103,8 +99,8 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
     [overview, timeline],
   );
   return useMemo(
-    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors, failed),
-    [timeline, parts, tensors, timelineAxis, layer, scheme, focus, failed],
+    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, focus, tensors, failed),
+    [timeline, parts, tensors, timelineAxis, layer, dark.value, focus, failed],
   );
 }
 
@@ -146,7 +142,6 @@ function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
 
 function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
   const store = useStore();
-  const scheme = schemeOf(store);
   const choices = store.choices.value;
   useExport({
     table: () => timelineFile(timeline),
@@ -158,19 +153,18 @@ function useDownloads(timeline: Timeline, look: StepLook, range: { current: Rang
     drawing: () => {
       const spec = stepSpec(timeline, look, range.current, {
         choices,
-        scheme,
         painter: new BlockPainter(),
         selected: [],
         selection: null,
         moving: false,
       });
-      return <StepDrawing timeline={timeline} picture={{ ...look, spec }} scheme={scheme} />;
+      return <StepDrawing timeline={timeline} picture={{ ...look, spec }} />;
     },
   });
 }
 
 function StepTimeline({ timeline, children }: { timeline: Timeline; children: ComponentChildren }) {
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const [pointed, point] = useState<Pointed>(NOWHERE);
   const look = useLook(timeline, focus);
   const moments = useMoment(timeline);
@@ -181,43 +175,38 @@ function StepTimeline({ timeline, children }: { timeline: Timeline; children: Co
   const selection = useSelection(timeline);
   const where = moment === timeline.peak ? "at the peak" : `at ${timeText(timeline, moment)}`;
   return (
-    <div
-      class="body"
-      data-testid="timeline"
-      data-step={timeline.step}
-      data-moments={timeline.moments}
-    >
-      <div class="picture">
-        {children}
-        {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
-        <StepChart
+    <InUnit value={unitOf(timeline.in_use_bytes)}>
+      <div
+        class="body"
+        data-testid="timeline"
+        data-step={timeline.step}
+        data-moments={timeline.moments}
+      >
+        <div class="picture">
+          {children}
+          {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
+          <StepChart
+            timeline={timeline}
+            look={look}
+            moments={moments}
+            pointed={pointed}
+            point={point}
+            range={range}
+            selection={selection}
+          />
+        </div>
+        <MomentPanel
           timeline={timeline}
           look={look}
-          moments={moments}
-          pointed={pointed}
-          point={point}
-          range={range}
-          selection={selection}
+          moment={moment}
+          why={hovered !== null ? "hover" : selected !== null ? "selected" : "peak"}
+          pointed={pointed.part}
         />
+        {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
+        <TensorPanel timeline={timeline} {...shown} />
+        <LiveList timeline={timeline} moment={moment} where={where} />
       </div>
-      <MomentPanel
-        timeline={timeline}
-        look={look}
-        moment={moment}
-        why={hovered !== null ? "hover" : selected !== null ? "selected" : "peak"}
-        pointed={pointed.part}
-        focus={focus}
-        hover={hover}
-      />
-      {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
-      <TensorPanel timeline={timeline} {...shown} />
-      <LiveList
-        timeline={timeline}
-        moment={moment}
-        unit={unitOf(timeline.in_use_bytes)}
-        where={where}
-      />
-    </div>
+    </InUnit>
   );
 }
 
@@ -342,20 +331,18 @@ function usePlotSpec(
   { range, moving }: Zoom,
 ) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const { stack, layer, timelineAxis, tensor } = store.choices.value;
   const painter = useMemo(() => new BlockPainter(), []);
   const spec = useMemo(() => {
     const choices = { stack, layer, timelineAxis };
     return stepSpec(timeline, look, range, {
       choices,
-      scheme,
       painter,
       selected: rowsOf(timeline, tensor),
       selection,
       moving,
     });
-  }, [timeline, look, range[0], range[1], moving, scheme, tensor, selection]);
+  }, [timeline, look, range[0], range[1], moving, dark.value, tensor, selection]);
   const outline = useMemo((): Outline | null => {
     const blocks = look.tensors?.blocks;
     if (!blocks || pointed.tensor === null || moving) return null;

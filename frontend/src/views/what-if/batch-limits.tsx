@@ -6,7 +6,7 @@ import { useState } from "preact/hooks";
 
 import { formatBytes, formatCount } from "../../lib/bytes";
 import { CARDS, rangeText } from "../../model/what-if";
-import { schemeOf, useFetched, useStore } from "../shared/context";
+import { useFetched, useStore } from "../shared/context";
 import { Heads } from "../shared/figures";
 import { NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -25,7 +25,7 @@ function Bar({
   limit: BatchLimit;
   most: number;
 }) {
-  const background = curveColour(schemeOf(useStore()));
+  const background = curveColour();
   return (
     <div class="limit-bar">
       <i style={{ background, width: share(mayFit, most) }} />

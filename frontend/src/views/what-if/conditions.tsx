@@ -1,5 +1,6 @@
 /** The form of What if: the conditions of the prediction and the budget of the plan. */
 
+import { Choose } from "../shared/controls";
 import type { ComponentChildren } from "preact";
 
 import {
@@ -167,14 +168,13 @@ export function ConditionsForm({
           A report contains the recorded conditions only. Other conditions need TensorBoard.
         </p>
       ) : (
-        <button
-          type="button"
+        <Choose
           class="quiet"
           style={{ visibility: isChanged ? "visible" : "hidden" }}
-          onClick={() => store.choose({ conditions: AS_RECORDED })}
+          these={{ conditions: AS_RECORDED }}
         >
           Reset
-        </button>
+        </Choose>
       )}
     </form>
   );

@@ -3,6 +3,7 @@
  * code and its layers.
  */
 
+import { Choose } from "../shared/controls";
 import { formatBytes, plural } from "../../lib/bytes";
 import {
   chosenOption,
@@ -12,7 +13,7 @@ import {
   timeText,
   verdictOf,
 } from "../../model/what-if";
-import { schemeOf, useStore } from "../shared/context";
+import { useStore } from "../shared/context";
 import { Fact, Heads } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -142,9 +143,9 @@ export function Segments({
         ))}
       </ol>
       {fits && !store.recordedOnly && (
-        <button type="button" class="link" onClick={() => store.choose(inTable)}>
+        <Choose class="link" these={inTable}>
           Show in the layer table
-        </button>
+        </Choose>
       )}
     </section>
   );
@@ -158,7 +159,7 @@ export function PlanParts({ plan }: { plan: Plan }) {
   return (
     <div class="what-if-pictures below">
       {plan.options.length > 1 && <Options plan={plan} />}
-      {plan.options.length > 1 && <PlanDots plan={plan} scheme={schemeOf(store)} choose={choose} />}
+      {plan.options.length > 1 && <PlanDots plan={plan} choose={choose} />}
       <div class="plan-parts">
         {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
         <Segments plan={plan} />

@@ -42,7 +42,6 @@ it("marks changes of the layers in the chart, and only traced steps as measured"
   const whole = { ...OVERVIEW, changes: [change(0), change(7)] } as unknown as Overview;
   const look = {
     choices: DEFAULTS,
-    scheme: "light",
     focus: NO_FOCUS,
     firstSteps: new Map<number, number>(),
     span: [0, 9],

@@ -3,6 +3,7 @@
  * fit.
  */
 
+import { dark } from "../../../theme/palette";
 import { useMemo, useState, useEffect, useRef } from "preact/hooks";
 
 import { chunkAt } from "../../../charts/map-layout";
@@ -19,11 +20,11 @@ import {
   type Colouring,
   type Place,
 } from "../../../model/memory-map";
-import { schemeOf, useStore, useFetched } from "../context";
-import { ChoiceSegments } from "../controls";
+import { useStore, useFetched } from "../context";
+import { ChoiceSegments, Choose } from "../controls";
 import { Heads, Swatch } from "../figures";
 import { Fault, NoticeList, Skeleton } from "../states";
-import { tipOf } from "../tips";
+import { figured } from "../tips";
 import { mapColours, Strip, StripAxis } from "./strip";
 import type { RunInfo } from "../../../schema";
 
@@ -105,9 +106,11 @@ function Blocking({ map }: { map: MemoryMap }) {
           {blocking.slice(0, SHOWN).map((one) => (
             <li
               key={one.owner}
-              data-figure={`joined:${one.owner}`}
-              data-bytes={one.joined_bytes}
-              data-tip={tipOf(one.joined_bytes, "the free chunk that would form")}
+              {...figured(
+                `joined:${one.owner}`,
+                one.joined_bytes,
+                "the free chunk that would form",
+              )}
             >
               {unbroken(blockingSentence(map, one))}
             </li>
@@ -143,9 +146,8 @@ function Bins({ map }: { map: MemoryMap }) {
           {bins.map(({ bin_bytes, chunks, free_bytes }) => (
             <tr
               key={bin_bytes}
-              data-figure={bin_bytes}
-              data-bytes={free_bytes}
-              data-tip={tipOf(
+              {...figured(
+                bin_bytes,
                 free_bytes,
                 `in ${plural(chunks, "chunk")}`,
                 `free chunks from ${formatBytes(bin_bytes)} to twice that`,
@@ -263,14 +265,13 @@ function Strips({
   requested: number | null;
 }) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
   const [asked, ask] = useState<number | null>(null);
   const { all } = store.choices.value;
   const { category } = store.choices.value;
   const colours = useMemo(
-    () => mapColours(map, colouring, scheme, category),
-    [map, colouring, scheme, category],
+    () => mapColours(map, colouring, category),
+    [map, colouring, dark.value, category],
   );
   // The panel of a failure lists its categories.
   const kinds =
@@ -307,19 +308,14 @@ function Strips({
         <StripAxis most={most} />
       </div>
       {shown < map.regions.length && (
-        <button type="button" class="quiet" onClick={() => store.choose({ all: true })}>
+        <Choose class="quiet" these={{ all: true }}>
           Show {plural(map.regions.length - shown, "more region")}
-        </button>
+        </Choose>
       )}
       <Chunk map={map} chunk={marked} />
       <ul class="map-legend" aria-label="Legend of the memory map" data-testid="map-legend">
         {kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
-          <li
-            key={name}
-            data-figure={name}
-            data-bytes={bytes}
-            data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}
-          >
+          <li key={name} {...figured(name, bytes, `in ${plural(chunks, "chunk")}`, meaning)}>
             <Swatch fill={fill} />
             {label} <span class="small">{formatBytes(bytes)}</span>
           </li>

@@ -33,15 +33,15 @@ import {
 import { at } from "../../../model/overview";
 import { NOT_TIED, distinctNames } from "../../../model/run";
 import {
-  INKS,
-  LAYERS_TOLD_APART,
-  ageColour,
   fillOf,
+  categoryFill,
+  inks,
   freeFill,
   layerColour,
-  type Scheme,
+  LAYERS_TOLD_APART,
+  ageColour,
 } from "../../../theme/palette";
-import { inkOf, useStore, useSize } from "../context";
+import { useStore, useSize } from "../context";
 import { actOnKey, zoomKeys } from "../controls";
 import type { Category, Group } from "../../../schema";
 
@@ -212,8 +212,7 @@ function StripLabel({ index, bytes, view }: { index: number; bytes: number; view
 
 export function Strip(props: StripProps) {
   const { map, colours, index, first, end, most, marked, request } = props;
-  const store = useStore();
-  const ink = inkOf(store);
+  const ink = inks();
   const canvas = useRef<HTMLCanvasElement>(null);
   const { host, width } = useSize();
   const view = useView(props);
@@ -318,7 +317,7 @@ interface Named {
   order: number;
 }
 
-function byCategory(scheme: Scheme): Name {
+function byCategory(): Name {
   return (map, chunk) => {
     // Chunks without a known owner are the ledger's category "unattributed".
     const { category: its, trainable } = ownerOf(map, chunk) ?? {
@@ -328,7 +327,7 @@ function byCategory(scheme: Scheme): Name {
     const group: Group = { category: its, trainable: its === "weights" ? trainable : null };
     const order = stackOrder(group);
     const { category } = group;
-    const fill = fillOf(category, group.trainable, scheme);
+    const fill = fillOf(group);
     return {
       name: groupKey(group),
       label: groupLabel(group),
@@ -340,26 +339,26 @@ function byCategory(scheme: Scheme): Name {
   };
 }
 
-const ownerUnknown = (scheme: Scheme): Named => ({
+const ownerUnknown = (): Named => ({
   name: "owner_unknown",
   label: "owner unknown",
   meaning: "in use; no trace shows the owner",
-  fill: fillOf("unattributed", null, scheme),
+  fill: categoryFill("unattributed"),
   order: 900,
 });
 
-function byLayer(map: MemoryMap, scheme: Scheme): Name {
+function byLayer(map: MemoryMap): Name {
   const layers = largestLayers(map, LAYERS_TOLD_APART);
   const names = distinctNames(layers);
   return (_, chunk) => {
     const owner = ownerOf(map, chunk);
-    if (!owner) return ownerUnknown(scheme);
+    if (!owner) return ownerUnknown();
     const place = owner.layer === null ? -1 : layers.indexOf(owner.layer);
     if (place >= 0) {
       return {
         name: `layer:${layers[place]}`,
         label: names[place] ?? "",
-        fill: { colour: layerColour(place, scheme), pattern: "plain" },
+        fill: { colour: layerColour(place), pattern: "plain" },
         order: place,
       };
     }
@@ -368,17 +367,17 @@ function byLayer(map: MemoryMap, scheme: Scheme): Name {
     return {
       name,
       label,
-      fill: { colour: INKS[scheme].faint, pattern: owner.layer === null ? "diagonal" : "plain" },
+      fill: { colour: inks().faint, pattern: owner.layer === null ? "diagonal" : "plain" },
       order,
     };
   };
 }
 
-function byAge(map: MemoryMap, scheme: Scheme): Name {
+function byAge(map: MemoryMap): Name {
   const known = [...new Set(map.since.filter((step) => !Number.isNaN(step)))].sort((a, b) => a - b);
   return (_, chunk) => {
     const since = at(map.since, chunk);
-    if (since === null) return { ...ownerUnknown(scheme), name: "no_age", label: "age unknown" };
+    if (since === null) return { ...ownerUnknown(), name: "no_age", label: "age unknown" };
     const place = known.length < 2 ? 0 : Math.floor((known.indexOf(since) / known.length) * AGES);
     const first = known[Math.ceil((place * known.length) / AGES)] ?? since;
     const last = known[Math.ceil(((place + 1) * known.length) / AGES) - 1] ?? since;
@@ -386,14 +385,14 @@ function byAge(map: MemoryMap, scheme: Scheme): Name {
     return {
       name: `age:${place}`,
       label: `since ${steps}`,
-      fill: { colour: ageColour(place / (AGES - 1), scheme), pattern: "plain" },
+      fill: { colour: ageColour(place / (AGES - 1)), pattern: "plain" },
       order: place,
     };
   };
 }
 
-function ofNoOne(state: "free" | "unknown", scheme: Scheme): Named {
-  const fill = freeFill("free", scheme);
+function ofNoOne(state: "free" | "unknown"): Named {
+  const fill = freeFill("free");
   return state === "free"
     ? { name: "free", label: "free", meaning: "free chunks of the pool", fill, order: 950 }
     : {
@@ -414,29 +413,17 @@ const roundingOf = (map: MemoryMap, chunk: number): number => {
  * By category, bytes are those of ledgers: rounding is a kind of its own, without chunks of its
  * own.
  */
-const roundingKind = (
-  scheme: Scheme,
-  muted: boolean,
-): Omit<Kind, "bytes" | "chunks"> & { order: number } => ({
+const roundingKind = (muted: boolean): Omit<Kind, "bytes" | "chunks"> & { order: number } => ({
   name: "rounding",
   label: categoryLabel("rounding"),
   meaning: `${categoryMeaning("rounding")}; part of the chunks of other categories`,
-  fill: { ...fillOf("rounding", null, scheme), muted },
+  fill: { ...categoryFill("rounding"), muted },
   order: stackOrder({ category: "rounding", trainable: null }),
 });
 
-export function mapColours(
-  map: MemoryMap,
-  colouring: Colouring,
-  scheme: Scheme,
-  selected: Category | null = null,
-) {
+export function mapColours(map: MemoryMap, colouring: Colouring, selected: Category | null = null) {
   const naming =
-    colouring === "category"
-      ? byCategory(scheme)
-      : colouring === "layer"
-        ? byLayer(map, scheme)
-        : byAge(map, scheme);
+    colouring === "category" ? byCategory() : colouring === "layer" ? byLayer(map) : byAge(map);
   const mutes = colouring === "category" && selected !== null;
   const found = new Map<string, Kind & { order: number; index: number }>();
   const key = new Uint16Array(map.rows);
@@ -450,7 +437,7 @@ export function mapColours(
       category,
       fill,
       order,
-    } = state === "in_use" ? naming(map, chunk) : ofNoOne(state, scheme);
+    } = state === "in_use" ? naming(map, chunk) : ofNoOne(state);
     const rounding = colouring === "category" && state === "in_use" ? roundingOf(map, chunk) : 0;
     const muted = mutes && state === "in_use" && category !== selected;
     const kind = found.get(name) ?? {
@@ -472,7 +459,7 @@ export function mapColours(
   }
   if (rounded.bytes > 0)
     found.set("rounding", {
-      ...roundingKind(scheme, mutes && selected !== "rounding"),
+      ...roundingKind(mutes && selected !== "rounding"),
       ...rounded,
       index: found.size,
     });
