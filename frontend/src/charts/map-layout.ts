@@ -54,7 +54,7 @@ export function stripCells(
   const scale = width / (view[1] - view[0]);
   const cells: Cell[] = [];
   let pixel: Pixel | null = null;
-  const flush = (): void => {
+  const flush = () => {
     if (pixel) cells.push(pixel.cell());
     pixel = null;
   };

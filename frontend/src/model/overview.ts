@@ -2,7 +2,7 @@
  * Rows of training steps with their breakdown. Columns are as long as `rows`; NaN means "unknown".
  */
 
-import { formatBytes, formatDelta, plural, largestFirst } from "../lib/bytes";
+import { formatBytes, formatDelta, plural, largestFirst, formatKnown } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
 import { groupLabel } from "./categories";
 import { shortName } from "./run";
@@ -134,10 +134,9 @@ export function rowSentence(overview: Overview, row: number): string {
     .filter((part): part is Part & { bytes: number } => part.bytes !== null && part.bytes > 0)
     .sort(largestFirst)
     .map((part) => `${groupLabel(part.group)} ${formatBytes(part.bytes)}`);
-  return [
-    `step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "unknown" : formatBytes(peak)}`,
-    ...parts,
-  ].join("; ");
+  return [`step ${at(overview.step, row) ?? "unknown"}: peak ${formatKnown(peak)}`, ...parts].join(
+    "; ",
+  );
 }
 
 type ChangeEffect = ReturnType<typeof effects>[number];

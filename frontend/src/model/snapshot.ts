@@ -1,7 +1,8 @@
 /** The breakdown of one step: traced, or at its failure. */
 
-import { formatBytes, formatCount, totalBytes, largestFirst } from "../lib/bytes";
+import { formatBytes, formatCount, totalBytes, largestFirst, grouped } from "../lib/bytes";
 import { maximum } from "../lib/search";
+import { groupKey, stackOrder } from "./categories";
 import {
   PERSISTENT,
   type Group,
@@ -14,13 +15,11 @@ import {
   type Snapshot,
   type ActivationsHead,
 } from "../schema";
-import { groupKey, stackOrder } from "./categories";
 
-export function owners(ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] {
-  const byLayer = new Map<string | null, number>();
-  for (const row of ledger) byLayer.set(row.layer, (byLayer.get(row.layer) ?? 0) + row.bytes);
-  return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort(largestFirst);
-}
+export const owners = (ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] =>
+  [...grouped(ledger, ({ layer }) => layer)]
+    .map(([layer, rows]) => ({ layer, bytes: totalBytes(rows) }))
+    .sort(largestFirst);
 
 export const SIZE_MEANINGS: Record<keyof LayerSizes, string> = {
   persistent: "weights, optimizer state, other state and held tensors",

@@ -128,7 +128,7 @@ export function sequence(count: number): string[] {
 }
 
 /** Colours for a few layers side by side, told apart by their legend as well. */
-const LAYER_HUES = [215, 28, 150, 275, 340, 52, 190, 95] as const;
+const LAYER_HUES = [215, 28, 150, 275, 340, 52, 190, 95];
 
 export const LAYERS_TOLD_APART = LAYER_HUES.length;
 

@@ -2,7 +2,6 @@
 import { signal } from "@preact/signals";
 import { beforeEach, describe, expect, it, vi, afterEach } from "vitest";
 
-import type { OverviewQuery } from "../../src/api/source";
 import type { Overview } from "../../src/model/overview";
 import { DEFAULTS } from "../../src/state/address";
 import { toggleRun } from "../../src/state/runs";
@@ -240,7 +239,7 @@ describe("a moment inside a step", () => {
     const { source, state } = sourceOf([run("a", 1), run("b", 2)]);
     const traced = { peak_bytes: [5, 4], wall_times: [1, 2] };
     const column = (values: number[]): Float64Array => Float64Array.from(values);
-    const overview = ({ run: name }: OverviewQuery): Promise<Overview> =>
+    const overview = (_: AbortSignal, name: string): Promise<Overview> =>
       Promise.resolve({
         run: name,
         phase: "train",

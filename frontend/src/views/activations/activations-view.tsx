@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { xValues } from "../../charts/axis";
+import { cellEdges, xValues } from "../../charts/axis";
 import { stackLayout } from "../../charts/layout";
 import type { BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
@@ -13,12 +13,16 @@ import { topLayers, totalAt, type Activations, type LayerSeries } from "../../mo
 import type { Choices } from "../../state/address";
 import { inks, dark, sequence, NO_FILL } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { useStore } from "../shared/context";
+import { useStore, useChoices } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Figure, FigureTable, Panel } from "../shared/figures";
 import { rangeOf, rangeOfSome, stackSpec, useStepsChart } from "../shared/frame";
+import { Sentence } from "../shared/states";
 
 const LAYERS = 12;
+
+const ABOUT =
+  "Activation bytes recorded with `tb_memplugin.summary.layer_activations`, largest layer at the bottom.";
 
 const keyOf = (series: LayerSeries): string =>
   series.layer === null ? "others" : `layer:${series.layer}`;
@@ -42,8 +46,10 @@ function specOf(
 ): PlotSpec {
   const { step, wall_time } = activations;
   const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
-  const columns = series.map(({ bytes }) => bytes);
-  const layout = stackLayout(x, columns);
+  const layout = stackLayout(
+    cellEdges(x),
+    series.map(({ bytes }) => bytes),
+  );
   const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(layout.edges);
   return stackSpec({ x, xKind: choices.axis, range, layout, fills, full: "all" });
 }
@@ -116,8 +122,7 @@ function StepFigures(props: PanelProps) {
 }
 
 export function ActivationsView({ activations }: { activations: Activations }) {
-  const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   const [focus, setFocus] = useState<string | null>(null);
   const series = useMemo(() => topLayers(activations, LAYERS), [activations]);
   const fills = useMemo(() => fillsOf(series, focus), [series, dark.value, focus]);
@@ -151,8 +156,7 @@ export function ActivationsView({ activations }: { activations: Activations }) {
         />
         <p class="legend">
           <span>
-            Activation bytes recorded with <code>tb_memplugin.summary.layer_activations</code>,
-            largest layer at the bottom.
+            <Sentence of={ABOUT} />
           </span>
         </p>
       </div>

@@ -139,12 +139,12 @@ const typing = (target: EventTarget | null): boolean =>
 
 function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
-    const clear = (): void => {
+    const clear = () => {
       store.cursor.value = null;
       store.momentCursor.value = null;
       store.choose(cleared(store.choices.peek()));
     };
-    const listener = (event: KeyboardEvent): void => {
+    const listener = (event: KeyboardEvent) => {
       // Of what is all here, as in a report.
       if (store.recordedOnly && event.key === "p" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();

@@ -4,9 +4,9 @@ import {
   signedFigure,
   unitOf,
   plural,
-  formatBytes,
   formatCount,
   formatFigure,
+  formatKnown,
 } from "../../lib/bytes";
 import { categoryLabel, WORDS } from "../../model/categories";
 import {
@@ -19,7 +19,7 @@ import {
   type GroupDelta,
 } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
-import { useStore, useCategoryRow } from "../shared/context";
+import { useCategoryRow, useChoices } from "../shared/context";
 import { Choose } from "../shared/controls";
 import {
   Bytes,
@@ -33,6 +33,7 @@ import {
   FoldedRows,
   SizeCell,
   VersusRow,
+  TableHead,
 } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
@@ -89,14 +90,10 @@ function LayerRows({ shown }: { shown: readonly LayerDelta[] }) {
   const first = `A, ${useUnitName()}`;
   return (
     <table class="layers" data-testid="deltas">
-      <thead>
-        <tr>
-          <Heads
-            names={["layer", "type", first, "B", "B − A", "main category"]}
-            numbers={[first, "B", "B − A"]}
-          />
-        </tr>
-      </thead>
+      <TableHead
+        names={["layer", "type", first, "B", "B − A", "main category"]}
+        numbers={[first, "B", "B − A"]}
+      />
       <tbody>
         {shown.map((one, index) => (
           <Row key={`${one.match}${pathOf(one) ?? ""}`} one={one} name={names[index] ?? ""} />
@@ -107,7 +104,7 @@ function LayerRows({ shown }: { shown: readonly LayerDelta[] }) {
 }
 
 export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
-  const { all } = useStore().choices.value;
+  const { all } = useChoices();
   const counts = matchCounts(deltas);
   const largest = Math.max(...deltas.flatMap(({ from, to }) => [from?.total ?? 0, to?.total ?? 0]));
   const changed = deltas.filter(({ delta, match }) => delta !== 0 || match !== "path");
@@ -139,11 +136,8 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
   );
 }
 
-const sizeText = (bytes: number | null): string =>
-  bytes === null ? "unknown" : formatBytes(bytes);
-
 const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
-  [`A ${sizeText(from)}, B ${sizeText(to)}`, ...lines].join("\n");
+  [`A ${formatKnown(from)}, B ${formatKnown(to)}`, ...lines].join("\n");
 
 interface RowProps {
   one: GroupDelta;

@@ -6,7 +6,7 @@ import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
 import { stepPainter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
-import { unbroken, formatBytes, type Table, tableOf } from "../../lib/bytes";
+import { unbroken, type Table, tableOf } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
@@ -23,7 +23,7 @@ import { counterpartRow, defaultRow } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { inks, runColour, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { useStore, useFetched, useFocus } from "../shared/context";
+import { useStore, useFetched, useFocus, useChoices } from "../shared/context";
 import { Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { useStepsChart, highest, lastKnown, placesOf, rangeOf, startOf } from "../shared/frame";
@@ -150,7 +150,7 @@ function Sides({ pair }: { pair: Pair }) {
 }
 
 interface Curve extends Pick<ComparedSide, "overview" | "colour" | "row"> {
-  dash: readonly number[];
+  dash?: readonly number[];
 }
 
 export function compareSpec(a: Curve, b: Curve, choices: Choices): PlotSpec {
@@ -175,9 +175,7 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices): PlotSpec {
     x: places.x,
     xKind: choices.axis,
     range,
-    yKind: "bytes",
     yMax: max,
-    headroom: 8,
     inks: inks(),
     painters: [
       ...rule(others, b.row, b.colour),
@@ -188,11 +186,8 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices): PlotSpec {
         width: 1.75,
         dash: a.dash,
       }),
-      ...(capacity === null
-        ? []
-        : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+      ...capacityPainter(capacity, capacityInside, ink),
     ],
-    lanes: [],
   };
 }
 
@@ -221,13 +216,12 @@ const deltaTable = (layers: readonly LayerDelta[]): Table =>
   });
 
 function Curves({ pair }: { pair: Pair }) {
-  const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   const [a, b] = pair;
   const same = a.run === b.run;
   const dash = same ? [4, 3] : [];
   const spec = useMemo(
-    () => compareSpec({ ...a, dash: [] }, { ...b, dash }, choices),
+    () => compareSpec({ ...a }, { ...b, dash }, choices),
     [
       a.overview,
       b.overview,
@@ -256,7 +250,7 @@ function Curves({ pair }: { pair: Pair }) {
 
 function usePair({ a, b, run, other }: CompareProps): Pair {
   const store = useStore();
-  const { step, otherStep: chosenStep } = store.choices.value;
+  const { step, otherStep: chosenStep } = useChoices();
   const otherStep = chosenStep ?? store.defaultPair.value?.[1] ?? null;
   const { overview, row } = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
   const ofA = { overview, row };

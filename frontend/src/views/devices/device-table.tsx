@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { byteRange } from "../../charts/axis";
-import { formatBytes, formatCount, formatExact } from "../../lib/bytes";
+import { formatBytes, formatCount, formatExact, formatKnown } from "../../lib/bytes";
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import {
   DEVICE_SORTS,
@@ -20,7 +20,7 @@ import {
 } from "../../model/devices";
 import { matcher } from "../../state/runs";
 import { fillOf, inks } from "../../theme/palette";
-import { useStore, isMuted } from "../shared/context";
+import { useStore, isMuted, useChoices } from "../shared/context";
 import { useExact, rowClasses, Bytes } from "../shared/figures";
 import { LongTable, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
@@ -66,8 +66,7 @@ export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: Row, scale:
 const percent = (share: number): string => `${(share * 100).toFixed(3)}%`;
 
 function Bar({ row, scale }: { row: Row; scale: number }) {
-  const store = useStore();
-  const { category } = store.choices.value;
+  const { category } = useChoices();
   const { segments, peak, capacity } = deviceBar(row, scale);
   const said = row.breakdown ? `breakdown of step ${row.breakdown.step}` : "breakdown unknown";
   return (
@@ -108,8 +107,7 @@ const Size = ({ name, bytes }: { name: FigureName; bytes: number | null }) => (
   </td>
 );
 
-const sizeText = (bytes: number | null, name: string): string =>
-  `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`;
+const sizeText = (bytes: number | null, name: string): string => `${name} ${formatKnown(bytes)}`;
 
 function factsOf(row: Row, worker: WorkerInfo | null): string[] {
   const { breakdown } = row;
@@ -190,7 +188,7 @@ const HINTS: Record<DeviceSort, string> = {
 
 function Head({ devices, scale }: { devices: Devices; scale: number }) {
   const store = useStore();
-  const { deviceSort: sort } = store.choices.value;
+  const { deviceSort: sort } = useChoices();
   const button = (key: DeviceSort) => (
     <SortedColumn
       key={key}
@@ -254,7 +252,7 @@ const MoreRow = ({ count, show }: { count: number; show: () => void }) => (
  * all are wanted.
  */
 function useLines(devices: Devices) {
-  const { deviceSort: sort, search } = useStore().choices.value;
+  const { deviceSort: sort, search } = useChoices();
   const [all, setAll] = useState(false);
   const lines = useMemo(() => {
     const match = matcher(search);

@@ -23,7 +23,7 @@ import { ofOneKind } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { fillOf, inks, dark, runColour, type Fill } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { useStore, useCategoryRow } from "../shared/context";
+import { useStore, useCategoryRow, useChoices } from "../shared/context";
 import { LegendItem, Search, Choose } from "../shared/controls";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { Swatch, UnitButton, InUnit } from "../shared/figures";
@@ -73,15 +73,7 @@ const seriesColour = (name: Series): string =>
 function frameOf({ steps }: Devices, { zoom }: Choices) {
   const edges = cellEdges(steps.step);
   const range = rangeOfSome(steps.step, steps.step, { axis: "step", zoom }, null) ?? rangeOf(edges);
-  const common = {
-    x: steps.step,
-    xKind: "step" as const,
-    range,
-    yKind: "bytes" as const,
-    headroom: 8,
-    inks: inks(),
-    lanes: [],
-  };
+  const common = { x: steps.step, xKind: "step" as const, range, inks: inks() };
   return { edges, range, common };
 }
 
@@ -98,7 +90,7 @@ export function peaksSpec(devices: Devices, choices: Choices): PlotSpec {
   const ink = inks();
   const capacity = commonCapacity(devices);
   const { max, capacityInside } = byteRange(highest(most, common.x, range), capacity);
-  const line = (name: Series, width: number) => ({ colour: seriesColour(name), width, dash: [] });
+  const line = (name: Series, width: number) => ({ colour: seriesColour(name), width });
   const several: Painter[] =
     ofOneKind(devices.devices).length > 1
       ? [
@@ -106,7 +98,7 @@ export function peaksSpec(devices: Devices, choices: Choices): PlotSpec {
             edges,
             least,
             most,
-            { colour: ink.faint, pattern: "plain", muted: false },
+            { colour: ink.faint, pattern: "plain" },
             ink.background,
             0.2,
           ),
@@ -119,9 +111,7 @@ export function peaksSpec(devices: Devices, choices: Choices): PlotSpec {
     painters: [
       ...several,
       stepPainter(edges, most, line("highest", 1.75)),
-      ...(capacity === null
-        ? []
-        : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+      ...capacityPainter(capacity, capacityInside, ink),
     ],
   };
 }
@@ -131,15 +121,12 @@ export function sumSpec(devices: Devices, choices: Choices): PlotSpec | null {
   const sum = devices.steps.sum_in_use_bytes;
   if (sum === null || ofOneKind(devices.devices).length < 2) return null;
   const { edges, range, common } = frameOf(devices, choices);
-  const painters = [
-    stepPainter(edges, sum, { colour: seriesColour("sum"), width: 1.75, dash: [] }),
-  ];
+  const painters = [stepPainter(edges, sum, { colour: seriesColour("sum"), width: 1.75 })];
   return { ...common, yMax: byteRange(highest(sum, common.x, range), null).max, painters };
 }
 
 function DevicesCharts({ devices }: { devices: Devices }) {
-  const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   const specs = useMemo(
     () => ({ peaks: peaksSpec(devices, choices), sum: sumSpec(devices, choices) }),
     [devices, choices.zoom, dark.value],
@@ -223,7 +210,7 @@ function Legend({
 
 export function DevicesView({ devices }: { devices: Devices }) {
   const store = useStore();
-  const { deviceSort: sort } = store.choices.value;
+  const { deviceSort: sort } = useChoices();
   const groups = useMemo(() => groupsOf(devices.devices), [devices]);
   const scale = useMemo(() => barScale(devices.devices), [devices]);
   useEffect(() => {
@@ -241,9 +228,10 @@ export function DevicesView({ devices }: { devices: Devices }) {
   });
   if (devices.devices.length === 0) {
     return (
-      <Nothing title={`No ${devices.phase} step of ${devices.run} was recorded on a device`}>
-        <p>Choose another phase above.</p>
-      </Nothing>
+      <Nothing
+        title={`No ${devices.phase} step of ${devices.run} was recorded on a device`}
+        sentences={["Choose another phase above."]}
+      />
     );
   }
   const unit = unitOf(Math.max(...devices.devices.map(({ peak_bytes }) => peak_bytes)));

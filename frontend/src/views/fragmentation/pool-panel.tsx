@@ -12,6 +12,7 @@ import {
   type Painter,
 } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
+import { capacitiesPainter } from "../../charts/rules";
 import { unitOf, formatShare, shareOf, formatBytes, unbroken, totalBytes } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { WORDS, type WordName } from "../../model/categories";
@@ -37,7 +38,7 @@ import type { Choices } from "../../state/address";
 import { fillOf, categoryFill, inks, freeFill, outsideFill, type Fill } from "../../theme/palette";
 import { useStore, useFetched } from "../shared/context";
 import { Figure, FigureTable, Swatch, Panel } from "../shared/figures";
-import { capacityPainters, highest, lastKnown, framed } from "../shared/frame";
+import { highest, lastKnown, framed } from "../shared/frame";
 import { Known } from "../shared/states";
 import { tipOf, figured } from "../shared/tips";
 import type { DeviceMemory, MemorySegment, RunInfo } from "../../schema";
@@ -89,7 +90,7 @@ function partPainters(
   fill: Fill,
   ground: string,
 ): Painter[] {
-  const band: BandFill = { ...fill, muted: false };
+  const band: BandFill = { ...fill };
   return [
     betweenPainter(edges, low, high, band, ground, 1),
     barsPainter(edges, single, low, high, band, ground),
@@ -131,25 +132,18 @@ export function sizesSpec(
   );
   const { max, capacityInside } = byteRange(top, capacity);
   const zero = new Float64Array(pool.rows);
-  const solid = { colour: line, width: 1.5, dash: [] };
+  const solid = { colour: line, width: 1.5 };
   const single = singleRows(facts);
   const part = (name: PoolSeries, low: Float64Array, high: Float64Array): Painter[] =>
     partPainters(edges, single, low, high, seriesFill(name), background);
   const painters = [
-    betweenPainter(
-      edges,
-      zero,
-      every,
-      { ...seriesFill("allocated_bytes"), muted: false },
-      background,
-      0.3,
-    ),
+    betweenPainter(edges, zero, every, { ...seriesFill("allocated_bytes") }, background, 0.3),
     // The pool is the same on both sides; the split of its free bytes is unknown.
     betweenPainter(
       edges,
       every,
       unchanged,
-      { colour: faint, pattern: "hatched", muted: false },
+      { colour: faint, pattern: "hatched" },
       background,
       0.45,
     ),
@@ -159,12 +153,12 @@ export function sizesSpec(
     ...part("allocated_bytes", zero, allocated),
     ...part("free_other", allocated, split),
     ...part("free_largest", split, pool.pool_bytes),
-    stepPainter(edges, every, { colour: inks().used, width: 1.75, dash: [] }),
+    stepPainter(edges, every, { colour: inks().used, width: 1.75 }),
     stepPainter(edges, unchanged, { ...solid, colour: faint, width: 1 }),
     stepPainter(edges, pool.pool_bytes, solid),
   ];
-  painters.push(...capacityPainters(edges, pool.capacity_bytes, capacityInside, inks()));
-  return { ...common, yKind: "bytes", yMax: max, painters };
+  painters.push(...capacitiesPainter(edges, pool.capacity_bytes, capacityInside, inks()));
+  return { ...common, yMax: max, painters };
 }
 
 export function ratiosSpec(
@@ -177,7 +171,7 @@ export function ratiosSpec(
   const single = new Set(singleRows(facts));
   const painters = RATIOS.flatMap((name) => {
     const column = columnOf(facts, name);
-    const style = { colour: seriesFill(name).colour, width: 1.75, dash: [] };
+    const style = { colour: seriesFill(name).colour, width: 1.75 };
     const lines = (["traced", "measured", "failed"] as const).map((source) =>
       stepPainter(
         edges,
@@ -250,6 +244,9 @@ function Sizes({ facts }: { facts: PoolFacts }) {
   );
 }
 
+const ABOUT_SHARES =
+  "Shares are relative to the capacity. Fragmentation is the share of free bytes outside the largest free chunk: 0 % when all free bytes form one chunk, 0/0 when nothing is free. Read it together with the utilisation.";
+
 export function PoolPanel({
   pool,
   facts,
@@ -280,13 +277,7 @@ export function PoolPanel({
         <Sizes facts={facts} />
         <Ratios facts={facts} />
       </FigureTable>
-      <Known>
-        <p class="small">
-          Shares are relative to the capacity. Fragmentation is the share of free bytes outside the
-          largest free chunk: 0 % when all free bytes form one chunk, 0/0 when nothing is free. Read
-          it together with the utilisation.
-        </p>
-      </Known>
+      <Known sentence={ABOUT_SHARES} />
     </Panel>
   );
 }

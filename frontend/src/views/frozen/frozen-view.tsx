@@ -29,7 +29,14 @@ import type { LedgerTotals } from "../../model/snapshot";
 import type { Choices } from "../../state/address";
 import { fillOf, inks, dark, type Fill, type Ink } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { useStore, useCategoryRow, useFocus, isMuted, type Focus } from "../shared/context";
+import {
+  useStore,
+  useCategoryRow,
+  useFocus,
+  isMuted,
+  type Focus,
+  useChoices,
+} from "../shared/context";
 import { StackLegend, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { FigureRows, Figure } from "../shared/figures";
@@ -100,7 +107,7 @@ export function frozenPicture(
     under: [stepPainter(places.edges, frozen, edge), stepPainter(places.edges, both, edge)],
     over: plates(frozen, both, overview, places, ink),
   };
-  return stackedPicture(overview, places, stack, choices);
+  return stackedPicture(places, stack, choices.axis);
 }
 
 const HEADINGS: Record<Side, string> = {
@@ -246,7 +253,7 @@ function Changes({ overview }: { overview: Overview }) {
 
 export function FrozenView({ overview, totals }: { overview: Overview; totals: LedgerTotals }) {
   const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   const focus = useFocus();
   const start = startOf(store.whole.value.value ?? overview);
   const parts = useMemo(() => splitBySide(overview, totals), [overview, totals]);

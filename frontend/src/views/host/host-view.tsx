@@ -21,16 +21,16 @@ import {
   type HostMemory,
   type HostPart,
 } from "../../model/pool";
-import { HOST_PARTS, type RunInfo } from "../../schema";
 import type { Choices } from "../../state/address";
 import { inks, dark, type Fill } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { useStore } from "../shared/context";
+import { useStore, useChoices } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { FigureTable, Panel, WordFigure } from "../shared/figures";
-import { useStepsChart, highest, framed } from "../shared/frame";
+import { useStepsChart, highest, framed, useRunSpan } from "../shared/frame";
 import { Findings, Known } from "../shared/states";
+import { HOST_PARTS } from "../../schema";
 
 const COLOURS: Record<HostPart, readonly [light: string, dark: string]> = {
   pinned_pool_bytes: ["#8a4fb0", "#c79bea"],
@@ -69,12 +69,12 @@ function hostSpec(
       edges,
       zero,
       host.host_resident_bytes,
-      { colour: faint, pattern: "hatched", muted: false },
+      { colour: faint, pattern: "hatched" },
       background,
       0.3,
     ),
     ...parts.map((name, index) => {
-      const band = { ...hostFill(name), muted: false };
+      const band = { ...hostFill(name) };
       return barsPainter(
         edges,
         measured,
@@ -85,11 +85,9 @@ function hostSpec(
       );
     }),
   ];
-  painters.push(
-    stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75, dash: [] }),
-  );
+  painters.push(stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75 }));
   const { max } = byteRange(highest(host.host_resident_bytes, common.x, range), null);
-  return { ...common, yKind: "bytes", yMax: max, painters };
+  return { ...common, yMax: max, painters };
 }
 
 function Legend({ host }: { host: HostMemory }) {
@@ -148,6 +146,9 @@ function Figures({ host, facts }: { host: HostMemory; facts: HostFacts }) {
   );
 }
 
+const ABOUT_PARTS =
+  "The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some of it is not resident, they are unknown.";
+
 function hostFile(host: HostMemory): Table {
   const columns = ["step", "host_resident_bytes", ...HOST_PARTS] as const;
   return {
@@ -156,13 +157,13 @@ function hostFile(host: HostMemory): Table {
   };
 }
 
-export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
+export function HostView({ host }: { host: HostMemory }) {
   const store = useStore();
-  const choices = store.choices.value;
-  const [first, last] = [run.first_step, run.last_step];
+  const choices = useChoices();
+  const span = useRunSpan();
   const spec = useMemo(
-    () => hostSpec(host, choices, first === null || last === null ? null : [first, last]),
-    [host, choices.axis, choices.zoom, dark.value, first, last],
+    () => hostSpec(host, choices, span),
+    [host, choices.axis, choices.zoom, dark.value, span],
   );
   const shared = useStepsChart(host.step, spec.x);
   const facts = hostFacts(
@@ -198,12 +199,7 @@ export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
           line={LINE}
         >
           <Figures host={host} facts={facts} />
-          <Known>
-            <p class="small">
-              The parts sum to host RSS. They are allocated memory; where they exceed RSS, because
-              some of it is not resident, they are unknown.
-            </p>
-          </Known>
+          <Known sentence={ABOUT_PARTS} />
         </Panel>
         {host.summary && <Findings sentences={[host.summary.sentence]} said="host-growth" />}
       </div>

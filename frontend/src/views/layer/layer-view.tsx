@@ -20,10 +20,10 @@ import { shortName } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
-import { categoryFill, inks, dark } from "../../theme/palette";
+import { categoryFill, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { ChartMark } from "../shared/chart-props";
-import { useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
+import { useStore, useFetched, useFocus, isMuted, type Focus, useChoices } from "../shared/context";
 import { LegendItem, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/figures";
@@ -37,6 +37,7 @@ import {
   stackSpec,
   startOf,
   useStepsChart,
+  useRunSpan,
 } from "../shared/frame";
 import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -126,11 +127,13 @@ export function layerSpec(
 ) {
   const start = whole ? startOf(whole) : (wall_time[0] ?? 0);
   const x = xValues(choices.axis, step, wall_time, start);
-  const columns = parts.map(({ bytes }) => bytes);
-  const stack = stackLayout(x, columns);
-  const range: Range =
-    rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
-  const layout = { ...stack, edges: layerEdges(stack.edges, x, step, firstSteps, range) };
+  const cells = cellEdges(x);
+  const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cells);
+  const edges = layerEdges(cells, x, step, firstSteps, range);
+  const layout = stackLayout(
+    edges,
+    parts.map(({ bytes }) => bytes),
+  );
   const fills = parts.map(({ category }) => ({
     ...categoryFill(category),
     muted: isMuted(focus, [category], category),
@@ -141,8 +144,8 @@ export function layerSpec(
   const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full });
   if (whole === null) return { spec, marks: [] };
   const places = placesOf(whole, start, choices);
-  const marks = changeMarks(whole, places, choices.axis);
-  const painters = [...spec.painters, ...changeRules(whole, places, choices.axis, inks())];
+  const marks = changeMarks(places);
+  const painters = [...spec.painters, ...changeRules(places)];
   return { spec: { ...spec, painters, headroom: headroom(marks.length > 0, false) }, marks };
 }
 
@@ -281,19 +284,15 @@ const stepsFile = ({ step, parts }: LayerSteps): Table => ({
 
 function useSpec(steps: LayerSteps, focus: Focus) {
   const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   const whole = store.whole.value.value;
-  const [from, to] = [
-    store.primary.value?.first_step ?? null,
-    store.primary.value?.last_step ?? null,
-  ];
+  const span = useRunSpan();
   return useMemo(() => {
-    const span = from === null || to === null ? null : ([from, to] as const);
     const firstSteps = new Map(
       (whole?.snapshots ?? NO_SNAPSHOTS).map(({ step, first_step }) => [step, first_step]),
     );
     return layerSpec(steps, { choices, focus, firstSteps, span, whole });
-  }, [steps, choices.axis, choices.zoom, dark.value, focus, whole, from, to]);
+  }, [steps, choices.axis, choices.zoom, dark.value, focus, whole, span]);
 }
 
 function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
@@ -361,9 +360,10 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
     <>
       <Head layer={layer} table={fixed.table} />
       {steps.parts.length === 0 ? (
-        <Nothing title={`The memory of ${shortName(layer)} is unknown`}>
-          <p>No traced step of this phase has it as an owner.</p>
-        </Nothing>
+        <Nothing
+          title={`The memory of ${shortName(layer)} is unknown`}
+          sentences={["No traced step of this phase has it as an owner."]}
+        />
       ) : (
         <div class="body">
           <div class="picture">

@@ -15,7 +15,7 @@ import {
   type TreeNode,
 } from "../../model/layer-tree";
 import { fillOf, inks, type Fill } from "../../theme/palette";
-import { useSize, useStore } from "../shared/context";
+import { useSize, useStore, useChoices } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 
@@ -39,8 +39,7 @@ const fillsOf = ({ parts, layer }: TreeNode): Fill[] =>
   );
 
 function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
-  const store = useStore();
-  const { layer, category } = store.choices.value;
+  const { layer, category } = useChoices();
   const { node, level, x, width } = cell;
   const { key, bytes, parts, children } = node;
   const name = cellName(node);
@@ -128,12 +127,12 @@ function useZoom(tree: TreeNode) {
     if (moved.current) focus(0);
     moved.current = false;
   }, [root.key]);
-  const zoomTo = (key: string): void => {
+  const zoomTo = (key: string) => {
     moved.current = true;
     setZoom(key);
   };
-  const out = (): void => zoomTo(way.at(-2)?.key ?? "");
-  const onKeyDown = (event: KeyboardEvent): void => {
+  const out = () => zoomTo(way.at(-2)?.key ?? "");
+  const onKeyDown = (event: KeyboardEvent) => {
     const now = cells.findIndex(
       ({ node }) => node.key === (event.target as HTMLElement).dataset.node,
     );
@@ -160,7 +159,7 @@ export function Icicle({
   const store = useStore();
   const { host, way, root, cells, row, zoomTo, out, onKeyDown } = useZoom(tree);
   const [stop, setStop] = useState("");
-  const open = (node: TreeNode): void => {
+  const open = (node: TreeNode) => {
     if (node.layer?.path) store.choose({ layer: node.layer.path });
     if (node === root) out();
     else if (node.children.length > 0) zoomTo(node.key);

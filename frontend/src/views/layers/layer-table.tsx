@@ -27,7 +27,7 @@ import {
 import { NOT_TIED, namesOf } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
 import { fillOf, categoryFill } from "../../theme/palette";
-import { isMuted, useStore } from "../shared/context";
+import { isMuted, useStore, useChoices } from "../shared/context";
 import { Choose } from "../shared/controls";
 import { SizeCell, Swatch, useUnit } from "../shared/figures";
 import { LongTable, useScrollWindow } from "../shared/long-table";
@@ -90,7 +90,7 @@ interface SortButtonProps {
 }
 
 function SortButton({ of, label = of, hint }: SortButtonProps) {
-  const { sort } = useStore().choices.value;
+  const { sort } = useChoices();
   const category = CATEGORIES.find((name) => name === of);
   const [first, ...rest] = label.split(" ");
   return (
@@ -117,7 +117,7 @@ function SortButton({ of, label = of, hint }: SortButtonProps) {
 
 /** A layer's bytes as a bar of its categories, each in its place in the stack. */
 function Parts({ of, longest, explain }: { of: Of; longest: number; explain: Explain }) {
-  const { category: selected } = useStore().choices.value;
+  const { category: selected } = useChoices();
   const parts = partsOf(of);
   const trainable = "trainable" in of && of.trainable === false ? false : null;
   return (
@@ -287,7 +287,7 @@ function GroupRow({
   brief,
   columns,
 }: RowProps<LayerGroup> & { kind: "subtotal" | "totals" }) {
-  const { grouping } = useStore().choices.value;
+  const { grouping } = useChoices();
   const { title } = of;
   const count = countText(of, kind === "totals" ? "trainable" : grouping);
   return (
@@ -307,7 +307,7 @@ interface LayerRowProps extends RowProps<LayerFigures> {
 }
 
 function LayerRow({ isPlanned, name, of, brief, columns }: LayerRowProps) {
-  const { layer } = useStore().choices.value;
+  const { layer } = useChoices();
   const { path, type, training, recomputed } = of;
   const end = name.lastIndexOf("/") + 1;
   const selected = path !== null && path === layer;
@@ -357,7 +357,7 @@ export function LayerTable(props: LayerTableProps) {
   const { groups, all, totals, brief, explain, isPlanned } = props;
   const store = useStore();
   const unit = useUnit();
-  const { layer: chosen, category: selected } = store.choices.value;
+  const { layer: chosen, category: selected } = useChoices();
   const phase = store.phase.value;
   const lines = useMemo(
     () =>

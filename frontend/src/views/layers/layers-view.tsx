@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, plural } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
+import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
 import {
   formula,
   aboveTotal,
@@ -14,20 +15,19 @@ import {
   type LayerFigures,
   type LayerGroup,
 } from "../../model/layers";
-import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
 import { instantOf, measuredAt, momentOf, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
 import { matcher } from "../../state/runs";
-import { useStore, useFetched } from "../shared/context";
+import { useStore, useFetched, useChoices } from "../shared/context";
 import { Search, ChoiceSegments, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { UnitButton, InUnit } from "../shared/figures";
 import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
-import { LayerTable, isBrief, type Explain } from "./layer-table";
 import { Icicle, IcicleDrawing } from "./icicle";
+import { LayerTable, isBrief, type Explain } from "./layer-table";
 import type { Category, LayersAnswer, SnapshotRef, TensorGroup } from "../../schema";
 
 /**
@@ -78,7 +78,7 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
 
 function LayersBar({ said, brief, of }: { said: string; brief: boolean; of: SnapshotRef | null }) {
   const store = useStore();
-  const { layer, sort } = store.choices.value;
+  const { layer, sort } = useChoices();
   const toggle = (): void =>
     store.choose(
       brief ? { columns: true } : { columns: false, sort: isBrief(sort) ? sort : "total" },
@@ -105,6 +105,8 @@ function LayersBar({ said, brief, of }: { said: string; brief: boolean; of: Snap
     </div>
   );
 }
+
+const NO_LAYERS = "Pass the model to the recorder: it then records the layer table.";
 
 const NO_TENSORS: Tensors = new Map();
 
@@ -136,7 +138,7 @@ function useTensors(
 
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const { search, grouping, sort, columns } = store.choices.value;
+  const { search, grouping, sort, columns } = useChoices();
   const brief = !columns && isBrief(sort);
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const {
@@ -171,13 +173,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} />;
   if (layers.length === 0)
-    return (
-      fault || (
-        <Nothing title="The layers are unknown">
-          <p>Pass the model to the recorder: it then records the layer table.</p>
-        </Nothing>
-      )
-    );
+    return fault || <Nothing title="The layers are unknown" sentences={[NO_LAYERS]} />;
   const found =
     shown.length === layers.length
       ? ""

@@ -13,9 +13,11 @@ import {
   formatCount,
   formatShare,
   totalBytes,
+  sumsBy,
+  grouped,
 } from "../../lib/bytes";
 import { verdictSentence, whenSentence } from "../../model/answer";
-import { categoryLabel } from "../../model/categories";
+import { categoryLabel, WORDS } from "../../model/categories";
 import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners, sizesText } from "../../model/snapshot";
@@ -26,24 +28,18 @@ import {
   CategoryRows,
   Figure,
   FigureTable,
-  Heads,
   Panel,
   WordFigure,
   Bytes,
   useUnitName,
+  TableHead,
 } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { Text } from "../shared/largest-layers";
 import { MapView } from "../shared/memory-map/memory-map-view";
-import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
+import { Fault, IMPORT, Known, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { figured } from "../shared/tips";
-import {
-  CATEGORIES,
-  type Category,
-  type Oom,
-  type RequestContents,
-  type RunInfo,
-} from "../../schema";
+import { CATEGORIES, type Oom, type RequestContents, type RunInfo } from "../../schema";
 
 const [WIDTH, LABEL, ROW] = [960, 190, 26];
 
@@ -66,45 +62,29 @@ export function oomBars(oom: Oom): { pool: Bar[]; categories: Bar[] } {
     largest_free_bytes: largest,
     requested_bytes: requested,
   } = oom;
-  const plain = (colour: string): Fill => ({ colour, pattern: "plain" });
-  const pool: Bar[] = [];
-  if (used !== null && free !== null && largest !== null) {
-    pool.push({
-      label: "in use",
-      name: "in_use_bytes",
-      bytes: used,
-      fill: plain(ink.used),
-      from: 0,
-    });
-    pool.push({
-      label: "free: largest chunk",
-      name: "free_largest",
-      bytes: largest,
-      fill: freeFill("largest"),
-      from: used,
-    });
-    pool.push({
-      label: "free: other chunks",
-      name: "free_other",
-      bytes: free - largest,
-      fill: freeFill("other"),
-      from: used + largest,
-    });
-  }
-  if (requested !== null)
-    pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
-  const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
-    totalBytes(oom.ledger.filter((row) => row.category === category));
+  const bar = (label: string, name: string, bytes: number, fill: Fill, from = 0): Bar => ({
+    ...{ label, name, bytes, fill, from },
+  });
+  const { free_largest, free_other } = WORDS;
+  const parts =
+    used === null || free === null || largest === null
+      ? []
+      : [
+          bar("in use", "in_use_bytes", used, plainFill(ink.used)),
+          bar(free_largest.label, "free_largest", largest, freeFill("largest"), used),
+          bar(free_other.label, "free_other", free - largest, freeFill("other"), used + largest),
+        ];
+  const asked = { label: "requested", fill: plainFill(ink.accent), from: used ?? 0 };
+  const rows = grouped(oom.ledger, ({ category }) => category);
   const categories = [...CATEGORIES]
     .reverse()
-    .map((category) => ({
-      label: categoryLabel(category),
-      name: category,
-      bytes: bytesOf(category),
-      fill: categoryFill(category),
-      from: 0,
-    }));
-  return { pool, categories: categories.filter(({ bytes }) => bytes > 0) };
+    .map((name) =>
+      bar(categoryLabel(name), name, totalBytes(rows.get(name) ?? []), categoryFill(name)),
+    );
+  return {
+    pool: [...parts, ...(requested === null ? [] : [{ ...asked, bytes: requested }])],
+    categories: categories.filter(({ bytes }) => bytes > 0),
+  };
 }
 
 function Bars({
@@ -224,9 +204,7 @@ function RequestFacts({ oom }: { oom: Oom }) {
     ["tensor", oom.shape],
   ];
   return (
-    <details class="known">
-      <summary>How is this known?</summary>
-      <p class="small">{unbroken(oom.reason)}</p>
+    <Known sentence={unbroken(oom.reason)}>
       <FigureTable testid="oom-figures">
         <tbody>
           {OF_REQUEST.map((word) => (
@@ -248,7 +226,7 @@ function RequestFacts({ oom }: { oom: Oom }) {
           </div>
         ))}
       </dl>
-    </details>
+    </Known>
   );
 }
 
@@ -260,11 +238,7 @@ function RequestTensors({ request: { sentence, tensors } }: { request: RequestCo
       <summary>Inside the request, by tensor</summary>
       <p class="small">{sentence}</p>
       <FigureTable testid="oom-request-tensors" kind="held">
-        <thead>
-          <tr>
-            <Heads names={["count", "shape", "dtype", size, "layers"]} />
-          </tr>
-        </thead>
+        <TableHead names={["count", "shape", "dtype", size, "layers"]} />
         <tbody>
           {tensors.slice(0, LAYERS).map(({ shape, dtype, count, bytes, layers }) => (
             <tr
@@ -329,9 +303,11 @@ const OF_MODULE = "from the compiler's buffer assignment, at the moment with mos
 function FailurePanel({ oom }: { oom: Oom }) {
   const unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
   const total = totalBytes(oom.ledger);
-  const sums = new Map<Category, number>();
-  for (const { category, bytes } of oom.ledger)
-    sums.set(category, (sums.get(category) ?? 0) + bytes);
+  const sums = sumsBy(
+    oom.ledger,
+    ({ category }) => category,
+    ({ bytes }) => bytes,
+  );
   const isKnown = oom.ledger.length > 0;
   return (
     <Panel label="Memory at the failure" title="At the failure" unit={unit}>
@@ -396,21 +372,17 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
   );
 }
 
+const ABOUT_FAILURES = [
+  "If a step fails under `tb_memplugin.MemoryCallback` or `tb_memplugin.MemoryRecorder`, this view shows the failed allocation, whether memory was too small or fragmented, memory by category and layer, and possible fixes.",
+  "For a job that failed without them, import its log or its dump (`TF_BFC_MEMORY_DUMP`):",
+];
+
 const NoFailure = ({ run }: { run: RunInfo }) => (
-  <Nothing title={`No step of ${run.run} ran out of memory`}>
-    <p>
-      If a step fails under <code>tb_memplugin.MemoryCallback</code> or{" "}
-      <code>tb_memplugin.MemoryRecorder</code>, this view shows the failed allocation, whether
-      memory was too small or fragmented, memory by category and layer, and possible fixes.
-    </p>
-    <p>
-      For a job that failed without them, import its log or its dump (
-      <code>TF_BFC_MEMORY_DUMP</code>):
-    </p>
-    <pre tabIndex={0}>
-      <code>tb-memplugin import training.log --logdir runs</code>
-    </pre>
-  </Nothing>
+  <Nothing
+    title={`No step of ${run.run} ran out of memory`}
+    sentences={ABOUT_FAILURES}
+    code={IMPORT}
+  />
 );
 
 export function OomView({ run }: { run: RunInfo }) {

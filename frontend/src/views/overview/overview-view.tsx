@@ -21,7 +21,15 @@ import { trains } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { fillOf, inks, dark, runColour, runDash } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { useStore, useFocus, choicesFor, useFetched, isMuted, type Focus } from "../shared/context";
+import {
+  useStore,
+  useFocus,
+  choicesFor,
+  useFetched,
+  isMuted,
+  type Focus,
+  useChoices,
+} from "../shared/context";
 import { StackLegend, Choose } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
@@ -36,8 +44,9 @@ import {
   startOf,
   useOverviewChart,
   validationPoints,
+  type Picture,
+  type Places,
 } from "../shared/frame";
-import type { Picture, Places } from "../shared/frame";
 import { TracedDetails } from "../shared/largest-layers";
 import { Sentence } from "../shared/states";
 import { StepPanel } from "../shared/step-panel";
@@ -115,45 +124,33 @@ export function overviewPicture(
   const range =
     choices.zoom === null ? union([alone.range, ...seen, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
-  const validations = validationPoints(overview, places, choices.axis);
-  const requests = failedRequests(overview, places, choices.axis);
-  const inside = requests.filter(({ from, to }) => from < range[1] && to > range[0]);
+  const validations = validationPoints(places);
+  const requests = failedRequests(places);
   const tops = [
     ...validations.map(({ y }) => y),
-    ...inside.map(({ high }) => high),
+    ...requests.map(({ from, to, high }) => (from < range[1] && to > range[0] ? high : 0)),
     ...(trend ? [trend.to[1]] : []),
   ];
-  return stackedPicture(
-    overview,
-    places,
-    {
-      columns: overview.bytes,
-      fills: overview.groups.map((group) => ({
-        ...fillOf(group),
-        muted: isMuted(focus, [groupKey(group)], group.category),
-      })),
-      peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
-      over: [
-        ...lines.painters,
-        ...(ended
-          ? [
-              stepPainter(places.edges, overview.in_use_bytes, {
-                colour: ink.line,
-                width: 1.25,
-                dash: [2, 3],
-              }),
-            ]
-          : []),
-        ...requests.map((request) => outlinedPainter(request, ink, "outline")),
-        ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
-      ],
-      lanes: [
-        diamondsPainter(validations, ink.text, ink.background),
-        ...requests.map((request) => outlinedPainter(request, ink, "label")),
-      ],
-    },
-    choices,
-  );
+  const end = { colour: ink.line, width: 1.25, dash: [2, 3] };
+  const stack = {
+    columns: overview.bytes,
+    fills: overview.groups.map((group) => ({
+      ...fillOf(group),
+      muted: isMuted(focus, [groupKey(group)], group.category),
+    })),
+    peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
+    over: [
+      ...lines.painters,
+      ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, end)] : []),
+      ...requests.map((request) => outlinedPainter(request, ink, "outline")),
+      ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
+    ],
+    lanes: [
+      diamondsPainter(validations, ink.text, ink.background),
+      ...requests.map((request) => outlinedPainter(request, ink, "label")),
+    ],
+  };
+  return stackedPicture(places, stack, choices.axis);
 }
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
@@ -260,7 +257,7 @@ function OtherRuns({
 
 export function OverviewView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   const focus = useFocus();
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();

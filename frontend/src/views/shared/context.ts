@@ -18,6 +18,8 @@ export function useStore(): Store {
   return store;
 }
 
+export const useChoices = (): Choices => useStore().choices.value;
+
 export interface Focus {
   hovered: string | null;
   category: Category | null;
@@ -53,12 +55,12 @@ export const useFocus = (): Focus => useContext(FocusContext)[0];
 export function useCategoryRow() {
   const store = useStore();
   const [{ hovered }, hover] = useContext(FocusContext);
-  const { category: selected } = store.choices.value;
+  const { category: selected } = useChoices();
   return (key: string, category: Category | null) => ({
     chosen: category !== null && selected === category,
     focused: hovered === key,
     ...(category !== null && {
-      onChoose: (): void => store.choose({ category: selected === category ? null : category }),
+      onChoose: () => store.choose({ category: selected === category ? null : category }),
     }),
     ...(hover && { onFocus: (focused: boolean): void => hover(focused ? key : null) }),
   });
@@ -73,7 +75,7 @@ export function useDraft(applied: string, apply: (value: string) => void) {
   const cancel = useRef(() => {});
   useEffect(() => setDraft(applied), [applied]);
   useEffect(() => () => cancel.current(), []);
-  const now = (value: string): void => {
+  const now = (value: string) => {
     cancel.current();
     apply(value);
   };
@@ -81,13 +83,13 @@ export function useDraft(applied: string, apply: (value: string) => void) {
     value: draft,
     autocomplete: "off",
     spellcheck: false,
-    onInput: ({ currentTarget: { value } }: FieldEvent): void => {
+    onInput: ({ currentTarget: { value } }: FieldEvent) => {
       setDraft(value);
       cancel.current();
       cancel.current = later(PAUSE_MS, () => apply(value));
     },
     onBlur: ({ currentTarget: { value } }: FieldEvent): void => now(value),
-    onKeyDown: (event: KeyboardEvent & FieldEvent): void => {
+    onKeyDown: (event: KeyboardEvent & FieldEvent) => {
       if (event.key === "Enter") now(event.currentTarget.value);
     },
   };

@@ -4,7 +4,6 @@ import { createContext, type ComponentChildren, type HTMLAttributes } from "prea
 import { useContext, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import {
-  formatBytes,
   formatCount,
   formatFigure,
   formatShare,
@@ -12,6 +11,7 @@ import {
   plural,
   shareOf,
   type Unit,
+  formatKnown,
 } from "../../lib/bytes";
 import {
   categoryLabel,
@@ -22,11 +22,11 @@ import {
   type WordName,
 } from "../../model/categories";
 import { fillOf, categoryFill, type Fill } from "../../theme/palette";
-import { useStore, useCategoryRow } from "./context";
+import { useStore, useCategoryRow, useChoices } from "./context";
 import { figured } from "./tips";
 import { CATEGORIES, type Category, type Group } from "../../schema";
 
-export const useExact = (): boolean => useStore().choices.value.exact;
+export const useExact = (): boolean => useChoices().exact;
 
 const UnitContext = createContext<Unit>("B");
 /** All figures inside are in this unit, unless exact bytes are shown. */
@@ -82,7 +82,7 @@ const rowEvents = ({
   onClick: onChoose,
   onKeyDown:
     onChoose &&
-    ((event: KeyboardEvent): void => {
+    ((event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       onChoose();
@@ -125,7 +125,7 @@ export function Figure(props: FigureProps) {
         {fill && <Swatch fill={fill} />}
         <span class="label">{label}</span>
       </th>
-      <td class="figure" aria-label={bytes === null ? "unknown" : formatBytes(bytes)}>
+      <td class="figure" aria-label={formatKnown(bytes)}>
         <Bytes of={bytes} />
       </td>
       <td class="share">{!pictured && share}</td>
@@ -164,7 +164,7 @@ function useRows() {
     const stop = rows.find(({ tabIndex }) => tabIndex === 0) ?? rows[0];
     for (const row of rows) row.tabIndex = row === stop ? 0 : -1;
   });
-  const onKeyDown = (event: KeyboardEvent): void => {
+  const onKeyDown = (event: KeyboardEvent) => {
     const rows = [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
     const now = rows.indexOf(event.target as HTMLElement);
     const goal = { ArrowDown: now + 1, ArrowUp: now - 1, Home: 0, End: rows.length - 1 }[event.key];
@@ -286,6 +286,15 @@ export const Heads = ({
       </th>
     ))}
   </>
+);
+
+/** The head of a table whose columns have names only. */
+export const TableHead = (props: Parameters<typeof Heads>[0]) => (
+  <thead>
+    <tr>
+      <Heads {...props} />
+    </tr>
+  </thead>
 );
 
 interface PanelProps {

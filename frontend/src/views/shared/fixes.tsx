@@ -3,13 +3,13 @@
  * with it filled in.
  */
 
-import { Choose } from "./controls";
 import type { ComponentChildren } from "preact";
 
 import { unbroken, formatBytes } from "../../lib/bytes";
 import { fixConditions, fixWord } from "../../model/answer";
 import { rangeText, type PeakRange } from "../../model/what-if";
 import { useStore, useFetched } from "./context";
+import { Choose } from "./controls";
 import { Code, Fault } from "./states";
 import type { Fix, Fixes, Oom, RunInfo } from "../../schema";
 
@@ -19,7 +19,7 @@ function Change({ fix, oom }: { fix: Fix; oom: Oom }) {
   const text = unbroken(fix.change);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
   if (conditions === null) return <span data-tip={fix.sentence}>{text}</span>;
-  const open = (): void => store.choose({ view: "what-if", conditions, device: oom.device });
+  const open = () => store.choose({ view: "what-if", conditions, device: oom.device });
   return (
     <button
       type="button"

@@ -3,7 +3,6 @@
  * the replay.
  */
 
-import { Choose } from "./controls";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 
@@ -25,7 +24,8 @@ import {
 } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore, useFetched } from "./context";
-import { Bytes, FigureTable, Heads, InUnit, SizeCell, useUnitName } from "./figures";
+import { Choose } from "./controls";
+import { Bytes, FigureTable, InUnit, SizeCell, useUnitName, TableHead } from "./figures";
 import type { OverviewRow } from "./frame";
 import { Known } from "./states";
 import { figured } from "./tips";
@@ -221,19 +221,15 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
         <h3>Tensors by holder {step !== shown && <span class="small">step {step}</span>}</h3>
       </summary>
       <FigureTable testid="held-tensors" kind="held">
-        <thead>
-          <tr>
-            <Heads
-              names={[
-                "count",
-                "shape",
-                "dtype",
-                `size, ${useUnitName()}`,
-                `held by${hasLines ? ", made at" : ""}`,
-              ]}
-            />
-          </tr>
-        </thead>
+        <TableHead
+          names={[
+            "count",
+            "shape",
+            "dtype",
+            `size, ${useUnitName()}`,
+            `held by${hasLines ? ", made at" : ""}`,
+          ]}
+        />
         <tbody>
           {groups.map(
             (

@@ -147,7 +147,7 @@ export function useScrollWindow(count: number) {
   const host = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(0);
-  const measure = (): void => setHeight(host.current?.clientHeight ?? 0);
+  const measure = () => setHeight(host.current?.clientHeight ?? 0);
   useLayoutEffect(() => {
     if (!host.current) return undefined;
     // Before the first frame is painted; the observer also reports changes in the number of rows.
@@ -156,7 +156,7 @@ export function useScrollWindow(count: number) {
     observer.observe(host.current);
     return () => observer.disconnect();
   }, []);
-  const reveal = (index: number): void => {
+  const reveal = (index: number) => {
     const element = host.current;
     if (!element || index < 0) return;
     const place = index * ROW_HEIGHT;

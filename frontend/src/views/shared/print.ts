@@ -6,8 +6,8 @@
 import { signal } from "@preact/signals";
 
 import type { Store } from "../../state/store";
-import { dark } from "../../theme/palette";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
+import { dark } from "../../theme/palette";
 
 /**
  * Whether long tables have all their rows in the document, up to `MOST_PRINTED`, instead of those
@@ -83,7 +83,7 @@ export async function printViews(store: Store): Promise<void> {
   const { scheme, printing: busy } = root.dataset;
   if (!run || busy) return;
   const pages = document.createElement("div");
-  const show = (colours: string | undefined): void => {
+  const show = (colours: string | undefined) => {
     dark.value = (root.dataset.scheme = colours) === "dark";
   };
   pages.className = "pages";
@@ -104,7 +104,7 @@ export async function printViews(store: Store): Promise<void> {
     store.replace(before);
     delete root.dataset.printing;
   }
-  end = (): void => {
+  end = () => {
     end = () => {};
     pages.remove();
     show(scheme);

@@ -3,7 +3,6 @@
  * cursor.
  */
 
-import { Choose } from "./controls";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
@@ -20,6 +19,7 @@ import {
 } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
 import { useStore, useCategoryRow } from "./context";
+import { Choose } from "./controls";
 import { FigureRows, FigureTable, Panel, WordFigure } from "./figures";
 import { startOf, type OverviewRow } from "./frame";
 import { LargestLayers } from "./largest-layers";

@@ -34,7 +34,7 @@ import {
 } from "../../model/timeline-order";
 import { matcher } from "../../state/runs";
 import { fillOf } from "../../theme/palette";
-import { useStore, useCategoryRow } from "../shared/context";
+import { useStore, useCategoryRow, useChoices } from "../shared/context";
 import { Search, Choose } from "../shared/controls";
 import { useExact, Swatch, rowClasses, Bytes, useUnit } from "../shared/figures";
 import { LongTable, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
@@ -87,12 +87,12 @@ interface LiveRowProps {
  * the keyboard.
  */
 function LiveRow({ timeline, row, name, selected, select }: LiveRowProps) {
-  const { layer: chosen } = useStore().choices.value;
+  const { layer: chosen } = useChoices();
   const { layer } = ownerOfRow(timeline, row);
   const bytes = timeline.bytes[row] ?? 0;
   const shape = shapeOfRow(timeline, row);
   const line = lineOfRow(timeline, row);
-  const onClick = (event: MouseEvent): void => {
+  const onClick = (event: MouseEvent) => {
     if (event.target instanceof Element && !event.target.closest("button")) select();
   };
   return (
@@ -148,7 +148,7 @@ function searched(timeline: Timeline, row: number): string {
 }
 
 function useLive(timeline: Timeline, moment: number, search: string, sort: LiveSort) {
-  const { layer, category, survived } = useStore().choices.value;
+  const { layer, category, survived } = useChoices();
   const ordered = useMemo(() => sortedRows(timeline, sort), [timeline, sort]);
   const live = useMemo(
     () => (survived ? survivors(timeline, ordered) : liveRows(timeline, ordered, moment)),
@@ -171,8 +171,7 @@ const sumOf = (timeline: Timeline, rows: readonly number[]): number =>
   rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
 
 function Survived() {
-  const store = useStore();
-  const { survived } = store.choices.value;
+  const { survived } = useChoices();
   return (
     <Choose
       class="quiet survived"
@@ -186,8 +185,7 @@ function Survived() {
 }
 
 function Chosen() {
-  const store = useStore();
-  const { layer, category } = store.choices.value;
+  const { layer, category } = useChoices();
   if (layer === null && category === null) return null;
   return (
     <Choose class="quiet" these={{ layer: null, category: null }}>
@@ -230,7 +228,7 @@ function useSelection(
   reveal: (index: number) => void,
 ): (row: number) => void {
   const store = useStore();
-  const { tensor } = store.choices.value;
+  const { tensor } = useChoices();
   const own = useRef(false);
   useEffect(() => {
     // A row that was clicked is in sight and stays where it is.
@@ -255,7 +253,7 @@ export function LiveList({
   where: string;
 }) {
   const store = useStore();
-  const { search, survived, tensor } = store.choices.value;
+  const { search, survived, tensor } = useChoices();
   const exact = useExact();
   const [sort, setSort] = useState(LARGEST_FIRST);
   const { live, shown, fault } = useLive(timeline, moment, search, sort);

@@ -1,6 +1,5 @@
 /** The figures of one moment of a step, of a selected span, and all that is known of one tensor. */
 
-import { Choose } from "../shared/controls";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
@@ -44,15 +43,16 @@ import {
 } from "../../model/timeline";
 import { spanStatistics, type SpanStatistics, isHeld } from "../../model/timeline-order";
 import { fillOf, NO_FILL } from "../../theme/palette";
-import { useStore, useCategoryRow, useFetched } from "../shared/context";
+import { useStore, useCategoryRow, useFetched, useChoices } from "../shared/context";
+import { Choose } from "../shared/controls";
 import {
   FigureRows,
   FigureTable,
-  Heads,
   UnitButton,
   WordFigure,
   Swatch,
   SizeCell,
+  TableHead,
 } from "../shared/figures";
 import { Known } from "../shared/states";
 import { figured, tipOf } from "../shared/tips";
@@ -112,11 +112,11 @@ function PanelHead({ timeline, moment, why }: MomentPanelProps) {
 /** The parts of the stack at the moment, topmost first; a click selects the category or layer. */
 function Breakdown({ timeline, look, moment, pointed }: MomentPanelProps) {
   const store = useStore();
-  const { layer: selected } = store.choices.value;
+  const { layer: selected } = useChoices();
   const ofRow = useCategoryRow();
   const ofLayer = (layer: string) => ({
     chosen: layer === selected,
-    onChoose: (): void => store.choose({ layer: layer === selected ? null : layer }),
+    onChoose: () => store.choose({ layer: layer === selected ? null : layer }),
   });
   const total = look.layout.total[moment] ?? 0;
   const highest = useMemo(() => look.series.map(({ bytes }) => maximum(bytes)), [look.series]);
@@ -195,11 +195,7 @@ function Flows({ found }: { found: SpanStatistics }) {
   };
   return (
     <table class="flows" data-testid="span-flows">
-      <thead>
-        <tr>
-          <Heads names={["category", "allocated", "freed", "net"]} />
-        </tr>
-      </thead>
+      <TableHead names={["category", "allocated", "freed", "net"]} />
       <tbody>
         {found.groups.map((flow) =>
           row(
@@ -218,14 +214,13 @@ function Flows({ found }: { found: SpanStatistics }) {
 }
 
 function Largest({ timeline, found }: { timeline: Timeline; found: SpanStatistics }) {
-  const store = useStore();
-  const { tensor: selected } = store.choices.value;
+  const { tensor: selected } = useChoices();
   return (
     <ol class="largest" data-testid="span-largest">
       {found.largest.map((number) => {
         const tensor = tensorOf(timeline, number);
         if (!tensor) return null;
-        const row = tensor.rows[0] ?? 0;
+        const { row } = tensor;
         return (
           <li key={number} data-tensor={number} data-bytes={tensor.bytes}>
             <Choose
@@ -333,7 +328,7 @@ function ShapeFacts({ tensor }: { tensor: Tensor }) {
 function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const { shape, requested_bytes: requested, rounding_bytes: rounding } = tensor;
   const formula = shape && sizeFormula(shape);
-  const row = tensor.rows[0] ?? 0;
+  const { row } = tensor;
   return (
     <>
       <Fact name="size">{formula ?? "unknown"}</Fact>
@@ -377,7 +372,7 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
 
 function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const store = useStore();
-  const row = tensor.rows[0] ?? 0;
+  const { row } = tensor;
   const { shape } = tensor;
   const held = shape !== null && isHeld(timeline, row);
   const { value } = useFetched(
@@ -402,9 +397,9 @@ export function TensorPanel({
   why: TensorWhy;
 }) {
   const store = useStore();
-  const row = tensor?.rows[0] ?? 0;
-  const { tensor: selected } = store.choices.value;
-  const zoomTo = (): void => {
+  const row = tensor?.row ?? 0;
+  const { tensor: selected } = useChoices();
+  const zoomTo = () => {
     const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
     const margin = Math.max(Math.round((end - start) / 10), 1);
     store.choose({

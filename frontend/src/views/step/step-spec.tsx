@@ -3,6 +3,7 @@
  */
 
 import { type Range, byteTicks, tickSteps, xLabel, type XKind } from "../../charts/axis";
+import { stackLayout, type StackLayout } from "../../charts/layout";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import {
@@ -27,7 +28,6 @@ import {
   momentAt,
   orderEdges,
   timeEdges,
-  timelineLayout,
   STRETCH_HEIGHT,
   flagPainter,
   spanPainter,
@@ -35,7 +35,6 @@ import {
   timelineLine,
   timelinePainter,
   type Stretch,
-  type TimelineLayout,
   placeStretches,
   timelineCells,
 } from "../../charts/timeline-layout";
@@ -53,7 +52,14 @@ import {
 } from "../../model/timeline";
 import { addressPlaces, stackOrder } from "../../model/timeline-order";
 import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";
-import { fillOf, inks, layerColour, LAYERS_TOLD_APART, type Ink } from "../../theme/palette";
+import {
+  fillOf,
+  inks,
+  layerColour,
+  LAYERS_TOLD_APART,
+  type Ink,
+  NO_FILL,
+} from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import type { ChunkOwner } from "../../schema";
@@ -164,13 +170,13 @@ export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
   return [bands, compiled].filter((lane) => lane.length > 0);
 }
 
-const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: number; label: string } => ({
+const peakFlag = (timeline: Timeline, { edges }: StackLayout): { x: number; label: string } => ({
   x: edges[timeline.peak] ?? 0,
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });
 
 export interface StepLook extends Parts {
-  layout: TimelineLayout;
+  layout: StackLayout;
   fills: readonly BandFill[];
   tensors: (TensorBlocks & { fills: BlockFills }) | null;
   failed: Failed | null;
@@ -199,7 +205,7 @@ const edgesOf = (
 
 const headroom = (lanes: number): number => 10 + lanes * (STRETCH_HEIGHT + 3);
 
-function highestIn({ edges, total }: TimelineLayout, range: Range): number {
+function highestIn({ edges, total }: StackLayout, range: Range): number {
   let most = 1;
   for (
     let moment = momentAt(edges, range[0]);
@@ -250,9 +256,6 @@ const requestAtEnd = ({ failed, tensors, layout: { edges } }: StepLook): Outline
     ? [{ ...failed, from: edges[edges.length - 2] ?? 0, to: edges[edges.length - 1] ?? 0 }]
     : [];
 
-const capacityOf = (look: StepLook): number[] =>
-  requestAtEnd(look).flatMap(() => look.failed?.capacity ?? []);
-
 function paintersOf(
   timeline: Timeline,
   look: StepLook,
@@ -279,8 +282,8 @@ function paintersOf(
       .map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),
-    ...capacityOf(look).map((bytes) =>
-      capacityPainter(bytes, `capacity ${formatBytes(bytes)}`, true, ink, "left"),
+    ...requestAtEnd(look).flatMap(() =>
+      capacityPainter(look.failed?.capacity ?? null, true, ink, "left"),
     ),
     ...requestAtEnd(look).flatMap((request) => [
       outlinedPainter(request, ink, "outline"),
@@ -298,7 +301,7 @@ export function stepLook(
   failed: Failed | null = null,
 ): StepLook {
   const columns = parts.series.map(({ bytes }) => bytes);
-  const layout = timelineLayout(edgesOf(timeline, choices.timelineAxis, failed), columns);
+  const layout = stackLayout(edgesOf(timeline, choices.timelineAxis, failed), columns);
   const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer));
   if (!tensors) return { ...parts, layout, fills, tensors, failed };
   return {
@@ -325,7 +328,6 @@ export function stepSpec(
     x: edges.subarray(0, -1),
     xKind: choices.timelineAxis === "time" ? "milliseconds" : "event index",
     range,
-    yKind: "bytes",
     yMax:
       (look.tensors?.addresses?.height ??
         Math.max(
@@ -368,11 +370,7 @@ function Tensors({
   return (
     <g data-tensors>
       {blockPaths(blocks, layout, spec.range, box).map(({ row, path }: BlockPath) => {
-        const fill = fills.fills[fills.styles[row] ?? 0] ?? {
-          colour: "none",
-          pattern: "plain" as const,
-          muted: false,
-        };
+        const fill: BandFill = fills.fills[fills.styles[row] ?? 0] ?? NO_FILL;
         return <path key={row} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />;
       })}
     </g>
@@ -396,7 +394,7 @@ function Areas({ spec, layout, fills }: StepPicture) {
     <>
       {paths
         .map((path, index) => {
-          const fill = fills[index] ?? { colour: "none", pattern: "plain" as const, muted: false };
+          const fill: BandFill = fills[index] ?? NO_FILL;
           return (
             <path key={index} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />
           );
@@ -527,13 +525,7 @@ export function StepDrawing({ timeline, picture }: { timeline: Timeline; picture
       <Flag timeline={timeline} picture={picture} ink={ink} />
       {places.map(({ x, y }, index) => (
         <g key={index} fill={ink.text}>
-          <rect
-            x={x}
-            y={y - 10}
-            width="12"
-            height="12"
-            fill={svgFill(fills[index] ?? { colour: "none", pattern: "plain" })}
-          />
+          <rect x={x} y={y - 10} width="12" height="12" fill={svgFill(fills[index] ?? NO_FILL)} />
           <text x={x + 18} y={y}>
             {labels[index]}
           </text>

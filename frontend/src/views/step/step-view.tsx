@@ -3,8 +3,6 @@
  * pointer, the selection by a click.
  */
 
-import { InUnit } from "../shared/figures";
-import { dark } from "../../theme/palette";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState, useLayoutEffect } from "preact/hooks";
 
@@ -27,12 +25,14 @@ import {
   tensorLines,
 } from "../../model/timeline";
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
+import { dark, NO_FILL } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { Box } from "../shared/chart-props";
-import { useStore, useFetched, useFocus, type Focus } from "../shared/context";
+import { useStore, useFetched, useFocus, type Focus, useChoices } from "../shared/context";
 import { ChoiceSegments, LegendItem, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
+import { InUnit } from "../shared/figures";
+import { Fault, NoticeList, Nothing, Skeleton, TRACE_STEPS } from "../shared/states";
 import { LiveList } from "./live-list";
 import { Minimap, useGestures, useZoom, type Zoom } from "./minimap";
 import { MomentPanel, SpanPanel, TensorPanel, type TensorWhy } from "./panels";
@@ -65,7 +65,7 @@ function Chooser() {
 }
 
 function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorBlocks }) {
-  const { placement } = useStore().choices.value;
+  const { placement } = useChoices();
   const known = hasAddresses(timeline);
   const { addresses } = tensors;
   return (
@@ -86,7 +86,7 @@ function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorB
 
 function useLook(timeline: Timeline, focus: Focus): StepLook {
   const store = useStore();
-  const { stack, timelineAxis, layer, placement } = store.choices.value;
+  const { stack, timelineAxis, layer, placement } = useChoices();
   const parting = partingOf(store.choices.value);
   const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
   const tensors = useMemo(
@@ -117,7 +117,7 @@ function useMoment(timeline: Timeline) {
 }
 
 function useSelection({ moments }: Timeline): readonly [number, number] | null {
-  const { selection } = useStore().choices.value;
+  const { selection } = useChoices();
   return useMemo(
     () => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)],
     [selection, moments],
@@ -125,7 +125,7 @@ function useSelection({ moments }: Timeline): readonly [number, number] | null {
 }
 
 function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
-  const { tensor: selected } = useStore().choices.value;
+  const { tensor: selected } = useChoices();
   const largest = useMemo(() => largestTensor(timeline, moment), [timeline, moment]);
   const known = selected !== null && tensorOf(timeline, selected) !== null ? selected : null;
   const number = pointed.tensor ?? known ?? largest;
@@ -141,15 +141,11 @@ function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
 }
 
 function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
-  const store = useStore();
-  const choices = store.choices.value;
+  const choices = useChoices();
   useExport({
     table: () => timelineFile(timeline),
     legend: () =>
-      look.labels.map((label, index) => ({
-        label,
-        fill: look.fills[index] ?? { colour: "none", pattern: "plain" },
-      })),
+      look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? NO_FILL })),
     drawing: () => {
       const spec = stepSpec(timeline, look, range.current, {
         choices,
@@ -218,6 +214,9 @@ function whyNone({ step, not_available }: SnapshotSummary): string {
   return `No timeline of step ${step}: ${why}`;
 }
 
+const UNTRACED =
+  "Step timelines come from traced steps. Tracing is off with `overhead=0` and for replicas; choose the steps with:";
+
 function NoTimelines({
   snapshots,
   run,
@@ -229,27 +228,16 @@ function NoTimelines({
 }) {
   const traced = snapshots.filter((snapshot) => snapshot.phase === phase);
   const last = traced.at(-1);
-  if (last) {
-    return (
-      <Nothing title={`${run.run} has no step timeline`}>
-        <p>{whyNone(last)}.</p>
-        <p>
-          {plural(traced.length, "step was", "steps were")} traced; Overview and Layers show the
-          breakdown at their peaks.
-        </p>
-      </Nothing>
-    );
-  }
-  return (
-    <Nothing title={`No ${phase} step of this run was traced on this device`}>
-      <p>
-        Step timelines come from traced steps. Tracing is off with <code>overhead=0</code> and for
-        replicas; choose the steps with:
-      </p>
-      <pre tabIndex={0}>
-        <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
-      </pre>
-    </Nothing>
+  const count = plural(traced.length, "step was", "steps were");
+  const others = `${count} traced; Overview and Layers show the breakdown at their peaks.`;
+  return last ? (
+    <Nothing title={`${run.run} has no step timeline`} sentences={[`${whyNone(last)}.`, others]} />
+  ) : (
+    <Nothing
+      title={`No ${phase} step of this run was traced on this device`}
+      sentences={[UNTRACED]}
+      code={TRACE_STEPS}
+    />
   );
 }
 
@@ -330,8 +318,7 @@ function usePlotSpec(
   { timeline, look, pointed, selection }: StepChartProps,
   { range, moving }: Zoom,
 ) {
-  const store = useStore();
-  const { stack, layer, timelineAxis, tensor } = store.choices.value;
+  const { stack, layer, timelineAxis, tensor } = useChoices();
   const painter = useMemo(() => new BlockPainter(), []);
   const spec = useMemo(() => {
     const choices = { stack, layer, timelineAxis };
@@ -382,7 +369,7 @@ function useThin(
 function StepChart(props: StepChartProps) {
   const { timeline, look, moments, pointed, point } = props;
   const store = useStore();
-  const { stack } = store.choices.value;
+  const { stack } = useChoices();
   const zoom = useZoom(look.layout.edges);
   const gestures = useGestures(zoom);
   const { spec, outline } = usePlotSpec(props, zoom);
@@ -390,7 +377,7 @@ function StepChart(props: StepChartProps) {
   const pointer = useRef({ x: 0, y: 0 });
   const [box, setBox] = useState<Box | null>(null);
   const thin = useThin(timeline, look, spec, box, zoom.moving);
-  const mark = (event: KeyboardEvent): void => {
+  const mark = (event: KeyboardEvent) => {
     if (event.key !== "m" || event.ctrlKey || event.metaKey || event.altKey) return;
     const now = moments.hovered ?? moments.selected ?? timeline.peak;
     const [first, last] = props.selection ?? [-1, -2];
@@ -463,7 +450,7 @@ function StepChart(props: StepChartProps) {
 }
 
 function Legend({ look, thin }: { look: StepLook; thin: number }) {
-  const { stack, layer } = useStore().choices.value;
+  const { stack, layer } = useChoices();
   const byAddress = look.tensors?.addresses ?? null;
   return (
     <p class="legend">

@@ -1,6 +1,5 @@
 /** The form of What if: the conditions of the prediction and the budget of the plan. */
 
-import { Choose } from "../shared/controls";
 import type { ComponentChildren } from "preact";
 
 import {
@@ -14,6 +13,7 @@ import {
 } from "../../model/what-if";
 import type { Store } from "../../state/store";
 import { useStore, useDraft } from "../shared/context";
+import { Choose } from "../shared/controls";
 
 /** What is wrong with the conditions, and with which one of them if it is one alone. */
 export interface ConditionFault {

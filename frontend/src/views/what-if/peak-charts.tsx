@@ -296,7 +296,7 @@ function Dot({ dot, x, y, ink, choose }: DotProps) {
     "aria-label": `Set the budget for ${sentence}`,
     style: { cursor: "pointer" },
     onClick: set,
-    onKeyDown: (event: KeyboardEvent): void => {
+    onKeyDown: (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       set();

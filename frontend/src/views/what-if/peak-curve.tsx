@@ -74,24 +74,13 @@ export function curveSpec(answer: Drawn, range: Range): PlotSpec {
     x,
     xKind: "step",
     range,
-    yKind: "bytes",
     yMax: max,
     headroom: 34,
     inks: inks(),
     painters: [
       bandPainter(x, low, high, curveColour(), BAND),
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
-      ...(capacity === null
-        ? []
-        : [
-            capacityPainter(
-              capacity,
-              `capacity ${formatBytes(capacity)}`,
-              capacityInside,
-              ink,
-              end,
-            ),
-          ]),
+      ...capacityPainter(capacity, capacityInside, ink, end),
       linePainter(x, peak, curveColour(), 1.75),
       pointsPainter(x, peak, curveColour(), {
         rows: (row) => curve[row]?.fits !== true,
@@ -112,7 +101,7 @@ function useZoom(answer: Drawn) {
   const whole = useMemo(() => wholeRange(answer), [answer]);
   // Another answer may end before the zoom begins.
   const range = zoom !== null && zoom[0] < whole[1] ? zoom : whole;
-  const onZoom = (from: number, to: number): void => {
+  const onZoom = (from: number, to: number) => {
     const wanted = zoomedRange(from, to, whole);
     if (wanted !== null) setZoom(wanted);
   };
@@ -147,11 +136,11 @@ function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
   const isHeld = useRef(false);
   const cancel = useRef(() => {});
   useEffect(() => () => cancel.current(), []);
-  const hold = (held: boolean): void => {
+  const hold = (held: boolean) => {
     isHeld.current = held;
     store.fetched.hold(held);
   };
-  const set = (at: number): void => {
+  const set = (at: number) => {
     cancel.current();
     apply(curve[at]?.batch_size);
     move(null);

@@ -3,8 +3,7 @@
  * code and its layers.
  */
 
-import { Choose } from "../shared/controls";
-import { formatBytes, plural } from "../../lib/bytes";
+import { formatBytes, plural, formatKnown } from "../../lib/bytes";
 import {
   chosenOption,
   planNotes,
@@ -14,7 +13,8 @@ import {
   verdictOf,
 } from "../../model/what-if";
 import { useStore } from "../shared/context";
-import { Fact, Heads } from "../shared/figures";
+import { Choose } from "../shared/controls";
+import { Fact, TableHead } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
@@ -64,7 +64,7 @@ const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
   >
     <th scope="row">{option.sentence}</th>
     <td class="number" data-tip={option.reason ?? undefined}>
-      {option.peak_bytes === null ? "unknown" : formatBytes(option.peak_bytes)}
+      {formatKnown(option.peak_bytes)}
     </td>
     <td class="number">
       {(option.peak_source === "measured" ? "measured " : "") + rangeText(option)}
@@ -84,14 +84,10 @@ function Options({ plan }: { plan: Plan }) {
       </h3>
       <div class="plan-scroll" tabIndex={0} role="region" aria-label="Table of simulated changes">
         <table class="layers plan-options" data-testid="plan-options">
-          <thead>
-            <tr>
-              <Heads
-                names={["change", "peak", "range", "fits", "step time"]}
-                numbers={["peak", "range", "step time"]}
-              />
-            </tr>
-          </thead>
+          <TableHead
+            names={["change", "peak", "range", "fits", "step time"]}
+            numbers={["peak", "range", "step time"]}
+          />
           <tbody>
             {plan.options.map((option) => (
               <OptionRow

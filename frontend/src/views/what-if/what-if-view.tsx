@@ -276,6 +276,9 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
   );
 }
 
+const ABOUT_REQUESTS =
+  "This view simulates the allocator on recorded training steps. `tb_memplugin.MemoryCallback` and `tb_memplugin.MemoryRecorder` record the requests of the steps that they trace.";
+
 const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) => (
   <Nothing
     title={
@@ -283,14 +286,8 @@ const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; ans
         ? `No recorded requests of ${run.run} on ${device}`
         : `${run.run} has no training steps`
     }
-  >
-    <p>{answer.sentence}</p>
-    <p>
-      This view simulates the allocator on recorded training steps.{" "}
-      <code>tb_memplugin.MemoryCallback</code> and <code>tb_memplugin.MemoryRecorder</code> record
-      the requests of the steps that they trace.
-    </p>
-  </Nothing>
+    sentences={[answer.sentence, ABOUT_REQUESTS]}
+  />
 );
 
 const faultOf = ({ error, parameter }: Loaded<unknown>): ConditionFault[] =>

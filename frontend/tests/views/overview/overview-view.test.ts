@@ -34,7 +34,7 @@ it("the chart reaches up to a capacity that is not far above the peak", () => {
 it("has a lane of epochs, and room for it, only if there are epochs", () => {
   const epochs: Overview["epochs"] = [{ epoch: 0, first_step: 0, last_step: 3 }];
   const lanesOf = (changed: Partial<Overview>): number =>
-    overviewPicture({ ...OVERVIEW, ...changed }, 0, [], DEFAULTS, NO_FOCUS).spec.lanes.length;
+    overviewPicture({ ...OVERVIEW, ...changed }, 0, [], DEFAULTS, NO_FOCUS).spec.lanes?.length ?? 0;
   expect(lanesOf({ epochs })).toBe(lanesOf({ epochs: [] }) + 1);
   expect(headroomOf({ epochs })).toBeGreaterThan(headroomOf({ epochs: [] }) ?? NaN);
 });

@@ -3,7 +3,6 @@
  * fit.
  */
 
-import { dark } from "../../../theme/palette";
 import { useMemo, useState, useEffect, useRef } from "preact/hooks";
 
 import { chunkAt } from "../../../charts/map-layout";
@@ -20,7 +19,8 @@ import {
   type Colouring,
   type Place,
 } from "../../../model/memory-map";
-import { useStore, useFetched } from "../context";
+import { dark } from "../../../theme/palette";
+import { useStore, useFetched, useChoices } from "../context";
 import { ChoiceSegments, Choose } from "../controls";
 import { Heads, Swatch } from "../figures";
 import { Fault, NoticeList, Skeleton } from "../states";
@@ -42,7 +42,7 @@ function useTyped(chosen: number | null, otherwise: number) {
 
 function WouldFit({ map }: { map: MemoryMap }) {
   const store = useStore();
-  const { fitMib } = store.choices.value;
+  const { fitMib } = useChoices();
   const [typed, type] = useTyped(
     fitMib,
     Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1,
@@ -51,7 +51,7 @@ function WouldFit({ map }: { map: MemoryMap }) {
   const valid = typed.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
   const fit = useMemo(() => (valid ? wouldFit(map, bytes) : null), [valid, bytes, map]);
   const word = fit === null ? "" : fit.fits === null ? "Unknown." : fit.fits ? "Yes." : "No.";
-  const ask = (text: string): void => {
+  const ask = (text: string) => {
     type(text);
     const size = Number(text);
     store.choose({ fitMib: text.trim() !== "" && Number.isFinite(size) && size > 0 ? size : null });
@@ -264,11 +264,10 @@ function Strips({
   colouring: Colouring;
   requested: number | null;
 }) {
-  const store = useStore();
   const [marked, mark] = useState<number | null>(null);
   const [asked, ask] = useState<number | null>(null);
-  const { all } = store.choices.value;
-  const { category } = store.choices.value;
+  const { all } = useChoices();
+  const { category } = useChoices();
   const colours = useMemo(
     () => mapColours(map, colouring, category),
     [map, colouring, dark.value, category],
@@ -340,8 +339,7 @@ const MapAnswers = ({ map }: { map: MemoryMap }) => (
 );
 
 function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
-  const store = useStore();
-  const { colouring } = store.choices.value;
+  const { colouring } = useChoices();
   const requested = useRequested(place);
   return (
     <section class="map" data-testid="map" data-chunks={map.rows} aria-label="Memory map">
