@@ -2,6 +2,7 @@
  * Paints the blocks of a step's timeline; what does not change from one paint to the next is kept.
  */
 
+import { clamp } from "../lib/search";
 import type { Range } from "./axis";
 import type { StackLayout } from "./layout";
 import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
@@ -98,10 +99,7 @@ export function placedRaster(
     ];
     if (end <= first || start > last || Number.isNaN(place)) continue;
     const from = Math.max(Math.floor(((edges[start] as number) - range[0]) * across), 0);
-    const to = Math.min(
-      Math.max(Math.floor(((edges[end] as number) - range[0]) * across), from + 1),
-      width,
-    );
+    const to = clamp(Math.floor(((edges[end] as number) - range[0]) * across), from + 1, width);
     const low = Math.floor(place * scale);
     const high = Math.max(Math.round((place + (blocks.bytes[row] as number)) * scale), low + 1);
     for (let x = from; x < to; x += 1)

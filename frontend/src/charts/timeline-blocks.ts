@@ -2,7 +2,7 @@
  * Rectangles over the moments of a step, stacked on each other or each at a place of its own. Pure.
  */
 
-import { lowerBound } from "../lib/search";
+import { lowerBound, clamp } from "../lib/search";
 import type { Range } from "./axis";
 import type { StackLayout } from "./layout";
 import { momentAt, timelineCells } from "./timeline-layout";
@@ -253,7 +253,7 @@ function placedPaths(
   const [first, last] = [momentAt(edges, range[0]), momentAt(edges, range[1])];
   const x = (moment: number): number => {
     const share = ((edges[moment] ?? 0) - range[0]) / (range[1] - range[0]);
-    return round(box.left + Math.min(Math.max(share, 0), 1) * box.width);
+    return round(box.left + clamp(share, 0, 1) * box.width);
   };
   return [...order].flatMap((row): BlockPath[] => {
     const [from, to, base, size] = [

@@ -1,6 +1,6 @@
 /** Geometry of a step's timeline, in data units and in pixels. Pure. */
 
-import { lowerBound, maximum } from "../lib/search";
+import { lowerBound, maximum, clamp } from "../lib/search";
 import type { Range } from "./axis";
 import type { StackLayout } from "./layout";
 import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
@@ -23,7 +23,7 @@ export function momentAt(edges: Float64Array, x: number): number {
   const last = edges.length - 2;
   const after = lowerBound(edges, x);
   const moment = edges[after] === x ? after : after - 1;
-  return Math.min(Math.max(moment, 0), Math.max(last, 0));
+  return clamp(moment, 0, Math.max(last, 0));
 }
 
 /**

@@ -335,15 +335,9 @@ export const CONDITIONS = [
 export type ConditionName = (typeof CONDITIONS)[number];
 export type Conditions = Readonly<Record<ConditionName, string>>;
 
-export const AS_RECORDED: Conditions = {
-  batch_size: "",
-  capacity: "",
-  freeze: "",
-  unfreeze: "",
-  optimizer: "",
-  precision: "",
-  budget: "",
-};
+export const AS_RECORDED = Object.fromEntries(
+  CONDITIONS.map((name) => [name, ""]),
+) as unknown as Conditions;
 
 /** Optimizers by name, `momentum` being SGD with momentum. */
 export const OPTIMIZERS = [

@@ -166,41 +166,34 @@ const DeviceRow = ({ row, worker, below, scale, selected, select }: DeviceRowPro
 
 const COLUMNS = DEVICE_SORTS.length + 1;
 
-const LABELS: Record<DeviceSort, string> = {
-  device: "device",
-  peak_bytes: "peak",
-  peak_step: "at step",
-  headroom_bytes: "headroom",
-  capacity_bytes: "capacity",
-  pool_bytes: "pool",
-  ooms: "OOM",
-};
-
-const HINTS: Record<DeviceSort, string> = {
-  device: "by worker and number",
-  peak_bytes: "maximum bytes in use during a step",
-  peak_step: "the step of the peak",
-  headroom_bytes: "capacity − peak",
-  capacity_bytes: "the allocator's limit in bytes",
-  pool_bytes: "bytes that the allocator has reserved, as last recorded",
-  ooms: "number of failed allocations",
+const COLUMN_WORDS: Record<DeviceSort, readonly [label: string, hint: string]> = {
+  device: ["device", "by worker and number"],
+  peak_bytes: ["peak", "maximum bytes in use during a step"],
+  peak_step: ["at step", "the step of the peak"],
+  headroom_bytes: ["headroom", "capacity − peak"],
+  capacity_bytes: ["capacity", WORDS.capacity_bytes.meaning],
+  pool_bytes: ["pool", "bytes that the allocator has reserved, as last recorded"],
+  ooms: ["OOM", "number of failed allocations"],
 };
 
 function Head({ devices, scale }: { devices: Devices; scale: number }) {
   const store = useStore();
   const { deviceSort: sort } = useChoices();
-  const button = (key: DeviceSort) => (
-    <SortedColumn
-      key={key}
-      name={key}
-      label={LABELS[key]}
-      hint={`Sort by ${LABELS[key]}: ${HINTS[key]}`}
-      isNumber={key !== "device"}
-      sorted={key === sort}
-      ascending={ascends(key)}
-      choose={() => store.choose({ deviceSort: key })}
-    />
-  );
+  const button = (key: DeviceSort) => {
+    const [label, hint] = COLUMN_WORDS[key];
+    return (
+      <SortedColumn
+        key={key}
+        name={key}
+        label={label}
+        hint={`Sort by ${label}: ${hint}`}
+        isNumber={key !== "device"}
+        sorted={key === sort}
+        ascending={ascends(key)}
+        choose={() => store.choose({ deviceSort: key })}
+      />
+    );
+  };
   return (
     <thead>
       <tr>

@@ -40,7 +40,7 @@ import { useStore, useFetched } from "../shared/context";
 import { Figure, FigureTable, Swatch, Panel } from "../shared/figures";
 import { highest, lastKnown, framed } from "../shared/frame";
 import { Known } from "../shared/states";
-import { tipOf, figured } from "../shared/tips";
+import { figured } from "../shared/tips";
 import type { DeviceMemory, MemorySegment, RunInfo } from "../../schema";
 
 type PoolSeries = keyof PoolFacts & WordName;
@@ -296,16 +296,13 @@ function Bar({ memory }: { memory: DeviceMemory }) {
       <div class="memory-bar" aria-hidden="true">
         {memory.segments.map((segment) => {
           const fill = segmentFill(segment);
-          const tip = tipOf(segment.bytes, segmentLabel(segment));
           const style = { "--fill": fill.colour, width: `${(segment.bytes / total) * 100}%` };
           return (
             <i
               key={segmentKey(segment)}
               class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`}
               style={style}
-              data-figure={segmentKey(segment)}
-              data-bytes={segment.bytes}
-              data-tip={tip}
+              {...figured(segmentKey(segment), segment.bytes, segmentLabel(segment))}
             />
           );
         })}
@@ -401,11 +398,7 @@ export function DemandSection({ run, device }: { run: RunInfo; device: string })
         {demandParts(demand).map(({ name, label, bytes, share }) => {
           const { colour, pattern } = categoryFill(CATEGORY[name]);
           const style = { "--fill": colour, width: `${100 * share}%` };
-          const figure = {
-            "data-figure": `${name}_bytes`,
-            "data-bytes": bytes,
-            "data-tip": tipOf(bytes, label),
-          };
+          const figure = figured(`${name}_bytes`, bytes, label);
           return <span key={name} class={`fill ${pattern}`} style={style} {...figure} />;
         })}
       </div>

@@ -21,7 +21,7 @@ import {
   type Outlined,
   type Span,
 } from "../../charts/rules";
-import { lowerBound, nearestIndex } from "../../lib/search";
+import { lowerBound, nearestIndex, clamp } from "../../lib/search";
 import {
   effectSentence,
   effectTitle,
@@ -81,7 +81,7 @@ export const edgesOf = (
 const cellAt =
   (edges: Float64Array) =>
   (x: number): number =>
-    Math.min(Math.max(lowerBound(edges, x) - 1, 0), edges.length - 2);
+    clamp(lowerBound(edges, x) - 1, 0, edges.length - 2);
 
 export const tracedSpans = (
   { x, edges, rowAt }: Places,

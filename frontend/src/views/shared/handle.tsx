@@ -3,12 +3,12 @@
 import { useState } from "preact/hooks";
 
 import { placeOf } from "../../charts/plot";
-import { nearestIndex } from "../../lib/search";
+import { nearestIndex, clamp } from "../../lib/search";
 import { tracedNeighbours } from "../../model/step-selection";
 import type { Box, ChartProps, StepHandle } from "./chart-props";
 import { actOnKey } from "./controls";
 
-const within = (share: number): number => Math.min(Math.max(share, 0), 1);
+const within = (share: number): number => clamp(share, 0, 1);
 
 export function Handle({
   box,

@@ -7,6 +7,7 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { formatCount } from "../../lib/bytes";
+import { clamp } from "../../lib/search";
 import { MOST_PRINTED, printing } from "./print";
 
 const ROW_HEIGHT = 28;
@@ -138,7 +139,7 @@ export function rowsInSight(
   height: number,
 ): { first: number; last: number } {
   return {
-    first: Math.min(Math.max(Math.floor(top / rowHeight) - MARGIN_ROWS, 0), Math.max(count - 1, 0)),
+    first: clamp(Math.floor(top / rowHeight) - MARGIN_ROWS, 0, Math.max(count - 1, 0)),
     last: Math.min(Math.ceil((top + height) / rowHeight) + MARGIN_ROWS, count),
   };
 }

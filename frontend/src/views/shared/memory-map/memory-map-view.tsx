@@ -7,6 +7,7 @@ import { useMemo, useState, useEffect, useRef } from "preact/hooks";
 
 import { chunkAt } from "../../../charts/map-layout";
 import { formatBytes, plural, formatCount, formatExact, unbroken } from "../../../lib/bytes";
+import { clamp } from "../../../lib/search";
 import {
   COLOURINGS,
   chunkFacts,
@@ -187,7 +188,7 @@ function chunkUnder(
   const [first, end] = [starts[Number(region)] ?? 0, starts[Number(region) + 1] ?? 0];
   const box = strip.getBoundingClientRect();
   const address = Number(begin) + ((x - box.left) / box.width) * (Number(upto) - Number(begin));
-  return end > first ? Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1) : null;
+  return end > first ? clamp(chunkAt(map, first, end, address), first, end - 1) : null;
 }
 
 function RequestChip({ map, requested, starts, chunk, move }: RequestChipProps) {

@@ -15,6 +15,7 @@ import {
 import type { BandFill } from "../../../charts/paint";
 import { touch } from "../../../lib/activity";
 import { formatBytes } from "../../../lib/bytes";
+import { clamp } from "../../../lib/search";
 import {
   categoryMeaning,
   groupKey,
@@ -86,8 +87,7 @@ function useView({ map, index, first, end, marked }: StripProps) {
     pan: (share: number): void => choose(panned(view, whole, share)),
     show: (from: number, to: number): void => choose(clamped([from, to], whole)),
     reset: (): void => choose(null),
-    chunkAt: (address: number): number =>
-      Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1),
+    chunkAt: (address: number): number => clamp(chunkAt(map, first, end, address), first, end - 1),
   };
 }
 
@@ -100,7 +100,7 @@ function useStripKeys({ map, first, end, onMark }: StripProps, view: View) {
     const middleOf = (chunk: number): number =>
       (map.address[chunk] ?? 0) + (map.bytes[chunk] ?? 0) / 2;
     const move = (chunk: number) => {
-      const next = Math.min(Math.max(chunk, first), end - 1);
+      const next = clamp(chunk, first, end - 1);
       onMark(next);
       const [from, to] = view.view;
       const middle = middleOf(next);
