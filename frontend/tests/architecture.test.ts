@@ -12,7 +12,7 @@ import { describe, expect, it } from "vitest";
 const ALLOWED: Record<string, readonly string[]> = {
   main: ["views", "state", "api"],
   views: ["state", "charts", "theme", "model", "schema", "lib"],
-  state: ["api", "model", "schema", "lib"],
+  state: ["api", "model", "theme", "schema", "lib"],
   api: ["model", "schema", "lib"],
   model: ["schema", "lib"],
   charts: ["lib"],
@@ -26,6 +26,7 @@ const PACKAGES: Record<string, readonly string[]> = {
   main: ["preact", "uplot"],
   views: ["preact", "@preact/signals"],
   state: ["@preact/signals"],
+  theme: ["@preact/signals"],
   charts: ["uplot"],
 };
 
@@ -42,13 +43,13 @@ const SHARED = "shared";
  */
 const TOKENS: Record<string, number> = {
   main: 280,
-  views: 105_854,
-  state: 13_032,
-  api: 3_282,
-  model: 32_493,
-  charts: 18_866,
-  theme: 1_003,
-  lib: 3_563,
+  views: 100_918,
+  state: 12_234,
+  api: 3_113,
+  model: 32_014,
+  charts: 18_707,
+  theme: 1_052,
+  lib: 3_760,
 };
 const SLACK = 1.05;
 

@@ -1,9 +1,9 @@
 /** A saved report: the document contains the server's answers, compressed. Nothing is fetched. */
 
-import { totalsOf } from "../model/snapshot";
 import { list, number, object, text, type Check } from "../lib/check";
-import { snapshot } from "../schema";
+import { totalsOf } from "../model/snapshot";
 import { Refused, SIMULATED, jsonOf, routesOver, type Parameters, type Source } from "./source";
+import { snapshot } from "../schema";
 
 export const REPORT_ID = "tb-memplugin-report";
 
@@ -130,9 +130,9 @@ export function embeddedSource(content: string): Source {
     absent: stored.absent,
     recordedOnly: true,
     // Totals of one layer are computed from the report's snapshots.
-    ledgerTotals: async (query, signal) => {
-      const { run, device, phase, layer } = query;
-      if (layer === null) return routes.ledgerTotals(query, signal);
+    ledgerTotals: async (signal, run, query) => {
+      const { device, phase, layer } = query;
+      if (layer === null) return routes.ledgerTotals(signal, run, query);
       const bodies = await answers.all("snapshot", { run, device, phase });
       return totalsOf(
         bodies.map((body) => snapshot(jsonOf(body), "snapshot")),

@@ -102,7 +102,6 @@ export type Ask = (
 export type Span = readonly [number, number] | null;
 
 export interface OverviewQuery {
-  run: string;
   device: string;
   phase: Phase;
   points: number;
@@ -112,112 +111,120 @@ export interface OverviewQuery {
 }
 
 /** Totals of a layer, or of all layers together for null. */
-export type TotalsQuery = Pick<OverviewQuery, "run" | "device" | "phase" | "session"> & {
+export type TotalsQuery = Pick<OverviewQuery, "device" | "phase" | "session"> & {
   layer: string | null;
 };
+
+export interface StepRef {
+  phase: Phase;
+  step: number;
+}
 
 export const jsonOf = (body: ArrayBuffer): unknown =>
   JSON.parse(new TextDecoder().decode(body)) as unknown;
 
-function overSteps({ run, device, phase, points, span, session }: OverviewQuery): Parameters {
+function stepsOf(span: Span): Parameters {
   const [first_step, last_step] = span ?? [null, null];
-  return { run, device, phase, first_step, last_step, points, session };
+  return { first_step, last_step };
 }
 
+const overSteps = (run: string, { device, phase, points, span, session }: OverviewQuery) => ({
+  ...{ run, device, phase, ...stepsOf(span), points, session },
+});
+
+const ofDevice = (run: string, device: string): Parameters => ({ run, device });
+
+const ofStep = (run: string, device: string, { phase, step }: StepRef): Parameters => ({
+  ...{ run, device, step, phase },
+});
+
+const ofConditions = (run: string, device: string, conditions: Conditions): Parameters => ({
+  run,
+  device,
+  ...Object.fromEntries(changedConditions(conditions)),
+});
+
+/** Each route with the parameters that its arguments give, and what reads its answer. */
 export function routesOver(ask: Ask) {
-  const json = async <T>(
+  const columns =
+    <Args extends unknown[], T>(
+      route: string,
+      parameters: (...args: Args) => Parameters,
+      parse: (body: ArrayBuffer) => T,
+    ) =>
+    async (signal: AbortSignal, ...args: Args): Promise<T> =>
+      parse(await ask(route, parameters(...args), signal));
+  const json = <Args extends unknown[], T>(
     route: string,
-    parameters: Parameters,
-    signal: AbortSignal,
+    parameters: (...args: Args) => Parameters,
     check: Check<T>,
-  ): Promise<T> => check(jsonOf(await ask(route, parameters, signal)), route);
-  const columns = async <T>(
-    route: string,
-    parameters: Parameters,
-    signal: AbortSignal,
-    parse: (body: ArrayBuffer) => T,
-  ): Promise<T> => parse(await ask(route, parameters, signal));
+  ) => columns(route, parameters, (body) => check(jsonOf(body), route));
   return {
-    runs: (signal: AbortSignal) => json("runs", {}, signal, schema.runsAnswer),
+    runs: json("runs", () => ({}), schema.runsAnswer),
     /** `device`: null for a run without allocator data. */
-    answers: (run: string, device: string | null, phase: Phase, signal: AbortSignal) =>
-      json("answers", { run, device, phase }, signal, schema.answersAnswer),
-    overview: (query: OverviewQuery, signal: AbortSignal) =>
-      columns("overview", overSteps(query), signal, parseOverview),
-    pool: (query: OverviewQuery, signal: AbortSignal) =>
-      columns("pool", overSteps(query), signal, parsePool),
-    devices: (run: string, phase: Phase, signal: AbortSignal) =>
-      json("devices", { run, phase }, signal, parseDevices),
-    hostMemory: (query: OverviewQuery, signal: AbortSignal) =>
-      columns("host_memory", overSteps(query), signal, parseHostMemory),
-    snapshots: (run: string, device: string, signal: AbortSignal) =>
-      json("snapshots", { run, device }, signal, schema.snapshotsAnswer).then(
-        ({ snapshots }) => snapshots,
-      ),
-    snapshot: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
-      json("snapshot", { run, device, step, phase }, signal, schema.snapshot),
+    answers: json(
+      "answers",
+      (run: string, device: string | null, phase: Phase) => ({ run, device, phase }),
+      schema.answersAnswer,
+    ),
+    overview: columns("overview", overSteps, parseOverview),
+    pool: columns("pool", overSteps, parsePool),
+    devices: json("devices", (run: string, phase: Phase) => ({ run, phase }), parseDevices),
+    hostMemory: columns("host_memory", overSteps, parseHostMemory),
+    snapshots: json(
+      "snapshots",
+      ofDevice,
+      (value, where) => schema.snapshotsAnswer(value, where).snapshots,
+    ),
+    snapshot: json("snapshot", ofStep, schema.snapshot),
     /** `device`: null for a run of one process. */
-    layers: (run: string, device: string | null, step: number | null, signal: AbortSignal) =>
-      json("layers", { run, device, step }, signal, schema.layersAnswer),
-    ledgerTotals: (query: TotalsQuery, signal: AbortSignal) =>
-      columns("ledger_totals", { ...query }, signal, parseLedgerTotals),
-    activations: (run: string, points: number, span: Span, signal: AbortSignal) => {
-      const [first_step, last_step] = span ?? [null, null];
-      return columns(
-        "activations",
-        { run, first_step, last_step, points },
-        signal,
-        parseActivations,
-      );
-    },
-    timelines: (run: string, device: string, signal: AbortSignal) =>
-      json("timelines", { run, device }, signal, schema.timelinesAnswer).then(
-        ({ timelines }) => timelines,
-      ),
-    timeline: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
-      columns("timeline", { run, device, step, phase }, signal, parseTimeline),
-    maps: (run: string, device: string, signal: AbortSignal) =>
-      json("maps", { run, device }, signal, schema.mapsAnswer).then(({ maps }) => maps),
-    map: (run: string, place: Place, signal: AbortSignal) =>
-      columns("map", { run, ...place }, signal, parseMap),
-    ooms: (run: string, signal: AbortSignal) =>
-      json("oom", { run }, signal, schema.oomsAnswer).then(({ ooms }) => ooms),
+    layers: json(
+      "layers",
+      (run: string, device: string | null, step: number | null) => ({ run, device, step }),
+      schema.layersAnswer,
+    ),
+    ledgerTotals: columns(
+      "ledger_totals",
+      (run: string, query: TotalsQuery) => ({ run, ...query }),
+      parseLedgerTotals,
+    ),
+    activations: columns(
+      "activations",
+      (run: string, points: number, span: Span) => ({ run, ...stepsOf(span), points }),
+      parseActivations,
+    ),
+    timelines: json(
+      "timelines",
+      ofDevice,
+      (value, where) => schema.timelinesAnswer(value, where).timelines,
+    ),
+    timeline: columns("timeline", ofStep, parseTimeline),
+    maps: json("maps", ofDevice, (value, where) => schema.mapsAnswer(value, where).maps),
+    map: columns("map", (run: string, place: Place) => ({ run, ...place }), parseMap),
+    ooms: json(
+      "oom",
+      (run: string) => ({ run }),
+      (value, where) => schema.oomsAnswer(value, where).ooms,
+    ),
     /** `oom`: index of the failure in `ooms`. */
-    fixes: (run: string, oom: number, signal: AbortSignal) =>
-      json("fixes", { run, oom }, signal, schema.fixes),
-    deviceMemory: (run: string, device: string, step: number | null, signal: AbortSignal) =>
-      json("device_memory", { run, device, step }, signal, schema.deviceMemory),
-    whatIf: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json(
-        "what_if",
-        { run, device, ...Object.fromEntries(changedConditions(conditions)) },
-        signal,
-        schema.whatIf,
-      ),
-    curve: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json(
-        "curve",
-        { run, device, ...Object.fromEntries(changedConditions(conditions)) },
-        signal,
-        schema.curve,
-      ),
-    batchLimit: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json(
-        "batch_limit",
-        { run, device, ...Object.fromEntries(changedConditions(conditions)) },
-        signal,
-        schema.batchLimit,
-      ),
-    demand: (run: string, device: string, signal: AbortSignal) =>
-      json("demand", { run, device }, signal, schema.demandAnswer),
+    fixes: json("fixes", (run: string, oom: number) => ({ run, oom }), schema.fixes),
+    deviceMemory: json(
+      "device_memory",
+      (run: string, device: string, step: number | null) => ({ run, device, step }),
+      schema.deviceMemory,
+    ),
+    whatIf: json("what_if", ofConditions, schema.whatIf),
+    curve: json("curve", ofConditions, schema.curve),
+    batchLimit: json("batch_limit", ofConditions, schema.batchLimit),
+    demand: json("demand", ofDevice, schema.demandAnswer),
     /** `budget`: a size such as 8GiB; empty for the capacity. */
-    plan: (run: string, device: string, budget: string, batchSize: string, signal: AbortSignal) =>
-      json(
-        "plan",
-        { run, device, budget: budget || null, batch_size: batchSize || null },
-        signal,
-        schema.plan,
-      ),
+    plan: json(
+      "plan",
+      (run: string, device: string, budget: string, batchSize: string) => ({
+        ...{ run, device, budget: budget || null, batch_size: batchSize || null },
+      }),
+      schema.plan,
+    ),
   };
 }
 

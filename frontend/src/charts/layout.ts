@@ -1,24 +1,22 @@
 /** Geometry of stacks, waterfalls, labels and marks. Pure. */
 
-import { cellEdges } from "./axis";
-
 export interface StackLayout {
   /** Edges of the rows' cells, one more than rows. */
   edges: Float64Array;
   /** Upper boundary of each band, bottom band first. */
   tops: Float64Array[];
+  /** That of the uppermost band. */
+  total: Float64Array;
 }
 
-export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): StackLayout {
-  const sum = new Float64Array(x.length);
+export function stackLayout(edges: Float64Array, bands: readonly Float64Array[]): StackLayout {
+  const sum = new Float64Array(Math.max(edges.length - 1, 0));
   const tops = bands.map((band) => {
-    for (let row = 0; row < sum.length; row += 1) {
-      const value = band[row];
-      if (value !== undefined && !Number.isNaN(value)) sum[row] = (sum[row] as number) + value;
-    }
+    for (let row = 0; row < sum.length; row += 1)
+      sum[row] = (sum[row] as number) + (band[row] || 0);
     return Float64Array.from(sum);
   });
-  return { edges: cellEdges(x), tops };
+  return { edges, tops, total: sum };
 }
 
 /** Index of the band that holds `value` at a row, -1 above the stack. */

@@ -1,6 +1,6 @@
 /** Places of the allocator's chunks on a strip of pixels. Pure. */
 
-import { lowerBound } from "../lib/search";
+import { lowerBound, clamp } from "../lib/search";
 import type { Range } from "./axis";
 import { fillStyle, type BandFill } from "./paint";
 
@@ -54,7 +54,7 @@ export function stripCells(
   const scale = width / (view[1] - view[0]);
   const cells: Cell[] = [];
   let pixel: Pixel | null = null;
-  const flush = (): void => {
+  const flush = () => {
     if (pixel) cells.push(pixel.cell());
     pixel = null;
   };
@@ -111,7 +111,7 @@ export function zoomed(
   factor: number,
   least = LEAST,
 ): Range {
-  const length = Math.min(Math.max((view[1] - view[0]) * factor, least), whole[1] - whole[0]);
+  const length = clamp((view[1] - view[0]) * factor, least, whole[1] - whole[0]);
   const share = (around - view[0]) / (view[1] - view[0]);
   return clamped([around - share * length, around + (1 - share) * length], whole, least);
 }
@@ -121,16 +121,13 @@ export function zoomed(
  * there.
  */
 export function panned(view: Range, whole: Range, share: number, least = LEAST): Range {
-  const distance = Math.min(
-    Math.max((view[1] - view[0]) * share, whole[0] - view[0]),
-    whole[1] - view[1],
-  );
+  const distance = clamp((view[1] - view[0]) * share, whole[0] - view[0], whole[1] - view[1]);
   return clamped([view[0] + distance, view[1] + distance], whole, least);
 }
 
 export function clamped(view: Range, whole: Range, least = LEAST): Range {
-  const length = Math.min(Math.max(view[1] - view[0], least), whole[1] - whole[0]);
-  const from = Math.min(Math.max(view[0], whole[0]), whole[1] - length);
+  const length = clamp(view[1] - view[0], least, whole[1] - whole[0]);
+  const from = clamp(view[0], whole[0], whole[1] - length);
   return [from, from + length];
 }
 

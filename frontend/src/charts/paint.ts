@@ -17,7 +17,7 @@ export type Painter = (context: CanvasRenderingContext2D, scale: Scale) => void;
 export interface BandFill {
   colour: string;
   pattern: "plain" | "diagonal" | "hatched" | "dotted";
-  muted: boolean;
+  muted?: boolean | undefined;
 }
 
 /** Dots of a pattern in a square of 6 pixels: both coordinates of each, and their radius. */
@@ -100,7 +100,7 @@ export function stackPainter(
 ): Painter {
   return (context, scale) => {
     const paths = layout.tops.map((top) => areaPath(layout.edges, top, scale));
-    const paint = (strength: number): void => {
+    const paint = (strength: number) => {
       // From the top down: each area covers the lower part of the one above it.
       for (let index = paths.length - 1; index >= 0; index -= 1) {
         context.fillStyle = fillStyle(
@@ -116,8 +116,7 @@ export function stackPainter(
     if (spans === "all") return paint(1);
     paint(INFERRED);
     // Lighter colours differ less: an edge tells neighbours apart.
-    for (const path of paths)
-      stroke(context, scale, path, { colour: ground, width: EDGE, dash: [] });
+    for (const path of paths) stroke(context, scale, path, { colour: ground, width: EDGE });
     const clip = new Path2D();
     for (const [from, to] of spans) {
       const middle = (scale.x(from) + scale.x(to)) / 2;
@@ -134,7 +133,7 @@ export function stackPainter(
 interface LineStyle {
   colour: string;
   width: number;
-  dash?: readonly number[];
+  dash?: readonly number[] | undefined;
 }
 
 export function stroke(

@@ -37,14 +37,16 @@ export interface PlotSpec {
   x: Float64Array;
   xKind: XKind;
   range: Range;
-  yKind: YKind;
+  /** By default bytes. */
+  yKind?: YKind;
   yMax: number;
-  headroom: number;
-  inks: { text: string; grid: string };
+  /** Pixels above the plot, for its marks and lanes. */
+  headroom?: number;
+  inks: { faint: string; grid: string };
   /** The row at a place of the x-axis, where that is not the row nearest to it. */
   rowAt?: (x: number) => number;
   painters: readonly Painter[];
-  lanes: readonly Painter[];
+  lanes?: readonly Painter[];
 }
 
 /**
@@ -70,6 +72,9 @@ export interface PlotEvents {
 
 /** Path data of an outline above the plot, in CSS pixels of its box. */
 export type Outline = (scale: Scale) => string;
+
+/** Room for the uppermost label of the axis. */
+const HEADROOM = 8;
 
 export class Plot {
   private readonly chart: uPlot;
@@ -161,7 +166,7 @@ export class Plot {
     this.chart.redraw(false, true);
   }
 
-  private readonly clicked = (event: MouseEvent): void => {
+  private readonly clicked = (event: MouseEvent) => {
     const row = this.row();
     this.clicks.click(event, () => (this.dragged || row === null ? null : this.events.pin(row)));
     this.dragged = false;
@@ -187,7 +192,7 @@ export class Plot {
 
   private painted(): void {
     this.paint(this.spec.painters, true);
-    this.paint(this.spec.lanes, false);
+    this.paint(this.spec.lanes ?? [], false);
     const { bbox } = this.chart;
     const ratio = uPlot.pxRatio;
     this.show("cursor", this.places.cursor);
@@ -227,7 +232,7 @@ export class Plot {
     return {
       width,
       height,
-      padding: [this.spec.headroom, 24, 0, 0],
+      padding: [this.spec.headroom ?? HEADROOM, 24, 0, 0],
       legend: { show: false },
       series: [{}],
       scales: {
@@ -291,7 +296,7 @@ export class Plot {
 
 function look(inks: PlotSpec["inks"]): uPlot.Axis {
   return {
-    stroke: inks.text,
+    stroke: inks.faint,
     font: `12px ${FONT}`,
     grid: { stroke: inks.grid, width: 1 },
     ticks: { stroke: inks.grid, width: 1, size: 5 },

@@ -1,5 +1,6 @@
 /** Straight lines with words: capacity, marks, and the lane of epochs above the plot. */
 
+import { formatBytes } from "../lib/bytes";
 import { placeBlocks } from "./layout";
 import { stepPainter, type Painter, stroke } from "./paint";
 
@@ -14,45 +15,44 @@ interface CapacityInks {
 
 /**
  * The limit of every row as a dashed step, its last value labelled: a restarted training may have
- * another one. `label` gives the text for a value.
+ * another one.
  */
 export function capacitiesPainter(
   edges: Float64Array,
   values: Float64Array,
-  label: (value: number) => string,
   inside: boolean,
   inks: CapacityInks,
   end: "left" | "right" = "left",
 ): Painter[] {
   const known = values.filter((value) => !Number.isNaN(value));
-  const last = known.at(-1);
-  if (last === undefined) return [];
+  const last = known.at(-1) ?? null;
   if (!inside || known.every((value) => value === last))
-    return [capacityPainter(last, label(last), inside, inks, end)];
+    return capacityPainter(last, inside, inks, end);
   return [
     stepPainter(edges, values, { colour: inks.capacity, width: 1.25, dash: CAPACITY_DASH }),
-    capacityPainter(last, label(last), true, inks, "right", false),
+    ...capacityPainter(last, true, inks, "right", false),
   ];
 }
 
 /**
- * A dashed line across the plot with its label at one end; an arrow at the top if it is above the
- * range.
+ * A dashed line across the plot with its label at one end, an arrow at the top if it is above the
+ * range; nothing for an unknown capacity.
  */
 export function capacityPainter(
-  value: number,
-  label: string,
+  value: number | null,
   inside: boolean,
   { capacity, background }: CapacityInks,
   end: "left" | "right" = "right",
   across = true,
-): Painter {
-  return (context, scale) => {
+): Painter[] {
+  if (value === null) return [];
+  const label = `capacity ${formatBytes(value)}`;
+  const painter: Painter = (context, scale) => {
     context.save();
     context.font = `${11 * scale.ratio}px ${FONT}`;
     context.textAlign = end;
     context.textBaseline = "top";
-    const write = (text: string, y: number): void => {
+    const write = (text: string, y: number) => {
       const width = context.measureText(text).width;
       const [pad, height] = [3 * scale.ratio, 13 * scale.ratio];
       context.fillStyle = background;
@@ -80,6 +80,7 @@ export function capacityPainter(
     } else write(`↑ ${label}`, scale.top + 4 * scale.ratio);
     context.restore();
   };
+  return [painter];
 }
 
 function lineOf(fromX: number, fromY: number, toX: number, toY: number): Path2D {

@@ -2,10 +2,12 @@
  * Paints the blocks of a step's timeline; what does not change from one paint to the next is kept.
  */
 
+import { clamp } from "../lib/search";
 import type { Range } from "./axis";
+import type { StackLayout } from "./layout";
 import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
 import { basesOf, StackWalk, type Blocks } from "./timeline-blocks";
-import { momentAt, timelineCells, type TimelineLayout, type Cell } from "./timeline-layout";
+import { momentAt, timelineCells, type Cell } from "./timeline-layout";
 
 /**
  * Row of each pixel, column after column, each from the ground up; -1 where there is none. The work
@@ -97,10 +99,7 @@ export function placedRaster(
     ];
     if (end <= first || start > last || Number.isNaN(place)) continue;
     const from = Math.max(Math.floor(((edges[start] as number) - range[0]) * across), 0);
-    const to = Math.min(
-      Math.max(Math.floor(((edges[end] as number) - range[0]) * across), from + 1),
-      width,
-    );
+    const to = clamp(Math.floor(((edges[end] as number) - range[0]) * across), from + 1, width);
     const low = Math.floor(place * scale);
     const high = Math.max(Math.round((place + (blocks.bytes[row] as number)) * scale), low + 1);
     for (let x = from; x < to; x += 1)
@@ -182,8 +181,7 @@ function tileOf(fill: BandFill, ground: string, size: number, ratio: number): Ui
 function coloursOf({ fills, styles, ground }: BlockFills, ratio: number): Colours {
   const size = Math.round(6 * ratio);
   const tiles = fills.map((fill) => tileOf(fill, ground, size, ratio));
-  const edge =
-    tileOf({ colour: ground, pattern: "plain", muted: false }, ground, size, ratio)[0] ?? 0;
+  const edge = tileOf({ colour: ground, pattern: "plain" }, ground, size, ratio)[0] ?? 0;
   return { tiles, size, styles, edge };
 }
 
@@ -238,7 +236,7 @@ export class BlockPainter {
   /** `moving`: the range is about to change again. */
   painter(
     blocks: Blocks,
-    layout: TimelineLayout,
+    layout: StackLayout,
     range: Range,
     fills: BlockFills,
     moving: boolean,
@@ -273,7 +271,7 @@ export class BlockPainter {
  */
 export function outlinePath(
   blocks: Blocks,
-  { edges }: TimelineLayout,
+  { edges }: StackLayout,
   rows: readonly number[],
   range: Range,
   scale: Scale,
@@ -307,7 +305,7 @@ export function outlinePath(
 
 export function outlinePainter(
   blocks: Blocks,
-  layout: TimelineLayout,
+  layout: StackLayout,
   rows: readonly number[],
   range: Range,
   inks: { line: string; ground: string },

@@ -2,9 +2,10 @@
  * Rectangles over the moments of a step, stacked on each other or each at a place of its own. Pure.
  */
 
-import { lowerBound } from "../lib/search";
+import { lowerBound, clamp } from "../lib/search";
 import type { Range } from "./axis";
-import { momentAt, timelineCells, type TimelineLayout } from "./timeline-layout";
+import type { StackLayout } from "./layout";
+import { momentAt, timelineCells } from "./timeline-layout";
 
 /** Columns of the rows: first moment, first moment after it, height. */
 interface Spans {
@@ -235,7 +236,7 @@ const round = (value: number): number => Math.round(value * 100) / 100;
 /** The paths of all blocks in a range that are high enough to be seen, in the order of painting. */
 export const blockPaths = (
   blocks: Blocks,
-  layout: TimelineLayout,
+  layout: StackLayout,
   range: Range,
   box: Box,
 ): BlockPath[] =>
@@ -252,7 +253,7 @@ function placedPaths(
   const [first, last] = [momentAt(edges, range[0]), momentAt(edges, range[1])];
   const x = (moment: number): number => {
     const share = ((edges[moment] ?? 0) - range[0]) / (range[1] - range[0]);
-    return round(box.left + Math.min(Math.max(share, 0), 1) * box.width);
+    return round(box.left + clamp(share, 0, 1) * box.width);
   };
   return [...order].flatMap((row): BlockPath[] => {
     const [from, to, base, size] = [
@@ -278,7 +279,7 @@ interface Run {
   base: number;
 }
 
-function stackedPaths(blocks: Blocks, layout: TimelineLayout, range: Range, box: Box): BlockPath[] {
+function stackedPaths(blocks: Blocks, layout: StackLayout, range: Range, box: Box): BlockPath[] {
   const walk = new StackWalk(blocks);
   const runs = new Map<number, Run[]>();
   for (const { from, to, moment } of timelineCells(layout, range, box.width)) {

@@ -1,16 +1,10 @@
 /** Geometry of a step's timeline, in data units and in pixels. Pure. */
 
-import { lowerBound, maximum } from "../lib/search";
+import { lowerBound, maximum, clamp } from "../lib/search";
 import type { Range } from "./axis";
+import type { StackLayout } from "./layout";
 import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
 import { FONT, plate } from "./rules";
-
-export interface TimelineLayout {
-  /** Where each moment begins, and last where the step ends: one more than moments. */
-  edges: Float64Array;
-  tops: Float64Array[];
-  total: Float64Array;
-}
 
 /** Edges of the moments by their times in milliseconds; the last one ends with the step. */
 export function timeEdges(time_ns: readonly number[], duration_ns: number): Float64Array {
@@ -25,24 +19,11 @@ export function timeEdges(time_ns: readonly number[], duration_ns: number): Floa
 export const orderEdges = (moments: number): Float64Array =>
   Float64Array.from({ length: moments + 1 }, (_, moment) => moment);
 
-export function timelineLayout(
-  edges: Float64Array,
-  parts: readonly Float64Array[],
-): TimelineLayout {
-  const total = new Float64Array(Math.max(edges.length - 1, 0));
-  const tops = parts.map((part) => {
-    for (let moment = 0; moment < total.length; moment += 1)
-      total[moment] = (total[moment] ?? 0) + (part[moment] ?? 0);
-    return Float64Array.from(total);
-  });
-  return { edges, tops, total };
-}
-
 export function momentAt(edges: Float64Array, x: number): number {
   const last = edges.length - 2;
   const after = lowerBound(edges, x);
   const moment = edges[after] === x ? after : after - 1;
-  return Math.min(Math.max(moment, 0), Math.max(last, 0));
+  return clamp(moment, 0, Math.max(last, 0));
 }
 
 /**
@@ -79,18 +60,18 @@ export interface Cell {
  * the highest: no peak is lost.
  */
 export function timelineCells(
-  { edges, total }: Pick<TimelineLayout, "edges" | "total">,
+  { edges, total }: Pick<StackLayout, "edges" | "total">,
   range: Range,
   width: number,
 ): Cell[] {
   const scale = width / (range[1] - range[0]);
   const cells: Cell[] = [];
   let narrow: Cell | null = null;
-  const push = (cell: Cell): void => {
+  const push = (cell: Cell) => {
     const from = Math.max(cell.from, cells.at(-1)?.to ?? 0);
     if (cell.to > from) cells.push({ ...cell, from });
   };
-  const flush = (): void => {
+  const flush = () => {
     if (narrow) push(narrow);
     narrow = null;
   };
@@ -117,7 +98,7 @@ export function timelineCells(
 
 /** Path data of the area below the uppermost boundary, in a box whose y-axis grows downward. */
 export function totalPath(
-  layout: TimelineLayout,
+  layout: StackLayout,
   range: Range,
   width: number,
   height: number,
@@ -173,7 +154,7 @@ function areaOf(cells: readonly Cell[], top: Float64Array, scale: Scale): Path2D
 
 /** The stack, from the top down: each area covers the lower part of the one above it. */
 export function timelinePainter(
-  layout: TimelineLayout,
+  layout: StackLayout,
   range: Range,
   fills: readonly BandFill[],
   ground: string,
@@ -188,7 +169,7 @@ export function timelinePainter(
 }
 
 export function timelineLine(
-  layout: TimelineLayout,
+  layout: StackLayout,
   values: Float64Array,
   range: Range,
   colour: string,

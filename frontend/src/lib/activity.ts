@@ -43,7 +43,7 @@ export function later(milliseconds: number, work: () => void): () => void {
     work();
     end();
   }, milliseconds);
-  const end = (): void => {
+  const end = () => {
     if (timer === null) return;
     window.clearTimeout(timer);
     timer = null;

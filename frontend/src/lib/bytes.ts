@@ -6,6 +6,39 @@
 export const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 export type Unit = (typeof UNITS)[number];
 
+/** The bytes of some parts together. */
+export const totalBytes = (parts: readonly { bytes: number }[]): number =>
+  parts.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** The bytes by a key, in the order in which the keys come. */
+export function sumsBy<Part, Key>(
+  parts: Iterable<Part>,
+  keyOf: (part: Part) => Key,
+  bytesOf: (part: Part) => number,
+): Map<Key, number> {
+  const sums = new Map<Key, number>();
+  for (const part of parts) sums.set(keyOf(part), (sums.get(keyOf(part)) ?? 0) + bytesOf(part));
+  return sums;
+}
+
+/** The parts by a key, in their order. */
+export function grouped<Part, Key>(
+  parts: Iterable<Part>,
+  keyOf: (part: Part) => Key,
+): Map<Key, Part[]> {
+  const groups = new Map<Key, Part[]>();
+  for (const part of parts) {
+    const own = groups.get(keyOf(part));
+    if (own) own.push(part);
+    else groups.set(keyOf(part), [part]);
+  }
+  return groups;
+}
+
+/** Compares parts by their bytes. */
+export const largestFirst = (a: { bytes: number }, b: { bytes: number }): number =>
+  b.bytes - a.bytes;
+
 const sizeOf = (index: number): number => 2 ** (10 * index);
 
 /** Halves round away from zero; `figure` is never negative here. */
@@ -70,6 +103,10 @@ export function formatBytes(bytes: number, unit: Unit | null = null): string {
   return `${bytes < 0 ? "-" : ""}${text} ${chosen}`;
 }
 
+/** "14.2 GiB", or "unknown". */
+export const formatKnown = (bytes: number | null): string =>
+  bytes === null ? "unknown" : formatBytes(bytes);
+
 export function formatDelta(bytes: number): string {
   if (bytes === 0) return "±0 B";
   return `${bytes > 0 ? "+" : "−"}${formatBytes(Math.abs(bytes))}`;
@@ -82,12 +119,13 @@ export function signedFigure(bytes: number, magnitude: string): string {
   return `${arrow} ${magnitude.startsWith("<") ? "" : sign}${magnitude}`;
 }
 
+const COUNTS = new Intl.NumberFormat("en");
+
 export const formatExact = (bytes: number): string =>
   `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;
 
 /** Whole numbers with thousands separators, the same in every locale. */
-export const formatCount = (count: number): string =>
-  String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+export const formatCount = (count: number): string => COUNTS.format(Math.round(count));
 
 export const addressText = (address: number): string => `0x${address.toString(16)}`;
 
@@ -151,12 +189,9 @@ export function formatMilliseconds(milliseconds: number): string {
   return `${Number(figure.toPrecision(3))} ${unit}`;
 }
 
-export function formatWallTime(seconds: number): string {
-  const date = new Date(seconds * 1000);
-  const pad = (value: number): string => String(value).padStart(2, "0");
-  const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
-  return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
-}
+/** "2026-11-29 09:22:46", which is how Swedes write the local time. */
+export const formatWallTime = (seconds: number): string =>
+  new Date(seconds * 1000).toLocaleString("sv");
 
 export const plural = (count: number, one: string, many = `${one}s`): string =>
   `${count} ${count === 1 ? one : many}`;
@@ -210,19 +245,7 @@ export const fileName = (text: string, ending: string): string =>
       .slice(0, 120) || "memory"
   }.${ending}`;
 
-const REPLACEMENT = "\ufffd";
+/** What no XML document may contain: control characters, halves of surrogate pairs. */
+const NOT_IN_XML = /[^\t\n\r\u{20}-\u{d7ff}\u{e000}-\u{fffd}\u{10000}-\u{10ffff}]/gu;
 
-const isAllowed = (code: number): boolean =>
-  code === 0x9 ||
-  code === 0xa ||
-  code === 0xd ||
-  (code >= 0x20 && code <= 0xd7ff) ||
-  (code >= 0xe000 && code <= 0xfffd) ||
-  code >= 0x10000;
-
-/**
- * `text` with the characters replaced that no XML document may contain: control characters, halves
- * of surrogate pairs.
- */
-export const wellFormed = (text: string): string =>
-  Array.from(text, (one) => (isAllowed(one.codePointAt(0) ?? 0) ? one : REPLACEMENT)).join("");
+export const wellFormed = (text: string): string => text.replace(NOT_IN_XML, "\ufffd");

@@ -31,5 +31,9 @@ export function lowerBound(
   return low;
 }
 
+/** The value, or the end that it lies beyond. */
+export const clamp = (value: number, least: number, most: number): number =>
+  Math.min(Math.max(value, least), most);
+
 export const maximum = (column: Float64Array): number =>
   column.reduce((most, value) => (value > most ? value : most), 0);

@@ -1,6 +1,6 @@
 /** Two steps, of one run or of two, side by side: by category and by layer. */
 
-import { isMinor, formatBytes, formatDelta } from "../lib/bytes";
+import { isMinor, formatBytes, formatDelta, grouped } from "../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel, stackOrder } from "./categories";
 import type { LayerFigures } from "./layers";
 import type { Part } from "./overview";
@@ -125,13 +125,10 @@ export function layerDeltas(
     else left.push(layer);
     byPath.delete(layer.path);
   }
-  const byKind = new Map<string, LayerFigures[]>();
-  for (const layer of byPath.values()) {
-    const kind = kindOf(layer);
-    if (kind !== null) byKind.set(kind, [...(byKind.get(kind) ?? []), layer]);
-  }
+  const byKind = grouped(byPath.values(), kindOf);
   for (const layer of left) {
-    const alike = byKind.get(kindOf(layer) ?? "")?.shift();
+    const kind = kindOf(layer);
+    const alike = kind === null ? undefined : byKind.get(kind)?.shift();
     if (alike) byPath.delete(alike.path);
     deltas.push(
       alike ? deltaOf("type and shape", layer, alike) : deltaOf("only in A", layer, null),

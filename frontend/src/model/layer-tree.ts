@@ -3,7 +3,7 @@
  * icicle.
  */
 
-import { formatCount } from "../lib/bytes";
+import { formatCount, grouped, largestFirst, totalBytes } from "../lib/bytes";
 import { categoryLabel } from "./categories";
 import { blockOf, groupTitle, type Grouping, type LayerFigures } from "./layers";
 import { chunkFacts, ownerOf, stateOf, type MemoryMap } from "./memory-map";
@@ -65,23 +65,21 @@ export function cellFigure(node: TreeNode): string {
 
 const NO_FACTS = (): string[] => [];
 
-const sumOf = (all: readonly { bytes: number }[]): number =>
-  all.reduce((sum, { bytes }) => sum + bytes, 0);
-
 function nodeOf(
   key: string,
   name: string,
   layer: LayerFigures | null,
   below: readonly TreeNode[],
 ): TreeNode {
-  const children = below.filter(({ bytes }) => bytes > 0).sort((a, b) => b.bytes - a.bytes);
-  const sums = new Map<Category, number>();
-  for (const { category, bytes } of children.flatMap(({ parts }) => parts))
-    sums.set(category, (sums.get(category) ?? 0) + bytes);
+  const children = below.filter(({ bytes }) => bytes > 0).sort(largestFirst);
+  const sums = grouped(
+    children.flatMap(({ parts }) => parts),
+    ({ category }) => category,
+  );
   const parts = [...sums]
-    .map(([category, bytes]) => ({ category, bytes }))
-    .sort((a, b) => b.bytes - a.bytes);
-  return { key, name, layer, bytes: sumOf(children), parts, children, facts: NO_FACTS };
+    .map(([category, all]) => ({ category, bytes: totalBytes(all) }))
+    .sort(largestFirst);
+  return { key, name, layer, bytes: totalBytes(children), parts, children, facts: NO_FACTS };
 }
 
 /**
@@ -101,7 +99,7 @@ function leavesOf(layer: LayerFigures, key: string, tensors: Tensors): TreeNode[
       ...{ parts: [{ category, bytes }], children: [] },
     });
     const known = own.filter((tensor) => tensor.category === category);
-    const left = layer.bytes[category] - sumOf(known);
+    const left = layer.bytes[category] - totalBytes(known);
     // Of another moment than the layer's bytes.
     if (known.length === 0 || left < 0)
       return [leaf("", categoryLabel(category), layer.bytes[category])];
@@ -172,11 +170,9 @@ export function layerTree(
   tensors: Tensors,
   grouping: Grouping,
 ): TreeNode {
-  const groups = new Map<string, LayerFigures[]>();
-  for (const layer of layers) {
-    const title = grouping === "none" || grouping === "block" ? "" : groupTitle(layer, grouping);
-    groups.set(title, [...(groups.get(title) ?? []), layer]);
-  }
+  const groups = grouped(layers, (layer) =>
+    grouping === "none" || grouping === "block" ? "" : groupTitle(layer, grouping),
+  );
   const below = [...groups].flatMap(([title, own]) => {
     const children = childrenOf(branchesOf(own), title && `${title}:`, tensors);
     return title === "" ? children : [nodeOf(`${title}:`, title, null, children)];
@@ -253,16 +249,6 @@ export function neighbour(cells: readonly Cell[], from: number, key: string): nu
   return inside && found.level === cell.level + move ? to : null;
 }
 
-function byLayer(all: readonly { layer: string | null; tensor: Tensor }[]): Tensors {
-  const found = new Map<string | null, Tensor[]>();
-  for (const { layer, tensor } of all) {
-    const own = found.get(layer);
-    if (own) own.push(tensor);
-    else found.set(layer, [tensor]);
-  }
-  return found;
-}
-
 /** The tensors that are live at the peak of a traced step; their rounding is not among them. */
 export function tensorsAtPeak(timeline: Timeline): Tensors {
   const live = [...timeline.start.keys()].filter((row) => isLive(timeline, row, timeline.peak));
@@ -270,17 +256,13 @@ export function tensorsAtPeak(timeline: Timeline): Tensors {
     const { layer, category } = ownerOfRow(timeline, row);
     const shape = shapeOfRow(timeline, row);
     const name = shape ? shapeText(shape) : shortName(whatText(timeline, row));
-    return {
-      layer,
-      tensor: {
-        category,
-        name,
-        bytes: at(timeline.bytes, row) ?? 0,
-        facts: () => rowFacts(timeline, row),
-      },
-    };
+    const bytes = at(timeline.bytes, row) ?? 0;
+    return { layer, category, name, bytes, facts: () => rowFacts(timeline, row) };
   });
-  return byLayer(all.filter(({ tensor }) => tensor.category !== "rounding"));
+  return grouped(
+    all.filter(({ category }) => category !== "rounding"),
+    ({ layer }) => layer,
+  );
 }
 
 /**
@@ -299,7 +281,7 @@ export function tensorsOfMap(map: MemoryMap, known: readonly TensorGroup[]): Ten
     const facts = (): string[] => chunkFacts(map, chunk).facts;
     if (owner === null) return [];
     const name = names.get(keyOf(owner, bytes)) ?? null;
-    return [{ layer: owner.layer, tensor: { category: owner.category, name, bytes, facts } }];
+    return [{ layer: owner.layer, category: owner.category, name, bytes, facts }];
   });
-  return byLayer(all);
+  return grouped(all, ({ layer }) => layer);
 }

@@ -1,6 +1,6 @@
 /** The model's layer table at a step. */
 
-import { formatBytes, plural, formatCount, tableOf, type Table } from "../lib/bytes";
+import { formatBytes, plural, formatCount, tableOf, type Table, grouped } from "../lib/bytes";
 import { NOT_TIED } from "./run";
 import { layerSizes } from "./snapshot";
 import {
@@ -202,13 +202,9 @@ export function groupLayers(
   grouping: Grouping,
   key: SortKey | null,
 ): LayerGroup[] {
-  const members = new Map<string | null, LayerFigures[]>();
-  for (const layer of layers) {
-    const title = grouping === "none" ? null : groupTitle(layer, grouping);
-    const own = members.get(title) ?? [];
-    own.push(layer);
-    members.set(title, own);
-  }
+  const members = grouped(layers, (layer) =>
+    grouping === "none" ? null : groupTitle(layer, grouping),
+  );
   const made = [...members].map(([title, own]) => groupOf(title, own));
   if (key === null) return made;
   for (const group of made) group.layers.sort(compare(key));

@@ -1,6 +1,6 @@
 /** The memory map: the allocator's chunks at one instant, in address order. */
 
-import { addressText, formatBytes, formatExact, formatCount } from "../lib/bytes";
+import { addressText, formatBytes, formatExact, formatCount, sumsBy } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
 import { groupLabel } from "./categories";
 import { at } from "./overview";
@@ -68,16 +68,15 @@ export function chunkFacts(map: MemoryMap, chunk: number): { title: string; fact
 }
 
 export function largestLayers(map: MemoryMap, limit: number): string[] {
-  const sums = new Map<string, number>();
-  for (let chunk = 0; chunk < map.rows; chunk += 1) {
-    const layer = ownerOf(map, chunk)?.layer;
-    if (layer !== null && layer !== undefined)
-      sums.set(layer, (sums.get(layer) ?? 0) + (map.bytes[chunk] ?? 0));
-  }
+  const sums = sumsBy(
+    map.bytes.keys(),
+    (chunk) => ownerOf(map, chunk)?.layer ?? null,
+    (chunk) => map.bytes[chunk] ?? 0,
+  );
   return [...sums]
     .sort((a, b) => b[1] - a[1])
-    .slice(0, limit)
-    .map(([layer]) => layer);
+    .flatMap(([layer]) => layer ?? [])
+    .slice(0, limit);
 }
 
 export function blockingSentence(

@@ -2,7 +2,7 @@
  * Rows of training steps with their breakdown. Columns are as long as `rows`; NaN means "unknown".
  */
 
-import { formatBytes, formatDelta, plural } from "../lib/bytes";
+import { formatBytes, formatDelta, plural, largestFirst, formatKnown } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
 import { groupLabel } from "./categories";
 import { shortName } from "./run";
@@ -26,6 +26,10 @@ export function at(column: Float64Array, row: number): number | null {
   const value = column[row];
   return value === undefined || Number.isNaN(value) ? null : value;
 }
+
+/** Whether the column has a value at any row. */
+export const isKnown = (column: Float64Array): boolean =>
+  column.some((value) => !Number.isNaN(value));
 
 /** The row of the highest measured peak, the earliest of several; -1 without any. */
 export function peakRow(overview: Overview): number {
@@ -128,12 +132,11 @@ export function rowSentence(overview: Overview, row: number): string {
   const peak = at(overview.peak_bytes, row);
   const parts = breakdown(overview, row)
     .filter((part): part is Part & { bytes: number } => part.bytes !== null && part.bytes > 0)
-    .sort((a, b) => b.bytes - a.bytes)
+    .sort(largestFirst)
     .map((part) => `${groupLabel(part.group)} ${formatBytes(part.bytes)}`);
-  return [
-    `step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "unknown" : formatBytes(peak)}`,
-    ...parts,
-  ].join("; ");
+  return [`step ${at(overview.step, row) ?? "unknown"}: peak ${formatKnown(peak)}`, ...parts].join(
+    "; ",
+  );
 }
 
 type ChangeEffect = ReturnType<typeof effects>[number];

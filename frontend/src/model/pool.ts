@@ -3,8 +3,10 @@
  * "unknown".
  */
 
-import { formatBytes, formatExact, formatShare } from "../lib/bytes";
+import { formatBytes, formatExact, formatShare, formatKnown, shareOf } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
+import { groupLabel, WORDS } from "./categories";
+import { at } from "./overview";
 import {
   HOST_PARTS,
   type Demand,
@@ -18,8 +20,6 @@ import {
   type PoolSource,
   type SnapshotSummary,
 } from "../schema";
-import { groupLabel } from "./categories";
-import { at } from "./overview";
 
 type PoolColumn = (typeof POOL_COLUMNS)[number];
 export type PoolSteps = PoolHead & { rows: number } & Record<PoolColumn, Float64Array>;
@@ -52,32 +52,44 @@ const minus = (from: number | null, ...others: readonly (number | null)[]): numb
     from,
   );
 
+/** The pool at one instant, from what was measured then. */
+function partsOf(
+  pool_bytes: number | null,
+  allocated_bytes: number | null,
+  free_largest: number | null,
+  capacity_bytes: number | null,
+) {
+  const unreserved = minus(capacity_bytes, pool_bytes);
+  return {
+    allocated_bytes,
+    pool_bytes,
+    free_bytes: minus(pool_bytes, allocated_bytes),
+    free_largest,
+    free_other: minus(pool_bytes, allocated_bytes, free_largest),
+    capacity_bytes,
+    unreserved: unreserved === null ? null : Math.max(unreserved, 0),
+    utilisation: shareOf(allocated_bytes, pool_bytes),
+  };
+}
+
 /**
  * The pool at one step, every figure at the same instant except for rounding; null where it is
  * unknown.
  */
-export function poolFacts(pool: PoolSteps, row: number) {
-  const [bytes, capacity] = [at(pool.pool_bytes, row), at(pool.capacity_bytes, row)];
-  const largest = at(pool.largest_free_bytes, row);
-  const allocated = allocatedAt(pool, row);
-  const unreserved = minus(capacity, bytes);
-  return {
-    step: at(pool.step, row),
-    source: sourceAt(pool, row),
-    instant: instantAt(pool, row),
-    allocated_bytes: allocated,
-    pool_bytes: bytes,
-    free_bytes: minus(bytes, allocated),
-    free_largest: largest,
-    free_other: minus(bytes, allocated, largest),
-    capacity_bytes: capacity,
-    unreserved: unreserved === null ? null : Math.max(unreserved, 0),
-    /** 1 − largest free chunk / free bytes; null also when nothing is free. */
-    fragmentation: at(pool.fragmentation, row),
-    utilisation: bytes && allocated !== null ? allocated / bytes : null,
-    rounding_bytes: at(pool.rounding_bytes, row),
-  };
-}
+export const poolFacts = (pool: PoolSteps, row: number) => ({
+  step: at(pool.step, row),
+  source: sourceAt(pool, row),
+  instant: instantAt(pool, row),
+  ...partsOf(
+    at(pool.pool_bytes, row),
+    allocatedAt(pool, row),
+    at(pool.largest_free_bytes, row),
+    at(pool.capacity_bytes, row),
+  ),
+  /** 1 − largest free chunk / free bytes; null also when nothing is free. */
+  fragmentation: at(pool.fragmentation, row),
+  rounding_bytes: at(pool.rounding_bytes, row),
+});
 
 export type PoolFacts = ReturnType<typeof poolFacts>;
 
@@ -88,25 +100,13 @@ export type PoolFacts = ReturnType<typeof poolFacts>;
 export function atPeak(facts: PoolFacts, traced: SnapshotSummary | undefined): PoolFacts {
   if (facts.source !== "measured" || traced === undefined || traced.pool_bytes === null)
     return facts;
-  const {
-    pool_bytes: bytes,
-    in_use_bytes: allocated,
-    largest_free_bytes: largest,
-    fragmentation,
-    rounding_bytes,
-  } = traced;
+  const { pool_bytes, in_use_bytes, largest_free_bytes, fragmentation, rounding_bytes } = traced;
   return {
     ...facts,
     source: "traced",
     instant: "peak",
-    allocated_bytes: allocated,
-    pool_bytes: bytes,
-    free_bytes: bytes - allocated,
-    free_largest: largest,
-    free_other: minus(bytes, allocated, largest),
-    unreserved: facts.capacity_bytes === null ? null : Math.max(facts.capacity_bytes - bytes, 0),
+    ...partsOf(pool_bytes, in_use_bytes, largest_free_bytes, facts.capacity_bytes),
     fragmentation,
-    utilisation: bytes > 0 ? allocated / bytes : null,
     rounding_bytes,
   };
 }
@@ -182,7 +182,7 @@ export function fragmentationText({ fragmentation, free_bytes: free }: PoolFacts
 
 /** "step 3, measured: allocated at step end 1.0 GiB; …", for a screen reader. */
 export function poolSentence(facts: PoolFacts): string {
-  const text = (bytes: number | null): string => (bytes === null ? "unknown" : formatBytes(bytes));
+  const text = (bytes: number | null): string => formatKnown(bytes);
   const figures = [
     `allocated ${instantText(facts.instant)} ${text(facts.allocated_bytes)}`,
     `pool ${text(facts.pool_bytes)}`,
@@ -214,38 +214,31 @@ export function poolGrows(pool: PoolSteps): boolean | null {
   return capacity === undefined ? null : capacity - first.pool_bytes >= 256;
 }
 
-const LABELS: Record<MemoryPart, string> = {
-  in_use: "in use",
-  free_largest: "free: largest chunk",
-  free_other: "free: other chunks",
-  pool_free: "free in the pool",
-  process_other: "this process, outside pool",
-  others: "other processes",
-  device_free: "free on device",
-  unreserved: "unreserved",
-  headroom: "headroom",
+const SEGMENTS: Record<MemoryPart, readonly [label: string, meaning: string]> = {
+  in_use: ["in use", "allocated to tensors"],
+  free_largest: [
+    WORDS.free_largest.label,
+    "reserved by TensorFlow, not in use: the largest free chunk",
+  ],
+  free_other: [WORDS.free_other.label, "reserved by TensorFlow, not in use: all other free chunks"],
+  pool_free: [WORDS.free_bytes.label, "reserved by TensorFlow, not in use"],
+  process_other: [
+    "this process, outside pool",
+    "CUDA context and libraries: the driver's figure for this process − pool",
+  ],
+  others: ["other processes", "the driver's figure for all processes − this process"],
+  device_free: ["free on device", "free, the driver's figure"],
+  unreserved: [WORDS.unreserved.label, WORDS.unreserved.meaning],
+  headroom: [WORDS.headroom.label, "capacity − in use: free in the pool or unreserved"],
 };
 
-const MEANINGS: Record<MemoryPart, string> = {
-  in_use: "allocated to tensors",
-  free_largest: "reserved by TensorFlow, not in use: the largest free chunk",
-  free_other: "reserved by TensorFlow, not in use: all other free chunks",
-  pool_free: "reserved by TensorFlow, not in use",
-  process_other: "CUDA context and libraries: the driver's figure for this process − pool",
-  others: "the driver's figure for all processes − this process",
-  device_free: "free, the driver's figure",
-  unreserved: "capacity − pool: the allocator may still reserve it",
-  headroom: "capacity − in use: free in the pool or unreserved",
-};
-
-export function segmentLabel(segment: MemorySegment): string {
-  const { part, category, trainable } = segment;
+export function segmentLabel({ part, category, trainable }: MemorySegment): string {
   return part === "in_use" && category !== null
     ? groupLabel({ category, trainable })
-    : LABELS[part];
+    : SEGMENTS[part][0];
 }
 
-export const segmentMeaning = ({ part }: MemorySegment): string => MEANINGS[part];
+export const segmentMeaning = ({ part }: MemorySegment): string => SEGMENTS[part][1];
 
 export const segmentKey = ({ part, category, trainable }: MemorySegment): string =>
   [part, category, trainable].filter((one) => one !== null).join(":");
@@ -286,22 +279,12 @@ const othersSentence = (
     : "";
 
 export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_bytes }: Demand) {
-  const share = (bytes: number): number => (peak_bytes > 0 ? bytes / peak_bytes : 0);
-  return [
-    { name: "demand", label: "live at once", bytes: demand_bytes, share: share(demand_bytes) },
-    {
-      name: "rounding",
-      label: "rounding to 256 bytes",
-      bytes: rounding_bytes,
-      share: share(rounding_bytes),
-    },
-    {
-      name: "unsplit",
-      label: "unsplit remainders",
-      bytes: unsplit_bytes,
-      share: share(unsplit_bytes),
-    },
+  const parts = [
+    { name: "demand", label: "live at once", bytes: demand_bytes },
+    { name: "rounding", label: "rounding to 256 bytes", bytes: rounding_bytes },
+    { name: "unsplit", label: "unsplit remainders", bytes: unsplit_bytes },
   ] as const;
+  return parts.map((part) => ({ ...part, share: shareOf(part.bytes, peak_bytes) ?? 0 }));
 }
 
 export type HostPart = (typeof HOST_PARTS)[number];
@@ -364,5 +347,5 @@ export const listedParts = (host: HostMemory): HostPart[] =>
 
 export function hostSentence(host: HostMemory, row: number): string {
   const bytes = at(host.host_resident_bytes, row);
-  return `step ${at(host.step, row) ?? "unknown"}: host RSS ${bytes === null ? "unknown" : formatBytes(bytes)}`;
+  return `step ${at(host.step, row) ?? "unknown"}: host RSS ${formatKnown(bytes)}`;
 }

@@ -1,7 +1,8 @@
 /** The breakdown of one step: traced, or at its failure. */
 
-import { formatBytes, formatCount } from "../lib/bytes";
+import { formatBytes, formatCount, totalBytes, largestFirst, grouped } from "../lib/bytes";
 import { maximum } from "../lib/search";
+import { groupKey, stackOrder } from "./categories";
 import {
   PERSISTENT,
   type Group,
@@ -14,13 +15,11 @@ import {
   type Snapshot,
   type ActivationsHead,
 } from "../schema";
-import { groupKey, stackOrder } from "./categories";
 
-export function owners(ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] {
-  const byLayer = new Map<string | null, number>();
-  for (const row of ledger) byLayer.set(row.layer, (byLayer.get(row.layer) ?? 0) + row.bytes);
-  return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort((a, b) => b.bytes - a.bytes);
-}
+export const owners = (ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] =>
+  [...grouped(ledger, ({ layer }) => layer)]
+    .map(([layer, rows]) => ({ layer, bytes: totalBytes(rows) }))
+    .sort(largestFirst);
 
 export const SIZE_MEANINGS: Record<keyof LayerSizes, string> = {
   persistent: "weights, optimizer state, other state and held tensors",
@@ -81,9 +80,9 @@ interface HeldTensors {
 }
 
 export function heldTensors(groups: readonly HeldTensorGroup[]): HeldTensors {
-  const ordered = [...groups].sort((a, b) => b.bytes - a.bytes);
+  const ordered = [...groups].sort(largestFirst);
   const rest = ordered.slice(MAX_GROUPS);
-  const bytes = rest.reduce((sum, group) => sum + group.bytes, 0);
+  const bytes = totalBytes(rest);
   return {
     groups: ordered.slice(0, MAX_GROUPS),
     more: rest.length > 0 ? `and ${formatCount(rest.length)} more, ${formatBytes(bytes)}` : null,

@@ -11,6 +11,8 @@ import {
   formatExact,
   type Table,
   tableOf,
+  totalBytes,
+  largestFirst,
 } from "../lib/bytes";
 import { maximum, lowerBound } from "../lib/search";
 import { groupKey, groupOfOwner, groupLabel } from "./categories";
@@ -126,18 +128,13 @@ export function layerSeries(timeline: Timeline, limit: number): Series[] {
   const others = new Float64Array(timeline.moments);
   for (const [, column] of ordered.slice(limit))
     column.forEach((bytes, moment) => (others[moment] = (others[moment] ?? 0) + bytes));
-  const named = ordered
-    .slice(0, limit)
-    .map(([key, bytes]): Series => ({
-      key,
-      group: null,
-      layer: key.slice("layer:".length),
-      bytes,
-    }));
+  const series = (key: string, bytes: Float64Array, layer: string | null = null): Series => ({
+    ...{ key, group: null, layer, bytes },
+  });
   return [
-    ...named,
-    ...(ordered.length > limit ? [{ key: "others", group: null, layer: null, bytes: others }] : []),
-    ...(none ? [{ key: "no_layer", group: null, layer: null, bytes: none }] : []),
+    ...ordered.slice(0, limit).map(([key, bytes]) => series(key, bytes, key.replace("layer:", ""))),
+    ...(ordered.length > limit ? [series("others", others)] : []),
+    ...(none ? [series("no_layer", none)] : []),
   ];
 }
 
@@ -212,7 +209,7 @@ export function splitRounding(stored: StoredTimeline): Timeline {
     new Float64Array(most),
   ];
   let rows = 0;
-  const add = (row: number, its: number, size: number, place: number): void => {
+  const add = (row: number, its: number, size: number, place: number) => {
     [source[rows], owner[rows], bytes[rows], address[rows]] = [row, its, size, place];
     rows += 1;
   };
@@ -256,6 +253,8 @@ export function tensorOf(timeline: Timeline, number: number) {
   return {
     number,
     rows,
+    /** That of its requested bytes. */
+    row: first,
     bytes,
     requested_bytes: rounding === null ? null : bytes - rounding,
     rounding_bytes: rounding,
@@ -308,22 +307,18 @@ export const sizeText = (bytes: number | null): string =>
       ? formatExact(bytes)
       : `${formatBytes(bytes)} (${formatExact(bytes)})`;
 
-const BAND_LABELS: Record<BandName, string> = {
-  forward: "forward",
-  backward: "backward",
-  backward_and_update: "backward + update",
-  update: "update",
+const BANDS: Record<BandName, readonly [label: string, meaning: string]> = {
+  forward: ["forward", "forward pass, up to the last layer op before the backward pass"],
+  backward: ["backward", "backward pass, before any weight update"],
+  backward_and_update: [
+    "backward + update",
+    "backward pass, while weights with finished gradients are updated",
+  ],
+  update: ["update", "optimizer updates the remaining weights"],
 };
 
-const BAND_MEANINGS: Record<BandName, string> = {
-  forward: "forward pass, up to the last layer op before the backward pass",
-  backward: "backward pass, before any weight update",
-  backward_and_update: "backward pass, while weights with finished gradients are updated",
-  update: "optimizer updates the remaining weights",
-};
-
-export const bandLabel = (name: BandName): string => BAND_LABELS[name];
-export const bandMeaning = (name: BandName): string => BAND_MEANINGS[name];
+export const bandLabel = (name: BandName): string => BANDS[name][0];
+export const bandMeaning = (name: BandName): string => BANDS[name][1];
 
 /** Time of a moment in milliseconds since the trace's first event. */
 const milliseconds = (timeline: Timeline, moment: number): number =>
@@ -332,13 +327,21 @@ const milliseconds = (timeline: Timeline, moment: number): number =>
 export const timeText = (timeline: Timeline, moment: number): string =>
   formatMilliseconds(milliseconds(timeline, moment));
 
-export const sinceText = (timeline: Timeline, row: number): string =>
-  (timeline.start[row] ?? 0) === 0 ? "before" : timeText(timeline, timeline.start[row] ?? 0);
+/** The moments of a row, and whether it is live before the step and after it. */
+function lifeOf({ start, end, moments }: Timeline, row: number) {
+  const [from, to] = [start[row] ?? 0, end[row] ?? 0];
+  return { from, to, before: from === 0, after: to >= moments };
+}
 
-export const untilText = (timeline: Timeline, row: number): string =>
-  (timeline.end[row] ?? 0) >= timeline.moments
-    ? "after"
-    : timeText(timeline, timeline.end[row] ?? 0);
+export function sinceText(timeline: Timeline, row: number): string {
+  const { from, before } = lifeOf(timeline, row);
+  return before ? "before" : timeText(timeline, from);
+}
+
+export function untilText(timeline: Timeline, row: number): string {
+  const { to, after } = lifeOf(timeline, row);
+  return after ? "after" : timeText(timeline, to);
+}
 
 export function whatText(timeline: Timeline, row: number): string {
   const count = timeline.count[row] ?? 1;
@@ -346,22 +349,21 @@ export function whatText(timeline: Timeline, row: number): string {
   if (count === 0) return "allocations unknown";
   const op = opOfRow(timeline, row);
   if (op !== null) return op;
-  return (timeline.start[row] ?? 0) === 0 ? "allocated before the step" : "operation unknown";
+  return lifeOf(timeline, row).before ? "allocated before the step" : "operation unknown";
 }
 
-export function rowFacts(timeline: Timeline, row: number): string[] {
+const ownerText = (timeline: Timeline, row: number): string => {
   const owner = ownerOfRow(timeline, row);
-  const since =
-    (timeline.start[row] ?? 0) === 0
-      ? "allocated before the step"
-      : `allocated at ${sinceText(timeline, row)}`;
-  const until =
-    (timeline.end[row] ?? 0) >= timeline.moments
-      ? "live after the step"
-      : `freed at ${untilText(timeline, row)}`;
+  return `${owner.layer ?? NOT_TIED}: ${groupLabel(groupOfOwner(owner))}`;
+};
+
+export function rowFacts(timeline: Timeline, row: number): string[] {
+  const { before, after } = lifeOf(timeline, row);
+  const since = before ? "allocated before the step" : `allocated at ${sinceText(timeline, row)}`;
+  const until = after ? "live after the step" : `freed at ${untilText(timeline, row)}`;
   const what = whatText(timeline, row);
   return [
-    `${owner.layer ?? NOT_TIED}: ${groupLabel(groupOfOwner(owner))}`,
+    ownerText(timeline, row),
     ...(what === since ? [] : [what]),
     `${since}, ${until}`,
     `the trace, step ${timeline.step}`,
@@ -370,21 +372,19 @@ export function rowFacts(timeline: Timeline, row: number): string[] {
 
 /** "12.3 ms to 15 ms: 2.7 ms"; "throughout the step". */
 export function lifetimeText(timeline: Timeline, row: number): string {
-  const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
-  const [before, after] = [start === 0, end >= timeline.moments];
+  const { from, to, before, after } = lifeOf(timeline, row);
   if (before && after) return "throughout the step";
   if (before) return `from before the step to ${untilText(timeline, row)}`;
   if (after) return `${sinceText(timeline, row)} to after the step`;
-  const length = formatMilliseconds(milliseconds(timeline, end) - milliseconds(timeline, start));
+  const length = formatMilliseconds(milliseconds(timeline, to) - milliseconds(timeline, from));
   return `${sinceText(timeline, row)} to ${untilText(timeline, row)}: ${length}`;
 }
 
 export function tensorLines(timeline: Timeline, tensor: Tensor): string[] {
-  const row = tensor.rows[0] ?? 0;
-  const owner = ownerOfRow(timeline, row);
+  const { row } = tensor;
   return [
     `${formatBytes(tensor.bytes)}${tensor.shape ? ` · ${shapeText(tensor.shape)}` : ""}`,
-    `${owner.layer ?? NOT_TIED}: ${groupLabel(groupOfOwner(owner))}`,
+    ownerText(timeline, row),
     whatText(timeline, row),
     lifetimeText(timeline, row),
     ...(tensor.line === null ? [] : [tensor.line]),
@@ -407,8 +407,8 @@ export function momentSentence(
   const parts = series
     .map(({ bytes }, index) => ({ label: labels[index] ?? "", bytes: bytes[moment] ?? 0 }))
     .filter(({ bytes }) => bytes > 0)
-    .sort((a, b) => b.bytes - a.bytes);
-  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+    .sort(largestFirst);
+  const total = totalBytes(parts);
   const band = bandOf(timeline, moment);
   const where = [
     `at ${timeText(timeline, moment)}`,

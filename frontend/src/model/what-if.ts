@@ -3,7 +3,15 @@
  * was measured.
  */
 
-import { formatBytes, formatCount, plural, type Table, tableOf } from "../lib/bytes";
+import {
+  formatBytes,
+  formatCount,
+  plural,
+  type Table,
+  tableOf,
+  formatKnown,
+  sumsBy,
+} from "../lib/bytes";
 import { groupOfOwner } from "./categories";
 import { groupSums, type GroupSums } from "./compare";
 import type {
@@ -76,7 +84,7 @@ export function conditionHints(
 }
 
 export const askedText = ({ batch_size, capacity_bytes }: WhatIf): string =>
-  `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${capacity_bytes === null ? "unknown" : formatBytes(capacity_bytes)}`;
+  `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${formatKnown(capacity_bytes)}`;
 
 /**
  * What is left to say below the headline: the reason of an unknown answer is the headline itself.
@@ -184,14 +192,10 @@ export function pointOf(curve: readonly CurvePoint[], batchSize: number | null):
 export function ledgerTable(peaks: readonly NamedPeak[]): Table {
   const keyOf = ({ layer, category, trainable }: PlainRow): string =>
     JSON.stringify([layer, category, trainable]);
-  const sumsOf = (ledger: readonly PlainRow[]): Map<string, number> => {
-    const sums = new Map<string, number>();
-    for (const row of ledger) sums.set(keyOf(row), (sums.get(keyOf(row)) ?? 0) + row.bytes);
-    return sums;
-  };
   const rows = new Map(peaks.flatMap(({ ledger }) => ledger.map((row) => [keyOf(row), row])));
   const column = (wanted: NamedPeak["name"][]) => {
-    const sums = sumsOf(peaks.find(({ name }) => wanted.includes(name))?.ledger ?? []);
+    const own = peaks.find(({ name }) => wanted.includes(name))?.ledger ?? [];
+    const sums = sumsBy(own, keyOf, ({ bytes }) => bytes);
     return ([key]: [string, PlainRow]): number | null =>
       sums.get(key) ?? (sums.size > 0 ? 0 : null);
   };
@@ -331,15 +335,9 @@ export const CONDITIONS = [
 export type ConditionName = (typeof CONDITIONS)[number];
 export type Conditions = Readonly<Record<ConditionName, string>>;
 
-export const AS_RECORDED: Conditions = {
-  batch_size: "",
-  capacity: "",
-  freeze: "",
-  unfreeze: "",
-  optimizer: "",
-  precision: "",
-  budget: "",
-};
+export const AS_RECORDED = Object.fromEntries(
+  CONDITIONS.map((name) => [name, ""]),
+) as unknown as Conditions;
 
 /** Optimizers by name, `momentum` being SGD with momentum. */
 export const OPTIMIZERS = [

@@ -227,6 +227,9 @@ export function decode(address: string): Choices {
   return choicesOf((name) => CODECS[name].parse(given));
 }
 
+/** Nothing selected inside a step. */
+export const INSIDE = { moment: null, span: null, selection: null, tensor: null };
+
 const OF_A_STEP = ["primary", "device", "phase", "step", "session"] as const;
 
 export const sameStep = (a: Choices, b: Choices): boolean =>
@@ -239,6 +242,5 @@ export const sameStep = (a: Choices, b: Choices): boolean =>
 export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
   const next = { ...choices, ...changed };
   if (sameStep(next, choices)) return next;
-  const { moment = null, span = null, selection = null, tensor = null } = changed;
-  return { ...next, moment, span, selection, tensor };
+  return { ...next, ...INSIDE, ...changed };
 }

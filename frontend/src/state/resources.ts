@@ -5,15 +5,14 @@
 
 import { computed, effect, type ReadonlySignal } from "@preact/signals";
 
-import type { OverviewQuery, Source, Span, TotalsQuery } from "../api/source";
-import type { Place } from "../model/memory-map";
+import type { OverviewQuery, Source, Span, StepRef, TotalsQuery } from "../api/source";
 import type { Overview } from "../model/overview";
 import { preferredDevice } from "../model/run";
 import { AS_RECORDED, type Conditions } from "../model/what-if";
 import { limiter, nearer, NOTHING, Resource, Shelf, type Loaded } from "./resource";
 import { phaseBeside, type ChoicesSignal, type Shown } from "./runs";
 import type { Need } from "./views";
-import type { AnswersAnswer, Phase, RunInfo, SessionStart } from "../schema";
+import type { AnswersAnswer, RunInfo, SessionStart } from "../schema";
 
 const AT_ONCE = 4;
 
@@ -34,59 +33,26 @@ const traced = (run: RunInfo): string =>
 
 const latest = (run: RunInfo): string => run.version;
 
-export interface StepRef {
-  phase: Phase;
-  step: number;
-}
-
 /**
  * Makes resources whose answers share a shelf and wait in one queue; a question is told apart by
  * the run's name and its other parts.
  */
 function maker(shelf: Shelf, atOnce = AT_ONCE) {
   const queue = limiter(atOnce);
-  return <Args extends [RunInfo, ...unknown[]], T>(
+  return <Args extends unknown[], T>(
     version: (run: RunInfo) => string,
-    load: (abort: AbortSignal, ...args: Args) => Promise<T>,
-    key: (...args: Args) => unknown = (run, ...others) => [run.run, ...others],
-  ): Resource<Args, T> =>
-    new Resource({ key, version: (...[run]: Args) => version(run), load }, shelf, queue);
-}
-
-type Maker = ReturnType<typeof maker>;
-
-function ofWholeRuns(source: Source, of: Maker) {
-  return {
-    answers: of(latest, (abort, { run }: RunInfo, device: string | null, phase: Phase) =>
-      source.answers(run, device, phase, abort),
-    ),
-    overviews: of(latest, (abort, _: RunInfo, query: OverviewQuery) =>
-      source.overview(query, abort),
-    ),
-    pools: of(latest, (abort, _: RunInfo, query: OverviewQuery) => source.pool(query, abort)),
-    hostMemories: of(latest, (abort, _: RunInfo, query: OverviewQuery) =>
-      source.hostMemory(query, abort),
-    ),
-    devices: of(latest, (abort, { run }: RunInfo, phase: Phase) =>
-      source.devices(run, phase, abort),
-    ),
-    ledgerTotals: of(latest, (abort, _: RunInfo, query: TotalsQuery) =>
-      source.ledgerTotals(query, abort),
-    ),
-    activations: of(latest, (abort, { run }: RunInfo, points: number, span: Span) =>
-      source.activations(run, points, span, abort),
-    ),
-    ooms: of(latest, (abort, { run }: RunInfo) => source.ooms(run, abort)),
-    snapshotLists: of(latest, (abort, { run }: RunInfo, device: string) =>
-      source.snapshots(run, device, abort),
-    ),
-    timelineLists: of(latest, (abort, { run }: RunInfo, device: string) =>
-      source.timelines(run, device, abort),
-    ),
-    mapLists: of(latest, (abort, { run }: RunInfo, device: string) =>
-      source.maps(run, device, abort),
-    ),
-  };
+    ask: (abort: AbortSignal, run: string, ...args: Args) => Promise<T>,
+    key: (...args: Args) => unknown = (...args) => args,
+  ): Resource<[RunInfo, ...Args], T> =>
+    new Resource<[RunInfo, ...Args], T>(
+      {
+        key: ({ run }, ...args) => [run, key(...args)],
+        version: (...[run]) => version(run),
+        load: (abort, { run }, ...args) => ask(abort, run, ...args),
+      },
+      shelf,
+      queue,
+    );
 }
 
 /**
@@ -95,80 +61,41 @@ function ofWholeRuns(source: Source, of: Maker) {
  */
 const ofWorker = (device: string | null): string | null => (device?.includes("/") ? device : null);
 
-function ofSteps(source: Source, of: Maker) {
-  const ofStep = ({ run }: RunInfo, device: string, { phase, step }: StepRef): unknown => [
-    run,
-    device,
-    phase,
-    step,
-  ];
-  return {
-    snapshots: of(
-      stable,
-      (abort, { run }: RunInfo, device: string, { phase, step }: StepRef) =>
-        source.snapshot(run, device, phase, step, abort),
-      ofStep,
-    ),
-    layers: of(
-      stable,
-      (abort, { run }: RunInfo, device: string | null, step: number) =>
-        source.layers(run, ofWorker(device), step, abort),
-      ({ run }, device, step) => [run, ofWorker(device), step],
-    ),
-    timelines: of(
-      stable,
-      (abort, { run }: RunInfo, device: string, { phase, step }: StepRef) =>
-        source.timeline(run, device, phase, step, abort),
-      ofStep,
-    ),
-    maps: of(
-      ({ sessions, ooms }) => `${sessions}/${ooms}`,
-      (abort, { run }: RunInfo, place: Place) => source.map(run, place, abort),
-    ),
-    deviceMemories: of(latest, (abort, { run }: RunInfo, device: string, step: number | null) =>
-      source.deviceMemory(run, device, step, abort),
-    ),
-  };
-}
-
-function ofSimulations(source: Source, of: Maker) {
-  return {
-    fixes: of(traced, (abort, { run }: RunInfo, oom: number) => source.fixes(run, oom, abort)),
-    whatIfs: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) =>
-      source.whatIf(run, device, asked, abort),
-    ),
-    demands: of(traced, (abort, { run }: RunInfo, device: string) =>
-      source.demand(run, device, abort),
-    ),
-    plans: of(
-      traced,
-      (abort, { run }: RunInfo, device: string, budget: string, batchSize: string) =>
-        source.plan(run, device, budget, batchSize, abort),
-    ),
-  };
-}
-
-/** Longer ones, that no other waits for. */
-function ofBatchSizes(source: Source, of: Maker) {
-  return {
-    curves: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) =>
-      source.curve(run, device, asked, abort),
-    ),
-    batchLimits: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) =>
-      source.batchLimit(run, device, asked, abort),
-    ),
-  };
-}
+const ofStep = (device: string, { phase, step }: StepRef): unknown => [device, phase, step];
 
 export function createResources(source: Source, limitBytes = LIMIT_BYTES) {
   const shelf = new Shelf(limitBytes);
   const quick = maker(shelf);
-  // The others do not wait for simulations.
+  // The others do not wait for simulations, and no simulation for those of many batch sizes.
+  const [simulated, ofBatchSizes] = [maker(shelf), maker(shelf, 1)];
   const resources = {
-    ...ofWholeRuns(source, quick),
-    ...ofSteps(source, quick),
-    ...ofSimulations(source, maker(shelf)),
-    ...ofBatchSizes(source, maker(shelf, 1)),
+    answers: quick(latest, source.answers),
+    overviews: quick(latest, source.overview),
+    pools: quick(latest, source.pool),
+    hostMemories: quick(latest, source.hostMemory),
+    devices: quick(latest, source.devices),
+    ledgerTotals: quick(latest, source.ledgerTotals),
+    activations: quick(latest, source.activations),
+    ooms: quick(latest, source.ooms),
+    snapshotLists: quick(latest, source.snapshots),
+    timelineLists: quick(latest, source.timelines),
+    mapLists: quick(latest, source.maps),
+    snapshots: quick(stable, source.snapshot, ofStep),
+    layers: quick(
+      stable,
+      (abort, run, device: string | null, step: number) =>
+        source.layers(abort, run, ofWorker(device), step),
+      (device, step) => [ofWorker(device), step],
+    ),
+    timelines: quick(stable, source.timeline, ofStep),
+    maps: quick(({ sessions, ooms }) => `${sessions}/${ooms}`, source.map),
+    deviceMemories: quick(latest, source.deviceMemory),
+    fixes: simulated(traced, source.fixes),
+    whatIfs: simulated(traced, source.whatIf),
+    demands: simulated(traced, source.demand),
+    plans: simulated(traced, source.plan),
+    curves: ofBatchSizes(traced, source.curve),
+    batchLimits: ofBatchSizes(traced, source.batchLimit),
   };
   const all = Object.values(resources);
   return {
@@ -248,10 +175,7 @@ export function createColumns(fetched: Resources, shown: Shown, choices: Choices
   const ofSteps = (span: Span): [RunInfo, OverviewQuery] | null => {
     const [run, device, phase] = [shown.primary.value, shown.device.value, shown.phase.value];
     if (!run || device === null || !run.phases.includes(phase)) return null;
-    return [
-      run,
-      { run: run.run, device, phase, points: POINTS, span, session: choices.value.session },
-    ];
+    return [run, { device, phase, points: POINTS, span, session: choices.value.session }];
   };
   const ofLayers = (span: Span): [RunInfo, number, Span] | null => {
     const run = shown.primary.value;
@@ -301,13 +225,7 @@ export function createRecords(
     if (!run || device === null || !run.phases.includes(phase)) return null;
     return [
       run,
-      {
-        run: run.run,
-        device,
-        phase,
-        layer: shown.needs("totals of the layer") ? layer : null,
-        session,
-      },
+      { device, phase, layer: shown.needs("totals of the layer") ? layer : null, session },
     ];
   };
   const conditions = (): Conditions => (recordedOnly ? AS_RECORDED : choices.value.conditions);
@@ -366,10 +284,7 @@ export function createOverviews(fetched: Resources, shown: Shown, choices: Choic
     if (!run.devices.some((known) => known.device === device)) return null;
     const primary = run.run === shown.primary.value?.run;
     const session = primary ? choices.value.session : null;
-    return [
-      run,
-      { run: run.run, device, phase, points: primary ? POINTS : POINTS_OF_OTHERS, span, session },
-    ];
+    return [run, { device, phase, points: primary ? POINTS : POINTS_OF_OTHERS, span, session }];
   };
   const read = (one: Question | null): Loaded<Overview> =>
     one ? fetched.overviews.read(...one) : NOTHING;

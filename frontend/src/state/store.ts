@@ -10,7 +10,8 @@ import { later, touch } from "../lib/activity";
 import type { Overview } from "../model/overview";
 import { comparedSteps, selectStep, type StepSelection } from "../model/step-selection";
 import { chosenTimeline } from "../model/timeline";
-import { sameStep, type Choices, DEFAULTS, changedTo, decode, encode } from "./address";
+import { dark } from "../theme/palette";
+import { INSIDE, sameStep, type Choices, DEFAULTS, changedTo, decode, encode } from "./address";
 import type { Loaded } from "./resource";
 import { createColumns, createOverviews, createRecords, createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
@@ -116,7 +117,7 @@ function darkNow(): boolean {
 }
 
 function followDarkMode(listener: (dark: boolean) => void): void {
-  const report = (): void => listener(darkNow());
+  const report = () => listener(darkNow());
   attempt(() => {
     if (window.parent === window) return;
     new MutationObserver(report).observe(window.parent.document.body, {
@@ -184,7 +185,7 @@ function createStep(
 }
 
 const sameInside = (a: Choices, b: Choices): boolean =>
-  (["moment", "span", "selection", "tensor"] as const).every((name) => a[name] === b[name]);
+  (Object.keys(INSIDE) as (keyof typeof INSIDE)[]).every((name) => a[name] === b[name]);
 
 /**
  * Clears the moment, its zoom, the span and the tensor once another timeline is shown without a
@@ -211,7 +212,7 @@ function clearInside(
     last = { key, choices: now };
     if (before === null || before.key === key) return;
     if (sameStep(before.choices, now) && sameInside(before.choices, now))
-      choices.value = { ...now, moment: null, span: null, selection: null, tensor: null };
+      choices.value = { ...now, ...INSIDE };
   });
 }
 
@@ -246,7 +247,6 @@ export function createStore(source: Source) {
     recordedOnly,
     cursor: signal<number | null>(null),
     momentCursor: signal<number | null>(null),
-    dark: signal(false),
     poll: runs.refresh,
     reload: async (): Promise<void> => {
       await runs.refresh();
@@ -276,9 +276,9 @@ function pollWhileRead(store: Store): void {
 }
 
 export function keepUp(store: Store, live: boolean): void {
-  followDarkMode((dark) => {
-    store.dark.value = dark;
-    document.documentElement.dataset.scheme = dark ? "dark" : "light";
+  followDarkMode((isDark) => {
+    dark.value = isDark;
+    document.documentElement.dataset.scheme = isDark ? "dark" : "light";
     touch();
   });
   onAddress(store.follow);
@@ -317,7 +317,7 @@ const isChange = (before: Choices, now: Choices): boolean =>
 
 function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
-  const choose = (changed: Partial<Choices>): void => {
+  const choose = (changed: Partial<Choices>) => {
     choices.value = changedTo(choices.peek(), changed);
   };
   /**
@@ -325,7 +325,7 @@ function createChoices() {
    * instead of a new one.
    */
   const replaces = { current: false, spare: false };
-  const replaceAll = (now: Choices): void => {
+  const replaceAll = (now: Choices) => {
     replaces.current = true;
     choices.value = now;
     replaces.current = false;
@@ -380,7 +380,7 @@ function keepAddress(
     before = now;
   });
   return {
-    follow: (): void => {
+    follow: () => {
       const text = readAddress();
       // An address without our part means that TensorBoard went to another tab: keep the choices.
       if (text === written || text === "") return;
@@ -393,54 +393,30 @@ function keepAddress(
   };
 }
 
-interface Clearing {
-  name: string;
-  clear(choices: Choices): Partial<Choices> | null;
-}
-
-const CLEARINGS: readonly Clearing[] = [
-  { name: "selected layer", clear: ({ layer }) => (layer !== null ? { layer: null } : null) },
-  {
-    name: "selected category",
-    clear: ({ category }) => (category !== null ? { category: null } : null),
-  },
-  {
-    name: "selected tensor",
-    clear: ({ view, tensor }) =>
-      supports(view, "moment") && tensor !== null ? { tensor: null } : null,
-  },
-  {
-    name: "selected moment",
-    clear: ({ view, moment }) =>
-      supports(view, "moment") && moment !== null ? { moment: null } : null,
-  },
-  {
-    name: "selected span",
-    clear: ({ view, selection }) =>
-      supports(view, "moment") && selection !== null ? { selection: null } : null,
-  },
-  {
-    name: "zoom of the timeline",
-    clear: ({ view, span }) => (supports(view, "moment") && span !== null ? { span: null } : null),
-  },
-  { name: "selected step", clear: ({ step }) => (step !== null ? { step: null } : null) },
-  {
-    name: "zoom",
-    clear: ({ zoom, mapZooms }) =>
-      zoom !== null || mapZooms.length > 0 ? { zoom: null, mapZooms: [] } : null,
-  },
+/** What Escape clears, in this order; what is selected inside a step only in a view of it. */
+const CLEARINGS: readonly (readonly [name: string, ...choices: (keyof Choices)[]])[] = [
+  ["selected layer", "layer"],
+  ["selected category", "category"],
+  ["selected tensor", "tensor"],
+  ["selected moment", "moment"],
+  ["selected span", "selection"],
+  ["zoom of the timeline", "span"],
+  ["selected step", "step"],
+  ["zoom", "zoom", "mapZooms"],
 ];
 
 /** "selected layer, selected category, …", in the order in which Escape clears them. */
-export const CLEARED_IN_ORDER = CLEARINGS.map(({ name }) => name).join(", ");
+export const CLEARED_IN_ORDER = CLEARINGS.map(([name]) => name).join(", ");
 
 /** The choices that one press of Escape changes; empty if nothing is left to clear. */
 export function cleared(choices: Choices): Partial<Choices> {
-  const { parent } = VIEWS[choices.view];
+  const { view } = choices;
+  const { parent } = VIEWS[view];
   if (parent !== undefined) return { view: parent };
-  for (const { clear } of CLEARINGS) {
-    const changed = clear(choices);
-    if (changed) return changed;
+  for (const [, ...names] of CLEARINGS) {
+    const isShown = supports(view, "moment") || !names.some((name) => name in INSIDE);
+    const isChosen = names.some((name) => `${choices[name]}` !== `${DEFAULTS[name]}`);
+    if (isShown && isChosen) return Object.fromEntries(names.map((name) => [name, DEFAULTS[name]]));
   }
   return {};
 }

@@ -5,15 +5,15 @@
  * readers see it, and against the runs' colours and the background.
  */
 
-import type { Category } from "../schema";
+import { signal } from "@preact/signals";
+
+import type { Category, Group } from "../schema";
 
 export type Scheme = "light" | "dark";
 
-type Pattern = "plain" | "diagonal" | "hatched" | "dotted";
-
 export interface Fill {
   colour: string;
-  pattern: Pattern;
+  pattern: "plain" | "diagonal" | "hatched" | "dotted";
 }
 
 /** Of a light and of a dark ground. */
@@ -57,6 +57,12 @@ export const INKS = byScheme({
 
 export type Ink = (typeof INKS)["light"];
 
+/** Whether the page is dark. The functions below give the colours of this moment. */
+export const dark = signal(false);
+
+const scheme = (): Scheme => (dark.value ? "dark" : "light");
+export const inks = (): Ink => INKS[scheme()];
+
 /** The palette of TensorBoard's Time Series tab; its first colour has a dark variant. */
 const RUN_COLOURS = [
   "#425066",
@@ -69,29 +75,32 @@ const RUN_COLOURS = [
 ] as const;
 const FIRST_IN_DARK = "#8e98a3";
 
-export function runColour(index: number, scheme: Scheme): string {
+export function runColour(index: number): string {
   const place = index % RUN_COLOURS.length;
-  return place === 0 && scheme === "dark" ? FIRST_IN_DARK : (RUN_COLOURS[place] ?? RUN_COLOURS[0]);
+  return place === 0 && dark.value ? FIRST_IN_DARK : (RUN_COLOURS[place] as string);
 }
 
 /** Seven colours wrap: the second round of runs is drawn dashed. */
 export const runDash = (index: number): number[] =>
   Math.floor(index / RUN_COLOURS.length) % 2 === 1 ? [6, 3] : [];
 
+/** Of what has no fill, so that nothing is drawn. */
+export const NO_FILL: Fill = { colour: "none", pattern: "plain" };
+
 export const plainFill = (colour: string): Fill => ({ colour, pattern: "plain" });
 
-export function fillOf(category: Category, trainable: boolean | null, scheme: Scheme): Fill {
-  const colour = CATEGORY_COLOURS[scheme][category];
+export function fillOf({ category, trainable }: Group): Fill {
+  const colour = CATEGORY_COLOURS[scheme()][category];
   if (category === "unattributed") return { colour, pattern: "hatched" };
   if (category === "rounding") return { colour, pattern: "dotted" };
   return { colour, pattern: trainable === false ? "diagonal" : "plain" };
 }
 
-/** The parts of a device's memory that no tensor takes, the same in every view. */
-type FreePart = "free" | "largest" | "other" | "unreserved";
+export const categoryFill = (category: Category): Fill => fillOf({ category, trainable: null });
 
-export function freeFill(part: FreePart, scheme: Scheme): Fill {
-  const { free, background } = INKS[scheme];
+/** Of memory that no tensor takes, the same in every view. */
+export function freeFill(part: "free" | "largest" | "other" | "unreserved"): Fill {
+  const { free, background } = inks();
   return {
     colour: part === "unreserved" ? background : free,
     pattern: part === "other" ? "diagonal" : "plain",
@@ -99,8 +108,8 @@ export function freeFill(part: FreePart, scheme: Scheme): Fill {
 }
 
 /** Memory of a device outside the pool: of this process, and of others. */
-export const outsideFill = (part: "process_other" | "others", scheme: Scheme): Fill => ({
-  colour: part === "others" ? INKS[scheme].line : INKS[scheme].faint,
+export const outsideFill = (part: "process_other" | "others"): Fill => ({
+  colour: part === "others" ? inks().line : inks().faint,
   pattern: "diagonal",
 });
 
@@ -108,31 +117,31 @@ export const outsideFill = (part: "process_other" | "others", scheme: Scheme): F
  * Shades for things that have no category colour of their own, such as layers, told apart by order
  * and label.
  */
-export function sequence(count: number, scheme: Scheme): string[] {
-  const [from, to] = scheme === "light" ? [34, 74] : [44, 80];
+export function sequence(count: number): string[] {
+  const [from, to, saturation] = dark.value ? [44, 80, 72] : [34, 74, 82];
   return Array.from({ length: count }, (_, index) => {
     const position = count === 1 ? 0 : index / (count - 1);
     const hue = 14 + position * 34;
     const lightness = from + (to - from) * position + (index % 2 === 0 ? -3 : 3);
-    return `hsl(${hue.toFixed(0)} ${scheme === "light" ? 82 : 72}% ${lightness.toFixed(0)}%)`;
+    return `hsl(${hue.toFixed(0)} ${saturation}% ${lightness.toFixed(0)}%)`;
   });
 }
 
 /** Colours for a few layers side by side, told apart by their legend as well. */
-const LAYER_HUES = [215, 28, 150, 275, 340, 52, 190, 95] as const;
+const LAYER_HUES = [215, 28, 150, 275, 340, 52, 190, 95];
 
 export const LAYERS_TOLD_APART = LAYER_HUES.length;
 
-export function layerColour(index: number, scheme: Scheme): string {
+export function layerColour(index: number): string {
   const hue = LAYER_HUES[index % LAYER_HUES.length] ?? 0;
-  const lightness = (scheme === "light" ? 33 : 60) + (index % 2) * 5;
-  return `hsl(${hue} ${scheme === "light" ? 68 : 62}% ${lightness}%)`;
+  const [lightness, saturation] = dark.value ? [60, 62] : [33, 68];
+  return `hsl(${hue} ${saturation}% ${lightness + (index % 2) * 5}%)`;
 }
 
 /**
  * From the oldest, 0, to the newest, 1: dark to light on a light ground, and the other way round.
  */
-export function ageColour(position: number, scheme: Scheme): string {
-  const [from, to] = scheme === "light" ? [22, 74] : [82, 40];
+export function ageColour(position: number): string {
+  const [from, to] = dark.value ? [82, 40] : [22, 74];
   return `hsl(${(262 - 62 * position).toFixed(0)} 55% ${(from + (to - from) * position).toFixed(0)}%)`;
 }

@@ -45,12 +45,12 @@ describe("a saved report", () => {
     );
     const source = embeddedSource(reportOf([...steps, answer("layers", { run: "a" }, table(20))]));
     const found = await Promise.all(
-      [0, 6, 7, 19, 20, 999].map((step) => source.layers("a", null, step, never)),
+      [0, 6, 7, 19, 20, 999].map((step) => source.layers(never, "a", null, step)),
     );
     expect(found.map(({ step }) => step)).toEqual([0, 0, 7, 7, 20, 20]);
-    expect((await source.layers("a", null, null, never)).step).toBe(20);
+    expect((await source.layers(never, "a", null, null)).step).toBe(20);
     const later = embeddedSource(reportOf([answer("layers", { run: "a", step: "5" }, table(5))]));
-    expect((await later.layers("a", null, 1, never)).step).toBe(5);
+    expect((await later.layers(never, "a", null, 1)).step).toBe(5);
   });
 
   it("gives the four answers of a device, and those of a run without one", async () => {
@@ -94,14 +94,14 @@ describe("a saved report", () => {
         ),
       ]),
     );
-    expect((await source.answers("a", "CPU:0", "train", never)).answers).toEqual([
+    expect((await source.answers(never, "a", "CPU:0", "train")).answers).toEqual([
       { ...fits, figures: { requested_bytes: 96 } },
     ]);
-    expect((await source.answers("b", null, "train", never)).answers).toEqual([unknown]);
-    await expect(source.answers("c", null, "train", never)).rejects.toThrow(
+    expect((await source.answers(never, "b", null, "train")).answers).toEqual([unknown]);
+    await expect(source.answers(never, "c", null, "train")).rejects.toThrow(
       "answers.answers[0].figures.peak_bytes should be a number",
     );
-    await expect(source.answers("a", "CPU:0", "validation", never)).rejects.toThrow(
+    await expect(source.answers(never, "a", "CPU:0", "validation")).rejects.toThrow(
       "Not in this report",
     );
   });
@@ -139,18 +139,18 @@ describe("a saved report", () => {
       reportOf([answer("what_if", { run: "a", device: "CPU:0" }, recorded)]),
     );
     expect(source.recordedOnly).toBe(true);
-    expect(await source.whatIf("a", "CPU:0", { ...AS_RECORDED, batch_size: "64" }, never)).toEqual(
+    expect(await source.whatIf(never, "a", "CPU:0", { ...AS_RECORDED, batch_size: "64" })).toEqual(
       recorded,
     );
-    await expect(source.whatIf("b", "CPU:0", AS_RECORDED, never)).rejects.toThrow(
+    await expect(source.whatIf(never, "b", "CPU:0", AS_RECORDED)).rejects.toThrow(
       "Not in this report",
     );
   });
 
   it("has the plan for the capacity only", async () => {
     const source = embeddedSource(reportOf([answer("plan", { run: "a", device: "CPU:0" }, plan)]));
-    expect(await source.plan("a", "CPU:0", "8GiB", "", never)).toEqual(plan);
-    await expect(source.plan("b", "CPU:0", "", "", never)).rejects.toThrow("Not in this report");
+    expect(await source.plan(never, "a", "CPU:0", "8GiB", "")).toEqual(plan);
+    await expect(source.plan(never, "b", "CPU:0", "", "")).rejects.toThrow("Not in this report");
   });
 
   it("says why something is not in it", async () => {
@@ -168,10 +168,10 @@ describe("a saved report", () => {
         [refusal],
       ),
     );
-    expect((await source.layers("a", null, 6, never)).step).toBe(0);
-    await expect(source.layers("a", null, 8, never)).rejects.toThrow("because of its size");
-    await expect(source.layers("b", null, 3, never)).rejects.toThrow("run b has no layer table");
-    await expect(source.map("a", { oom: 0 }, never)).rejects.toThrow("Not in this report");
+    expect((await source.layers(never, "a", null, 6)).step).toBe(0);
+    await expect(source.layers(never, "a", null, 8)).rejects.toThrow("because of its size");
+    await expect(source.layers(never, "b", null, 3)).rejects.toThrow("run b has no layer table");
+    await expect(source.map(never, "a", { oom: 0 })).rejects.toThrow("Not in this report");
   });
 
   it("keeps answers of different devices, sessions and failures apart", async () => {
@@ -192,12 +192,12 @@ describe("a saved report", () => {
     ];
     const source = embeddedSource(reportOf(answers));
     const shown = await Promise.all(
-      [4, 5, 3].map((step) => source.deviceMemory("a", "GPU:0", step, never)),
+      [4, 5, 3].map((step) => source.deviceMemory(never, "a", "GPU:0", step)),
     );
     expect(shown.map(({ step }) => step)).toEqual([4, 4, 4]);
-    expect((await source.deviceMemory("a", "GPU:0", null, never)).step).toBe(9);
-    expect((await source.deviceMemory("a", "GPU:1", 99, never)).step).toBe(6);
-    await expect(source.deviceMemory("b", "GPU:0", 4, never)).rejects.toThrow("Not in this report");
+    expect((await source.deviceMemory(never, "a", "GPU:0", null)).step).toBe(9);
+    expect((await source.deviceMemory(never, "a", "GPU:1", 99)).step).toBe(6);
+    await expect(source.deviceMemory(never, "b", "GPU:0", 4)).rejects.toThrow("Not in this report");
   });
 
   it("adds up one layer from its snapshots, of the asked device and phase only", async () => {
@@ -233,10 +233,12 @@ describe("a saved report", () => {
         snapshot("GPU:0", "predict", 5, 9),
       ]),
     );
-    const totals = await source.ledgerTotals(
-      { run: "a", device: "GPU:0", phase: "train", layer: "net/a", session: null },
-      never,
-    );
+    const totals = await source.ledgerTotals(never, "a", {
+      device: "GPU:0",
+      phase: "train",
+      layer: "net/a",
+      session: null,
+    });
     expect([[...totals.step], [...totals.in_use_bytes]]).toEqual([
       [3, 8],
       [300, 800],

@@ -26,7 +26,6 @@ afterEach(() => vi.unstubAllGlobals());
 describe("the routes", () => {
   it("are relative, with the parameters that are known", async () => {
     const query = {
-      run: "a b",
       device: "GPU:0",
       phase: "train" as const,
       points: 600,
@@ -36,24 +35,24 @@ describe("the routes", () => {
     const asked: [() => Promise<unknown>, string][] = [
       [() => httpSource.runs(signal), "./runs"],
       [
-        () => httpSource.overview(query, signal),
+        () => httpSource.overview(signal, "a b", query),
         "./overview?run=a+b&device=GPU%3A0&phase=train&points=600",
       ],
       [
-        () => httpSource.overview({ ...query, span: [3, 9], session: "s" }, signal),
+        () => httpSource.overview(signal, "a b", { ...query, span: [3, 9], session: "s" }),
         "./overview?run=a+b&device=GPU%3A0&phase=train&first_step=3&last_step=9&points=600&session=s",
       ],
       [
-        () => httpSource.activations("r", 10, [0, 5], signal),
+        () => httpSource.activations(signal, "r", 10, [0, 5]),
         "./activations?run=r&first_step=0&last_step=5&points=10",
       ],
       [
-        () => httpSource.whatIf("r", "GPU:0", { ...AS_RECORDED, batch_size: "8" }, signal),
+        () => httpSource.whatIf(signal, "r", "GPU:0", { ...AS_RECORDED, batch_size: "8" }),
         "./what_if?run=r&device=GPU%3A0&batch_size=8",
       ],
-      [() => httpSource.plan("r", "GPU:0", "", "", signal), "./plan?run=r&device=GPU%3A0"],
+      [() => httpSource.plan(signal, "r", "GPU:0", "", ""), "./plan?run=r&device=GPU%3A0"],
       [
-        () => httpSource.plan("r", "GPU:0", "8GiB", "96", signal),
+        () => httpSource.plan(signal, "r", "GPU:0", "8GiB", "96"),
         "./plan?run=r&device=GPU%3A0&budget=8GiB&batch_size=96",
       ],
       [() => httpSource.hostRuns(signal), "../../runs"],

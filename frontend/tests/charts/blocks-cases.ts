@@ -2,7 +2,7 @@
 
 import type { Raster } from "../../src/charts/timeline-block-paint";
 import { placedBlocks, stackedBlocks } from "../../src/charts/timeline-blocks";
-import { timelineLayout } from "../../src/charts/timeline-layout";
+import { stackLayout } from "../../src/charts/layout";
 
 /** A linear congruential generator: the same rows in every run. */
 function random(seed: number): (below: number) => number {
@@ -51,7 +51,7 @@ export const liveBytes = (moment: number): number =>
 
 const EDGES = Float64Array.from({ length: MOMENTS + 1 }, (_, moment) => moment);
 
-export const LAYOUT = timelineLayout(EDGES, [
+export const LAYOUT = stackLayout(EDGES, [
   Float64Array.from({ length: MOMENTS }, (_, moment) => liveBytes(moment)),
 ]);
 

@@ -15,7 +15,7 @@ import {
 const floats = (...values: number[]): Float64Array => Float64Array.from(values);
 
 describe("stack", () => {
-  const layout = stackLayout(floats(0, 1), [floats(1, 2), floats(NaN, 3), floats(4, 0)]);
+  const layout = stackLayout(cellEdges(floats(0, 1)), [floats(1, 2), floats(NaN, 3), floats(4, 0)]);
 
   it("adds up from the bottom", () => {
     expect(layout.tops.map((top) => [...top])).toEqual([

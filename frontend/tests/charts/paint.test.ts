@@ -26,7 +26,7 @@ const FILLS = ["#111111", "#222222"].map((colour) => ({
   pattern: "plain" as const,
   muted: false,
 }));
-const LAYOUT = stackLayout(Float64Array.of(0, 1, 2), [
+const LAYOUT = stackLayout(Float64Array.of(0, 1, 2, 3), [
   Float64Array.of(1, 2, 3),
   Float64Array.of(4, 4, 4),
 ]);

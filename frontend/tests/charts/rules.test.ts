@@ -42,13 +42,7 @@ function seenOf(painters: readonly Painter[], height: number): Seen {
 }
 
 const drawn = (values: Float64Array, inside: boolean): Seen =>
-  seenOf(
-    capacitiesPainter(edges, values, (value) => `limit ${value}`, inside, {
-      capacity: "red",
-      background: "white",
-    }),
-    10,
-  );
+  seenOf(capacitiesPainter(edges, values, inside, { capacity: "red", background: "white" }), 10);
 
 class FakePath {
   points = 0;
@@ -64,13 +58,25 @@ afterEach(() => vi.unstubAllGlobals());
 
 describe("the capacity", () => {
   it("is one line where it never changes, and nothing where it is unknown", () => {
-    expect(drawn(column(8, NaN, 8), true)).toEqual({ across: 1, stepped: 0, texts: ["limit 8"] });
+    expect(drawn(column(8, NaN, 8), true)).toEqual({
+      across: 1,
+      stepped: 0,
+      texts: ["capacity 8 B"],
+    });
     expect(drawn(column(NaN, NaN, NaN), true)).toEqual({ across: 0, stepped: 0, texts: [] });
   });
 
   it("is a step where it changes, so that nothing measured lies above it", () => {
-    expect(drawn(column(9, 9, 6), true)).toEqual({ across: 0, stepped: 1, texts: ["limit 6"] });
-    expect(drawn(column(9, 9, 6), false)).toEqual({ across: 0, stepped: 0, texts: ["↑ limit 6"] });
+    expect(drawn(column(9, 9, 6), true)).toEqual({
+      across: 0,
+      stepped: 1,
+      texts: ["capacity 6 B"],
+    });
+    expect(drawn(column(9, 9, 6), false)).toEqual({
+      across: 0,
+      stepped: 0,
+      texts: ["↑ capacity 6 B"],
+    });
   });
 });
 
@@ -184,14 +190,7 @@ describe("a label", () => {
   const x = (step: number): number => 6 * step;
   const y = (bytes: number): number => 400 - 4 * bytes;
   const capacity = (value: number, inside: boolean, end: "left" | "right" = "left"): Painter[] =>
-    capacitiesPainter(
-      column(0, 50, 100),
-      column(value, value),
-      (bytes) => `capacity ${bytes} MiB`,
-      inside,
-      inks,
-      end,
-    );
+    capacitiesPainter(column(0, 50, 100), column(value, value), inside, inks, end);
   const request = (from: number, part: "outline" | "label"): Painter =>
     outlinedPainter(
       { from, to: from + 1, low: 70, high: 110, label: "96 MiB requested" },
@@ -209,7 +208,7 @@ describe("a label", () => {
         request(step, "label"),
       ];
       const { labels, struck } = struckOut(painters, size, x, y);
-      expect(labels.map(({ text }) => text)).toEqual(["capacity 90 MiB", "96 MiB requested"]);
+      expect(labels.map(({ text }) => text)).toEqual(["capacity 90 B", "96 MiB requested"]);
       expect(struck, `step ${step}`).toEqual([]);
       const [one, other] = labels.map(({ box }) => box) as [Rect, Rect];
       expect(

@@ -2,7 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import { paintRaster, placedRaster, stackRaster } from "../../src/charts/timeline-block-paint";
 import { stackedBlocks } from "../../src/charts/timeline-blocks";
-import { timelineCells, timelineLayout } from "../../src/charts/timeline-layout";
+import { timelineCells } from "../../src/charts/timeline-layout";
+import { stackLayout } from "../../src/charts/layout";
 import {
   MOMENTS,
   ROWS,
@@ -90,7 +91,7 @@ describe("colours", () => {
       bytes: Float64Array.of(5, 2),
     };
     const blocks = stackedBlocks(rows, Uint32Array.of(0, 1), 1);
-    const layout = timelineLayout(Float64Array.of(0, 1), [Float64Array.of(7)]);
+    const layout = stackLayout(Float64Array.of(0, 1), [Float64Array.of(7)]);
     const raster = stackRaster(blocks, timelineCells(layout, [0, 1], 1), {
       width: 1,
       height: 9,

@@ -8,7 +8,7 @@ import {
   stackedBlocks,
   blockPaths,
 } from "../../src/charts/timeline-blocks";
-import { timelineLayout } from "../../src/charts/timeline-layout";
+import { stackLayout } from "../../src/charts/layout";
 import { MOMENTS, ROWS, ORDER, BLOCKS, isLive, liveBytes, PLACED, LAYOUT } from "./blocks-cases";
 
 describe("a stack of blocks", () => {
@@ -102,9 +102,7 @@ describe("paths of blocks", () => {
       Uint32Array.of(0),
       4,
     );
-    const layout = timelineLayout(Float64Array.of(0, 10, 20, 30, 40), [
-      Float64Array.of(0, 5, 5, 0),
-    ]);
+    const layout = stackLayout(Float64Array.of(0, 10, 20, 30, 40), [Float64Array.of(0, 5, 5, 0)]);
     expect(blockPaths(one, layout, [0, 40], { left: 0, ground: 100, width: 40, scale: 2 })).toEqual(
       [{ row: 0, path: "M10 100H30L30 90H10Z" }],
     );
@@ -121,9 +119,7 @@ describe("paths of blocks", () => {
       ...stackedBlocks(columns, Uint32Array.of(0, 1, 2, 3), 4),
       place: Float64Array.of(0, 10, 20, NaN),
     };
-    const layout = timelineLayout(Float64Array.of(0, 10, 20, 30, 40), [
-      Float64Array.of(5, 5, 5, 5),
-    ]);
+    const layout = stackLayout(Float64Array.of(0, 10, 20, 30, 40), [Float64Array.of(5, 5, 5, 5)]);
     const rowsIn = (from: number, to: number): number[] =>
       blockPaths(blocks, layout, [from, to], {
         left: 0,

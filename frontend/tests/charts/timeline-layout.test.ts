@@ -8,9 +8,9 @@ import {
   spanOfRange,
   timeEdges,
   timelineCells,
-  timelineLayout,
   totalPath,
 } from "../../src/charts/timeline-layout";
+import { stackLayout } from "../../src/charts/layout";
 
 const edges = Float64Array.from([0, 1, 1, 4, 10]);
 
@@ -40,7 +40,7 @@ describe("moments", () => {
 });
 
 describe("the stack", () => {
-  const layout = timelineLayout(edges, [
+  const layout = stackLayout(edges, [
     Float64Array.from([1, 1, 1, 1]),
     Float64Array.from([0, 9, 2, 0]),
   ]);
@@ -74,7 +74,7 @@ describe("stretches above the plot", () => {
 
 describe("the path of the whole", () => {
   it("has the height of each moment, and keeps a peak without width", () => {
-    const layout = timelineLayout(Float64Array.of(0, 2, 4), [Float64Array.of(5, 10)]);
+    const layout = stackLayout(Float64Array.of(0, 2, 4), [Float64Array.of(5, 10)]);
     expect(totalPath(layout, [0, 4], 40, 10)).toBe("M0 10L0 5H20L20 0H40V10Z");
   });
 });

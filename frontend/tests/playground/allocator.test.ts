@@ -47,7 +47,7 @@ describe.each(pooled)("the map of %s", (_, one) => {
   });
 
   it.each(COLOURINGS)("is painted by %s without losing a byte", (colouring) => {
-    const { key, kinds } = mapColours(map, colouring, "light");
+    const { key, kinds } = mapColours(map, colouring);
     expect(kinds.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(map.pool_bytes);
     // Rounding is inside of the others' chunks.
     const others = kinds.filter(({ name }) => name !== "rounding");
@@ -56,7 +56,7 @@ describe.each(pooled)("the map of %s", (_, one) => {
   });
 
   it("fills its strips to the last pixel", () => {
-    const { key } = mapColours(map, "category", "dark");
+    const { key } = mapColours(map, "category");
     const starts = regionStarts(map);
     map.regions.forEach(({ address, bytes }, index) => {
       const [first, end] = [starts[index] as number, starts[index + 1] as number];

@@ -101,17 +101,20 @@ describe.each(plans)("%s", (_, plan) => {
   });
 
   it("has a picture that holds everything", () => {
-    const picture = overviewPicture(overview, 0, [], DEFAULTS, "light", NO_FOCUS);
+    const picture = overviewPicture(overview, 0, [], DEFAULTS, NO_FOCUS);
     expect(picture.spec.yMax).toBeGreaterThan(
       overview.peak_bytes.reduce((most, value) => Math.max(most, value), 0),
     );
     expect(picture.spec.range[1]).toBeGreaterThan(picture.spec.range[0]);
     const parts = splitBySide(overview, null);
     expect(
-      frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", {
-        hovered: "frozen",
-        category: null,
-      }).spec.x,
+      frozenPicture(
+        overview,
+        parts,
+        0,
+        { ...DEFAULTS, axis: "relative" },
+        { hovered: "frozen", category: null },
+      ).spec.x,
     ).toHaveLength(overview.rows);
   });
 });
@@ -173,7 +176,7 @@ describe("two runs beside each other", () => {
       dash: [],
       row,
     });
-    const spec = compareSpec(curve(one, 3), curve(two, 5), DEFAULTS, "light");
+    const spec = compareSpec(curve(one, 3), curve(two, 5), DEFAULTS);
     expect(spec.range).toEqual([-0.5, 239.5]);
     expect(spec.yMax).toBeGreaterThan(
       two.peak_bytes.reduce((most, value) => Math.max(most, value), 0),
@@ -208,7 +211,6 @@ describe("a layer over the steps", () => {
   it("is zoomed as every other chart is", () => {
     const steps = layerSteps(readTotals(plan, plan.layers[0]));
     const look = {
-      scheme: "light",
       focus: NO_FOCUS,
       firstSteps: new Map<number, number>(),
       span: [0, 239],
@@ -281,7 +283,7 @@ describe("what is saved as a drawing", () => {
     const [oom] = parseOoms(JSON.parse(JSON.stringify({ run: "r", ooms: oomsOf(plan) })));
     if (!oom) throw new Error("no failure");
     expect(oom.chunks).toBeNull();
-    const { pool, categories } = oomBars(oom, "light");
+    const { pool, categories } = oomBars(oom);
     expect(pool.map(({ label }) => label)).toEqual([
       "in use",
       "free: largest chunk",
@@ -290,7 +292,7 @@ describe("what is saved as a drawing", () => {
     ]);
     expect(pool.slice(0, 3).reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.pool_bytes);
     expect(categories.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.in_use_bytes);
-    expect(oomBars({ ...oom, in_use_bytes: null }, "dark").pool.map(({ label }) => label)).toEqual([
+    expect(oomBars({ ...oom, in_use_bytes: null }).pool.map(({ label }) => label)).toEqual([
       "requested",
     ]);
   });

@@ -64,7 +64,7 @@ describe("the answer", () => {
     const read = parseDevices({ ...json, steps, imbalance: null });
     expect(read.steps.min_peak_bytes[0]).toBeNaN();
     expect(read.steps.sum_in_use_bytes).toBeNull();
-    expect(sumSpec(read, DEFAULTS, "light")).toBeNull();
+    expect(sumSpec(read, DEFAULTS)).toBeNull();
   });
 
   it("is refused where a figure is not one", () => {
@@ -269,13 +269,13 @@ describe("sentences", () => {
 
 describe("the charts", () => {
   it("hold the highest peak, in the range of the zoom", () => {
-    const spec = peaksSpec(two, DEFAULTS, "light");
+    const spec = peaksSpec(two, DEFAULTS);
     expect(spec.yMax).toBeGreaterThan(Math.max(...two.steps.max_peak_bytes));
     expect(spec.range).toEqual([-0.5, 119.5]);
-    expect(peaksSpec(two, { ...DEFAULTS, axis: "wall", zoom: [10, 20] }, "dark").range).toEqual([
+    expect(peaksSpec(two, { ...DEFAULTS, axis: "wall", zoom: [10, 20] }).range).toEqual([
       9.5, 20.5,
     ]);
-    expect(sumSpec(two, DEFAULTS, "light")?.yMax).toBeGreaterThan(
+    expect(sumSpec(two, DEFAULTS)?.yMax).toBeGreaterThan(
       Math.max(...(two.steps.sum_in_use_bytes ?? [])),
     );
   });
@@ -283,8 +283,8 @@ describe("the charts", () => {
   it("draw a lowest peak and a sum of several devices only", () => {
     expect(seriesOf(two).map(({ name }) => name)).toEqual(["highest", "lowest", "sum"]);
     expect(seriesOf(one)).toEqual([{ name: "highest", label: "measured peak" }]);
-    expect(sumSpec(one, DEFAULTS, "light")).toBeNull();
-    expect(peaksSpec(one, DEFAULTS, "light").painters).toHaveLength(2);
+    expect(sumSpec(one, DEFAULTS)).toBeNull();
+    expect(peaksSpec(one, DEFAULTS).painters).toHaveLength(2);
   });
 
   it("are those of one device where the other one is a CPU", () => {
@@ -294,7 +294,7 @@ describe("the charts", () => {
       capacity_bytes: 1,
     });
     expect(seriesOf(mixed).map(({ name }) => name)).toEqual(["highest"]);
-    expect(sumSpec(mixed, DEFAULTS, "light")).toBeNull();
+    expect(sumSpec(mixed, DEFAULTS)).toBeNull();
     expect(stepSentence(mixed, 5)).toMatch(/^step 5: peak \d+ MiB$/);
     expect(devicesSummary(mixed)).toBe("2 devices of 2 workers");
     expect(commonCapacity(mixed)).toBe(planOf("two-workers").capacity);

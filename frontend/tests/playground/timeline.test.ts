@@ -25,7 +25,6 @@ import {
   whatText,
 } from "../../src/model/timeline";
 import { DEFAULTS, type Choices } from "../../src/state/address";
-import type { Scheme } from "../../src/theme/palette";
 import type { Focus } from "../../src/views/shared/context";
 import {
   stepFills,
@@ -51,14 +50,12 @@ function stepPicture(
   timeline: Timeline,
   parts: Parts,
   choices: Choices,
-  scheme: Scheme,
   focus: Focus,
 ): StepPicture {
-  const look = stepLook(timeline, parts, choices, scheme, focus);
+  const look = stepLook(timeline, parts, choices, focus);
   const range = rangeOfSpan(look.layout.edges, choices.span);
   const painting = {
     choices,
-    scheme,
     painter: new BlockPainter(),
     selected: [],
     selection: null,
@@ -95,7 +92,6 @@ describe.each(plans)("the timeline of %s", (_, one) => {
         timeline,
         stepParts(timeline, stack),
         { ...DEFAULTS, stack },
-        "light",
         NO_FOCUS,
       );
       const ordered = rowsBySize(timeline);
@@ -118,7 +114,6 @@ describe.each(plans)("the timeline of %s", (_, one) => {
         timeline,
         stepParts(timeline, "category"),
         { ...DEFAULTS, timelineAxis },
-        "dark",
         NO_FOCUS,
       );
       for (const width of [40, 333, 1000]) {
@@ -208,9 +203,9 @@ describe("what is chosen", () => {
   it("is set off from the rest of the stack", () => {
     const timeline = read(plan("two-runs"));
     const { series } = stepParts(timeline, "category");
-    const fills = stepFills(series, { hovered: null, category: "activations" }, "light");
+    const fills = stepFills(series, { hovered: null, category: "activations" });
     expect(fills.filter(({ muted }) => !muted)).toHaveLength(1);
-    expect(stepFills(series, NO_FOCUS, "light").some(({ muted }) => muted)).toBe(false);
+    expect(stepFills(series, NO_FOCUS).some(({ muted }) => muted)).toBe(false);
     const layers = stepParts(timeline, "layer").series;
     expect(
       stepFocus(layers, { hovered: null, category: "activations" }, layers[0]?.layer ?? ""),
@@ -221,26 +216,19 @@ describe("what is chosen", () => {
   it("narrows what is drawn", () => {
     const timeline = read(plan("two-runs"));
     const parts = stepParts(timeline, "category");
-    const whole = stepPicture(timeline, parts, DEFAULTS, "light", NO_FOCUS);
-    const part = stepPicture(timeline, parts, { ...DEFAULTS, span: [0, 3] }, "light", NO_FOCUS);
+    const whole = stepPicture(timeline, parts, DEFAULTS, NO_FOCUS);
+    const part = stepPicture(timeline, parts, { ...DEFAULTS, span: [0, 3] }, NO_FOCUS);
     expect(part.spec.range[1]).toBeLessThan(whole.spec.range[1]);
     expect(part.spec.yMax).toBeLessThan(whole.spec.yMax);
     expect(whole.spec.range).toEqual([0, last(whole.layout.edges)]);
     expect(
-      stepPicture(timeline, parts, { ...DEFAULTS, span: [9999, 99999] }, "light", NO_FOCUS).spec
-        .range[1],
+      stepPicture(timeline, parts, { ...DEFAULTS, span: [9999, 99999] }, NO_FOCUS).spec.range[1],
     ).toBeGreaterThan(0);
   });
 
   it("has lanes for its passes and for a compiler's plan", () => {
     const compiled = read(plan("compiled"));
-    const { layout } = stepPicture(
-      compiled,
-      stepParts(compiled, "category"),
-      DEFAULTS,
-      "light",
-      NO_FOCUS,
-    );
+    const { layout } = stepPicture(compiled, stepParts(compiled, "category"), DEFAULTS, NO_FOCUS);
     const lanes = lanesOf(compiled, layout.edges).map((lane) =>
       lane.map(({ labels }) => labels.at(-1)),
     );
@@ -249,7 +237,7 @@ describe("what is chosen", () => {
     expect(
       lanesOf(
         graph,
-        stepPicture(graph, stepParts(graph, "category"), DEFAULTS, "light", NO_FOCUS).layout.edges,
+        stepPicture(graph, stepParts(graph, "category"), DEFAULTS, NO_FOCUS).layout.edges,
       ),
     ).toHaveLength(1);
   });

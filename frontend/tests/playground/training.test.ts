@@ -97,7 +97,7 @@ describe.each(plans)("%s", (_, plan) => {
     const most = pool.pool_bytes.reduce((found, value) => (value > found ? value : found), 0);
     for (const axis of ["step", "relative", "wall"] as const) {
       const specs = [sizesSpec, ratiosSpec].map((spec) =>
-        spec(pool, { ...DEFAULTS, axis }, "dark", [0, plan.steps - 1]),
+        spec(pool, { ...DEFAULTS, axis }, [0, plan.steps - 1]),
       );
       for (const { range, x } of specs)
         expect([range[1] > range[0], x.length]).toEqual([true, pool.rows]);

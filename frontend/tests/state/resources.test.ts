@@ -27,7 +27,12 @@ function sourceOf() {
 describe("what was fetched", () => {
   it("has the layers of each worker apart, and those of a process once", async () => {
     const asked: [string | null, number][] = [];
-    const layers = (_run: string, device: string | null, step: number): Promise<unknown> => {
+    const layers = (
+      _: AbortSignal,
+      _run: string,
+      device: string | null,
+      step: number,
+    ): Promise<unknown> => {
       asked.push([device, step]);
       return Promise.resolve({ step });
     };

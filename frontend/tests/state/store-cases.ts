@@ -51,13 +51,13 @@ const UNKNOWN = {
  * of runs fail.
  */
 export function sourceOf(runs: readonly RunInfo[]) {
-  const asked: OverviewQuery[] = [];
+  const asked: (OverviewQuery & { run: string })[] = [];
   const state = { runs, fails: false };
-  const overview = (query: OverviewQuery): Promise<Overview> => {
-    asked.push(query);
+  const overview = (_: AbortSignal, run: string, query: OverviewQuery): Promise<Overview> => {
+    asked.push({ run, ...query });
     return Promise.resolve({
       ...UNKNOWN,
-      run: query.run,
+      run,
       rows: query.span === null ? 100 : 7,
     } as unknown as Overview);
   };

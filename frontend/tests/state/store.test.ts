@@ -2,11 +2,11 @@
 import { signal } from "@preact/signals";
 import { beforeEach, describe, expect, it, vi, afterEach } from "vitest";
 
-import type { OverviewQuery } from "../../src/api/source";
 import type { Overview } from "../../src/model/overview";
 import { DEFAULTS } from "../../src/state/address";
 import { toggleRun } from "../../src/state/runs";
 import { createStore, keepUp, type Store } from "../../src/state/store";
+import { dark as isDark } from "../../src/theme/palette";
 import { run, settled, sourceOf } from "./store-cases";
 import type { TimelineRef } from "../../src/schema";
 
@@ -239,7 +239,7 @@ describe("a moment inside a step", () => {
     const { source, state } = sourceOf([run("a", 1), run("b", 2)]);
     const traced = { peak_bytes: [5, 4], wall_times: [1, 2] };
     const column = (values: number[]): Float64Array => Float64Array.from(values);
-    const overview = ({ run: name }: OverviewQuery): Promise<Overview> =>
+    const overview = (_: AbortSignal, name: string): Promise<Overview> =>
       Promise.resolve({
         run: name,
         phase: "train",
@@ -355,7 +355,6 @@ describe("keeping the page up to date", () => {
 
   function kept(live: boolean) {
     const store = {
-      dark: { value: false },
       follow: vi.fn(),
       reload: vi.fn(),
       poll: vi.fn(() => Promise.resolve()),
@@ -425,7 +424,7 @@ describe("keeping the page up to date", () => {
       for (const matches of [true, false]) {
         dark.matches = matches;
         dark.tell();
-        expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([
+        expect([isDark.value, document.documentElement.dataset.scheme]).toEqual([
           matches,
           matches ? "dark" : "light",
         ]);

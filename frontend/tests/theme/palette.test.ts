@@ -9,12 +9,14 @@ import {
   wcagContrast,
   type Color,
 } from "culori";
-import { describe, expect, it } from "vitest";
+import { afterAll, beforeEach, describe, expect, it } from "vitest";
 
 import {
   CATEGORY_COLOURS,
   INKS,
   LAYERS_TOLD_APART,
+  categoryFill,
+  dark,
   fillOf,
   freeFill,
   layerColour,
@@ -56,12 +58,14 @@ const PAIRS: [Category, Category][] = CATEGORIES.flatMap((a, index) =>
 
 describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   const colours = CATEGORY_COLOURS[scheme];
+  beforeEach(() => void (dark.value = scheme === "dark"));
+  afterAll(() => void (dark.value = false));
 
   it.each(Object.entries(SIGHT))(
     "any two categories differ with %s sight, by colour or by pattern",
     (_, sight) => {
       for (const [a, b] of PAIRS) {
-        const patterns = [fillOf(a, null, scheme).pattern, fillOf(b, null, scheme).pattern];
+        const patterns = [categoryFill(a).pattern, categoryFill(b).pattern];
         if (patterns[0] !== patterns[1]) continue;
         expect(difference(colours[a], colours[b], sight), `${a} and ${b}`).toBeGreaterThanOrEqual(
           15,
@@ -71,13 +75,9 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   );
 
   it("only rounding and unattributed are told apart by pattern", () => {
-    const patterned = CATEGORIES.filter(
-      (category) => fillOf(category, null, scheme).pattern !== "plain",
-    );
+    const patterned = CATEGORIES.filter((category) => categoryFill(category).pattern !== "plain");
     expect(patterned).toEqual(["rounding", "unattributed"]);
-    expect(new Set(patterned.map((category) => fillOf(category, null, scheme).pattern)).size).toBe(
-      2,
-    );
+    expect(new Set(patterned.map((category) => categoryFill(category).pattern)).size).toBe(2);
   });
 
   it("rounding is quiet: grey, and no darker on its ground than other categories", () => {
@@ -92,9 +92,9 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   it("no run has a category's colour", () => {
     for (let run = 0; run < 7; run += 1) {
       for (const category of CATEGORIES) {
-        if (fillOf(category, null, scheme).pattern !== "plain") continue;
+        if (categoryFill(category).pattern !== "plain") continue;
         expect(
-          ciede2000(runColour(run, scheme), colours[category]),
+          ciede2000(runColour(run), colours[category]),
           `run ${run} and ${category}`,
         ).toBeGreaterThan(9);
       }
@@ -105,18 +105,16 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
     "what can lie beside a category in a bar or a map differs with %s sight",
     (_, sight) => {
       const beside = {
-        free: freeFill("free", scheme),
-        other: freeFill("other", scheme),
-        unreserved: freeFill("unreserved", scheme),
-        process: outsideFill("process_other", scheme),
-        others: outsideFill("others", scheme),
+        free: freeFill("free"),
+        other: freeFill("other"),
+        unreserved: freeFill("unreserved"),
+        process: outsideFill("process_other"),
+        others: outsideFill("others"),
       };
       const fills = Object.entries({
         ...beside,
-        ...Object.fromEntries(
-          CATEGORIES.map((category) => [category, fillOf(category, null, scheme)]),
-        ),
-        frozen: fillOf("weights", false, scheme),
+        ...Object.fromEntries(CATEGORIES.map((category) => [category, categoryFill(category)])),
+        frozen: fillOf({ category: "weights", trainable: false }),
       });
       for (const [name, one] of Object.entries(beside)) {
         for (const [other, fill] of fills) {
@@ -141,15 +139,15 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
     const { free, used } = INKS[scheme];
     for (const sight of Object.values(SIGHT))
       expect(difference(free, used, sight)).toBeGreaterThan(15);
-    expect(freeFill("largest", scheme)).toEqual(freeFill("free", scheme));
-    expect(freeFill("other", scheme)).toEqual({ ...freeFill("free", scheme), pattern: "diagonal" });
-    expect(freeFill("unreserved", scheme).colour).toBe(INKS[scheme].background);
+    expect(freeFill("largest")).toEqual(freeFill("free"));
+    expect(freeFill("other")).toEqual({ ...freeFill("free"), pattern: "diagonal" });
+    expect(freeFill("unreserved").colour).toBe(INKS[scheme].background);
   });
 
   it("rounding is dotted and unattributed hatched, frozen or not", () => {
-    expect(fillOf("rounding", false, scheme).pattern).toBe("dotted");
-    expect(fillOf("unattributed", null, scheme).pattern).toBe("hatched");
-    expect(fillOf("held_tensors", null, scheme).pattern).toBe("plain");
+    expect(fillOf({ category: "rounding", trainable: false }).pattern).toBe("dotted");
+    expect(categoryFill("unattributed").pattern).toBe("hatched");
+    expect(categoryFill("held_tensors").pattern).toBe("plain");
   });
 
   it("marks stand out from the background", () => {
@@ -157,9 +155,7 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
       ...CATEGORIES.map((category) => contrast(colours[category], INKS[scheme].background)),
     );
     expect(minimum).toBeGreaterThanOrEqual(3);
-    const layers = Array.from({ length: LAYERS_TOLD_APART }, (_, index) =>
-      layerColour(index, scheme),
-    );
+    const layers = Array.from({ length: LAYERS_TOLD_APART }, (_, index) => layerColour(index));
     expect(
       Math.min(...layers.map((colour) => contrast(colour, INKS[scheme].background))),
     ).toBeGreaterThanOrEqual(3);
@@ -167,12 +163,12 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   });
 
   it("shades in sequence get lighter, every other one, and none is black or white", () => {
-    const lightness = sequence(12, scheme).map((colour) => Number(/ (\d+)%\)$/.exec(colour)?.[1]));
+    const lightness = sequence(12).map((colour) => Number(/ (\d+)%\)$/.exec(colour)?.[1]));
     for (const [index, value] of lightness.entries())
       if (index >= 2) expect(value).toBeGreaterThan(lightness[index - 2] ?? NaN);
     expect(Math.min(...lightness)).toBeGreaterThan(20);
     expect(Math.max(...lightness)).toBeLessThan(90);
-    expect(sequence(1, scheme)).toEqual([sequence(12, scheme)[0]]);
+    expect(sequence(1)).toEqual([sequence(12)[0]]);
   });
 
   it("text is readable on both surfaces", () => {
@@ -198,9 +194,11 @@ it("a category keeps its hue in the dark", () => {
 
 describe("run colours", () => {
   it("are those of the Time Series tab and wrap with dashes", () => {
-    expect(runColour(0, "light")).toBe("#425066");
-    expect(runColour(0, "dark")).toBe("#8e98a3");
-    expect(runColour(8, "light")).toBe(runColour(1, "light"));
+    expect(runColour(0)).toBe("#425066");
+    dark.value = true;
+    expect(runColour(0)).toBe("#8e98a3");
+    dark.value = false;
+    expect(runColour(8)).toBe(runColour(1));
     expect(runDash(1)).toEqual([]);
     expect(runDash(8)).toEqual([6, 3]);
   });

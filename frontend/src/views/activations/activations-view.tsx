@@ -2,37 +2,37 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { xValues } from "../../charts/axis";
+import { cellEdges, xValues } from "../../charts/axis";
 import { stackLayout } from "../../charts/layout";
 import type { BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { formatBytes, unitOf, formatDuration, plural, shareOf, type Unit } from "../../lib/bytes";
+import { formatBytes, unitOf, formatDuration, plural, shareOf } from "../../lib/bytes";
 import { at } from "../../model/overview";
 import { distinctNames } from "../../model/run";
 import { topLayers, totalAt, type Activations, type LayerSeries } from "../../model/snapshot";
 import type { Choices } from "../../state/address";
-import { INKS, sequence, type Scheme } from "../../theme/palette";
+import { inks, dark, sequence, NO_FILL } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore } from "../shared/context";
+import { useStore, useChoices } from "../shared/context";
 import { useExport } from "../shared/export";
-import { Figure, FigureTable, UnitButton } from "../shared/figures";
+import { Figure, FigureTable, Panel } from "../shared/figures";
 import { rangeOf, rangeOfSome, stackSpec, useStepsChart } from "../shared/frame";
+import { Sentence } from "../shared/states";
 
 const LAYERS = 12;
+
+const ABOUT =
+  "Activation bytes recorded with `tb_memplugin.summary.layer_activations`, largest layer at the bottom.";
 
 const keyOf = (series: LayerSeries): string =>
   series.layer === null ? "others" : `layer:${series.layer}`;
 const nameOf = (series: LayerSeries): string =>
   series.layer === null ? `other ${plural(series.count, "layer")}` : series.layer;
 
-export function fillsOf(
-  series: readonly LayerSeries[],
-  scheme: Scheme,
-  focus: string | null,
-): BandFill[] {
-  const colours = sequence(series.length, scheme);
+export function fillsOf(series: readonly LayerSeries[], focus: string | null): BandFill[] {
+  const colours = sequence(series.length);
   return series.map((one, index) => ({
-    colour: colours[index] ?? INKS[scheme].faint,
+    colour: colours[index] ?? inks().faint,
     pattern: one.layer === null ? "hatched" : "plain",
     muted: focus !== null && focus !== keyOf(one),
   }));
@@ -43,18 +43,15 @@ function specOf(
   series: readonly LayerSeries[],
   choices: Choices,
   fills: readonly BandFill[],
-  scheme: Scheme,
 ): PlotSpec {
-  const x = xValues(
-    choices.axis,
-    activations.step,
-    activations.wall_time,
-    activations.wall_time[0] ?? 0,
+  const { step, wall_time } = activations;
+  const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
+  const layout = stackLayout(
+    cellEdges(x),
+    series.map(({ bytes }) => bytes),
   );
-  const columns = series.map(({ bytes }) => bytes);
-  const layout = stackLayout(x, columns);
   const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(layout.edges);
-  return stackSpec({ x, xKind: choices.axis, range, layout, fills, full: "all" }, scheme);
+  return stackSpec({ x, xKind: choices.axis, range, layout, fills, full: "all" });
 }
 
 interface PanelProps {
@@ -66,22 +63,10 @@ interface PanelProps {
   onFocus: (key: string | null) => void;
 }
 
-function Figures({
-  activations,
-  series,
-  fills,
-  row,
-  focus,
-  onFocus,
-  unit,
-}: PanelProps & { unit: Unit }) {
+function Figures({ activations, series, fills, row, focus, onFocus }: PanelProps) {
   const total = totalAt(series, row);
-  const common = {
-    unit,
-    source: `recorded by the training script at step ${activations.step[row] ?? "?"}`,
-  };
+  const source = `recorded by the training script at step ${activations.step[row] ?? "?"}`;
   const names = useMemo(() => distinctNames(series.map(nameOf)), [series]);
-  const all = `all ${plural(activations.layers.length, "layer")}`;
   return (
     <FigureTable testid="activations">
       <tbody>
@@ -91,13 +76,13 @@ function Figures({
           return (
             <Figure
               key={key}
-              {...common}
+              source={source}
               name={key}
               label={names[index]}
               hint={`${nameOf(one)}: recorded activation bytes`}
               bytes={bytes}
               share={shareOf(bytes, total)}
-              fill={fills[index] ?? { colour: "", pattern: "plain" }}
+              fill={fills[index] ?? NO_FILL}
               focused={focus === key}
               onFocus={(focused) => onFocus(focused ? key : null)}
             />
@@ -106,10 +91,10 @@ function Figures({
       </tbody>
       <tbody class="totals">
         <Figure
-          {...common}
+          source={source}
           strong
           name="total"
-          label={all}
+          label={`all ${plural(activations.layers.length, "layer")}`}
           hint="sum of the layers"
           bytes={total}
         />
@@ -118,44 +103,32 @@ function Figures({
   );
 }
 
-function Panel(props: PanelProps) {
+function StepFigures(props: PanelProps) {
   const { activations, series, row } = props;
-  const store = useStore();
-  const unit: Unit = unitOf(series[0]?.max_bytes ?? 0);
+  const { cursor, choices } = useStore();
   const time = (activations.wall_time[row] ?? 0) - (activations.wall_time[0] ?? 0);
+  const why = choices.value.step !== null ? "selected" : "last recorded";
   return (
-    <aside class="panel" aria-label="Recorded activation bytes of one step">
-      <header class="panel-head">
-        <h2 data-testid="step" data-step={activations.step[row] ?? ""}>
-          Step {activations.step[row] ?? "?"}
-          <span class="why">
-            {store.cursor.value !== null
-              ? ""
-              : store.choices.value.step !== null
-                ? "selected"
-                : "last recorded"}
-          </span>
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small one-line">
-          {formatDuration(time)} after start · recorded by the training script
-        </p>
-      </header>
-      <Figures {...props} unit={unit} />
-    </aside>
+    <Panel
+      label="Recorded activation bytes of one step"
+      step={at(activations.step, row)}
+      why={<span class="why">{cursor.value !== null ? "" : why}</span>}
+      unit={unitOf(series[0]?.max_bytes ?? 0)}
+      about={`${formatDuration(time)} after start · recorded by the training script`}
+    >
+      <Figures {...props} />
+    </Panel>
   );
 }
 
 export function ActivationsView({ activations }: { activations: Activations }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
+  const choices = useChoices();
   const [focus, setFocus] = useState<string | null>(null);
   const series = useMemo(() => topLayers(activations, LAYERS), [activations]);
-  const fills = useMemo(() => fillsOf(series, scheme, focus), [series, scheme, focus]);
+  const fills = useMemo(() => fillsOf(series, focus), [series, dark.value, focus]);
   const spec = useMemo(
-    () => specOf(activations, series, choices, fills, scheme),
-    [activations, series, fills, choices.axis, choices.zoom, scheme],
+    () => specOf(activations, series, choices, fills),
+    [activations, series, fills, choices.axis, choices.zoom, dark.value],
   );
   useExport({
     table: () => ({
@@ -166,10 +139,7 @@ export function ActivationsView({ activations }: { activations: Activations }) {
       ]),
     }),
     legend: () =>
-      series.map((one, index) => ({
-        label: nameOf(one),
-        fill: fills[index] ?? { colour: INKS[scheme].faint, pattern: "plain" },
-      })),
+      series.map((one, index) => ({ label: nameOf(one), fill: fills[index] ?? NO_FILL })),
   });
   const chart = useStepsChart(activations.step, spec.x);
   const row = chart.cursor ?? chart.pin ?? activations.rows - 1;
@@ -186,12 +156,11 @@ export function ActivationsView({ activations }: { activations: Activations }) {
         />
         <p class="legend">
           <span>
-            Activation bytes recorded with <code>tb_memplugin.summary.layer_activations</code>,
-            largest layer at the bottom.
+            <Sentence of={ABOUT} />
           </span>
         </p>
       </div>
-      <Panel
+      <StepFigures
         activations={activations}
         series={series}
         fills={fills}

@@ -20,7 +20,7 @@ import {
 import { showRun, toggleRun } from "../../state/runs";
 import { CLEARED_IN_ORDER, cleared, type Store } from "../../state/store";
 import { runColour } from "../../theme/palette";
-import { StoreContext, useStore, schemeOf, choicesFor, useFetched } from "../shared/context";
+import { StoreContext, useStore, choicesFor, useFetched } from "../shared/context";
 import { goToSearch } from "../shared/controls";
 import { Downloads } from "../shared/export";
 import { SortedColumn } from "../shared/long-table";
@@ -139,12 +139,12 @@ const typing = (target: EventTarget | null): boolean =>
 
 function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
-    const clear = (): void => {
+    const clear = () => {
       store.cursor.value = null;
       store.momentCursor.value = null;
       store.choose(cleared(store.choices.peek()));
     };
-    const listener = (event: KeyboardEvent): void => {
+    const listener = (event: KeyboardEvent) => {
       // Of what is all here, as in a report.
       if (store.recordedOnly && event.key === "p" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
@@ -214,7 +214,7 @@ function RunRow({ run }: { run: RunInfo }) {
   const store = useStore();
   const checked = store.selected.value.some(({ run: name }) => name === run.run);
   const primary = store.primary.value?.run === run.run;
-  const colour = runColour(store.colours.value.get(run.run) ?? 0, schemeOf(store));
+  const colour = runColour(store.colours.value.get(run.run) ?? 0);
   const [peak, culprit] = [peakOf(run), culpritOf(run)];
   return (
     <tr class={primary ? "run primary" : "run"} title={runFacts(run).join("\n")}>

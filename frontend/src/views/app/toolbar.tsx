@@ -13,8 +13,8 @@ import {
 import { AXES } from "../../state/address";
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
-import { useStore } from "../shared/context";
-import { ChoiceSegments, Segments } from "../shared/controls";
+import { useStore, useChoices } from "../shared/context";
+import { ChoiceSegments, Segments, Choose } from "../shared/controls";
 import type { RunInfo } from "../../schema";
 
 const LISTED = 500;
@@ -29,7 +29,7 @@ function StepField({
   const store = useStore();
   const field = useRef<HTMLInputElement>(null);
   const shown = String(selection?.step ?? "");
-  const choose = (text: string): void => {
+  const choose = (text: string) => {
     const step = Number(text);
     if (text !== "" && Number.isSafeInteger(step) && step >= 0) store.choose({ step });
     else if (text === "") store.choose({ step: null });
@@ -58,25 +58,20 @@ function StepField({
   );
 }
 
-function Arrow({ to, children, label }: { to: number | null; children: string; label: string }) {
-  const store = useStore();
-  const title = to === null ? label : `${label}: ${to}`;
-  return (
-    <button
-      type="button"
-      aria-label={label}
-      title={title}
-      disabled={to === null}
-      onClick={() => store.choose({ step: to })}
-    >
-      {children}
-    </button>
-  );
-}
+const Arrow = ({ to, children, label }: { to: number | null; children: string; label: string }) => (
+  <Choose
+    aria-label={label}
+    title={to === null ? label : `${label}: ${to}`}
+    disabled={to === null}
+    these={{ step: to }}
+  >
+    {children}
+  </Choose>
+);
 
 function StepSelector() {
   const store = useStore();
-  const { view } = store.choices.value;
+  const { view } = useChoices();
   // Its place is there in every view, so that nothing moves from one to the next.
   const selection = supports(view, "step") ? store.shownStep.value : null;
   const whole = store.whole.value.value;
@@ -112,15 +107,9 @@ function StepSelector() {
         <span class="why">
           {selection ? peakWord(selection) : ""}
           {!isDefault && (
-            <button
-              type="button"
-              class="unpin"
-              aria-label={back}
-              title={back}
-              onClick={() => store.choose({ step: null })}
-            >
+            <Choose class="unpin" aria-label={back} title={back} these={{ step: null }}>
               ×
-            </button>
+            </Choose>
           )}
         </span>
       </div>
@@ -149,7 +138,7 @@ function moveAmongTabs(event: KeyboardEvent): void {
 
 export function Tabs() {
   const store = useStore();
-  const { view } = store.choices.value;
+  const { view } = useChoices();
   const shown = VIEWS[view].parent ?? view;
   const failures = store.primary.value?.ooms ?? 0;
   const tabs = tabsOf(store);
@@ -180,7 +169,7 @@ export function Tabs() {
 function Attempts() {
   const store = useStore();
   const attempts = store.attempts.value;
-  const { session, view } = store.choices.value;
+  const { session, view } = useChoices();
   if (attempts.length < 2) return null;
   return (
     <label class={supports(view, "attempt") ? "select" : "select reserved"}>
@@ -228,7 +217,7 @@ export function Toolbar() {
   const store = useStore();
   const run = store.primary.value;
   if (!run) return null;
-  const { view } = store.choices.value;
+  const { view } = useChoices();
   return (
     <div class="toolbar">
       {run.devices.length > 0 && <DeviceField run={run} />}

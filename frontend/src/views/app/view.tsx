@@ -17,26 +17,23 @@ import { LayerView } from "../layer/layer-view";
 import { LayersView } from "../layers/layers-view";
 import { OomView } from "../oom/oom-view";
 import { Diagnosis, OverviewView } from "../overview/overview-view";
-import { useStore } from "../shared/context";
-import { Await, Nothing, Skeleton } from "../shared/states";
+import { FocusScope, useStore, useChoices } from "../shared/context";
+import { Await, NoSteps, Nothing, Skeleton } from "../shared/states";
 import { StepView } from "../step/step-view";
 import { WhatIfView } from "../what-if/what-if-view";
 import type { RunInfo } from "../../schema";
 
 type OfRun = FunctionComponent<{ run: RunInfo }>;
 
+const NO_ACTIVATIONS =
+  "Record them with `tb_memplugin.summary.layer_activations`, or click another run.";
+
 const RecordedActivations: OfRun = ({ run }) => {
   const store = useStore();
-  if (run.activation_layers === 0) {
+  if (run.activation_layers === 0)
     return (
-      <Nothing title={`${run.run} has no recorded activations`}>
-        <p>
-          Record them with <code>tb_memplugin.summary.layer_activations</code>, or click another
-          run.
-        </p>
-      </Nothing>
+      <Nothing title={`${run.run} has no recorded activations`} sentences={[NO_ACTIVATIONS]} />
     );
-  }
   return (
     <Await loaded={store.activations.value}>
       {(activations) => <ActivationsView key={activations.run} activations={activations} />}
@@ -44,17 +41,17 @@ const RecordedActivations: OfRun = ({ run }) => {
   );
 };
 
+const NotComparable = ({ why }: { why: string }) => (
+  <Nothing title="Nothing to compare" sentences={[why]} />
+);
+
 const Compared: OfRun = ({ run }) => {
   const store = useStore();
   const other = store.other.value;
+  const hasNone = `${other?.run ?? ""} has no ${store.phase.value} step.`;
   if (other && !store.comparable.value)
     return (
-      <Nothing title="Nothing to compare">
-        <p>
-          {other.run} has no {store.phase.value} step. Choose another phase above, or another run in
-          the list.
-        </p>
-      </Nothing>
+      <NotComparable why={`${hasNone} Choose another phase above, or another run in the list.`} />
     );
   return (
     <Await loaded={store.shownOverview.value}>
@@ -64,11 +61,9 @@ const Compared: OfRun = ({ run }) => {
             other && a.rows > 0 && b.rows > 0 ? (
               <CompareView a={a} b={b} run={run} other={other} />
             ) : (
-              <Nothing title="Nothing to compare">
-                <p>
-                  A or B has no {a.phase} step on this device. Choose another phase or device above.
-                </p>
-              </Nothing>
+              <NotComparable
+                why={`A or B has no ${a.phase} step on this device. Choose another phase or device above.`}
+              />
             )
           }
         </Await>
@@ -94,18 +89,16 @@ const Fragmentation: OfRun = () => {
   );
 };
 
+const NO_HOST =
+  "The recorder measures the memory of the training process. This run was not recorded that way, or not in this phase.";
+
 const Host: OfRun = ({ run }) => (
   <Await loaded={useStore().hostMemory.value}>
     {(host) =>
       host.rows > 0 ? (
-        <HostView run={run} host={host} />
+        <HostView host={host} />
       ) : (
-        <Nothing title={`${run.run} has no host memory`}>
-          <p>
-            The recorder measures the memory of the training process. This run was not recorded that
-            way, or not in this phase.
-          </p>
-        </Nothing>
+        <Nothing title={`${run.run} has no host memory`} sentences={[NO_HOST]} />
       )
     }
   </Await>
@@ -129,20 +122,9 @@ const overSteps = (Drawn: FunctionComponent<OverStepsProps>): OfRun =>
     return (
       <Await loaded={store.shownOverview.value}>
         {(overview) => {
-          if (overview.rows === 0)
-            return (
-              <Nothing
-                title={`No ${overview.phase} step of ${overview.run} was recorded on ${overview.device}`}
-              >
-                <p>Choose another phase or device above.</p>
-              </Nothing>
-            );
-          return (
-            <Drawn
-              overview={overview}
-              at={`${overview.run}/${overview.device}/${overview.phase}`}
-            />
-          );
+          if (overview.rows === 0) return <NoSteps of={overview} />;
+          const { run, device, phase } = overview;
+          return <Drawn overview={overview} at={`${run}/${device}/${phase}`} />;
         }}
       </Await>
     );
@@ -187,41 +169,32 @@ const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
   }),
 };
 
+const GONE = "It may have been renamed or deleted. Choose a run in the list.";
+const NO_DATA =
+  "This view needs data from `tb_memplugin.MemoryCallback` or `tb_memplugin.MemoryRecorder`.";
+
 export function View() {
   const store = useStore();
   const run = store.primary.value;
   const view = store.view.value;
-  const { primary, other, filter } = store.choices.value;
-  const missing =
-    [primary, view === "compare" ? other : null].find((name) =>
-      isMissing(store.runs.value, name),
-    ) ?? null;
-  if (missing !== null)
-    return (
-      <Nothing title={`No run ${missing} in this log directory`}>
-        <p>It may have been renamed or deleted. Choose a run in the list.</p>
-      </Nothing>
-    );
+  const { primary, other, filter } = useChoices();
+  const missing = [primary, view === "compare" ? other : null].find((name) =>
+    isMissing(store.runs.value, name),
+  );
+  if (missing != null)
+    return <Nothing title={`No run ${missing} in this log directory`} sentences={[GONE]} />;
+  const how = filter === "" ? " to plot it" : ", or clear the filter";
   if (!run)
-    return (
-      <Nothing title="No run is shown">
-        <p>
-          {filter === ""
-            ? "Check a run in the list to plot it."
-            : "Check a run in the list, or clear the filter."}
-        </p>
-      </Nothing>
-    );
+    return <Nothing title="No run is shown" sentences={[`Check a run in the list${how}.`]} />;
   if (run.status === "reading") return <Skeleton />;
   if (view === null)
-    return (
-      <Nothing title={`${run.run} has no allocator data`}>
-        <p>
-          This view needs data from <code>tb_memplugin.MemoryCallback</code> or{" "}
-          <code>tb_memplugin.MemoryRecorder</code>.
-        </p>
-      </Nothing>
-    );
+    return <Nothing title={`${run.run} has no allocator data`} sentences={[NO_DATA]} />;
   const Shown = VIEW_OF[view];
-  return <Shown run={run} />;
+  // The rows of a failure are not highlighted: it has no chart.
+  if (view === "oom") return <Shown run={run} />;
+  return (
+    <FocusScope key={view}>
+      <Shown run={run} />
+    </FocusScope>
+  );
 }

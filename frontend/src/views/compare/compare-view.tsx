@@ -6,7 +6,7 @@ import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
 import { stepPainter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
-import { unbroken, formatBytes, type Table, tableOf } from "../../lib/bytes";
+import { unbroken, type Table, tableOf } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
@@ -21,19 +21,12 @@ import {
 } from "../../model/overview";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
-import { runColour, INKS, type Scheme } from "../../theme/palette";
+import { inks, runColour, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore, useFetched, useFocus } from "../shared/context";
+import { useStore, useFetched, useFocus, useChoices } from "../shared/context";
+import { Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
-import {
-  useStepsChart,
-  AXIS_INKS,
-  highest,
-  lastKnown,
-  placesOf,
-  rangeOf,
-  startOf,
-} from "../shared/frame";
+import { useStepsChart, highest, lastKnown, placesOf, rangeOf, startOf } from "../shared/frame";
 import { useLayerFigures } from "../shared/largest-layers";
 import { NoticeList } from "../shared/states";
 import { Categories, CompareTable } from "./compare-table";
@@ -131,7 +124,6 @@ function Side({ side, device, phase }: { side: ComparedSide; device: boolean; ph
 }
 
 function Sides({ pair }: { pair: Pair }) {
-  const store = useStore();
   const [a, b] = pair;
   const swap = {
     primary: b.run.run,
@@ -150,27 +142,19 @@ function Sides({ pair }: { pair: Pair }) {
           phase={a.overview.phase !== b.overview.phase}
         />
       ))}
-      <button
-        type="button"
-        class="quiet"
-        aria-label="Swap A and B"
-        onClick={() => store.choose(swap)}
-      >
+      <Choose class="quiet" aria-label="Swap A and B" these={swap}>
         ⇄
-      </button>
+      </Choose>
     </div>
   );
 }
 
-interface Curve {
-  overview: Overview;
-  colour: string;
-  dash: readonly number[];
-  row: number;
+interface Curve extends Pick<ComparedSide, "overview" | "colour" | "row"> {
+  dash?: readonly number[];
 }
 
-export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme): PlotSpec {
-  const ink = INKS[scheme];
+export function compareSpec(a: Curve, b: Curve, choices: Choices): PlotSpec {
+  const ink = inks();
   const places = placesOf(a.overview, startOf(a.overview), choices);
   const others = xValues(choices.axis, b.overview.step, b.overview.wall_time, startOf(b.overview));
   const edges = cellEdges(others);
@@ -191,10 +175,8 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme
     x: places.x,
     xKind: choices.axis,
     range,
-    yKind: "bytes",
     yMax: max,
-    headroom: 8,
-    inks: AXIS_INKS[scheme],
+    inks: inks(),
     painters: [
       ...rule(others, b.row, b.colour),
       ...rule(places.x, a.row, a.colour),
@@ -204,11 +186,8 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme
         width: 1.75,
         dash: a.dash,
       }),
-      ...(capacity === null
-        ? []
-        : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+      ...capacityPainter(capacity, capacityInside, ink),
     ],
-    lanes: [],
   };
 }
 
@@ -237,31 +216,25 @@ const deltaTable = (layers: readonly LayerDelta[]): Table =>
   });
 
 function Curves({ pair }: { pair: Pair }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
+  const choices = useChoices();
   const [a, b] = pair;
   const same = a.run === b.run;
-  const spec = useMemo(() => {
-    const curve = ({ overview, colour, row }: ComparedSide, dash: readonly number[]): Curve => ({
-      overview,
-      colour,
-      dash,
-      row,
-    });
-    return compareSpec(curve(a, []), curve(b, same ? [4, 3] : []), choices, scheme);
-  }, [
-    a.overview,
-    b.overview,
-    a.row,
-    b.row,
-    a.colour,
-    b.colour,
-    same,
-    choices.axis,
-    choices.zoom,
-    scheme,
-  ]);
+  const dash = same ? [4, 3] : [];
+  const spec = useMemo(
+    () => compareSpec({ ...a }, { ...b, dash }, choices),
+    [
+      a.overview,
+      b.overview,
+      a.row,
+      b.row,
+      a.colour,
+      b.colour,
+      same,
+      choices.axis,
+      choices.zoom,
+      dark.value,
+    ],
+  );
   const chart = useStepsChart(a.overview.step, spec.x, [a.run, b.run]);
   return (
     <Chart
@@ -277,13 +250,12 @@ function Curves({ pair }: { pair: Pair }) {
 
 function usePair({ a, b, run, other }: CompareProps): Pair {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const { step, otherStep: chosenStep } = store.choices.value;
+  const { step, otherStep: chosenStep } = useChoices();
   const otherStep = chosenStep ?? store.defaultPair.value?.[1] ?? null;
   const { overview, row } = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
   const ofA = { overview, row };
   const counterpart = counterpartRow(at(overview.step, row), b, run.run === other.run);
-  const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
+  const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0);
   return [
     { letter: "A", run, ...ofA, colour: colour(run.run), step },
     {
@@ -309,7 +281,7 @@ interface CompareProps {
 export function CompareView(props: CompareProps) {
   const pair = usePair(props);
   const [a, b] = pair;
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const deltas = useMemo(
     () =>
       groupDeltas(breakdown(a.overview, a.row), breakdown(b.overview, b.row), [
@@ -327,7 +299,7 @@ export function CompareView(props: CompareProps) {
     letter,
     colour,
   });
-  const drawn = { deltas, from: named(a), to: named(b), focus, scheme: schemeOf(useStore()) };
+  const drawn = { deltas, from: named(a), to: named(b), focus };
   useExport({
     table: () => deltaTable(layers ?? []),
     legend: () =>
@@ -349,7 +321,7 @@ export function CompareView(props: CompareProps) {
           <Curves pair={pair} />
         </div>
         <div class="beside">
-          <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />
+          <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} />
           <Causes pair={pair} />
         </div>
       </div>

@@ -17,7 +17,7 @@ import {
   foldDeltas,
   type GroupDelta,
 } from "../../model/compare";
-import { INKS, fillOf, plainFill, type Ink, type Scheme } from "../../theme/palette";
+import { fillOf, inks, plainFill, type Ink } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
@@ -43,7 +43,6 @@ interface WaterfallProps {
    */
   beside?: boolean;
   focus: Focus;
-  scheme: Scheme;
 }
 
 type Drawn = ReturnType<typeof drawnBars>[number];
@@ -53,7 +52,7 @@ const arrow = (bytes: number): string => (bytes > 0 ? "▲" : "▼");
 const arrowed = (bytes: number): string => `${arrow(bytes)} ${formatDelta(bytes)}`;
 
 function drawnBars(
-  { deltas, from, to, beside = false, focus, scheme }: WaterfallProps,
+  { deltas, from, to, beside = false, focus }: WaterfallProps,
   layout: WaterfallLayout,
   slot: number,
 ) {
@@ -74,7 +73,7 @@ function drawnBars(
         name: "others",
         bytes: folded.delta,
         label: plural(folded.count, "other"),
-        fill: plainFill(INKS[scheme].faint),
+        fill: plainFill(inks().faint),
         muted: focus.hovered !== null || focus.category !== null,
         figure: beside ? arrow(folded.delta) : arrowed(folded.delta),
         tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
@@ -85,7 +84,7 @@ function drawnBars(
       name: one ? deltaKey(one) : index === -1 ? "peak:A" : "peak:B",
       bytes: one ? one.delta : end,
       label: one ? deltaLabel(one) : beside ? side.letter : side.name,
-      fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : plainFill(side.colour),
+      fill: one ? fillOf(one.group) : plainFill(side.colour),
       muted: one !== undefined && isMuted(focus, [deltaKey(one)], one.group.category),
       figure: one ? (beside ? arrow(one.delta) : arrowed(one.delta)) : formatBytes(end),
       tip: one
@@ -214,8 +213,8 @@ const Lying = ({ place: x, bars, ink, names }: Scaled & { names: number }) => (
 );
 
 export function WaterfallDrawing(props: WaterfallDrawingProps) {
-  const { from, to, scheme, width } = props;
-  const ink = INKS[scheme];
+  const { from, to, width } = props;
+  const ink = inks();
   const layout = layoutOf(props);
   const slot = width / layout.bars.length;
   const upright = slot >= LEAST_SLOT;

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { byteRange } from "../../charts/axis";
-import { formatBytes, formatCount, formatExact, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, formatExact, formatKnown } from "../../lib/bytes";
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import {
   DEVICE_SORTS,
@@ -19,10 +19,10 @@ import {
   type DeviceSort,
 } from "../../model/devices";
 import { matcher } from "../../state/runs";
-import { INKS, fillOf } from "../../theme/palette";
-import { useStore, schemeOf, isMuted } from "../shared/context";
-import { useExact, rowClasses, useFigureText } from "../shared/figures";
-import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
+import { fillOf, inks } from "../../theme/palette";
+import { useStore, isMuted, useChoices } from "../shared/context";
+import { useExact, rowClasses, Bytes } from "../shared/figures";
+import { LongTable, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
 import type { DeviceRow as Row, Group, WorkerInfo } from "../../schema";
 
@@ -66,15 +66,13 @@ export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: Row, scale:
 const percent = (share: number): string => `${(share * 100).toFixed(3)}%`;
 
 function Bar({ row, scale }: { row: Row; scale: number }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const { category } = store.choices.value;
+  const { category } = useChoices();
   const { segments, peak, capacity } = deviceBar(row, scale);
   const said = row.breakdown ? `breakdown of step ${row.breakdown.step}` : "breakdown unknown";
   return (
     <div class="device-bar" role="img" aria-label={`peak ${formatBytes(row.peak_bytes)}, ${said}`}>
       {segments.map(({ key, group, bytes, from, to }) => {
-        const fill = fillOf(group.category, group.trainable, scheme);
+        const fill = fillOf(group);
         const muted = isMuted({ hovered: null, category }, [key], group.category);
         return (
           <i
@@ -88,7 +86,7 @@ function Bar({ row, scale }: { row: Row; scale: number }) {
         );
       })}
       {row.breakdown === null && (
-        <i class="fill hatched" style={{ "--fill": INKS[scheme].faint, width: percent(peak) }} />
+        <i class="fill hatched" style={{ "--fill": inks().faint, width: percent(peak) }} />
       )}
       <i class="at-peak" style={{ left: percent(peak) }} />
       {capacity !== null && <i class="at-capacity" style={{ left: percent(capacity) }} />}
@@ -98,22 +96,18 @@ function Bar({ row, scale }: { row: Row; scale: number }) {
 
 type FigureName = "peak_bytes" | "headroom_bytes" | "capacity_bytes" | "pool_bytes";
 
-function Size({ name, bytes, unit }: { name: FigureName; bytes: number | null; unit: Unit }) {
-  const text = useFigureText(unit);
-  return (
-    <td
-      class={`number column-${name}`}
-      data-figure={name}
-      data-bytes={bytes ?? ""}
-      aria-label={bytes === null ? "unknown" : formatExact(bytes)}
-    >
-      {bytes === null ? "–" : text(bytes)}
-    </td>
-  );
-}
+const Size = ({ name, bytes }: { name: FigureName; bytes: number | null }) => (
+  <td
+    class={`number column-${name}`}
+    data-figure={name}
+    data-bytes={bytes ?? ""}
+    aria-label={bytes === null ? "unknown" : formatExact(bytes)}
+  >
+    <Bytes of={bytes} />
+  </td>
+);
 
-const sizeText = (bytes: number | null, name: string): string =>
-  `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`;
+const sizeText = (bytes: number | null, name: string): string => `${name} ${formatKnown(bytes)}`;
 
 function factsOf(row: Row, worker: WorkerInfo | null): string[] {
   const { breakdown } = row;
@@ -134,14 +128,13 @@ interface DeviceRowProps {
   row: Row;
   worker: WorkerInfo | null;
   below: boolean;
-  unit: Unit;
   scale: number;
   selected: boolean;
   select: () => void;
 }
 
 /** A click anywhere selects the device; its name is a button for the keyboard. */
-const DeviceRow = ({ row, worker, below, unit, scale, selected, select }: DeviceRowProps) => (
+const DeviceRow = ({ row, worker, below, scale, selected, select }: DeviceRowProps) => (
   <tr
     class={rowClasses({ "device-row": true, selected })}
     aria-current={selected ? "true" : undefined}
@@ -155,13 +148,13 @@ const DeviceRow = ({ row, worker, below, unit, scale, selected, select }: Device
       </button>
       {!below && worker?.stopped_early && <span class="small warn"> stopped early</span>}
     </th>
-    <Size name="peak_bytes" bytes={row.peak_bytes} unit={unit} />
+    <Size name="peak_bytes" bytes={row.peak_bytes} />
     <td class="number column-peak_step" data-figure="peak_step">
       {formatCount(row.peak_step)}
     </td>
-    <Size name="headroom_bytes" bytes={row.headroom_bytes} unit={unit} />
-    <Size name="capacity_bytes" bytes={row.capacity_bytes} unit={unit} />
-    <Size name="pool_bytes" bytes={row.pool_bytes} unit={unit} />
+    <Size name="headroom_bytes" bytes={row.headroom_bytes} />
+    <Size name="capacity_bytes" bytes={row.capacity_bytes} />
+    <Size name="pool_bytes" bytes={row.pool_bytes} />
     <td class="column-bar">
       <Bar row={row} scale={scale} />
     </td>
@@ -171,44 +164,36 @@ const DeviceRow = ({ row, worker, below, unit, scale, selected, select }: Device
   </tr>
 );
 
-const ROW_HEIGHT = 28;
 const COLUMNS = DEVICE_SORTS.length + 1;
 
-const LABELS: Record<DeviceSort, string> = {
-  device: "device",
-  peak_bytes: "peak",
-  peak_step: "at step",
-  headroom_bytes: "headroom",
-  capacity_bytes: "capacity",
-  pool_bytes: "pool",
-  ooms: "OOM",
-};
-
-const HINTS: Record<DeviceSort, string> = {
-  device: "by worker and number",
-  peak_bytes: "maximum bytes in use during a step",
-  peak_step: "the step of the peak",
-  headroom_bytes: "capacity − peak",
-  capacity_bytes: "the allocator's limit in bytes",
-  pool_bytes: "bytes that the allocator has reserved, as last recorded",
-  ooms: "number of failed allocations",
+const COLUMN_WORDS: Record<DeviceSort, readonly [label: string, hint: string]> = {
+  device: ["device", "by worker and number"],
+  peak_bytes: ["peak", "maximum bytes in use during a step"],
+  peak_step: ["at step", "the step of the peak"],
+  headroom_bytes: ["headroom", "capacity − peak"],
+  capacity_bytes: ["capacity", WORDS.capacity_bytes.meaning],
+  pool_bytes: ["pool", "bytes that the allocator has reserved, as last recorded"],
+  ooms: ["OOM", "number of failed allocations"],
 };
 
 function Head({ devices, scale }: { devices: Devices; scale: number }) {
   const store = useStore();
-  const { deviceSort: sort } = store.choices.value;
-  const button = (key: DeviceSort) => (
-    <SortedColumn
-      key={key}
-      name={key}
-      label={LABELS[key]}
-      hint={`Sort by ${LABELS[key]}: ${HINTS[key]}`}
-      isNumber={key !== "device"}
-      sorted={key === sort}
-      ascending={ascends(key)}
-      choose={() => store.choose({ deviceSort: key })}
-    />
-  );
+  const { deviceSort: sort } = useChoices();
+  const button = (key: DeviceSort) => {
+    const [label, hint] = COLUMN_WORDS[key];
+    return (
+      <SortedColumn
+        key={key}
+        name={key}
+        label={label}
+        hint={`Sort by ${label}: ${hint}`}
+        isNumber={key !== "device"}
+        sorted={key === sort}
+        ascending={ascends(key)}
+        choose={() => store.choose({ deviceSort: key })}
+      />
+    );
+  };
   return (
     <thead>
       <tr>
@@ -260,7 +245,7 @@ const MoreRow = ({ count, show }: { count: number; show: () => void }) => (
  * all are wanted.
  */
 function useLines(devices: Devices) {
-  const { deviceSort: sort, search } = useStore().choices.value;
+  const { deviceSort: sort, search } = useChoices();
   const [all, setAll] = useState(false);
   const lines = useMemo(() => {
     const match = matcher(search);
@@ -279,15 +264,7 @@ function useLines(devices: Devices) {
   return { lines, showAll: () => setAll(true) };
 }
 
-export function DeviceTable({
-  devices,
-  unit,
-  scale,
-}: {
-  devices: Devices;
-  unit: Unit;
-  scale: number;
-}) {
+export function DeviceTable({ devices, scale }: { devices: Devices; scale: number }) {
   const store = useStore();
   const selected = store.device.value;
   const { lines, showAll } = useLines(devices);
@@ -295,16 +272,16 @@ export function DeviceTable({
     () => new Map(devices.workers.map((worker) => [worker.worker, worker])),
     [devices],
   );
-  const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
+  const scroll = useScrollWindow(lines.length);
   const arrows = arrowKeys(
-    host,
+    scroll.host,
     () => ({
       all: lines.flatMap((line) => (line.kind === "device" ? [line.device.device] : [])),
       selected: store.device.peek(),
     }),
     (device) => {
       store.choose({ device });
-      reveal(lineOf(lines, device));
+      scroll.reveal(lineOf(lines, device));
     },
   );
   const below = lines.some(({ kind }) => kind === "worker");
@@ -313,49 +290,34 @@ export function DeviceTable({
     // Once: a row that is clicked is in sight, and sorting shows the top of the list.
     if (shown.current) return;
     shown.current = true;
-    reveal(lineOf(lines, selected));
+    scroll.reveal(lineOf(lines, selected));
   }, []);
   return (
-    <div
-      class="layer-scroll"
-      ref={host}
-      onScroll={onScroll}
+    <LongTable
+      label="Table of devices"
+      testid="devices"
+      class={useExact() ? "layers exact" : "layers"}
+      lines={lines}
+      scroll={scroll}
       onKeyDown={arrows}
-      tabIndex={0}
-      role="region"
-      aria-label="Table of devices"
-    >
-      <table
-        class={useExact() ? "layers exact" : "layers"}
-        data-testid="devices"
-        aria-rowcount={lines.length + 1}
-      >
-        <Head devices={devices} scale={scale} />
-        <tbody>
-          <Filler rows={first} height={ROW_HEIGHT} />
-          {lines
-            .slice(first, last)
-            .map((line) =>
-              line.kind === "worker" ? (
-                <WorkerRow key={`worker ${line.worker.worker}`} worker={line.worker} />
-              ) : line.kind === "more" ? (
-                <MoreRow key="more" count={line.count} show={showAll} />
-              ) : (
-                <DeviceRow
-                  key={line.device.device}
-                  row={line.device}
-                  worker={workers.get(line.device.worker) ?? null}
-                  below={below}
-                  unit={unit}
-                  scale={scale}
-                  selected={line.device.device === selected}
-                  select={() => store.choose({ device: line.device.device })}
-                />
-              ),
-            )}
-          <Filler rows={lines.length - last} height={ROW_HEIGHT} />
-        </tbody>
-      </table>
-    </div>
+      head={<Head devices={devices} scale={scale} />}
+      row={(line) =>
+        line.kind === "worker" ? (
+          <WorkerRow key={`worker ${line.worker.worker}`} worker={line.worker} />
+        ) : line.kind === "more" ? (
+          <MoreRow key="more" count={line.count} show={showAll} />
+        ) : (
+          <DeviceRow
+            key={line.device.device}
+            row={line.device}
+            worker={workers.get(line.device.worker) ?? null}
+            below={below}
+            scale={scale}
+            selected={line.device.device === selected}
+            select={() => store.choose({ device: line.device.device })}
+          />
+        )
+      }
+    />
   );
 }

@@ -21,19 +21,18 @@ import {
 } from "../../model/devices";
 import { ofOneKind } from "../../model/run";
 import type { Choices } from "../../state/address";
-import { fillOf, INKS, runColour, type Scheme, type Fill } from "../../theme/palette";
+import { fillOf, inks, dark, runColour, type Fill } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore, useCategoryRow } from "../shared/context";
-import { LegendItem, Search } from "../shared/controls";
+import { useStore, useCategoryRow, useChoices } from "../shared/context";
+import { LegendItem, Search, Choose } from "../shared/controls";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
-import { Swatch, UnitButton } from "../shared/figures";
-import { useStepsChart, AXIS_INKS, highest, rangeOf, rangeOfSome } from "../shared/frame";
+import { Swatch, UnitButton, InUnit } from "../shared/figures";
+import { useStepsChart, highest, rangeOf, rangeOfSome } from "../shared/frame";
 import { Nothing } from "../shared/states";
 import { DeviceTable, barScale, deviceBar } from "./device-table";
 import type { Group } from "../../schema";
 
 function ConspicuousList({ devices }: { devices: Devices }) {
-  const store = useStore();
   const entries = conspicuous(devices);
   if (entries.length === 0) return null;
   return (
@@ -43,15 +42,9 @@ function ConspicuousList({ devices }: { devices: Devices }) {
           {device === null ? (
             sentence
           ) : (
-            <button
-              type="button"
-              class="link"
-              title={`Select ${device}`}
-              data-device={device}
-              onClick={() => store.choose({ device })}
-            >
+            <Choose class="link" title={`Select ${device}`} data-device={device} these={{ device }}>
               {sentence}
-            </button>
+            </Choose>
           )}
         </li>
       ))}
@@ -73,22 +66,14 @@ export function seriesOf({ devices, steps }: Devices): { name: Series; label: st
 }
 
 /** Of the palette for lines without a category. */
-const seriesColour = (name: Series, scheme: Scheme): string =>
-  name === "highest" ? INKS[scheme].line : runColour(name === "lowest" ? 1 : 4, scheme);
+const seriesColour = (name: Series): string =>
+  name === "highest" ? inks().line : runColour(name === "lowest" ? 1 : 4);
 
 /** The answer has steps only: times of different workers are not one axis. */
-function frameOf({ steps }: Devices, { zoom }: Choices, scheme: Scheme) {
+function frameOf({ steps }: Devices, { zoom }: Choices) {
   const edges = cellEdges(steps.step);
   const range = rangeOfSome(steps.step, steps.step, { axis: "step", zoom }, null) ?? rangeOf(edges);
-  const common = {
-    x: steps.step,
-    xKind: "step" as const,
-    range,
-    yKind: "bytes" as const,
-    headroom: 8,
-    inks: AXIS_INKS[scheme],
-    lanes: [],
-  };
+  const common = { x: steps.step, xKind: "step" as const, range, inks: inks() };
   return { edges, range, common };
 }
 
@@ -99,17 +84,13 @@ export function commonCapacity({ devices }: Devices): number | null {
   return capacities.size === 1 ? (only ?? null) : null;
 }
 
-export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): PlotSpec {
-  const { edges, range, common } = frameOf(devices, choices, scheme);
+export function peaksSpec(devices: Devices, choices: Choices): PlotSpec {
+  const { edges, range, common } = frameOf(devices, choices);
   const { max_peak_bytes: most, min_peak_bytes: least } = devices.steps;
-  const ink = INKS[scheme];
+  const ink = inks();
   const capacity = commonCapacity(devices);
   const { max, capacityInside } = byteRange(highest(most, common.x, range), capacity);
-  const line = (name: Series, width: number) => ({
-    colour: seriesColour(name, scheme),
-    width,
-    dash: [],
-  });
+  const line = (name: Series, width: number) => ({ colour: seriesColour(name), width });
   const several: Painter[] =
     ofOneKind(devices.devices).length > 1
       ? [
@@ -117,7 +98,7 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
             edges,
             least,
             most,
-            { colour: ink.faint, pattern: "plain", muted: false },
+            { colour: ink.faint, pattern: "plain" },
             ink.background,
             0.2,
           ),
@@ -130,31 +111,25 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
     painters: [
       ...several,
       stepPainter(edges, most, line("highest", 1.75)),
-      ...(capacity === null
-        ? []
-        : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+      ...capacityPainter(capacity, capacityInside, ink),
     ],
   };
 }
 
 /** Null where the sum is unknown or that of one device. */
-export function sumSpec(devices: Devices, choices: Choices, scheme: Scheme): PlotSpec | null {
+export function sumSpec(devices: Devices, choices: Choices): PlotSpec | null {
   const sum = devices.steps.sum_in_use_bytes;
   if (sum === null || ofOneKind(devices.devices).length < 2) return null;
-  const { edges, range, common } = frameOf(devices, choices, scheme);
-  const painters = [
-    stepPainter(edges, sum, { colour: seriesColour("sum", scheme), width: 1.75, dash: [] }),
-  ];
+  const { edges, range, common } = frameOf(devices, choices);
+  const painters = [stepPainter(edges, sum, { colour: seriesColour("sum"), width: 1.75 })];
   return { ...common, yMax: byteRange(highest(sum, common.x, range), null).max, painters };
 }
 
 function DevicesCharts({ devices }: { devices: Devices }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
+  const choices = useChoices();
   const specs = useMemo(
-    () => ({ peaks: peaksSpec(devices, choices, scheme), sum: sumSpec(devices, choices, scheme) }),
-    [devices, choices.zoom, scheme],
+    () => ({ peaks: peaksSpec(devices, choices), sum: sumSpec(devices, choices) }),
+    [devices, choices.zoom, dark.value],
   );
   const chart = useStepsChart(devices.steps.step, specs.peaks.x);
   const describe = (row: number): string => stepSentence(devices, row);
@@ -187,12 +162,7 @@ function DevicesCharts({ devices }: { devices: Devices }) {
       )}
       <p class="legend">
         {seriesOf(devices).map(({ name, label }) => (
-          <LegendItem
-            key={name}
-            kind="line colour"
-            colour={seriesColour(name, scheme)}
-            label={label}
-          />
+          <LegendItem key={name} kind="line colour" colour={seriesColour(name)} label={label} />
         ))}
       </p>
     </section>
@@ -208,7 +178,6 @@ function Legend({
   devices: Devices;
   scale: number;
 }) {
-  const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow();
   return (
     <p class="legend bars-legend">
@@ -223,7 +192,7 @@ function Legend({
             aria-pressed={chosen}
             onClick={onChoose}
           >
-            <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
+            <Swatch fill={fillOf(group)} />
             {groupLabel(group)}
           </button>
         );
@@ -241,8 +210,7 @@ function Legend({
 
 export function DevicesView({ devices }: { devices: Devices }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const { deviceSort: sort } = store.choices.value;
+  const { deviceSort: sort } = useChoices();
   const groups = useMemo(() => groupsOf(devices.devices), [devices]);
   const scale = useMemo(() => barScale(devices.devices), [devices]);
   useEffect(() => {
@@ -254,70 +222,60 @@ export function DevicesView({ devices }: { devices: Devices }) {
     legend: () =>
       seriesOf(devices).map(({ name, label }) => ({
         label,
-        fill: { colour: seriesColour(name, scheme), pattern: "plain" },
+        fill: { colour: seriesColour(name), pattern: "plain" },
       })),
-    drawing: () => <DevicesDrawing devices={devices} sort={sort} scheme={scheme} />,
+    drawing: () => <DevicesDrawing devices={devices} sort={sort} />,
   });
   if (devices.devices.length === 0) {
     return (
-      <Nothing title={`No ${devices.phase} step of ${devices.run} was recorded on a device`}>
-        <p>Choose another phase above.</p>
-      </Nothing>
+      <Nothing
+        title={`No ${devices.phase} step of ${devices.run} was recorded on a device`}
+        sentences={["Choose another phase above."]}
+      />
     );
   }
-  const unit = unitOf(
-    devices.devices.reduce((most, { peak_bytes }) => Math.max(most, peak_bytes), 0),
-  );
+  const unit = unitOf(Math.max(...devices.devices.map(({ peak_bytes }) => peak_bytes)));
   return (
-    <div class="layers-view devices">
-      <div class="devices-head">
-        <h2 class="verdict" data-testid="imbalance">
-          {unbroken(devices.imbalance?.sentence ?? devicesSummary(devices))}
-        </h2>
-        {devices.rolled_up && <Search label="Search devices" placeholder="Search devices" />}
-        <UnitButton unit={unit} />
-      </div>
-      <p class="small">
-        {unbroken(
-          [
-            ...(devices.imbalance ? [devicesSummary(devices)] : []),
-            breakdownNote(devices.devices),
-          ].join(" "),
-        )}
-      </p>
-      <ConspicuousList devices={devices} />
-      {devices.damage.map((sentence) => (
-        <p key={sentence} class="small warn" data-testid="left-out">
-          {`${sentence.slice(0, 1).toUpperCase()}${sentence.slice(1)}.`}
+    <InUnit value={unit}>
+      <div class="layers-view devices">
+        <div class="devices-head">
+          <h2 class="verdict" data-testid="imbalance">
+            {unbroken(devices.imbalance?.sentence ?? devicesSummary(devices))}
+          </h2>
+          {devices.rolled_up && <Search label="Search devices" placeholder="Search devices" />}
+          <UnitButton />
+        </div>
+        <p class="small">
+          {unbroken(
+            [
+              ...(devices.imbalance ? [devicesSummary(devices)] : []),
+              breakdownNote(devices.devices),
+            ].join(" "),
+          )}
         </p>
-      ))}
-      <DeviceTable devices={devices} unit={unit} scale={scale} />
-      <Legend groups={groups} devices={devices} scale={scale} />
-      {devices.steps.step.length > 0 && <DevicesCharts devices={devices} />}
-    </div>
+        <ConspicuousList devices={devices} />
+        {devices.damage.map((sentence) => (
+          <p key={sentence} class="small warn" data-testid="left-out">
+            {`${sentence.slice(0, 1).toUpperCase()}${sentence.slice(1)}.`}
+          </p>
+        ))}
+        <DeviceTable devices={devices} scale={scale} />
+        <Legend groups={groups} devices={devices} scale={scale} />
+        {devices.steps.step.length > 0 && <DevicesCharts devices={devices} />}
+      </div>
+    </InUnit>
   );
 }
 
 const [WIDTH, LEFT, RIGHT, ROW, BAR] = [1100, 190, 200, 24, 16];
 const [LEGEND_COLUMN, LEGEND_ROW] = [220, 20];
 
-function DevicesDrawing({
-  devices,
-  sort,
-  scheme,
-}: {
-  devices: Devices;
-  sort: DeviceSort;
-  scheme: Scheme;
-}) {
-  const ink = INKS[scheme];
+function DevicesDrawing({ devices, sort }: { devices: Devices; sort: DeviceSort }) {
+  const ink = inks();
   const groups = groupsOf(devices.devices);
   const scale = barScale(devices.devices);
   const unknown: Fill = { colour: ink.faint, pattern: "hatched" };
-  const fills = [
-    unknown,
-    ...groups.map(({ category, trainable }) => fillOf(category, trainable, scheme)),
-  ];
+  const fills = [unknown, ...groups.map(fillOf)];
   const rows = sortedDevices(devices.devices, sort);
   const x = (share: number): number => LEFT + share * (WIDTH - LEFT - RIGHT);
   const across = Math.floor((WIDTH - 16) / LEGEND_COLUMN);
@@ -342,7 +300,7 @@ function DevicesDrawing({
               <rect x={LEFT} y={top} width={x(peak) - LEFT} height={BAR} fill={svgFill(unknown)} />
             )}
             {segments.map(({ key, group, from, to }) => {
-              const fill = svgFill(fillOf(group.category, group.trainable, scheme));
+              const fill = svgFill(fillOf(group));
               return (
                 <rect
                   key={key}
@@ -377,13 +335,7 @@ function DevicesDrawing({
         ];
         return (
           <g key={groupKey(group)}>
-            <rect
-              x={left}
-              y={top}
-              width="12"
-              height="12"
-              fill={svgFill(fillOf(group.category, group.trainable, scheme))}
-            />
+            <rect x={left} y={top} width="12" height="12" fill={svgFill(fillOf(group))} />
             <text x={left + 18} y={top + 10} fill={ink.faint}>
               {groupLabel(group)}
             </text>

@@ -22,14 +22,23 @@ import {
   type PoolSteps,
 } from "../../model/pool";
 import { isGpu } from "../../model/run";
+import { dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { ChartProps } from "../shared/chart-props";
-import { schemeOf, useStore } from "../shared/context";
+import { useStore, useChoices } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { useStepsChart, lastKnown } from "../shared/frame";
+import { useStepsChart, lastKnown, useRunSpan } from "../shared/frame";
 import { MapView } from "../shared/memory-map/memory-map-view";
-import { Fault, Findings, Nothing, NoticeList } from "../shared/states";
+import {
+  Fault,
+  Findings,
+  NoSteps,
+  Nothing,
+  NoticeList,
+  Sentence,
+  TRACE_STEPS,
+} from "../shared/states";
 import {
   DemandSection,
   DeviceMemoryBar,
@@ -57,37 +66,23 @@ function Missing({ run, list }: { run: RunInfo; list: readonly SnapshotSummary[]
   return <NoticeList sentences={[...new Set(untold ? [own] : told)]} testid="not-available" />;
 }
 
+const UNTRACED =
+  "The pool was not measured, and free chunks are known at traced steps only. Tracing is off with `overhead=0` and for replicas; choose the steps with:";
+const OF_DRIVER =
+  "With `TF_GPU_ALLOCATOR=cuda_malloc_async`, TensorFlow allocates from the CUDA driver's memory pool. That allocator reports statistics only: pool size, free chunks, memory maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks are measured at every step.";
+const WITH_GROWTH = unbroken(
+  "With memory growth (`tf.config.experimental.set_memory_growth` or `TF_FORCE_GPU_ALLOW_GROWTH=true`) the pool starts with a region of 2 MiB and reserves another, usually twice as large, when no free chunk is large enough. On a GPU the allocator releases regions only if an allocation would fail otherwise; on the CPU it never does. Free chunks do not span regions, so a grown pool has more and smaller free chunks. Without growth, the pool is one region.",
+);
+
 function NoSnapshots({ run }: { run: RunInfo }) {
   const why = ofDriver(run);
-  return (
-    <Nothing title="No step of this run was traced on this device">
-      {why.map((sentence) => (
-        <p key={sentence}>{sentence}</p>
-      ))}
-      {why.length === 0 && (
-        <>
-          <p>
-            The pool was not measured, and free chunks are known at traced steps only. Tracing is
-            off with <code>overhead=0</code> and for replicas; choose the steps with:
-          </p>
-          <pre tabIndex={0}>
-            <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
-          </pre>
-        </>
-      )}
-      {why.length > 0 && <DriversAllocator />}
-    </Nothing>
+  const title = "No step of this run was traced on this device";
+  return why.length > 0 ? (
+    <Nothing title={title} sentences={[...why, OF_DRIVER]} />
+  ) : (
+    <Nothing title={title} sentences={[UNTRACED]} code={TRACE_STEPS} />
   );
 }
-
-const DriversAllocator = () => (
-  <p>
-    With <code>TF_GPU_ALLOCATOR=cuda_malloc_async</code>, TensorFlow allocates from the CUDA
-    driver's memory pool. That allocator reports statistics only: pool size, free chunks, memory
-    maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks are
-    measured at every step.
-  </p>
-);
 
 function PoolGrowth({ pool }: { pool: PoolSteps }) {
   const { sentences } = pool;
@@ -113,24 +108,21 @@ function AboutGrowth({ pool }: { pool: PoolSteps }) {
   const gpu = isGpu(pool.device);
   const capacity = lastKnown(pool.capacity_bytes);
   const limit = capacity === null ? "its limit" : `its limit of ${formatBytes(capacity)}`;
-  const own = {
-    true: `This pool grows on demand${gpu ? " (memory growth is on)" : ", as the CPU's always does"}. Other processes can use unreserved memory.`,
-    false: `This pool was at ${limit} from the first known step: without memory growth, TensorFlow reserves all of it at the start. The driver counts it all as used by this process.`,
-    null: "",
-  }[String(grows) as "true" | "false" | "null"];
+  const own = unbroken(
+    {
+      true: `This pool grows on demand${gpu ? " (memory growth is on)" : ", as the CPU's always does"}. Other processes can use unreserved memory.`,
+      false: `This pool was at ${limit} from the first known step: without memory growth, TensorFlow reserves all of it at the start. The driver counts it all as used by this process.`,
+      null: "",
+    }[String(grows) as "true" | "false" | "null"],
+  );
   return (
     <details class="folded about-growth" data-testid="about-growth" data-grows={String(grows)}>
       <summary>Effect of memory growth</summary>
-      {own && <p>{unbroken(own)}</p>}
-      <p>
-        With memory growth (<code>tf.config.experimental.set_memory_growth</code> or{" "}
-        <code>TF_FORCE_GPU_ALLOW_GROWTH=true</code>) the pool starts with a region of{" "}
-        {unbroken("2 MiB")} and reserves another, usually twice as large, when no free chunk is
-        large enough. On a GPU the allocator releases regions only if an allocation would fail
-        otherwise; on the CPU it never does. Free chunks do not span regions, so a grown pool has
-        more and smaller free chunks. Without growth, the pool is one region.
-      </p>
-      <DriversAllocator />
+      {[own, WITH_GROWTH, OF_DRIVER].filter(Boolean).map((sentence) => (
+        <p key={sentence}>
+          <Sentence of={sentence} />
+        </p>
+      ))}
     </details>
   );
 }
@@ -186,7 +178,6 @@ const hasSource = (pool: PoolSteps, source: PoolSource): boolean =>
   pool.pool_source.includes(pool.sources.indexOf(source));
 
 function SizesLegend({ pool }: { pool: PoolSteps }) {
-  const scheme = schemeOf(useStore());
   const instant = usualInstant(pool);
   const known =
     hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
@@ -194,25 +185,25 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
     <p class="legend">
       <LegendItem
         kind="line colour"
-        colour={seriesFill("allocated_bytes", scheme).colour}
+        colour={seriesFill("allocated_bytes").colour}
         label={`allocated ${instantText(instant)}, every step`}
       />
       {known && (
         <>
           <LegendItem
             kind="fill"
-            colour={seriesFill("free_largest", scheme).colour}
+            colour={seriesFill("free_largest").colour}
             label={WORDS.free_largest.label}
           />
           <LegendItem
             kind="fill striped"
-            colour={seriesFill("free_other", scheme).colour}
+            colour={seriesFill("free_other").colour}
             label={WORDS.free_other.label}
           />
           {showsCapacity(pool) && (
             <LegendItem
               kind="fill outlined"
-              colour={seriesFill("unreserved", scheme).colour}
+              colour={seriesFill("unreserved").colour}
               label={WORDS.unreserved.label}
             />
           )}
@@ -228,14 +219,13 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
 }
 
 function RatiosLegend() {
-  const scheme = schemeOf(useStore());
   return (
     <p class="legend">
       {RATIOS.map((name) => (
         <LegendItem
           key={name}
           kind="line colour"
-          colour={seriesFill(name, scheme).colour}
+          colour={seriesFill(name).colour}
           label={WORDS[name].label}
         />
       ))}
@@ -280,18 +270,13 @@ interface Specs {
   ratios: PlotSpec;
 }
 
-function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
-  const [first, last] = [run?.first_step ?? null, run?.last_step ?? null];
-  return useMemo(() => {
-    const span = first === null || last === null ? null : ([first, last] as const);
-    return {
-      sizes: sizesSpec(pool, choices, scheme, span),
-      ratios: ratiosSpec(pool, choices, scheme, span),
-    };
-  }, [pool, choices.axis, choices.zoom, scheme, first, last]);
+function useSpecs(pool: PoolSteps): Specs {
+  const choices = useChoices();
+  const span = useRunSpan();
+  return useMemo(
+    () => ({ sizes: sizesSpec(pool, choices, span), ratios: ratiosSpec(pool, choices, span) }),
+    [pool, choices.axis, choices.zoom, dark.value, span],
+  );
 }
 
 /** `list` are the traced steps of the device, of all phases. */
@@ -304,7 +289,7 @@ export function FragmentationView({
 }) {
   const store = useStore();
   const run = store.primary.value;
-  const specs = useSpecs(pool, run);
+  const specs = useSpecs(pool);
   const ofPhase = useMemo(
     () => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step),
     [list, pool.phase],
@@ -313,24 +298,14 @@ export function FragmentationView({
     ...useStepsChart(pool.step, specs.sizes.x),
     describe: (row: number) => poolSentence(poolFacts(pool, row)),
   };
-  const scheme = schemeOf(store);
   useExport({
     table: () => poolFile(pool),
     legend: () =>
-      [...PARTS, ...RATIOS].map((name) => ({
-        label: WORDS[name].label,
-        fill: seriesFill(name, scheme),
-      })),
+      [...PARTS, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name) })),
   });
   if (!run) return null;
   if (list.length === 0 && pool.growths.length === 0) return <NoSnapshots run={run} />;
-  if (pool.rows === 0) {
-    return (
-      <Nothing title={`No ${pool.phase} step of ${pool.run} was recorded on ${pool.device}`}>
-        <p>Choose another phase or device above.</p>
-      </Nothing>
-    );
-  }
+  if (pool.rows === 0) return <NoSteps of={pool} />;
   const selection = store.shownStep.value;
   const fixed = poolRowOf([pool, store.wholePool.value.value ?? pool], selection?.step ?? 0) ?? {
     pool,

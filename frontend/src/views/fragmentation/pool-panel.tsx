@@ -12,7 +12,8 @@ import {
   type Painter,
 } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { unitOf, formatShare, shareOf, type Unit, formatBytes, unbroken } from "../../lib/bytes";
+import { capacitiesPainter } from "../../charts/rules";
+import { unitOf, formatShare, shareOf, formatBytes, unbroken, totalBytes } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { WORDS, type WordName } from "../../model/categories";
 import { instantOf } from "../../model/overview";
@@ -34,12 +35,12 @@ import {
   demandParts,
 } from "../../model/pool";
 import type { Choices } from "../../state/address";
-import { INKS, freeFill, type Fill, type Scheme, fillOf, outsideFill } from "../../theme/palette";
-import { schemeOf, useStore, useFetched } from "../shared/context";
+import { fillOf, categoryFill, inks, freeFill, outsideFill, type Fill } from "../../theme/palette";
+import { useStore, useFetched } from "../shared/context";
 import { Figure, FigureTable, Swatch, Panel } from "../shared/figures";
-import { capacityPainters, highest, lastKnown, framed } from "../shared/frame";
+import { highest, lastKnown, framed } from "../shared/frame";
 import { Known } from "../shared/states";
-import { tipOf } from "../shared/tips";
+import { figured } from "../shared/tips";
 import type { DeviceMemory, MemorySegment, RunInfo } from "../../schema";
 
 type PoolSeries = keyof PoolFacts & WordName;
@@ -52,11 +53,11 @@ export const PARTS = [
 ] as const satisfies readonly PoolSeries[];
 export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readonly PoolSeries[];
 
-export function seriesFill(name: PoolSeries, scheme: Scheme): Fill {
-  const { used, accent, line } = INKS[scheme];
-  if (name === "unreserved") return freeFill(name, scheme);
+export function seriesFill(name: PoolSeries): Fill {
+  const { used, accent, line } = inks();
+  if (name === "unreserved") return freeFill(name);
   if (name === "free_largest" || name === "free_other")
-    return freeFill(name === "free_other" ? "other" : "largest", scheme);
+    return freeFill(name === "free_other" ? "other" : "largest");
   const colour =
     name === "fragmentation"
       ? accent
@@ -89,7 +90,7 @@ function partPainters(
   fill: Fill,
   ground: string,
 ): Painter[] {
-  const band: BandFill = { ...fill, muted: false };
+  const band: BandFill = { ...fill };
   return [
     betweenPainter(edges, low, high, band, ground, 1),
     barsPainter(edges, single, low, high, band, ground),
@@ -115,11 +116,10 @@ export function showsUnknown(pool: PoolSteps): boolean {
 export function sizesSpec(
   pool: PoolSteps,
   choices: Choices,
-  scheme: Scheme,
   span: readonly [number, number] | null,
 ): PlotSpec {
-  const { common, edges, range } = framed(pool, choices, scheme, span);
-  const { background, faint, line } = INKS[scheme];
+  const { common, edges, range } = framed(pool, choices, span);
+  const { background, faint, line } = inks();
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
   const every = everyStep(pool);
@@ -132,25 +132,18 @@ export function sizesSpec(
   );
   const { max, capacityInside } = byteRange(top, capacity);
   const zero = new Float64Array(pool.rows);
-  const solid = { colour: line, width: 1.5, dash: [] };
+  const solid = { colour: line, width: 1.5 };
   const single = singleRows(facts);
   const part = (name: PoolSeries, low: Float64Array, high: Float64Array): Painter[] =>
-    partPainters(edges, single, low, high, seriesFill(name, scheme), background);
+    partPainters(edges, single, low, high, seriesFill(name), background);
   const painters = [
-    betweenPainter(
-      edges,
-      zero,
-      every,
-      { ...seriesFill("allocated_bytes", scheme), muted: false },
-      background,
-      0.3,
-    ),
+    betweenPainter(edges, zero, every, { ...seriesFill("allocated_bytes") }, background, 0.3),
     // The pool is the same on both sides; the split of its free bytes is unknown.
     betweenPainter(
       edges,
       every,
       unchanged,
-      { colour: faint, pattern: "hatched", muted: false },
+      { colour: faint, pattern: "hatched" },
       background,
       0.45,
     ),
@@ -160,26 +153,25 @@ export function sizesSpec(
     ...part("allocated_bytes", zero, allocated),
     ...part("free_other", allocated, split),
     ...part("free_largest", split, pool.pool_bytes),
-    stepPainter(edges, every, { colour: INKS[scheme].used, width: 1.75, dash: [] }),
+    stepPainter(edges, every, { colour: inks().used, width: 1.75 }),
     stepPainter(edges, unchanged, { ...solid, colour: faint, width: 1 }),
     stepPainter(edges, pool.pool_bytes, solid),
   ];
-  painters.push(...capacityPainters(edges, pool.capacity_bytes, capacityInside, INKS[scheme]));
-  return { ...common, yKind: "bytes", yMax: max, painters };
+  painters.push(...capacitiesPainter(edges, pool.capacity_bytes, capacityInside, inks()));
+  return { ...common, yMax: max, painters };
 }
 
 export function ratiosSpec(
   pool: PoolSteps,
   choices: Choices,
-  scheme: Scheme,
   span: readonly [number, number] | null,
 ): PlotSpec {
-  const { common, edges } = framed(pool, choices, scheme, span);
+  const { common, edges } = framed(pool, choices, span);
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const single = new Set(singleRows(facts));
   const painters = RATIOS.flatMap((name) => {
     const column = columnOf(facts, name);
-    const style = { colour: seriesFill(name, scheme).colour, width: 1.75, dash: [] };
+    const style = { colour: seriesFill(name).colour, width: 1.75 };
     const lines = (["traced", "measured", "failed"] as const).map((source) =>
       stepPainter(
         edges,
@@ -194,7 +186,6 @@ export function ratiosSpec(
 }
 
 function Ratios({ facts }: { facts: PoolFacts }) {
-  const scheme = schemeOf(useStore());
   const text = {
     utilisation: facts.utilisation === null ? "–" : formatShare(facts.utilisation),
     fragmentation: fragmentationText(facts),
@@ -209,7 +200,7 @@ function Ratios({ facts }: { facts: PoolFacts }) {
           data-tip={[text[name], WORDS[name].meaning, figureSource(name, facts)].join("\n")}
         >
           <th scope="row">
-            <Swatch fill={seriesFill(name, scheme)} />
+            <Swatch fill={seriesFill(name)} />
             <span class="label">{WORDS[name].label}</span>
           </th>
           <td class="figure">{text[name]}</td>
@@ -226,48 +217,35 @@ const TOTALS = [
   "capacity_bytes",
 ] as const satisfies readonly PoolSeries[];
 
-function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
-  const scheme = schemeOf(useStore());
-  const common = (name: PoolSeries) => ({
+function Sizes({ facts }: { facts: PoolFacts }) {
+  const figure = (name: PoolSeries) => ({
     name,
-    unit,
     label: WORDS[name].label,
     hint: WORDS[name].meaning,
     source: figureSource(name, facts),
+    bytes: facts[name],
   });
+  const share = (name: PoolSeries) => shareOf(facts[name], facts.capacity_bytes);
   return (
     <>
       <tbody>
         {[...PARTS].reverse().map((name) => (
-          <Figure
-            key={name}
-            {...common(name)}
-            bytes={facts[name]}
-            share={shareOf(facts[name], facts.capacity_bytes)}
-            fill={seriesFill(name, scheme)}
-          />
+          <Figure key={name} {...figure(name)} share={share(name)} fill={seriesFill(name)} />
         ))}
       </tbody>
       <tbody class="totals">
         {TOTALS.map((name) => (
-          <Figure
-            key={name}
-            {...common(name)}
-            bytes={facts[name]}
-            share={shareOf(facts[name], facts.capacity_bytes)}
-          />
+          <Figure key={name} {...figure(name)} share={share(name)} />
         ))}
         {/* Shown even if unknown, so that the panel keeps its height while the pointer moves. */}
-        <Figure
-          {...common("rounding_bytes")}
-          label="measured rounding"
-          bytes={facts.rounding_bytes}
-          share={null}
-        />
+        <Figure {...figure("rounding_bytes")} label="measured rounding" />
       </tbody>
     </>
   );
 }
+
+const ABOUT_SHARES =
+  "Shares are relative to the capacity. Fragmentation is the share of free bytes outside the largest free chunk: 0 % when all free bytes form one chunk, 0/0 when nothing is free. Read it together with the utilisation.";
 
 export function PoolPanel({
   pool,
@@ -278,12 +256,11 @@ export function PoolPanel({
   facts: PoolFacts;
   mode: string | null;
 }) {
-  const unit: Unit = unitOf(Math.max(maximum(pool.pool_bytes), maximum(pool.peak_bytes)));
   return (
     <Panel
       label="Figures of one step"
       step={facts.step}
-      unit={unit}
+      unit={unitOf(Math.max(maximum(pool.pool_bytes), maximum(pool.peak_bytes)))}
       about={
         <>
           {pool.phase}
@@ -297,48 +274,35 @@ export function PoolPanel({
         </span>
       </p>
       <FigureTable testid="pool">
-        <Sizes facts={facts} unit={unit} />
+        <Sizes facts={facts} />
         <Ratios facts={facts} />
       </FigureTable>
-      <Known>
-        <p class="small">
-          Shares are relative to the capacity. Fragmentation is the share of free bytes outside the
-          largest free chunk: 0 % when all free bytes form one chunk, 0/0 when nothing is free. Read
-          it together with the utilisation.
-        </p>
-      </Known>
+      <Known sentence={ABOUT_SHARES} />
     </Panel>
   );
 }
 
-function segmentFill({ part, category, trainable }: MemorySegment, scheme: Scheme): Fill {
-  if (part === "in_use") return fillOf(category ?? "unattributed", trainable, scheme);
-  if (part === "process_other" || part === "others") return outsideFill(part, scheme);
-  if (part === "free_other") return freeFill("other", scheme);
-  return freeFill(
-    part === "free_largest" || part === "pool_free" ? "largest" : "unreserved",
-    scheme,
-  );
+function segmentFill({ part, category, trainable }: MemorySegment): Fill {
+  if (part === "in_use") return fillOf({ category: category ?? "unattributed", trainable });
+  if (part === "process_other" || part === "others") return outsideFill(part);
+  if (part === "free_other") return freeFill("other");
+  return freeFill(part === "free_largest" || part === "pool_free" ? "largest" : "unreserved");
 }
 
 function Bar({ memory }: { memory: DeviceMemory }) {
-  const scheme = schemeOf(useStore());
-  const total = memory.segments.reduce((sum, { bytes }) => sum + bytes, 0);
+  const total = totalBytes(memory.segments);
   return (
     <>
       <div class="memory-bar" aria-hidden="true">
         {memory.segments.map((segment) => {
-          const fill = segmentFill(segment, scheme);
-          const tip = tipOf(segment.bytes, segmentLabel(segment));
+          const fill = segmentFill(segment);
           const style = { "--fill": fill.colour, width: `${(segment.bytes / total) * 100}%` };
           return (
             <i
               key={segmentKey(segment)}
               class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`}
               style={style}
-              data-figure={segmentKey(segment)}
-              data-bytes={segment.bytes}
-              data-tip={tip}
+              {...figured(segmentKey(segment), segment.bytes, segmentLabel(segment))}
             />
           );
         })}
@@ -347,11 +311,14 @@ function Bar({ memory }: { memory: DeviceMemory }) {
         {memory.segments.map((segment) => (
           <li
             key={segmentKey(segment)}
-            data-figure={segmentKey(segment)}
-            data-bytes={segment.bytes}
-            data-tip={tipOf(segment.bytes, segmentMeaning(segment), `step ${memory.step}`)}
+            {...figured(
+              segmentKey(segment),
+              segment.bytes,
+              segmentMeaning(segment),
+              `step ${memory.step}`,
+            )}
           >
-            <Swatch fill={segmentFill(segment, scheme)} />
+            <Swatch fill={segmentFill(segment)} />
             {segmentLabel(segment)}{" "}
             <span class="small">
               {formatBytes(segment.bytes)} · {formatShare(segment.bytes / total)}
@@ -419,7 +386,6 @@ const CATEGORY = { demand: "activations", rounding: "rounding", unsplit: "unattr
 
 export function DemandSection({ run, device }: { run: RunInfo; device: string }) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const { value } = useFetched(store.fetched.demands, [run, device]);
   const demand = value?.demand;
   if (!demand) return null;
@@ -430,13 +396,9 @@ export function DemandSection({ run, device }: { run: RunInfo; device: string })
       </h2>
       <div class="memory-bar">
         {demandParts(demand).map(({ name, label, bytes, share }) => {
-          const { colour, pattern } = fillOf(CATEGORY[name], null, scheme);
+          const { colour, pattern } = categoryFill(CATEGORY[name]);
           const style = { "--fill": colour, width: `${100 * share}%` };
-          const figure = {
-            "data-figure": `${name}_bytes`,
-            "data-bytes": bytes,
-            "data-tip": tipOf(bytes, label),
-          };
+          const figure = figured(`${name}_bytes`, bytes, label);
           return <span key={name} class={`fill ${pattern}`} style={style} {...figure} />;
         })}
       </div>

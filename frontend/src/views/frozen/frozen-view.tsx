@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import { stepPainter, type Painter } from "../../charts/paint";
 import { platePainter } from "../../charts/rules";
-import { formatBytes, plural, shareOf, unbroken, type Unit } from "../../lib/bytes";
+import { formatBytes, plural, shareOf, unbroken, totalBytes } from "../../lib/bytes";
 import { maximum, lowerBound } from "../../lib/search";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
 import {
@@ -27,19 +27,19 @@ import {
 import { trains } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import type { Choices } from "../../state/address";
-import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import { fillOf, inks, dark, type Fill, type Ink } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import {
-  schemeOf,
   useStore,
   useCategoryRow,
   useFocus,
   isMuted,
   type Focus,
+  useChoices,
 } from "../shared/context";
-import { StackLegend } from "../shared/controls";
+import { StackLegend, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { FigureRows, Figure, FigureTable } from "../shared/figures";
+import { FigureRows, Figure } from "../shared/figures";
 import {
   highest,
   placesOf,
@@ -50,11 +50,11 @@ import {
   type Places,
 } from "../shared/frame";
 import { Findings } from "../shared/states";
-import { PanelHead, Provenance, Totals, sourceOf, panelUnit } from "../shared/step-panel";
+import { StepFigures, panelUnit, sourceOf } from "../shared/step-panel";
 
 /** A category keeps its colour; the frozen layers' part has the diagonal pattern. */
-export const sideFill = (part: SidePart, scheme: Scheme): Fill =>
-  fillOf(part.category, part.side === "frozen" ? false : null, scheme);
+export const sideFill = (part: SidePart): Fill =>
+  fillOf({ category: part.category, trainable: part.side === "frozen" ? false : null });
 
 const sideKey = (part: SidePart): string => `${part.side}:${part.category}`;
 
@@ -89,13 +89,12 @@ export function frozenPicture(
   parts: readonly SidePart[],
   start: number,
   choices: Choices,
-  scheme: Scheme,
   focus: Focus,
 ): Picture {
-  const ink = INKS[scheme];
+  const ink = inks();
   const places = placesOf(overview, start, choices);
   const fills = parts.map((part) => ({
-    ...sideFill(part, scheme),
+    ...sideFill(part),
     muted: isMuted(focus, [sideKey(part), part.side], part.category),
   }));
   const frozen = boundary(parts, ["frozen"], overview.rows);
@@ -108,7 +107,7 @@ export function frozenPicture(
     under: [stepPainter(places.edges, frozen, edge), stepPainter(places.edges, both, edge)],
     over: plates(frozen, both, overview, places, ink),
   };
-  return stackedPicture(overview, places, stack, choices, scheme);
+  return stackedPicture(places, stack, choices.axis);
 }
 
 const HEADINGS: Record<Side, string> = {
@@ -127,46 +126,41 @@ const MEANINGS: Record<Side, string> = {
 interface PartsProps {
   parts: readonly SidePart[];
   row: number;
-  unit: Unit;
   peak: number | null;
   whole: number;
-  focus: Focus;
-  hover: (key: string | null) => void;
   source: string;
   /** Bytes of a part at the selected step. */
   selected: (key: string) => number;
 }
 
-function Parts({ parts, row, unit, peak, whole, focus, hover, source, selected }: PartsProps) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const common = { unit, source };
-  const ofCategory = useCategoryRow(hover);
+function Parts({ parts, row, peak, whole, source, selected }: PartsProps) {
+  const ofRow = useCategoryRow();
   return (
     <>
       {[...SIDES].reverse().map((side) => {
-        const own = parts.filter((part) => part.side === side);
-        const total = own.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+        const own = parts
+          .filter((part) => part.side === side)
+          .map((part) => ({ part, bytes: part.bytes[row] ?? 0 }))
+          .reverse();
+        const total = totalBytes(own);
         return (
           <tbody key={side} class="side">
             <Figure
-              {...common}
+              {...ofRow(side, null)}
               strong
+              source={source}
               name={side}
               label={HEADINGS[side]}
               hint={MEANINGS[side]}
               bytes={total}
               share={shareOf(total, peak)}
-              focused={focus.hovered === side}
-              onFocus={(focused) => hover(focused ? side : null)}
             />
             <FigureRows
-              unit={unit}
               whole={whole}
-              rows={[...own].reverse().map((part) => {
-                const bytes = part.bytes[row] ?? null;
+              rows={own.map(({ part, bytes }) => {
                 const key = sideKey(part);
                 return {
+                  ...ofRow(key, part.category),
                   name: key,
                   highest: maximum(part.bytes),
                   selected: selected(key),
@@ -175,9 +169,7 @@ function Parts({ parts, row, unit, peak, whole, focus, hover, source, selected }
                   source,
                   bytes,
                   share: shareOf(bytes, peak),
-                  fill: sideFill(part, scheme),
-                  focused: focus.hovered === key,
-                  ...ofCategory(key, part.category),
+                  fill: sideFill(part),
                 };
               })}
             />
@@ -240,22 +232,17 @@ function Changes({ overview }: { overview: Overview }) {
         const compared = comparison(effect, whole.run);
         return (
           <li key={effect.step} class={isFreezing(effect) ? "change with-link" : "with-link"}>
-            <button
-              type="button"
-              title={`Show step ${effect.step}`}
-              onClick={() => store.choose({ step: effect.step })}
-            >
+            <Choose title={`Show step ${effect.step}`} these={{ step: effect.step }}>
               {unbroken(effectSentence(effect))}
-            </button>
+            </Choose>
             {compared && (
-              <button
-                type="button"
+              <Choose
                 class="quiet"
                 title={`Compare step ${compared.step} with step ${compared.otherStep}`}
-                onClick={() => store.choose(compared)}
+                these={compared}
               >
                 Compare before and after
-              </button>
+              </Choose>
             )}
           </li>
         );
@@ -266,14 +253,13 @@ function Changes({ overview }: { overview: Overview }) {
 
 export function FrozenView({ overview, totals }: { overview: Overview; totals: LedgerTotals }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
-  const { focus, hover } = useFocus();
+  const choices = useChoices();
+  const focus = useFocus();
   const start = startOf(store.whole.value.value ?? overview);
   const parts = useMemo(() => splitBySide(overview, totals), [overview, totals]);
   const { spec, places } = useMemo(
-    () => frozenPicture(overview, parts, start, choices, scheme, focus),
-    [overview, parts, start, choices.axis, choices.zoom, scheme, focus],
+    () => frozenPicture(overview, parts, start, choices, focus),
+    [overview, parts, start, choices.axis, choices.zoom, dark.value, focus],
   );
   const { chart, shown, selected } = useOverviewChart(overview, places);
   const ofSelected = useMemo(
@@ -291,10 +277,9 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
     legend: () =>
       parts.map((part) => ({
         label: `${part.side}: ${categoryLabel(part.category)}`,
-        fill: sideFill(part, scheme),
+        fill: sideFill(part),
       })),
   });
-  const unit = panelUnit(overview);
   return (
     <div class="body">
       <div class="picture">
@@ -307,26 +292,18 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
         <Changes overview={overview} />
         <Costs {...selected} parts={ofSelected} />
       </div>
-      <aside class="panel" aria-label="Figures of one step">
-        <PanelHead {...shown} unit={unit} />
-        <Provenance {...shown} />
-        <FigureTable testid="sides">
-          <Parts
-            parts={shown.overview === overview ? parts : ofSelected}
-            row={shown.row}
-            unit={unit}
-            peak={at(shown.overview.peak_bytes, shown.row)}
-            whole={maximum(overview.peak_bytes)}
-            focus={focus}
-            hover={hover}
-            source={sourceOf(shown.overview, shown.row)}
-            selected={(key) =>
-              ofSelected.find((part) => sideKey(part) === key)?.bytes[selected.row] ?? 0
-            }
-          />
-          <Totals {...shown} unit={unit} />
-        </FigureTable>
-      </aside>
+      <StepFigures {...shown} unit={panelUnit(overview)} testid="sides">
+        <Parts
+          parts={shown.overview === overview ? parts : ofSelected}
+          row={shown.row}
+          peak={at(shown.overview.peak_bytes, shown.row)}
+          whole={maximum(overview.peak_bytes)}
+          source={sourceOf(shown.overview, shown.row)}
+          selected={(key) =>
+            ofSelected.find((part) => sideKey(part) === key)?.bytes[selected.row] ?? 0
+          }
+        />
+      </StepFigures>
     </div>
   );
 }

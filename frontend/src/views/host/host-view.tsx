@@ -7,9 +7,9 @@ import { useMemo } from "preact/hooks";
 import { byteRange } from "../../charts/axis";
 import { barsPainter, betweenPainter, stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { unitOf, shareOf, type Unit, type Table } from "../../lib/bytes";
+import { unitOf, shareOf, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
-import { WORDS, type WordName } from "../../model/categories";
+import { WORDS } from "../../model/categories";
 import { at } from "../../model/overview";
 import {
   hostFacts,
@@ -21,34 +21,26 @@ import {
   type HostMemory,
   type HostPart,
 } from "../../model/pool";
-import { HOST_PARTS, type RunInfo } from "../../schema";
 import type { Choices } from "../../state/address";
-import { INKS, type Fill, type Scheme } from "../../theme/palette";
+import { inks, dark, type Fill } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore } from "../shared/context";
+import { useStore, useChoices } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { Figure, FigureTable, UnitButton } from "../shared/figures";
-import { useStepsChart, highest, framed } from "../shared/frame";
+import { FigureTable, Panel, WordFigure } from "../shared/figures";
+import { useStepsChart, highest, framed, useRunSpan } from "../shared/frame";
 import { Findings, Known } from "../shared/states";
+import { HOST_PARTS } from "../../schema";
 
-const COLOURS: Record<Scheme, Record<HostPart, string>> = {
-  light: {
-    pinned_pool_bytes: "#8a4fb0",
-    tf_data_bytes: "#2453b8",
-    cpu_bytes: "#0f8a60",
-    other_bytes: "#b9650b",
-  },
-  dark: {
-    pinned_pool_bytes: "#c79bea",
-    tf_data_bytes: "#7ba2f5",
-    cpu_bytes: "#4fd0a0",
-    other_bytes: "#f7b552",
-  },
+const COLOURS: Record<HostPart, readonly [light: string, dark: string]> = {
+  pinned_pool_bytes: ["#8a4fb0", "#c79bea"],
+  tf_data_bytes: ["#2453b8", "#7ba2f5"],
+  cpu_bytes: ["#0f8a60", "#4fd0a0"],
+  other_bytes: ["#b9650b", "#f7b552"],
 };
 
-const hostFill = (name: HostPart, scheme: Scheme): Fill => ({
-  colour: COLOURS[scheme][name],
+const hostFill = (name: HostPart): Fill => ({
+  colour: COLOURS[name][dark.value ? 1 : 0],
   pattern: name === "other_bytes" ? "diagonal" : "plain",
 });
 
@@ -64,11 +56,10 @@ export function boundaries(host: HostMemory, parts: readonly HostPart[]): Float6
 function hostSpec(
   host: HostMemory,
   choices: Choices,
-  scheme: Scheme,
   span: readonly [number, number] | null,
 ): PlotSpec {
-  const { common, edges, range } = framed(host, choices, scheme, span);
-  const { background, faint, line } = INKS[scheme];
+  const { common, edges, range } = framed(host, choices, span);
+  const { background, faint, line } = inks();
   const parts = shownParts(host);
   const tops = boundaries(host, parts);
   const measured = Array.from(common.x.keys()).filter((row) => isMeasured(host, row));
@@ -78,12 +69,12 @@ function hostSpec(
       edges,
       zero,
       host.host_resident_bytes,
-      { colour: faint, pattern: "hatched", muted: false },
+      { colour: faint, pattern: "hatched" },
       background,
       0.3,
     ),
     ...parts.map((name, index) => {
-      const band = { ...hostFill(name, scheme), muted: false };
+      const band = { ...hostFill(name) };
       return barsPainter(
         edges,
         measured,
@@ -94,20 +85,17 @@ function hostSpec(
       );
     }),
   ];
-  painters.push(
-    stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75, dash: [] }),
-  );
+  painters.push(stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75 }));
   const { max } = byteRange(highest(host.host_resident_bytes, common.x, range), null);
-  return { ...common, yKind: "bytes", yMax: max, painters };
+  return { ...common, yMax: max, painters };
 }
 
 function Legend({ host }: { host: HostMemory }) {
-  const scheme = schemeOf(useStore());
   return (
     <p class="legend">
       <LegendItem kind="line" label={`${WORDS.host_resident_bytes.label}, every step`} />
       {shownParts(host).map((name) => {
-        const { colour, pattern } = hostFill(name, scheme);
+        const { colour, pattern } = hostFill(name);
         return (
           <LegendItem
             key={name}
@@ -124,83 +112,42 @@ function Legend({ host }: { host: HostMemory }) {
   );
 }
 
-/** The rows are the same at every step. */
-interface PanelProps {
-  host: HostMemory;
-  facts: HostFacts;
-  unit: Unit;
-}
+const LINE: object = { "data-testid": "host-step" };
 
-function Figures({ host, facts, unit }: PanelProps) {
-  const scheme = schemeOf(useStore());
+/** The rows are the same at every step. */
+function Figures({ host, facts }: { host: HostMemory; facts: HostFacts }) {
   const when =
     facts.measured_step === null
       ? "not measured up to this step"
       : `after step ${facts.measured_step}`;
-  const common = (name: WordName) => ({
-    name,
-    unit,
-    label: WORDS[name].label,
-    hint: WORDS[name].meaning,
-  });
   return (
     <FigureTable testid="host-memory">
       <tbody>
         {listedParts(host).map((name) => (
-          <Figure
+          <WordFigure
             key={name}
-            {...common(name)}
+            word={name}
+            when={when}
             bytes={facts.parts[name]}
             share={shareOf(facts.parts[name], facts.measured_bytes)}
-            fill={hostFill(name, scheme)}
-            source={`${WORDS[name].source}, ${when}`}
+            fill={hostFill(name)}
           />
         ))}
       </tbody>
       <tbody class="totals">
-        <Figure
-          {...common("parts_sum")}
-          bytes={facts.measured_bytes}
-          share={null}
-          source={`${WORDS.parts_sum.source}, ${when}`}
-        />
-        <Figure
-          {...common("host_resident_bytes")}
+        <WordFigure word="parts_sum" when={when} bytes={facts.measured_bytes} />
+        <WordFigure
+          word="host_resident_bytes"
+          when={`step ${facts.step ?? "?"}`}
           bytes={facts.host_resident_bytes}
-          share={null}
-          source={`${WORDS.host_resident_bytes.source}, step ${facts.step ?? "?"}`}
         />
       </tbody>
     </FigureTable>
   );
 }
 
-function Panel({ host, facts, unit }: PanelProps) {
-  const parts =
-    facts.measured_step === null
-      ? "parts not measured up to this step"
-      : `parts measured after step ${facts.measured_step}`;
-  return (
-    <aside class="panel" aria-label="Host memory at one step">
-      <header class="panel-head">
-        <h2 data-testid="step" data-step={facts.step ?? ""}>
-          Step {facts.step ?? "?"}
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small one-line" data-testid="host-step">
-          {parts}
-        </p>
-      </header>
-      <Figures host={host} facts={facts} unit={unit} />
-      <Known>
-        <p class="small">
-          The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some
-          of it is not resident, they are unknown.
-        </p>
-      </Known>
-    </aside>
-  );
-}
+const ABOUT_PARTS =
+  "The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some of it is not resident, they are unknown.";
 
 function hostFile(host: HostMemory): Table {
   const columns = ["step", "host_resident_bytes", ...HOST_PARTS] as const;
@@ -210,14 +157,13 @@ function hostFile(host: HostMemory): Table {
   };
 }
 
-export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
+export function HostView({ host }: { host: HostMemory }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
-  const [first, last] = [run.first_step, run.last_step];
+  const choices = useChoices();
+  const span = useRunSpan();
   const spec = useMemo(
-    () => hostSpec(host, choices, scheme, first === null || last === null ? null : [first, last]),
-    [host, choices.axis, choices.zoom, scheme, first, last],
+    () => hostSpec(host, choices, span),
+    [host, choices.axis, choices.zoom, dark.value, span],
   );
   const shared = useStepsChart(host.step, spec.x);
   const facts = hostFacts(
@@ -227,7 +173,7 @@ export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
   useExport({
     table: () => hostFile(host),
     legend: () =>
-      shownParts(host).map((name) => ({ label: WORDS[name].label, fill: hostFill(name, scheme) })),
+      shownParts(host).map((name) => ({ label: WORDS[name].label, fill: hostFill(name) })),
   });
   return (
     <section class="body" aria-label="Host memory">
@@ -241,7 +187,20 @@ export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
         <Legend host={host} />
       </div>
       <div class="beside">
-        <Panel host={host} facts={facts} unit={unitOf(maximum(host.host_resident_bytes))} />
+        <Panel
+          label="Host memory at one step"
+          step={facts.step}
+          unit={unitOf(maximum(host.host_resident_bytes))}
+          about={
+            facts.measured_step === null
+              ? "parts not measured up to this step"
+              : `parts measured after step ${facts.measured_step}`
+          }
+          line={LINE}
+        >
+          <Figures host={host} facts={facts} />
+          <Known sentence={ABOUT_PARTS} />
+        </Panel>
         {host.summary && <Findings sentences={[host.summary.sentence]} said="host-growth" />}
       </div>
     </section>

@@ -20,11 +20,11 @@ import { shortName } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
-import { INKS, fillOf, type Scheme } from "../../theme/palette";
+import { categoryFill, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { ChartMark } from "../shared/chart-props";
-import { schemeOf, useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
-import { LegendItem } from "../shared/controls";
+import { useStore, useFetched, useFocus, isMuted, type Focus, useChoices } from "../shared/context";
+import { LegendItem, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/figures";
 import {
@@ -37,6 +37,7 @@ import {
   stackSpec,
   startOf,
   useStepsChart,
+  useRunSpan,
 } from "../shared/frame";
 import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -92,7 +93,6 @@ export const usedAt = (
 
 interface Look {
   choices: Choices;
-  scheme: Scheme;
   focus: Focus;
   /** The first step that a traced one describes. */
   firstSteps: ReadonlyMap<number, number>;
@@ -123,27 +123,29 @@ export const layerEdges = (
 
 export function layerSpec(
   { step, wall_time, traced, parts }: LayerSteps,
-  { choices, scheme, focus, firstSteps, span, whole }: Look,
+  { choices, focus, firstSteps, span, whole }: Look,
 ) {
   const start = whole ? startOf(whole) : (wall_time[0] ?? 0);
   const x = xValues(choices.axis, step, wall_time, start);
-  const columns = parts.map(({ bytes }) => bytes);
-  const stack = stackLayout(x, columns);
-  const range: Range =
-    rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
-  const layout = { ...stack, edges: layerEdges(stack.edges, x, step, firstSteps, range) };
+  const cells = cellEdges(x);
+  const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cells);
+  const edges = layerEdges(cells, x, step, firstSteps, range);
+  const layout = stackLayout(
+    edges,
+    parts.map(({ bytes }) => bytes),
+  );
   const fills = parts.map(({ category }) => ({
-    ...fillOf(category, null, scheme),
+    ...categoryFill(category),
     muted: isMuted(focus, [category], category),
   }));
   const full = [...x]
     .map((place) => [place, place] as const)
     .filter((_, row) => traced[row] === step[row]);
-  const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
+  const spec = stackSpec({ x, xKind: choices.axis, range, layout, fills, full });
   if (whole === null) return { spec, marks: [] };
   const places = placesOf(whole, start, choices);
-  const marks = changeMarks(whole, places, choices.axis);
-  const painters = [...spec.painters, ...changeRules(whole, places, choices.axis, INKS[scheme])];
+  const marks = changeMarks(places);
+  const painters = [...spec.painters, ...changeRules(places)];
   return { spec: { ...spec, painters, headroom: headroom(marks.length > 0, false) }, marks };
 }
 
@@ -154,13 +156,6 @@ interface Moment extends FormulaStep {
   row: number;
   isMissing: boolean;
   table: Layer | null;
-}
-
-interface TableProps {
-  shown: Moment;
-  fixed: Moment;
-  focus: Focus;
-  hover: (key: string | null) => void;
 }
 
 /**
@@ -190,11 +185,10 @@ const Formulas = ({ steps, row, table, optimizer, batch_size }: Moment) => (
   </section>
 );
 
-function Figures({ shown, fixed, focus, hover }: TableProps) {
+function Figures({ shown, fixed }: { shown: Moment; fixed: Moment }) {
   const { steps, row, table, optimizer, batch_size } = shown;
   const total = totalOf(steps, row);
   const whole = at(steps.in_use_bytes, row);
-  const unit = unitOf(total);
   const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
   const highest = new Map(steps.parts.map(({ category, bytes: all }) => [category, maximum(all)]));
   const highestTotal = maximum(steps.step.map((_, index) => totalOf(steps, index)));
@@ -209,7 +203,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
     <Panel
       label="Figures of the layer at one step"
       step={step}
-      unit={unit}
+      unit={unitOf(total)}
       about={
         <>
           {from !== step
@@ -223,10 +217,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
     >
       <FigureTable testid="layer-figures">
         <tbody>
-          <CategoryRows
-            {...{ bytes: figures, highest, total, whole: highestTotal, unit, source, hover }}
-            hovered={focus.hovered}
-          />
+          <CategoryRows {...{ highest, total, source }} bytes={figures} whole={highestTotal} />
         </tbody>
         <tbody class="totals">
           <Figure
@@ -236,7 +227,6 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
             hint="sum of all categories"
             source={traced}
             bytes={total}
-            unit={unit}
           />
         </tbody>
       </FigureTable>
@@ -263,7 +253,6 @@ function Output({ of }: { of: Layer }) {
 }
 
 function Head({ layer, table }: { layer: string; table: Layer | null }) {
-  const store = useStore();
   const known = table && [
     table.type,
     trainingOf(table),
@@ -272,9 +261,9 @@ function Head({ layer, table }: { layer: string; table: Layer | null }) {
   ];
   return (
     <header class="layer-head">
-      <button type="button" class="quiet" onClick={() => store.choose({ view: "layers" })}>
+      <Choose class="quiet" these={{ view: "layers" }}>
         ← All layers
-      </button>
+      </Choose>
       <h2 title={layer}>{shortName(layer)}</h2>
       <p class="small">
         {layer} · {known ? known.join(" · ") : "not in the layer table"}
@@ -295,20 +284,15 @@ const stepsFile = ({ step, parts }: LayerSteps): Table => ({
 
 function useSpec(steps: LayerSteps, focus: Focus) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
+  const choices = useChoices();
   const whole = store.whole.value.value;
-  const [from, to] = [
-    store.primary.value?.first_step ?? null,
-    store.primary.value?.last_step ?? null,
-  ];
+  const span = useRunSpan();
   return useMemo(() => {
-    const span = from === null || to === null ? null : ([from, to] as const);
     const firstSteps = new Map(
       (whole?.snapshots ?? NO_SNAPSHOTS).map(({ step, first_step }) => [step, first_step]),
     );
-    return layerSpec(steps, { choices, scheme, focus, firstSteps, span, whole });
-  }, [steps, choices.axis, choices.zoom, scheme, focus, whole, from, to]);
+    return layerSpec(steps, { choices, focus, firstSteps, span, whole });
+  }, [steps, choices.axis, choices.zoom, dark.value, focus, whole, span]);
 }
 
 function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
@@ -349,8 +333,7 @@ function useLayerSteps(totals: LedgerTotals) {
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const { steps, pinned } = useLayerSteps(totals);
   const { spec, marks } = useSpec(steps, focus);
   const chart = {
@@ -370,16 +353,17 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
     legend: () =>
       steps.parts.map(({ category }) => ({
         label: categoryLabel(category),
-        fill: fillOf(category, null, scheme),
+        fill: categoryFill(category),
       })),
   });
   return (
     <>
       <Head layer={layer} table={fixed.table} />
       {steps.parts.length === 0 ? (
-        <Nothing title={`The memory of ${shortName(layer)} is unknown`}>
-          <p>No traced step of this phase has it as an owner.</p>
-        </Nothing>
+        <Nothing
+          title={`The memory of ${shortName(layer)} is unknown`}
+          sentences={["No traced step of this phase has it as an owner."]}
+        />
       ) : (
         <div class="body">
           <div class="picture">
@@ -398,7 +382,7 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               <LegendItem kind="light" label="inferred" />
             </p>
           </div>
-          <Figures shown={shown} fixed={fixed} focus={focus} hover={hover} />
+          <Figures shown={shown} fixed={fixed} />
         </div>
       )}
     </>

@@ -14,8 +14,8 @@ import {
   type Cell,
   type TreeNode,
 } from "../../model/layer-tree";
-import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
-import { schemeOf, useSize, useStore } from "../shared/context";
+import { fillOf, inks, type Fill } from "../../theme/palette";
+import { useSize, useStore, useChoices } from "../shared/context";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 
@@ -33,17 +33,18 @@ function labels(node: TreeNode, width: number): string[] {
 }
 
 /** Frozen layers have the diagonal pattern in every view. */
-const fillsOf = ({ parts, layer }: TreeNode, scheme: Scheme): Fill[] =>
-  parts.map(({ category }) => fillOf(category, layer?.trainable === false ? false : null, scheme));
+const fillsOf = ({ parts, layer }: TreeNode): Fill[] =>
+  parts.map(({ category }) =>
+    fillOf({ category, trainable: layer?.trainable === false ? false : null }),
+  );
 
 function CellButton({ cell, height, total, figure, tabStop, open }: CellProps) {
-  const store = useStore();
-  const { layer, category } = store.choices.value;
+  const { layer, category } = useChoices();
   const { node, level, x, width } = cell;
   const { key, bytes, parts, children } = node;
   const name = cellName(node);
   const [label, size] = labels(node, width);
-  const fills = fillsOf(node, schemeOf(store));
+  const fills = fillsOf(node);
   const isTensor = children.length === 0;
   const selected = layer !== null && node.layer?.path === layer && !isTensor;
   const share = formatShare(bytes / total);
@@ -126,12 +127,12 @@ function useZoom(tree: TreeNode) {
     if (moved.current) focus(0);
     moved.current = false;
   }, [root.key]);
-  const zoomTo = (key: string): void => {
+  const zoomTo = (key: string) => {
     moved.current = true;
     setZoom(key);
   };
-  const out = (): void => zoomTo(way.at(-2)?.key ?? "");
-  const onKeyDown = (event: KeyboardEvent): void => {
+  const out = () => zoomTo(way.at(-2)?.key ?? "");
+  const onKeyDown = (event: KeyboardEvent) => {
     const now = cells.findIndex(
       ({ node }) => node.key === (event.target as HTMLElement).dataset.node,
     );
@@ -158,7 +159,7 @@ export function Icicle({
   const store = useStore();
   const { host, way, root, cells, row, zoomTo, out, onKeyDown } = useZoom(tree);
   const [stop, setStop] = useState("");
-  const open = (node: TreeNode): void => {
+  const open = (node: TreeNode) => {
     if (node.layer?.path) store.choose({ layer: node.layer.path });
     if (node === root) out();
     else if (node.children.length > 0) zoomTo(node.key);
@@ -206,25 +207,14 @@ export function Icicle({
 
 const [WIDTH, HEIGHT, ROW] = [1200, 400, 40];
 
-export function IcicleDrawing({
-  tree,
-  title,
-  scheme,
-}: {
-  tree: TreeNode;
-  title: string;
-  scheme: Scheme;
-}) {
-  const ink = INKS[scheme];
+export function IcicleDrawing({ tree, title }: { tree: TreeNode; title: string }) {
+  const ink = inks();
   const cells = icicle(tree, WIDTH, HEIGHT / ROW);
   return (
     <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
-      <Patterns
-        fills={cells.flatMap(({ node }) => fillsOf(node, scheme))}
-        ground={ink.background}
-      />
+      <Patterns fills={cells.flatMap(({ node }) => fillsOf(node))} ground={ink.background} />
       {cells.map(({ node, level, x, width }) => {
-        const fills = fillsOf(node, scheme);
+        const fills = fillsOf(node);
         let from = x;
         return (
           <g key={node.key}>

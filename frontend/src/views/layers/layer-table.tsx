@@ -3,9 +3,17 @@
  * dozens.
  */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
+import {
+  formatCount,
+  formatFigure,
+  formatShare,
+  type Unit,
+  totalBytes,
+  largestFirst,
+} from "../../lib/bytes";
 import { categoryLabel, categoryMeaning, partsText } from "../../model/categories";
 import {
   countText,
@@ -18,16 +26,13 @@ import {
 } from "../../model/layers";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
-import { fillOf } from "../../theme/palette";
-import { isMuted, schemeOf, useStore } from "../shared/context";
-import { Swatch, useFigureText } from "../shared/figures";
-import { Filler, useScrollWindow } from "../shared/long-table";
-import { tipOf } from "../shared/tips";
-import { CATEGORIES, type Category } from "../../schema";
-
-const ROW_HEIGHT = 28;
-
-const AFTER = 2;
+import { fillOf, categoryFill } from "../../theme/palette";
+import { isMuted, useStore, useChoices } from "../shared/context";
+import { Choose } from "../shared/controls";
+import { SizeCell, Swatch, useUnit } from "../shared/figures";
+import { LongTable, useScrollWindow } from "../shared/long-table";
+import { tipOf, figured } from "../shared/tips";
+import { CATEGORIES, type Category, type Phase } from "../../schema";
 
 const hasDigit = (bytes: number, unit: Unit): boolean =>
   !/^(0|[<>]-?0\.01)$/.test(formatFigure(bytes, unit));
@@ -55,15 +60,13 @@ function otherCategories(
 ): { bytes: number; text: string } {
   const parts = partsOf(of)
     .filter(({ category }) => !shown.includes(category))
-    .sort((a, b) => b.bytes - a.bytes);
-  return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), text: partsText(parts) };
+    .sort(largestFirst);
+  return { bytes: totalBytes(parts), text: partsText(parts) };
 }
 
-interface Column {
-  key: SortKey;
-  label: string;
-  hint: string;
-}
+type Of = LayerFigures | LayerGroup;
+type FigureName = Category | keyof LayerSizes | "others";
+export type Explain = (of: Of, figure: FigureName) => string;
 
 type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: LayerFigures };
 
@@ -80,159 +83,56 @@ export const isBrief = (sort: SortKey | null): boolean =>
 const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null =>
   sort !== key ? key : isText(key) ? null : "total";
 
-function SortButton({
-  column,
-  sort,
-  choose,
-}: {
-  column: Column;
-  sort: SortKey | null;
-  choose: (key: SortKey | null) => void;
-}) {
-  const scheme = schemeOf(useStore());
-  const { key, label, hint } = column;
-  const category = CATEGORIES.find((name) => name === key);
-  const sorted = sort === key;
+interface SortButtonProps {
+  of: SortKey;
+  label?: string;
+  hint: string;
+}
+
+function SortButton({ of, label = of, hint }: SortButtonProps) {
+  const { sort } = useChoices();
+  const category = CATEGORIES.find((name) => name === of);
   const [first, ...rest] = label.split(" ");
   return (
     <th
       scope="col"
-      class={isText(key) ? key : "number"}
-      aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}
+      class={isText(of) ? of : "number"}
+      aria-sort={sort === of ? (isText(of) ? "ascending" : "descending") : "none"}
     >
-      <button type="button" title={hint} onClick={() => choose(nextSort(key, sort))}>
+      <Choose title={hint} these={{ sort: nextSort(of, sort) }}>
         <span class="together">
-          {category && <Swatch fill={fillOf(category, null, scheme)} />}
+          {category && <Swatch fill={categoryFill(category)} />}
           {first}
         </span>{" "}
         {rest.join(" ")}
-        {sorted && (
+        {sort === of && (
           <span class="arrow" aria-hidden="true">
-            {isText(key) ? " ▲" : " ▼"}
+            {isText(of) ? " ▲" : " ▼"}
           </span>
         )}
-      </button>
+      </Choose>
     </th>
   );
 }
 
-interface HeaderProps {
-  columns: readonly Column[];
-  before: number;
-  others: boolean;
-  brief: boolean;
-  sort: SortKey | null;
-  choose: (key: SortKey | null) => void;
-}
-
-function Header({ columns, before, others, brief, sort, choose }: HeaderProps) {
-  const button = (column: Column) => (
-    <SortButton key={column.key} column={column} sort={sort} choose={choose} />
-  );
-  return (
-    <thead>
-      <tr>
-        {columns.slice(0, before).map(button)}
-        <th scope="col" class="number share">
-          share
-        </th>
-        {brief ? (
-          <th scope="col" class="parts">
-            <span class="unseen">categories</span>
-          </th>
-        ) : (
-          <>
-            {columns.slice(before, -AFTER).map(button)}
-            {others && (
-              <th scope="col" class="number" title="Categories too small for a column">
-                others
-              </th>
-            )}
-            {columns.slice(-AFTER).map(button)}
-            <th scope="col" class="shape">
-              output shape
-            </th>
-          </>
-        )}
-      </tr>
-    </thead>
-  );
-}
-
-interface BytesProps {
-  name: Category | keyof LayerSizes | "others";
-  bytes: number;
-  unit: Unit;
-  tip: string;
-  chosen?: boolean;
-}
-
-function Bytes({ name, bytes, unit, tip, chosen }: BytesProps) {
-  const text = useFigureText(unit);
-  return (
-    <td
-      class={chosen ? "number chosen" : "number"}
-      data-figure={name}
-      data-bytes={bytes}
-      data-tip={tip}
-    >
-      {bytes !== 0 && text(bytes)}
-    </td>
-  );
-}
-
-function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
-  const text = useFigureText(unit);
-  if (layer.path === null) return <td />;
-  const { output_bytes: bytes } = layer;
-  return (
-    <td
-      class="number output"
-      data-bytes={bytes ?? ""}
-      data-tip={tipOf(bytes, ...outputFacts(layer))}
-    >
-      {bytes === null ? "–" : text(bytes)}
-    </td>
-  );
-}
-
-const Parameters = ({ count }: { count: number | null }) => (
-  <td class="number" data-parameters={count ?? ""}>
-    {count !== null && count > 0 && formatCount(count)}
-  </td>
-);
-
-export type Explain = (
-  of: LayerFigures | LayerGroup,
-  figure: Category | keyof LayerSizes | "others",
-) => string;
-
 /** A layer's bytes as a bar of its categories, each in its place in the stack. */
-function Parts({ of, longest, explain }: RowProps<LayerFigures | LayerGroup>) {
-  const store = useStore();
-  const { category: selected } = store.choices.value;
+function Parts({ of, longest, explain }: { of: Of; longest: number; explain: Explain }) {
+  const { category: selected } = useChoices();
   const parts = partsOf(of);
+  const trainable = "trainable" in of && of.trainable === false ? false : null;
   return (
     <td class="parts">
       {of.total > 0 && of.total <= longest && (
         <div role="img" aria-label={partsText(parts)}>
           {parts.map(({ category, bytes }) => {
-            const fill = fillOf(
-              category,
-              "trainable" in of && of.trainable === false ? false : null,
-              schemeOf(store),
-            );
-            const pale = isMuted({ hovered: null, category: selected }, [], category)
-              ? " pale"
-              : "";
+            const { colour, pattern } = fillOf({ category, trainable });
+            const isPale = isMuted({ hovered: null, category: selected }, [], category);
             return (
               <i
                 key={category}
-                class={`fill ${fill.pattern}${pale}`}
-                style={{ "--fill": fill.colour, width: `${(bytes / longest) * 100}%` }}
-                data-figure={category}
-                data-bytes={bytes}
-                data-tip={tipOf(bytes, categoryLabel(category), explain(of, category))}
+                class={`fill ${pattern}${isPale ? " pale" : ""}`}
+                style={{ "--fill": colour, width: `${(bytes / longest) * 100}%` }}
+                {...figured(category, bytes, categoryLabel(category), explain(of, category))}
               />
             );
           })}
@@ -242,107 +142,189 @@ function Parts({ of, longest, explain }: RowProps<LayerFigures | LayerGroup>) {
   );
 }
 
-interface RowProps<T> {
-  of: T;
-  brief: boolean;
+interface Column {
+  head: ComponentChildren;
+  cell: (of: Of) => ComponentChildren;
+}
+
+interface Content {
+  all: LayerGroup;
+  unit: Unit;
   /** Bytes of the longest bar; a row of more has none. */
   longest: number;
-  sizes: readonly (keyof LayerSizes)[];
-  categories: readonly Category[];
-  others: boolean;
-  unit: Unit;
-  total: number;
+  phase: Phase;
+  selected: Category | null;
   explain: Explain;
 }
 
-function Cells(props: RowProps<LayerFigures | LayerGroup>) {
-  const { of, sizes, categories, others, unit, total, explain } = props;
-  const { category: selected } = useStore().choices.value;
-  const rest = otherCategories(of, categories);
-  return (
-    <>
-      {sizes.map((size) => (
-        <Bytes
-          key={size}
-          name={size}
-          bytes={of[size]}
-          unit={unit}
-          tip={tipOf(of[size], explain(of, size))}
-        />
-      ))}
-      <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
-      {props.brief ? (
-        <Parts {...props} />
-      ) : (
-        <>
-          {categories.map((category) => (
-            <Bytes
-              key={category}
-              name={category}
-              bytes={of.bytes[category]}
-              unit={unit}
-              tip={tipOf(of.bytes[category], explain(of, category))}
-              chosen={category === selected}
-            />
-          ))}
-          {others && (
-            <Bytes
-              name="others"
-              bytes={rest.bytes}
-              unit={unit}
-              tip={tipOf(rest.bytes, rest.text || null, explain(of, "others"))}
-            />
-          )}
-          <Parameters count={of.parameters} />
-          {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
-          <td class="shape" title={"title" in of ? "" : shapeText(of)}>
-            {"title" in of || of.path === null ? "" : sizesText(of)}
-          </td>
-        </>
-      )}
-    </>
-  );
+/** A column of one figure; `more` is said of it. */
+function figureColumn(
+  name: FigureName,
+  head: ComponentChildren,
+  bytesOf: (of: Of) => number,
+  { selected, explain }: Content,
+  more?: (of: Of) => string | null,
+): Column {
+  return {
+    head,
+    cell: (of) => {
+      const bytes = bytesOf(of);
+      const tip = tipOf(bytes, more?.(of), explain(of, name));
+      const kind = name === selected ? "number chosen" : "number";
+      return <SizeCell key={name} class={kind} name={name} bytes={bytes} tip={tip} blank />;
+    },
+  };
 }
 
-function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" | "totals" }) {
-  const { grouping } = useStore().choices.value;
-  const { title } = props.of;
-  const count = countText(props.of, kind === "totals" ? "trainable" : grouping);
+const shareColumn = ({ all: { total } }: Content): Column => ({
+  head: (
+    <th scope="col" class="number share">
+      share
+    </th>
+  ),
+  cell: (of) => (
+    <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
+  ),
+});
+
+const sizeColumn = (size: keyof LayerSizes, content: Content): Column =>
+  figureColumn(
+    size,
+    <SortButton key={size} of={size} hint={SIZE_MEANINGS[size]} />,
+    (of) => of[size],
+    content,
+  );
+
+const briefColumns = (content: Content): Column[] => [
+  sizeColumn("total", content),
+  shareColumn(content),
+  {
+    head: (
+      <th scope="col" class="parts">
+        <span class="unseen">categories</span>
+      </th>
+    ),
+    cell: (of) => <Parts of={of} {...content} />,
+  },
+];
+
+const parametersColumn: Column = {
+  head: <SortButton of="parameters" hint="Number of elements of the layer's weights" />,
+  cell: ({ parameters: count }) => (
+    <td class="number" data-parameters={count ?? ""}>
+      {count !== null && count > 0 && formatCount(count)}
+    </td>
+  ),
+};
+
+const outputColumn: Column = {
+  head: <SortButton of="output_bytes" label="output" hint="Output size per batch" />,
+  cell: (of) =>
+    "title" in of || of.path === null ? (
+      <td />
+    ) : (
+      <SizeCell
+        class="number output"
+        bytes={of.output_bytes}
+        tip={tipOf(of.output_bytes, ...outputFacts(of))}
+      />
+    ),
+};
+
+const shapeColumn: Column = {
+  head: (
+    <th scope="col" class="shape">
+      output shape
+    </th>
+  ),
+  cell: (of) =>
+    "title" in of ? (
+      <td class="shape" title="" />
+    ) : (
+      <td class="shape" title={shapeText(of)}>
+        {of.path === null ? "" : sizesText(of)}
+      </td>
+    ),
+};
+
+function allColumns(content: Content): Column[] {
+  const { all, unit, phase } = content;
+  const categories = shownCategories(all, unit);
+  const ofCategory = (category: Category): Column => {
+    const about = { label: categoryLabel(category), hint: categoryMeaning(category) };
+    const head = <SortButton key={category} of={category} {...about} />;
+    return figureColumn(category, head, ({ bytes }) => bytes[category], content);
+  };
+  const others = figureColumn(
+    "others",
+    <th scope="col" class="number" title="Categories too small for a column">
+      others
+    </th>,
+    (of) => otherCategories(of, categories).bytes,
+    content,
+    (of) => otherCategories(of, categories).text,
+  );
+  return [
+    ...sizesOfPhase(phase).map((size) => sizeColumn(size, content)),
+    shareColumn(content),
+    ...categories.map(ofCategory),
+    ...(otherCategories(all, categories).bytes > 0 ? [others] : []),
+    parametersColumn,
+    outputColumn,
+    shapeColumn,
+  ];
+}
+
+interface RowProps<T> {
+  of: T;
+  brief: boolean;
+  columns: readonly Column[];
+}
+
+function GroupRow({
+  kind,
+  of,
+  brief,
+  columns,
+}: RowProps<LayerGroup> & { kind: "subtotal" | "totals" }) {
+  const { grouping } = useChoices();
+  const { title } = of;
+  const count = countText(of, kind === "totals" ? "trainable" : grouping);
   return (
     <tr class={kind} data-group={title}>
       <th scope={kind === "totals" ? "row" : "rowgroup"} title={`${title ?? ""} ${count.more}`}>
         {title} <span class="count">{count.text}</span>
       </th>
-      {!props.brief && <td class="type" />}
-      <Cells {...props} />
+      {!brief && <td class="type" />}
+      {columns.map(({ cell }) => cell(of))}
     </tr>
   );
 }
 
-function LayerRow({
-  isPlanned,
-  name,
-  ...props
-}: RowProps<LayerFigures> & Pick<LayerTableProps, "isPlanned"> & { name: string }) {
-  const store = useStore();
-  const { path, type, training, recomputed } = props.of;
+interface LayerRowProps extends RowProps<LayerFigures> {
+  name: string;
+  isPlanned: (path: string) => boolean;
+}
+
+function LayerRow({ isPlanned, name, of, brief, columns }: LayerRowProps) {
+  const { layer } = useChoices();
+  const { path, type, training, recomputed } = of;
   const end = name.lastIndexOf("/") + 1;
-  const selected = path !== null && path === store.choices.value.layer;
+  const selected = path !== null && path === layer;
   return (
     <tr class={selected ? "selected" : ""} data-layer={path ?? ""}>
       <th scope="row" title={path ?? NOT_TIED}>
         {path === null ? (
           NOT_TIED
         ) : (
-          <button
-            type="button"
+          <Choose
             class="layer-name"
             aria-pressed={selected}
-            onClick={() => store.choose({ layer: selected ? null : path })}
+            these={{ layer: selected ? null : path }}
           >
             <span class="small">{name.slice(0, end)}</span>
             <span>{name.slice(end)}</span>
-          </button>
+          </Choose>
         )}
         {training === "frozen" && <span class="tag"> frozen</span>}
         {recomputed ? (
@@ -351,12 +333,12 @@ function LayerRow({
           path !== null && isPlanned(path) && <span class="tag"> recomputed by plan</span>
         )}
       </th>
-      {!props.brief && (
+      {!brief && (
         <td class="type" title={type ?? ""}>
           {type ?? ""}
         </td>
       )}
-      <Cells {...props} />
+      {columns.map(({ cell }) => cell(of))}
     </tr>
   );
 }
@@ -367,30 +349,16 @@ interface LayerTableProps {
   totals: LayerGroup;
   /** Whether a bar stands for most of the columns. */
   brief: boolean;
-  unit: Unit;
-  total: number;
-  sort: SortKey | null;
-  onSort: (key: SortKey | null) => void;
   explain: Explain;
   isPlanned: (path: string) => boolean;
 }
 
-export function LayerTable({
-  groups,
-  all,
-  totals,
-  brief,
-  unit,
-  total,
-  sort,
-  onSort,
-  explain,
-  isPlanned,
-}: LayerTableProps) {
+export function LayerTable(props: LayerTableProps) {
+  const { groups, all, totals, brief, explain, isPlanned } = props;
   const store = useStore();
-  const { layer: selected } = store.choices.value;
-  const categories = useMemo(() => shownCategories(all, unit), [all, unit]);
-  const others = otherCategories(all, categories).bytes > 0;
+  const unit = useUnit();
+  const { layer: chosen, category: selected } = useChoices();
+  const phase = store.phase.value;
   const lines = useMemo(
     () =>
       groups.flatMap((group): Line[] => [
@@ -400,80 +368,56 @@ export function LayerTable({
     [groups],
   );
   const names = useMemo(() => namesOf(all.layers.flatMap(({ path }) => path ?? [])), [all]);
-  const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
+  const scroll = useScrollWindow(lines.length);
   useEffect(() => {
-    if (selected !== null)
-      reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
-  }, [selected, lines]);
-  const sizes = brief ? (["total"] as const) : sizesOfPhase(store.phase.value);
-  const barOf = (line: Line): number => (line.kind === "group" ? line.group : line.layer).total;
-  const longest = useMemo(
-    () => lines.reduce((most, line) => Math.max(most, barOf(line)), 1),
-    [lines],
-  );
-  const columns: Column[] = [
-    { key: "path", label: "layer", hint: "Sort by name" },
-    ...(brief ? [] : [{ key: "type" as const, label: "type", hint: "Sort by type" }]),
-    ...sizes.map((key) => ({ key, label: key, hint: SIZE_MEANINGS[key] })),
-    ...categories.map((category) => ({
-      key: category,
-      label: categoryLabel(category),
-      hint: categoryMeaning(category),
-    })),
-    { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },
-    { key: "output_bytes", label: "output", hint: "Output size per batch" },
-  ];
-  const shared = { brief, longest, sizes, categories, others, unit, total, explain };
+    if (chosen !== null)
+      scroll.reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === chosen));
+  }, [chosen, lines]);
+  const columns = useMemo(() => {
+    const sizes = lines.map((line) => (line.kind === "group" ? line.group : line.layer).total);
+    const longest = sizes.reduce((most, size) => Math.max(most, size), 1);
+    return (brief ? briefColumns : allColumns)({ all, unit, longest, phase, selected, explain });
+  }, [all, unit, lines, brief, phase, selected, explain]);
+  const shared = { brief, columns };
   return (
-    <div
-      class="layer-scroll"
-      ref={host}
-      onScroll={onScroll}
-      tabIndex={0}
-      role="region"
-      aria-label="Layers"
-    >
-      <table
-        class={`layers layer-table${brief ? " brief" : ""}`}
-        data-testid="layers"
-        aria-rowcount={lines.length + 1}
-      >
-        <Header
-          columns={columns}
-          before={brief ? 2 : 2 + sizes.length}
-          others={others}
-          brief={brief}
-          sort={sort}
-          choose={onSort}
-        />
-        <tbody>
-          <Filler rows={first} height={ROW_HEIGHT} />
-          {lines
-            .slice(first, last)
-            .map((line, index) =>
-              line.kind === "group" ? (
-                <GroupRow
-                  key={`group ${line.group.title ?? ""}`}
-                  kind="subtotal"
-                  of={line.group}
-                  {...shared}
-                />
-              ) : (
-                <LayerRow
-                  key={line.layer.path ?? `none ${index + first}`}
-                  of={line.layer}
-                  name={names.get(line.layer.path ?? "") ?? ""}
-                  isPlanned={isPlanned}
-                  {...shared}
-                />
-              ),
-            )}
-          <Filler rows={lines.length - last} height={ROW_HEIGHT} />
-        </tbody>
+    <LongTable
+      label="Layers"
+      testid="layers"
+      class={`layers layer-table${brief ? " brief" : ""}`}
+      lines={lines}
+      scroll={scroll}
+      head={
+        <thead>
+          <tr>
+            <SortButton of="path" label="layer" hint="Sort by name" />
+            {!brief && <SortButton of="type" hint="Sort by type" />}
+            {columns.map(({ head }) => head)}
+          </tr>
+        </thead>
+      }
+      row={(line, index) =>
+        line.kind === "group" ? (
+          <GroupRow
+            key={`group ${line.group.title ?? ""}`}
+            kind="subtotal"
+            of={line.group}
+            {...shared}
+          />
+        ) : (
+          <LayerRow
+            key={line.layer.path ?? `none ${index}`}
+            of={line.layer}
+            name={names.get(line.layer.path ?? "") ?? ""}
+            isPlanned={isPlanned}
+            {...shared}
+          />
+        )
+      }
+      foot={
         <tfoot>
           <GroupRow kind="totals" of={totals} {...shared} />
         </tfoot>
-      </table>
-    </div>
+      }
+    />
   );
 }

@@ -2,8 +2,9 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, plural, type Unit } from "../../lib/bytes";
+import { formatBytes, unitOf, plural } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
+import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
 import {
   formula,
   aboveTotal,
@@ -14,20 +15,19 @@ import {
   type LayerFigures,
   type LayerGroup,
 } from "../../model/layers";
-import { layerTree, tensorsAtPeak, tensorsOfMap, type Tensors } from "../../model/layer-tree";
 import { instantOf, measuredAt, momentOf, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
 import { matcher } from "../../state/runs";
-import { schemeOf, useStore, useFetched } from "../shared/context";
-import { Search, ChoiceSegments } from "../shared/controls";
+import { useStore, useFetched, useChoices } from "../shared/context";
+import { Search, ChoiceSegments, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { UnitButton } from "../shared/figures";
+import { UnitButton, InUnit } from "../shared/figures";
 import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
-import { LayerTable, isBrief, type Explain } from "./layer-table";
 import { Icicle, IcicleDrawing } from "./icicle";
+import { LayerTable, isBrief, type Explain } from "./layer-table";
 import type { Category, LayersAnswer, SnapshotRef, TensorGroup } from "../../schema";
 
 /**
@@ -76,19 +76,9 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
   };
 }
 
-function LayersBar({
-  said,
-  brief,
-  unit,
-  of,
-}: {
-  said: string;
-  brief: boolean;
-  unit: Unit;
-  of: SnapshotRef | null;
-}) {
+function LayersBar({ said, brief, of }: { said: string; brief: boolean; of: SnapshotRef | null }) {
   const store = useStore();
-  const { layer, sort } = store.choices.value;
+  const { layer, sort } = useChoices();
   const toggle = (): void =>
     store.choose(
       brief ? { columns: true } : { columns: false, sort: isBrief(sort) ? sort : "total" },
@@ -102,19 +92,21 @@ function LayersBar({
         {said}
       </span>
       {layer !== null && (
-        <button type="button" class="quiet" onClick={() => store.choose({ view: "layer" })}>
+        <Choose class="quiet" these={{ view: "layer" }}>
           Open {shortName(layer)}
-        </button>
+        </Choose>
       )}
       <div class="segments">
         <button type="button" aria-pressed={!brief} onClick={toggle}>
           All columns
         </button>
       </div>
-      <UnitButton unit={unit} />
+      <UnitButton />
     </div>
   );
 }
+
+const NO_LAYERS = "Pass the model to the recorder: it then records the layer table.";
 
 const NO_TENSORS: Tensors = new Map();
 
@@ -146,8 +138,7 @@ function useTensors(
 
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const { search, grouping, sort, columns } = store.choices.value;
+  const { search, grouping, sort, columns } = useChoices();
   const brief = !columns && isBrief(sort);
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const {
@@ -177,18 +168,12 @@ export function LayersView({ overview }: { overview: Overview }) {
   const title = `Memory of ${overview.run} at step ${step} by layer`;
   useExport({
     table: () => layerFile(shown),
-    drawing: () => <IcicleDrawing tree={tree} title={title} scheme={scheme} />,
+    drawing: () => <IcicleDrawing tree={tree} title={title} />,
   });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} />;
   if (layers.length === 0)
-    return (
-      fault || (
-        <Nothing title="The layers are unknown">
-          <p>Pass the model to the recorder: it then records the layer table.</p>
-        </Nothing>
-      )
-    );
+    return fault || <Nothing title="The layers are unknown" sentences={[NO_LAYERS]} />;
   const found =
     shown.length === layers.length
       ? ""
@@ -200,26 +185,17 @@ export function LayersView({ overview }: { overview: Overview }) {
     ),
   );
   return (
-    <div class="layers-view">
-      {fault}
-      <Icicle
-        tree={tree}
-        moment={ref ? momentOf(ref) : "as far as known"}
-        figure={ref ? "in_use_bytes" : "known_bytes"}
-      />
-      <LayersBar said={match.fault ?? found} brief={brief} unit={unit} of={ref} />
-      <LayerTable
-        groups={groups}
-        all={all}
-        totals={totals}
-        brief={brief}
-        unit={unit}
-        total={all.total}
-        sort={sort}
-        explain={explain}
-        isPlanned={isPlanned}
-        onSort={(chosen) => store.choose({ sort: chosen })}
-      />
-    </div>
+    <InUnit value={unit}>
+      <div class="layers-view">
+        {fault}
+        <Icicle
+          tree={tree}
+          moment={ref ? momentOf(ref) : "as far as known"}
+          figure={ref ? "in_use_bytes" : "known_bytes"}
+        />
+        <LayersBar said={match.fault ?? found} brief={brief} of={ref} />
+        <LayerTable {...{ groups, all, totals, brief, explain, isPlanned }} />
+      </div>
+    </InUnit>
   );
 }

@@ -12,46 +12,34 @@ import {
   formatBytes,
   formatCount,
   formatShare,
-  type Unit,
+  totalBytes,
+  sumsBy,
+  grouped,
 } from "../../lib/bytes";
 import { verdictSentence, whenSentence } from "../../model/answer";
 import { categoryLabel, WORDS } from "../../model/categories";
 import { requestOf } from "../../model/overview";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners, sizesText } from "../../model/snapshot";
-import {
-  INKS,
-  fillOf,
-  freeFill,
-  plainFill,
-  type Fill,
-  type Ink,
-  type Scheme,
-} from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
+import { categoryFill, inks, freeFill, plainFill, type Fill, type Ink } from "../../theme/palette";
+import { useStore } from "../shared/context";
 import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import {
   CategoryRows,
   Figure,
   FigureTable,
-  Heads,
   Panel,
   WordFigure,
-  useExact,
-  useFigureText,
+  Bytes,
+  useUnitName,
+  TableHead,
 } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { Text } from "../shared/largest-layers";
 import { MapView } from "../shared/memory-map/memory-map-view";
-import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
-import { tipOf } from "../shared/tips";
-import {
-  CATEGORIES,
-  type Category,
-  type Oom,
-  type RequestContents,
-  type RunInfo,
-} from "../../schema";
+import { Fault, IMPORT, Known, NoticeList, Nothing, Skeleton } from "../shared/states";
+import { figured } from "../shared/tips";
+import { CATEGORIES, type Oom, type RequestContents, type RunInfo } from "../../schema";
 
 const [WIDTH, LABEL, ROW] = [960, 190, 26];
 
@@ -66,55 +54,37 @@ interface Bar {
 /**
  * The pool's parts one after another, then the request, then each category on a scale of its own.
  */
-export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Bar[] } {
-  const ink = INKS[scheme];
+export function oomBars(oom: Oom): { pool: Bar[]; categories: Bar[] } {
+  const ink = inks();
   const {
     in_use_bytes: used,
     free_bytes: free,
     largest_free_bytes: largest,
     requested_bytes: requested,
   } = oom;
-  const plain = (colour: string): Fill => ({ colour, pattern: "plain" });
-  const pool: Bar[] = [];
-  if (used !== null && free !== null && largest !== null) {
-    pool.push({
-      label: "in use",
-      name: "in_use_bytes",
-      bytes: used,
-      fill: plain(ink.used),
-      from: 0,
-    });
-    pool.push({
-      label: "free: largest chunk",
-      name: "free_largest",
-      bytes: largest,
-      fill: freeFill("largest", scheme),
-      from: used,
-    });
-    pool.push({
-      label: "free: other chunks",
-      name: "free_other",
-      bytes: free - largest,
-      fill: freeFill("other", scheme),
-      from: used + largest,
-    });
-  }
-  if (requested !== null)
-    pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
-  const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
-    oom.ledger
-      .filter((row) => row.category === category)
-      .reduce((sum, { bytes }) => sum + bytes, 0);
+  const bar = (label: string, name: string, bytes: number, fill: Fill, from = 0): Bar => ({
+    ...{ label, name, bytes, fill, from },
+  });
+  const { free_largest, free_other } = WORDS;
+  const parts =
+    used === null || free === null || largest === null
+      ? []
+      : [
+          bar("in use", "in_use_bytes", used, plainFill(ink.used)),
+          bar(free_largest.label, "free_largest", largest, freeFill("largest"), used),
+          bar(free_other.label, "free_other", free - largest, freeFill("other"), used + largest),
+        ];
+  const asked = { label: "requested", fill: plainFill(ink.accent), from: used ?? 0 };
+  const rows = grouped(oom.ledger, ({ category }) => category);
   const categories = [...CATEGORIES]
     .reverse()
-    .map((category) => ({
-      label: categoryLabel(category),
-      name: category,
-      bytes: bytesOf(category),
-      fill: fillOf(category, null, scheme),
-      from: 0,
-    }));
-  return { pool, categories: categories.filter(({ bytes }) => bytes > 0) };
+    .map((name) =>
+      bar(categoryLabel(name), name, totalBytes(rows.get(name) ?? []), categoryFill(name)),
+    );
+  return {
+    pool: [...parts, ...(requested === null ? [] : [{ ...asked, bytes: requested }])],
+    categories: categories.filter(({ bytes }) => bytes > 0),
+  };
 }
 
 function Bars({
@@ -158,11 +128,11 @@ function Bars({
   );
 }
 
-function OomDrawing({ oom, scheme }: { oom: Oom; scheme: Scheme }) {
-  const ink = INKS[scheme];
-  const { pool, categories } = oomBars(oom, scheme);
+function OomDrawing({ oom }: { oom: Oom }) {
+  const ink = inks();
+  const { pool, categories } = oomBars(oom);
   const [first, second] = [36, 36 + pool.length * ROW + 44];
-  const total = categories.reduce((sum, { bytes }) => sum + bytes, 0);
+  const total = totalBytes(categories);
   return (
     <SvgDrawing
       title={`${whenSentence(oom)}.`}
@@ -191,16 +161,16 @@ const LAYERS = 8;
  * What was in use, by category if each byte has one, and what was free; the request is drawn on top
  * of what was in use.
  */
-export function requestBar(oom: Oom, scheme: Scheme) {
+export function requestBar(oom: Oom) {
   const request = requestOf(oom, oom.capacity_bytes);
   if (request === null) return null;
-  const { pool, categories } = oomBars(oom, scheme);
-  const sum = categories.reduce((bytes, one) => bytes + one.bytes, 0);
+  const { pool, categories } = oomBars(oom);
+  const sum = totalBytes(categories);
   const used: Bar = {
     label: "in use",
     name: "in_use_bytes",
     bytes: request.low,
-    fill: plainFill(INKS[scheme].used),
+    fill: plainFill(inks().used),
     from: 0,
   };
   const parts = [
@@ -215,9 +185,7 @@ export function requestBar(oom: Oom, scheme: Scheme) {
           key={label}
           class={`fill ${pattern}`}
           style={{ width: share(bytes), "--fill": colour }}
-          data-figure={name}
-          data-bytes={bytes}
-          data-tip={tipOf(bytes, label)}
+          {...figured(name, bytes, label)}
         />
       )),
   };
@@ -226,7 +194,7 @@ export function requestBar(oom: Oom, scheme: Scheme) {
 const when = "at the failure";
 const OF_REQUEST = ["requested_bytes", "free_bytes", "pool_bytes"] as const;
 
-function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
+function RequestFacts({ oom }: { oom: Oom }) {
   const words: [string, string | null][] = [
     ["time", formatWallTime(oom.wall_time)],
     ["operation", oom.op],
@@ -236,21 +204,17 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
     ["tensor", oom.shape],
   ];
   return (
-    <details class="known">
-      <summary>How is this known?</summary>
-      <p class="small">{unbroken(oom.reason)}</p>
+    <Known sentence={unbroken(oom.reason)}>
       <FigureTable testid="oom-figures">
         <tbody>
           {OF_REQUEST.map((word) => (
-            <WordFigure key={word} word={word} bytes={oom[word]} unit={unit} when={when} />
+            <WordFigure key={word} word={word} bytes={oom[word]} when={when} />
           ))}
-          <Figure
+          <WordFigure
+            word="free_largest"
             name="largest_free_bytes"
-            label={WORDS.free_largest.label}
-            hint={WORDS.free_largest.meaning}
-            source={`${WORDS.free_largest.source}, ${when}`}
             bytes={oom.largest_free_bytes}
-            unit={unit}
+            when={when}
           />
         </tbody>
       </FigureTable>
@@ -262,43 +226,34 @@ function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
           </div>
         ))}
       </dl>
-    </details>
+    </Known>
   );
 }
 
 /** The largest tensors inside the request of a compiled module. */
-function RequestTensors({
-  request: { sentence, tensors },
-  unit,
-}: {
-  request: RequestContents;
-  unit: Unit;
-}) {
-  const size = useFigureText(unit);
+function RequestTensors({ request: { sentence, tensors } }: { request: RequestContents }) {
+  const size = `size, ${useUnitName()}`;
   return (
     <details class="known">
       <summary>Inside the request, by tensor</summary>
       <p class="small">{sentence}</p>
       <FigureTable testid="oom-request-tensors" kind="held">
-        <thead>
-          <tr>
-            <Heads
-              names={["count", "shape", "dtype", `size, ${useExact() ? "B" : unit}`, "layers"]}
-            />
-          </tr>
-        </thead>
+        <TableHead names={["count", "shape", "dtype", size, "layers"]} />
         <tbody>
           {tensors.slice(0, LAYERS).map(({ shape, dtype, count, bytes, layers }) => (
             <tr
               key={`${sizesText(shape)} ${dtype}`}
-              data-figure={`request_tensors:${JSON.stringify([shape, dtype])}`}
-              data-bytes={bytes}
-              data-tip={tipOf(bytes, ...layers, OF_MODULE)}
+              {...figured(
+                `request_tensors:${JSON.stringify([shape, dtype])}`,
+                bytes,
+                ...layers,
+                OF_MODULE,
+              )}
             >
               <Text kind="count" of={formatCount(count)} />
               <Text kind="shape" of={sizesText(shape)} />
               <Text kind="dtype" of={dtype} />
-              <Text kind="size" of={size(bytes)} />
+              <Text kind="size" of={<Bytes of={bytes} />} />
               <Text kind="held-by" of={distinctNames(layers).join(", ") || NOT_TIED} />
             </tr>
           ))}
@@ -313,13 +268,12 @@ interface ByLayerProps {
   ledger: Oom["ledger"];
   testid: string;
   source: string;
-  unit: Unit;
 }
 
-function ByLayer({ summary, ledger, testid, source, unit }: ByLayerProps) {
+function ByLayer({ summary, ledger, testid, source }: ByLayerProps) {
   const layers = useMemo(() => owners(ledger).slice(0, LAYERS), [ledger]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
-  const total = ledger.reduce((sum, { bytes }) => sum + bytes, 0);
+  const total = totalBytes(ledger);
   return (
     <details class="known">
       <summary>{summary}</summary>
@@ -332,7 +286,6 @@ function ByLayer({ summary, ledger, testid, source, unit }: ByLayerProps) {
               label={names[index]}
               hint={`${layer ?? NOT_TIED}: total of all categories`}
               source={source}
-              unit={unit}
               bytes={bytes}
               share={bytes / total}
               pictured
@@ -348,50 +301,44 @@ const SOURCE = `from the owners of the chunks, ${when}`;
 const OF_MODULE = "from the compiler's buffer assignment, at the moment with most bytes";
 
 function FailurePanel({ oom }: { oom: Oom }) {
-  const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
-  const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);
-  const sums = new Map<Category, number>();
-  for (const { category, bytes } of oom.ledger)
-    sums.set(category, (sums.get(category) ?? 0) + bytes);
+  const unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
+  const total = totalBytes(oom.ledger);
+  const sums = sumsBy(
+    oom.ledger,
+    ({ category }) => category,
+    ({ bytes }) => bytes,
+  );
   const isKnown = oom.ledger.length > 0;
   return (
     <Panel label="Memory at the failure" title="At the failure" unit={unit}>
       {!isKnown && <p class="small">Breakdown unknown: no chunk has a known owner.</p>}
       <FigureTable testid="oom-categories">
         <tbody>
-          <CategoryRows bytes={sums} total={total} unit={unit} source={() => SOURCE} />
+          <CategoryRows bytes={sums} total={total} source={() => SOURCE} />
         </tbody>
         <tbody class="totals">
-          <WordFigure strong word="in_use_bytes" bytes={oom.in_use_bytes} unit={unit} when={when} />
-          <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} unit={unit} when={when} />
+          <WordFigure strong word="in_use_bytes" bytes={oom.in_use_bytes} when={when} />
+          <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} when={when} />
         </tbody>
       </FigureTable>
-      {oom.request && <RequestTensors request={oom.request} unit={unit} />}
+      {oom.request && <RequestTensors request={oom.request} />}
       {oom.request_ledger.length > 0 && (
         <ByLayer
           summary="Inside the request, by layer"
           ledger={oom.request_ledger}
           testid="oom-request"
           source={OF_MODULE}
-          unit={unit}
         />
       )}
       {isKnown && (
-        <ByLayer
-          summary="By layer"
-          ledger={oom.ledger}
-          testid="oom-layers"
-          source={SOURCE}
-          unit={unit}
-        />
+        <ByLayer summary="By layer" ledger={oom.ledger} testid="oom-layers" source={SOURCE} />
       )}
-      <RequestFacts oom={oom} unit={unit} />
+      <RequestFacts oom={oom} />
     </Panel>
   );
 }
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
-  const scheme = schemeOf(useStore());
   useExport({
     table: () => ({
       columns: ["layer", "category", "trainable", "bytes", "rounding_bytes"],
@@ -403,7 +350,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
         rounding_bytes,
       ]),
     }),
-    drawing: () => <OomDrawing oom={oom} scheme={scheme} />,
+    drawing: () => <OomDrawing oom={oom} />,
     ...(oom.chunks !== null && { legend: () => [] }),
   });
   return (
@@ -415,7 +362,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
           </p>
           {/* The answers above have the figures. */}
           <h2 class="verdict">{verdictSentence(oom).split(":")[0]}</h2>
-          <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom, scheme)} />
+          <PossibleFixes run={run} oom={oom} index={index} request={requestBar(oom)} />
           <NoticeList sentences={oom.not_available} />
         </div>
         <FailurePanel oom={oom} />
@@ -425,21 +372,17 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
   );
 }
 
+const ABOUT_FAILURES = [
+  "If a step fails under `tb_memplugin.MemoryCallback` or `tb_memplugin.MemoryRecorder`, this view shows the failed allocation, whether memory was too small or fragmented, memory by category and layer, and possible fixes.",
+  "For a job that failed without them, import its log or its dump (`TF_BFC_MEMORY_DUMP`):",
+];
+
 const NoFailure = ({ run }: { run: RunInfo }) => (
-  <Nothing title={`No step of ${run.run} ran out of memory`}>
-    <p>
-      If a step fails under <code>tb_memplugin.MemoryCallback</code> or{" "}
-      <code>tb_memplugin.MemoryRecorder</code>, this view shows the failed allocation, whether
-      memory was too small or fragmented, memory by category and layer, and possible fixes.
-    </p>
-    <p>
-      For a job that failed without them, import its log or its dump (
-      <code>TF_BFC_MEMORY_DUMP</code>):
-    </p>
-    <pre tabIndex={0}>
-      <code>tb-memplugin import training.log --logdir runs</code>
-    </pre>
-  </Nothing>
+  <Nothing
+    title={`No step of ${run.run} ran out of memory`}
+    sentences={ABOUT_FAILURES}
+    code={IMPORT}
+  />
 );
 
 export function OomView({ run }: { run: RunInfo }) {

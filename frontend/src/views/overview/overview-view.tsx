@@ -19,18 +19,18 @@ import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import { at, rowOfStep, type Overview } from "../../model/overview";
 import { trains } from "../../model/run";
 import type { Choices } from "../../state/address";
-import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
+import { fillOf, inks, dark, runColour, runDash } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import {
-  schemeOf,
   useStore,
   useFocus,
   choicesFor,
   useFetched,
   isMuted,
   type Focus,
+  useChoices,
 } from "../shared/context";
-import { StackLegend } from "../shared/controls";
+import { StackLegend, Choose } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
@@ -44,11 +44,12 @@ import {
   startOf,
   useOverviewChart,
   validationPoints,
+  type Picture,
+  type Places,
 } from "../shared/frame";
-import type { Picture, Places } from "../shared/frame";
 import { TracedDetails } from "../shared/largest-layers";
 import { Sentence } from "../shared/states";
-import { StepPanel, panelUnit } from "../shared/step-panel";
+import { StepPanel } from "../shared/step-panel";
 import type { Answer, AnswersAnswer, LargestLayer, AnswerName, RunInfo } from "../../schema";
 
 interface OtherRun {
@@ -110,12 +111,11 @@ export function overviewPicture(
   start: number,
   others: readonly OtherRun[],
   choices: Choices,
-  scheme: Scheme,
   focus: Focus,
   ended = false,
   growing: Answer | null = null,
 ): Picture {
-  const ink = INKS[scheme];
+  const ink = inks();
   const alone = placesOf(overview, start, choices);
   const lines = otherLines(others, choices);
   const trend = choices.axis === "step" ? trendOf(overview, growing) : null;
@@ -124,46 +124,33 @@ export function overviewPicture(
   const range =
     choices.zoom === null ? union([alone.range, ...seen, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
-  const validations = validationPoints(overview, places, choices.axis);
-  const requests = failedRequests(overview, places, choices.axis);
-  const inside = requests.filter(({ from, to }) => from < range[1] && to > range[0]);
+  const validations = validationPoints(places);
+  const requests = failedRequests(places);
   const tops = [
     ...validations.map(({ y }) => y),
-    ...inside.map(({ high }) => high),
+    ...requests.map(({ from, to, high }) => (from < range[1] && to > range[0] ? high : 0)),
     ...(trend ? [trend.to[1]] : []),
   ];
-  return stackedPicture(
-    overview,
-    places,
-    {
-      columns: overview.bytes,
-      fills: overview.groups.map((group) => ({
-        ...fillOf(group.category, group.trainable, scheme),
-        muted: isMuted(focus, [groupKey(group)], group.category),
-      })),
-      peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
-      over: [
-        ...lines.painters,
-        ...(ended
-          ? [
-              stepPainter(places.edges, overview.in_use_bytes, {
-                colour: ink.line,
-                width: 1.25,
-                dash: [2, 3],
-              }),
-            ]
-          : []),
-        ...requests.map((request) => outlinedPainter(request, ink, "outline")),
-        ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
-      ],
-      lanes: [
-        diamondsPainter(validations, ink.text, ink.background),
-        ...requests.map((request) => outlinedPainter(request, ink, "label")),
-      ],
-    },
-    choices,
-    scheme,
-  );
+  const end = { colour: ink.line, width: 1.25, dash: [2, 3] };
+  const stack = {
+    columns: overview.bytes,
+    fills: overview.groups.map((group) => ({
+      ...fillOf(group),
+      muted: isMuted(focus, [groupKey(group)], group.category),
+    })),
+    peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...tops),
+    over: [
+      ...lines.painters,
+      ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, end)] : []),
+      ...requests.map((request) => outlinedPainter(request, ink, "outline")),
+      ...(trend ? [trendPainter(trend.from, trend.to, trend.label, ink)] : []),
+    ],
+    lanes: [
+      diamondsPainter(validations, ink.text, ink.background),
+      ...requests.map((request) => outlinedPainter(request, ink, "label")),
+    ],
+  };
+  return stackedPicture(places, stack, choices.axis);
 }
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
@@ -217,7 +204,6 @@ function useSame(list: readonly NamedRun[]): readonly NamedRun[] {
 
 function useOthers(): readonly NamedRun[] {
   const store = useStore();
-  const scheme = schemeOf(store);
   const primary = store.primary.value?.run;
   const others = store.selected.value
     .filter(({ run }) => run !== primary)
@@ -225,7 +211,7 @@ function useOthers(): readonly NamedRun[] {
       const overview = store.overviewOf(run).value;
       const index = store.colours.value.get(run.run) ?? 0;
       return overview && overview.rows > 0
-        ? [{ name: run.run, overview, colour: runColour(index, scheme), dash: runDash(index) }]
+        ? [{ name: run.run, overview, colour: runColour(index), dash: runDash(index) }]
         : [];
     });
   return useSame(others);
@@ -259,7 +245,6 @@ function OtherRuns({
                 hint={`${WORDS.peak_bytes.meaning}, ${name} on ${other.device}, ${other.phase}`}
                 source={`${WORDS.peak_bytes.source}, step ${at(other.step, rowOfStep(other, step)) ?? "?"}`}
                 bytes={bytes}
-                unit={panelUnit(overview)}
                 fill={{ colour, pattern: "plain" }}
               />
             );
@@ -272,26 +257,22 @@ function OtherRuns({
 
 export function OverviewView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
-  const { focus, hover } = useFocus();
+  const choices = useChoices();
+  const focus = useFocus();
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
   const growing = (store.primary.value?.findings.length ?? 0) > 0;
   const grows = answerTo("growing", useAnswers().value);
   const start = startOf(store.whole.value.value ?? overview);
   const { spec, places, layout } = useMemo(
-    () => overviewPicture(overview, start, others, choices, scheme, focus, growing, grows),
-    [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing, grows],
+    () => overviewPicture(overview, start, others, choices, focus, growing, grows),
+    [overview, start, others, choices.axis, choices.zoom, dark.value, focus, growing, grows],
   );
   const { chart, shown, selected } = useOverviewChart(overview, places);
   useExport({
     table: () => overviewFile(overview),
     legend: () => [
-      ...overview.groups.map((group) => ({
-        label: groupLabel(group),
-        fill: fillOf(group.category, group.trainable, scheme),
-      })),
+      ...overview.groups.map((group) => ({ label: groupLabel(group), fill: fillOf(group) })),
       ...others.map(({ name, colour }) => ({
         label: `peak of ${name}`,
         fill: { colour, pattern: "plain" as const },
@@ -317,7 +298,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
         <StackLegend overview={overview} ended={growing} />
       </div>
       <div class="beside">
-        <StepPanel {...shown} selected={selected} focus={focus} pointed={pointed} hover={hover}>
+        <StepPanel {...shown} selected={selected} pointed={pointed}>
           <OtherRuns others={others} {...shown} />
         </StepPanel>
         <Findings overview={overview} />
@@ -330,18 +311,12 @@ export function OverviewView({ overview }: { overview: Overview }) {
 
 /** The layer that held most when the request failed. */
 function Culprit({ of: { sentence, layer, step, phase } }: { of: LargestLayer }) {
-  const store = useStore();
   const at = { ...(step !== null && { step }), ...(phase !== null && { phase }) };
   return (
     <p data-testid="largest-layer">
-      <button
-        type="button"
-        class="link"
-        title="Show all layers"
-        onClick={() => store.choose({ view: "layers", layer, ...at })}
-      >
+      <Choose class="link" title="Show all layers" these={{ view: "layers", layer, ...at }}>
         {sentence}
-      </button>
+      </Choose>
     </p>
   );
 }
@@ -368,14 +343,9 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
       {largest?.at_failure && <Culprit of={largest} />}
       <p>
         {/* The answers above have the figures. */}
-        <button
-          type="button"
-          class="link"
-          title="Open the post-mortem"
-          onClick={() => store.choose({ view: "oom", oom: index })}
-        >
+        <Choose class="link" title="Open the post-mortem" these={{ view: "oom", oom: index }}>
           {verdictSentence(oom).split(":")[0]}
-        </button>
+        </Choose>
       </p>
       <PossibleFixes run={run} oom={oom} index={index} />
     </section>
@@ -383,13 +353,12 @@ function PostMortem({ run, index, largest }: PostMortemProps) {
 }
 
 function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
-  const store = useStore();
   if (answer.details.length === 0) return null;
   return (
     <section class="diagnosis growing" aria-label="Growth" data-testid="diagnosis">
-      <button type="button" onClick={() => store.choose(choicesFor(answer.evidence, run))}>
+      <Choose these={choicesFor(answer.evidence, run)}>
         <Sentence of={unbroken(answer.details.join(" "))} />
-      </button>
+      </Choose>
     </section>
   );
 }

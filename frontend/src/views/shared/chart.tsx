@@ -6,6 +6,7 @@ import { placeMarks } from "../../charts/layout";
 import { panned } from "../../charts/map-layout";
 import { Plot, placeOf, type PlotEvents } from "../../charts/plot";
 import { touch } from "../../lib/activity";
+import { clamp } from "../../lib/search";
 import type { Box, ChartMark, ChartProps } from "./chart-props";
 import { actOnKey, zoomKeys } from "./controls";
 import { Handle } from "./handle";
@@ -75,13 +76,13 @@ function usePlot(props: ChartProps) {
  * page's.
  */
 function useKeys(props: ChartProps) {
-  return (event: KeyboardEvent): void => {
+  return (event: KeyboardEvent) => {
     const { spec, cursor, pin } = props;
     const last = spec.x.length - 1;
     const now = cursor ?? pin ?? props.rest ?? 0;
     const stride = event.shiftKey ? 10 : 1;
-    const move = (row: number): void => props.onCursor(Math.min(Math.max(row, 0), last), null);
-    const zoom = (factor: number): void => {
+    const move = (row: number) => props.onCursor(clamp(row, 0, last), null);
+    const zoom = (factor: number) => {
       const [from, to] = spec.range;
       const middle = spec.x[now] ?? (from + to) / 2;
       const half = ((to - from) / 2) * factor;

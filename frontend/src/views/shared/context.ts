@@ -1,6 +1,6 @@
 /** The store of the page, and hooks that several views use. */
 
-import { createContext } from "preact";
+import { createContext, h, type ComponentChildren } from "preact";
 import { useContext, useMemo, useState, useEffect, useRef, useLayoutEffect } from "preact/hooks";
 
 import { later } from "../../lib/activity";
@@ -8,7 +8,6 @@ import type { Choices } from "../../state/address";
 import { NOTHING, type Loaded, type Resource } from "../../state/resource";
 import type { Store } from "../../state/store";
 import { supports } from "../../state/views";
-import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import type { AnswerEvidence, Category, RunInfo } from "../../schema";
 
 export const StoreContext = createContext<Store | null>(null);
@@ -19,8 +18,7 @@ export function useStore(): Store {
   return store;
 }
 
-export const schemeOf = (store: Store): Scheme => (store.dark.value ? "dark" : "light");
-export const inkOf = (store: Store): Ink => INKS[schemeOf(store)];
+export const useChoices = (): Choices => useStore().choices.value;
 
 export interface Focus {
   hovered: string | null;
@@ -37,20 +35,33 @@ export const isMuted = (
   own: Category | null,
 ): boolean => (hovered !== null ? !keys.includes(hovered) : category !== null && category !== own);
 
-export function useFocus() {
-  const store = useStore();
-  const { category } = store.choices.value;
+const NO_FOCUS: Focus = { hovered: null, category: null };
+const FocusContext = createContext<readonly [Focus, ((key: string | null) => void) | null]>([
+  NO_FOCUS,
+  null,
+]);
+
+/** What is highlighted in a view: the part under the pointer, and the selected category. */
+export function FocusScope({ children }: { children: ComponentChildren }) {
+  const { category } = useStore().choices.value;
   const [hovered, hover] = useState<string | null>(null);
-  const focus = useMemo((): Focus => ({ hovered, category }), [hovered, category]);
-  return { focus, hover };
+  const value = useMemo(() => [{ hovered, category }, hover] as const, [hovered, category]);
+  return h(FocusContext.Provider, { value }, children);
 }
 
-export function useCategoryRow(hover?: (key: string | null) => void) {
+export const useFocus = (): Focus => useContext(FocusContext)[0];
+
+/** How the row of a part is highlighted; a click chooses the category. */
+export function useCategoryRow() {
   const store = useStore();
-  const { category: selected } = store.choices.value;
-  return (key: string, category: Category) => ({
-    chosen: selected === category,
-    onChoose: (): void => store.choose({ category: selected === category ? null : category }),
+  const [{ hovered }, hover] = useContext(FocusContext);
+  const { category: selected } = useChoices();
+  return (key: string, category: Category | null) => ({
+    chosen: category !== null && selected === category,
+    focused: hovered === key,
+    ...(category !== null && {
+      onChoose: () => store.choose({ category: selected === category ? null : category }),
+    }),
     ...(hover && { onFocus: (focused: boolean): void => hover(focused ? key : null) }),
   });
 }
@@ -64,7 +75,7 @@ export function useDraft(applied: string, apply: (value: string) => void) {
   const cancel = useRef(() => {});
   useEffect(() => setDraft(applied), [applied]);
   useEffect(() => () => cancel.current(), []);
-  const now = (value: string): void => {
+  const now = (value: string) => {
     cancel.current();
     apply(value);
   };
@@ -72,13 +83,13 @@ export function useDraft(applied: string, apply: (value: string) => void) {
     value: draft,
     autocomplete: "off",
     spellcheck: false,
-    onInput: ({ currentTarget: { value } }: FieldEvent): void => {
+    onInput: ({ currentTarget: { value } }: FieldEvent) => {
       setDraft(value);
       cancel.current();
       cancel.current = later(PAUSE_MS, () => apply(value));
     },
     onBlur: ({ currentTarget: { value } }: FieldEvent): void => now(value),
-    onKeyDown: (event: KeyboardEvent & FieldEvent): void => {
+    onKeyDown: (event: KeyboardEvent & FieldEvent) => {
       if (event.key === "Enter") now(event.currentTarget.value);
     },
   };

@@ -1,5 +1,6 @@
 /** Search fields, rows of buttons and legends. */
 
+import type { ButtonHTMLAttributes } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Overview } from "../../model/overview";
@@ -53,6 +54,14 @@ export function Search({ label, placeholder }: { label: string; placeholder: str
       onInput={(event) => store.choose({ search: event.currentTarget.value })}
     />
   );
+}
+
+type ChooseProps = ButtonHTMLAttributes<HTMLButtonElement> & { these: Partial<Choices> };
+
+/** A button that changes the choices. */
+export function Choose({ these, ...button }: ChooseProps) {
+  const store = useStore();
+  return <button type="button" {...button} onClick={() => store.choose(these)} />;
 }
 
 interface SegmentsProps<T extends string> {

@@ -14,8 +14,8 @@ import { fileName, toCsv, toJson, wellFormed, type Table } from "../../lib/bytes
 import { groupKey } from "../../model/categories";
 import { at, type Overview } from "../../model/overview";
 import { VIEWS } from "../../state/views";
-import type { Fill, Ink } from "../../theme/palette";
-import { inkOf, useStore } from "./context";
+import { inks, type Fill, type Ink } from "../../theme/palette";
+import { useStore, useChoices } from "./context";
 import { printViews } from "./print";
 
 interface LegendEntry {
@@ -78,7 +78,7 @@ function paintPicture(
   legend.forEach(({ label, fill }, index) => {
     const { x, line } = places[index] ?? { x: 0, line: 0 };
     const [left, base] = [GAP + x, top + line * LINE];
-    brush.fillStyle = fillStyle(brush, { ...fill, muted: false }, inks.background, 1, 1);
+    brush.fillStyle = fillStyle(brush, { ...fill }, inks.background, 1, 1);
     brush.fillRect(left, base, SWATCH, SWATCH);
     brush.fillStyle = inks.text;
     brush.fillText(label, left + SWATCH + 6, base + SWATCH - 2);
@@ -95,30 +95,20 @@ interface Exported {
   drawing?: () => VNode;
 }
 
-interface Shown {
-  latest: { current: Exported };
-  png: boolean;
-  svg: boolean;
-  changes: boolean;
-}
-
-const shown = signal<Shown | null>(null);
+/** What the shown view gives, and which kinds of files that are. */
+const shown = signal<{ latest: { current: Exported }; kinds: string } | null>(null);
 
 export function useExport(exported: Exported): void {
   const latest = useRef(exported);
   latest.current = exported;
-  const [png, svg, changes] = [
-    exported.legend !== undefined,
-    exported.drawing !== undefined,
-    exported.changes !== undefined,
-  ];
+  const kinds = Object.keys(exported).join(" ");
   useEffect(() => {
-    const mine: Shown = { latest, png, svg, changes };
+    const mine = { latest, kinds };
     shown.value = mine;
     return () => {
       if (shown.peek() === mine) shown.value = null;
     };
-  }, [png, svg, changes]);
+  }, [kinds]);
 }
 
 export function overviewFile(overview: Overview): Table {
@@ -168,23 +158,23 @@ type Kind = readonly [name: string, about: string, download: () => void];
 /** Closes after a choice, on Escape, and when the focus or the pointer goes elsewhere. */
 function Menu({ kinds }: { kinds: readonly Kind[] }) {
   const menu = useRef<HTMLDetailsElement>(null);
-  const close = (): void => {
+  const close = () => {
     if (menu.current) menu.current.open = false;
   };
   useEffect(() => {
-    const elsewhere = ({ target }: PointerEvent): void => {
+    const elsewhere = ({ target }: PointerEvent) => {
       if (target instanceof Node && !menu.current?.contains(target)) close();
     };
     document.addEventListener("pointerdown", elsewhere);
     return () => document.removeEventListener("pointerdown", elsewhere);
   }, []);
-  const onKeyDown = (event: KeyboardEvent): void => {
+  const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Escape" || !menu.current?.open) return;
     event.stopPropagation();
     close();
     menu.current.querySelector("summary")?.focus();
   };
-  const onFocusOut = ({ relatedTarget }: FocusEvent): void => {
+  const onFocusOut = ({ relatedTarget }: FocusEvent) => {
     if (relatedTarget instanceof Node && !menu.current?.contains(relatedTarget)) close();
   };
   return (
@@ -218,30 +208,31 @@ function Menu({ kinds }: { kinds: readonly Kind[] }) {
 
 export function Downloads() {
   const store = useStore();
-  const ink = inkOf(store);
+  const ink = inks();
   const run = store.primary.value?.run;
   const what = shown.value;
   // Its place is kept until there is something to download.
   if (!what || run === undefined) return <Menu kinds={[]} />;
-  const { view, layer } = store.choices.value;
+  const { view, layer } = useChoices();
   const title = [
     "memory",
     run,
     view,
     ...(VIEWS[view].parent !== undefined && layer !== null ? [layer] : []),
   ].join(" ");
-  const give = (blob: Blob | null, ending: string): void => {
+  const give = (blob: Blob | null, ending: string) => {
     if (blob) save(blob, fileName(title, ending));
   };
   const { latest } = what;
-  const paint = (): void => {
+  const { legend, drawing, changes } = latest.current;
+  const paint = () => {
     const canvases = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
     void paintPicture(canvases, title, latest.current.legend?.() ?? [], ink).then((blob) =>
       give(blob, "png"),
     );
   };
   const ofTable = (of: "figures" | "changes", table: () => Table | undefined): Kind[] => {
-    const written = (write: (table: Table) => string, type: string, ending: string) => (): void => {
+    const written = (write: (table: Table) => string, type: string, ending: string) => () => {
       const found = table();
       if (found) give(text(write(found), type), of === "figures" ? ending : `${of}.${ending}`);
     };
@@ -252,15 +243,15 @@ export function Downloads() {
     ];
   };
   const kinds = ofTable("figures", () => latest.current.table());
-  if (what.png) kinds.push(["PNG", "Download the charts as PNG", paint]);
-  if (what.svg) {
+  if (legend) kinds.push(["PNG", "Download the charts as PNG", paint]);
+  if (drawing) {
     kinds.push([
       "SVG",
       "Download the drawing as SVG",
       () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg"),
     ]);
   }
-  if (what.changes) kinds.push(...ofTable("changes", () => latest.current.changes?.()));
+  if (changes) kinds.push(...ofTable("changes", () => latest.current.changes?.()));
   kinds.push([
     "Print all views",
     "Print every view of the run, each on its own page",

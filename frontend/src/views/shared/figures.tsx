@@ -1,10 +1,9 @@
 /** Figures as table rows: one unit per column, exact bytes on demand and in `data-bytes`. */
 
-import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { createContext, type ComponentChildren, type HTMLAttributes } from "preact";
+import { useContext, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import {
-  formatBytes,
   formatCount,
   formatFigure,
   formatShare,
@@ -12,6 +11,7 @@ import {
   plural,
   shareOf,
   type Unit,
+  formatKnown,
 } from "../../lib/bytes";
 import {
   categoryLabel,
@@ -21,16 +21,29 @@ import {
   WORDS,
   type WordName,
 } from "../../model/categories";
-import { fillOf, type Fill } from "../../theme/palette";
-import { useStore, schemeOf, useCategoryRow } from "./context";
-import { tipOf } from "./tips";
+import { fillOf, categoryFill, type Fill } from "../../theme/palette";
+import { useStore, useCategoryRow, useChoices } from "./context";
+import { figured } from "./tips";
 import { CATEGORIES, type Category, type Group } from "../../schema";
 
-export const useExact = (): boolean => useStore().choices.value.exact;
+export const useExact = (): boolean => useChoices().exact;
 
-export function useFigureText(unit: Unit): (bytes: number) => string {
-  const exact = useExact();
-  return (bytes) => (exact ? formatCount(bytes) : formatFigure(bytes, unit));
+const UnitContext = createContext<Unit>("B");
+/** All figures inside are in this unit, unless exact bytes are shown. */
+export const InUnit = UnitContext.Provider;
+
+export const useUnit = (): Unit => useContext(UnitContext);
+
+export function useUnitName(): string {
+  const unit = useUnit();
+  return useExact() ? "B" : unit;
+}
+
+/** Bytes in the unit of the figures around them. */
+export function Bytes({ of, none = "–" }: { of: number | null; none?: string }) {
+  const [unit, exact] = [useUnit(), useExact()];
+  if (of === null) return <>{none}</>;
+  return <>{exact ? formatCount(of) : formatFigure(of, unit)}</>;
 }
 
 /** A square in the fill of a band, drawn with gradients so that it needs no canvas. */
@@ -48,7 +61,6 @@ interface FigureProps {
   /** Whether the share is in the tooltip only, because the picture beside the table shows it. */
   pictured?: boolean;
   hidden?: boolean;
-  unit: Unit;
   fill?: Fill;
   strong?: boolean;
   onFocus?: (focused: boolean) => void;
@@ -70,7 +82,7 @@ const rowEvents = ({
   onClick: onChoose,
   onKeyDown:
     onChoose &&
-    ((event: KeyboardEvent): void => {
+    ((event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       onChoose();
@@ -89,7 +101,6 @@ export function Figure(props: FigureProps) {
     hint,
     source,
     bytes,
-    unit,
     fill,
     strong,
     focused,
@@ -98,7 +109,6 @@ export function Figure(props: FigureProps) {
     pictured = false,
   } = props;
   const share = props.share === null || props.share === undefined ? "" : formatShare(props.share);
-  const text = useFigureText(unit);
   return (
     <tr
       class={rowClasses({
@@ -108,17 +118,15 @@ export function Figure(props: FigureProps) {
         choosable: onChoose !== undefined,
       })}
       hidden={props.hidden}
-      data-figure={name}
-      data-bytes={bytes ?? ""}
-      data-tip={tipOf(bytes, pictured && share !== "" ? `${hint ?? ""}; ${share}` : hint, source)}
+      {...figured(name, bytes, pictured && share !== "" ? `${hint ?? ""}; ${share}` : hint, source)}
       {...rowEvents(props)}
     >
       <th scope="row">
         {fill && <Swatch fill={fill} />}
         <span class="label">{label}</span>
       </th>
-      <td class="figure" aria-label={bytes === null ? "unknown" : formatBytes(bytes)}>
-        {bytes === null ? "–" : text(bytes)}
+      <td class="figure" aria-label={formatKnown(bytes)}>
+        <Bytes of={bytes} />
       </td>
       <td class="share">{!pictured && share}</td>
     </tr>
@@ -127,6 +135,7 @@ export function Figure(props: FigureProps) {
 
 type WordFigureProps = Omit<FigureProps, "name" | "label" | "hint" | "source"> & {
   word: WordName;
+  name?: string;
   label?: string;
   when: string;
 };
@@ -136,8 +145,8 @@ export function WordFigure({ word, when, label, ...props }: WordFigureProps) {
   const { label: usual, meaning, source } = WORDS[word];
   return (
     <Figure
-      {...props}
       name={word}
+      {...props}
       label={label ?? usual}
       hint={meaning}
       source={`${source}, ${when}`}
@@ -155,7 +164,7 @@ function useRows() {
     const stop = rows.find(({ tabIndex }) => tabIndex === 0) ?? rows[0];
     for (const row of rows) row.tabIndex = row === stop ? 0 : -1;
   });
-  const onKeyDown = (event: KeyboardEvent): void => {
+  const onKeyDown = (event: KeyboardEvent) => {
     const rows = [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
     const now = rows.indexOf(event.target as HTMLElement);
     const goal = { ArrowDown: now + 1, ArrowUp: now - 1, Home: 0, End: rows.length - 1 }[event.key];
@@ -186,40 +195,40 @@ export const FigureTable = ({
   </table>
 );
 
-export function UnitButton({ unit }: { unit: Unit }) {
+export function UnitButton() {
   const store = useStore();
-  const exact = useExact();
+  const unit = useUnitName();
   return (
     <button
       type="button"
       class="unit"
-      aria-pressed={exact}
+      aria-pressed={useExact()}
       title="Show exact bytes"
-      onClick={() => store.choose({ exact: !exact })}
+      onClick={() => store.choose({ exact: !store.choices.peek().exact })}
     >
-      {exact ? "B" : unit}
+      {unit}
     </button>
   );
 }
 
-export function SizeCell({
-  bytes,
-  unit,
-  tip,
-  none = "–",
-}: {
+interface SizeCellProps {
   bytes: number | null;
-  unit: Unit;
   tip?: string;
   none?: string;
-}) {
-  const text = useFigureText(unit);
+  name?: string;
+  class?: string;
+  /** Whether nothing stands there for 0. */
+  blank?: boolean;
+}
+
+export const SizeCell = (props: SizeCellProps) => {
+  const { bytes, tip, none = "–", name, class: kind = "number", blank = false } = props;
   return (
-    <td class="number" data-bytes={bytes ?? ""} data-tip={tip}>
-      {bytes === null ? none : text(bytes)}
+    <td class={kind} data-figure={name} data-bytes={bytes ?? ""} data-tip={tip}>
+      {!(blank && bytes === 0) && <Bytes of={bytes} none={none} />}
     </td>
   );
-}
+};
 
 interface VersusRowProps {
   group: Group;
@@ -227,46 +236,41 @@ interface VersusRowProps {
   label?: string;
   from: number | null;
   to: number;
-  unit: Unit;
   tip: string;
   events: ReturnType<ReturnType<typeof useCategoryRow>>;
   hidden?: boolean;
   children?: ComponentChildren;
 }
 
-export function VersusRow({
+export const VersusRow = ({
   group,
   name = groupKey(group),
   label = groupLabel(group),
   from,
   to,
-  unit,
   tip,
   events,
   hidden,
   children,
-}: VersusRowProps) {
-  const scheme = schemeOf(useStore());
-  return (
-    <tr
-      hidden={hidden}
-      data-figure={name}
-      data-from={from ?? ""}
-      data-to={to}
-      data-tip={tip}
-      class={rowClasses({ choosable: true, zero: !from && to === 0, focused: events.chosen })}
-      {...rowEvents(events)}
-    >
-      <th scope="row">
-        <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
-        <span class="label">{label}</span>
-      </th>
-      <SizeCell bytes={from} unit={unit} />
-      <SizeCell bytes={to} unit={unit} />
-      {children}
-    </tr>
-  );
-}
+}: VersusRowProps) => (
+  <tr
+    hidden={hidden}
+    data-figure={name}
+    data-from={from ?? ""}
+    data-to={to}
+    data-tip={tip}
+    class={rowClasses({ choosable: true, zero: !from && to === 0, focused: events.chosen })}
+    {...rowEvents(events)}
+  >
+    <th scope="row">
+      <Swatch fill={fillOf(group)} />
+      <span class="label">{label}</span>
+    </th>
+    <SizeCell bytes={from} />
+    <SizeCell bytes={to} />
+    {children}
+  </tr>
+);
 
 export const Heads = ({
   names,
@@ -284,33 +288,56 @@ export const Heads = ({
   </>
 );
 
+/** The head of a table whose columns have names only. */
+export const TableHead = (props: Parameters<typeof Heads>[0]) => (
+  <thead>
+    <tr>
+      <Heads {...props} />
+    </tr>
+  </thead>
+);
+
 interface PanelProps {
   label: string;
   step?: number | null;
   title?: string;
-  unit: Unit;
+  /** What stands beside the title. */
+  why?: ComponentChildren;
   about?: ComponentChildren;
+  /** Attributes of the line about it. */
+  line?: HTMLAttributes<HTMLParagraphElement>;
+  unit: Unit;
   children: ComponentChildren;
 }
 
+/** Figures of one step or moment, all in one unit. */
 export const Panel = ({
   label,
   step,
   title = `Step ${step ?? "?"}`,
+  why,
   unit,
   about,
+  line = {},
   children,
 }: PanelProps) => (
-  <aside class="panel" aria-label={label}>
-    <header class="panel-head">
-      <h2 {...(step !== undefined && { "data-testid": "step", "data-step": step ?? "" })}>
-        {title}
-        <UnitButton unit={unit} />
-      </h2>
-      {about !== undefined && <p class="small one-line">{about}</p>}
-    </header>
-    {children}
-  </aside>
+  <InUnit value={unit}>
+    <aside class="panel" aria-label={label}>
+      <header class="panel-head">
+        <h2 {...(step !== undefined && { "data-testid": "step", "data-step": step ?? "" })}>
+          {title}
+          {why}
+          <UnitButton />
+        </h2>
+        {about !== undefined && (
+          <p class="small one-line" {...line}>
+            {about}
+          </p>
+        )}
+      </header>
+      {children}
+    </aside>
+  </InUnit>
 );
 
 export interface FoldedRow {
@@ -362,7 +389,7 @@ export function FoldedRows({
   );
 }
 
-export interface BreakdownRow extends Omit<FigureProps, "hidden" | "pictured" | "unit"> {
+export interface BreakdownRow extends Omit<FigureProps, "hidden" | "pictured"> {
   /** The most that the figure has at any step that the table may show; null if it is unknown. */
   highest: number | null;
   /**
@@ -379,11 +406,9 @@ interface FigureRowsProps {
    * under the pointer.
    */
   whole: number;
-  unit: Unit;
 }
 
-export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
-  const text = useFigureText(unit);
+export function FigureRows({ rows, whole }: FigureRowsProps) {
   const isQuiet = ({ highest, selected }: BreakdownRow): boolean =>
     selected === 0 || isMinor(highest, whole);
   const sum = rows.reduce(
@@ -395,7 +420,7 @@ export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
       columns={3}
       sums={
         <>
-          <td class="figure">{sum !== 0 && text(sum)}</td>
+          <td class="figure">{sum !== 0 && <Bytes of={sum} />}</td>
           <td class="share" />
         </>
       }
@@ -411,7 +436,7 @@ export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
             </span>
           );
           const row = (hidden: boolean) => (
-            <Figure key={key} {...figure} unit={unit} hidden={hidden} pictured />
+            <Figure key={key} {...figure} hidden={hidden} pictured />
           );
           return { key, quiet: isQuiet(one), chosen, row, legend };
         })}
@@ -429,10 +454,7 @@ interface CategoryRowsProps {
   highest?: ReadonlyMap<Category, number | null>;
   total: number;
   whole?: number;
-  unit: Unit;
   source: (category: Category, bytes: number) => string;
-  hovered?: string | null;
-  hover?: (key: string | null) => void;
 }
 
 export function CategoryRows({
@@ -440,21 +462,17 @@ export function CategoryRows({
   highest = bytes,
   total,
   whole = total,
-  unit,
   source,
-  hovered,
-  hover,
 }: CategoryRowsProps) {
-  const scheme = schemeOf(useStore());
-  const ofCategory = useCategoryRow(hover);
+  const ofCategory = useCategoryRow();
   const rows = CATEGORIES.filter((category) => bytes.has(category)).reverse();
   return (
     <FigureRows
-      unit={unit}
       whole={whole}
       rows={rows.map((category) => {
         const own = bytes.get(category) ?? null;
         return {
+          ...ofCategory(category, category),
           name: category,
           highest: highest.get(category) ?? null,
           label: categoryLabel(category),
@@ -462,9 +480,7 @@ export function CategoryRows({
           source: source(category, own ?? 0),
           bytes: own,
           share: shareOf(own ?? 0, total),
-          fill: fillOf(category, null, scheme),
-          focused: hovered === category,
-          ...ofCategory(category, category),
+          fill: categoryFill(category),
         };
       })}
     />

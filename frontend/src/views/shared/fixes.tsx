@@ -9,6 +9,7 @@ import { unbroken, formatBytes } from "../../lib/bytes";
 import { fixConditions, fixWord } from "../../model/answer";
 import { rangeText, type PeakRange } from "../../model/what-if";
 import { useStore, useFetched } from "./context";
+import { Choose } from "./controls";
 import { Code, Fault } from "./states";
 import type { Fix, Fixes, Oom, RunInfo } from "../../schema";
 
@@ -18,7 +19,7 @@ function Change({ fix, oom }: { fix: Fix; oom: Oom }) {
   const text = unbroken(fix.change);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
   if (conditions === null) return <span data-tip={fix.sentence}>{text}</span>;
-  const open = (): void => store.choose({ view: "what-if", conditions, device: oom.device });
+  const open = () => store.choose({ view: "what-if", conditions, device: oom.device });
   return (
     <button
       type="button"
@@ -215,35 +216,24 @@ export function PossibleFixes({
 }
 
 export function Requester({ oom }: { oom: Oom }) {
-  const store = useStore();
   const { op, layer, line, step } = oom;
   return (
     <>
       {layer !== null && (
         <>
           in{" "}
-          <button
-            type="button"
-            class="link"
-            title="Open the layer"
-            onClick={() => store.choose({ view: "layer", layer, step })}
-          >
+          <Choose class="link" title="Open the layer" these={{ view: "layer", layer, step }}>
             {layer}
-          </button>
+          </Choose>
         </>
       )}
       {op !== null && (
         <>
           {" "}
           (
-          <button
-            type="button"
-            class="link"
-            title={`${op}: open the step`}
-            onClick={() => store.choose({ view: "step", step, layer })}
-          >
+          <Choose class="link" title={`${op}: open the step`} these={{ view: "step", step, layer }}>
             {op.split("/").at(-1)}
-          </button>
+          </Choose>
           )
         </>
       )}

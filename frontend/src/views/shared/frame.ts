@@ -21,8 +21,7 @@ import {
   type Outlined,
   type Span,
 } from "../../charts/rules";
-import { formatBytes } from "../../lib/bytes";
-import { lowerBound, nearestIndex } from "../../lib/search";
+import { lowerBound, nearestIndex, clamp } from "../../lib/search";
 import {
   effectSentence,
   effectTitle,
@@ -36,16 +35,27 @@ import {
 import { stopsOf } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { supports } from "../../state/views";
-import { INKS, type Ink, type Scheme } from "../../theme/palette";
+import { inks } from "../../theme/palette";
 import type { ChartMark } from "./chart-props";
-import { useStore } from "./context";
+import { useStore, useChoices } from "./context";
 import type { Phase, RunInfo } from "../../schema";
 
+/** Where the rows of an overview and its steps lie on the x-axis. */
 export interface Places {
+  overview: Overview;
   x: Float64Array;
   edges: Float64Array;
   range: Range;
   rowAt?: (x: number) => number;
+  /** The place of a step, NaN as for marks. */
+  place: (step: number) => number;
+  /** The edge before a step; on an axis of time, that of the nearest row. */
+  edge: (step: number) => number;
+  /**
+   * The same for a mark, NaN for steps outside of the rows on an axis of time: it would stick to
+   * the chart's end.
+   */
+  mark: (step: number) => number;
 }
 
 export interface Picture {
@@ -57,33 +67,6 @@ export interface Picture {
 /** Wall time at which a run's relative time is 0. */
 export const startOf = (overview: Overview): number =>
   overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
-
-/**
- * The edge before a step; on an axis of time, that of the first or last row for steps outside of
- * the rows.
- */
-const stepEdge = (
-  kind: XKind,
-  places: { edges: Float64Array },
-  overview: Overview,
-  step: number,
-): number => (kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0));
-
-/**
- * The edge before a step; NaN on an axis of time for steps outside of the rows: a mark there would
- * stick to the chart's end.
- */
-function markEdge(
-  kind: XKind,
-  places: { edges: Float64Array },
-  overview: Overview,
-  step: number,
-): number {
-  const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
-  return kind === "step" || (step >= first && step <= last + 1)
-    ? stepEdge(kind, places, overview, step)
-    : NaN;
-}
 
 export const edgesOf = (
   x: Float64Array,
@@ -98,7 +81,7 @@ export const edgesOf = (
 const cellAt =
   (edges: Float64Array) =>
   (x: number): number =>
-    Math.min(Math.max(lowerBound(edges, x) - 1, 0), edges.length - 2);
+    clamp(lowerBound(edges, x) - 1, 0, edges.length - 2);
 
 export const tracedSpans = (
   { x, edges, rowAt }: Places,
@@ -111,15 +94,26 @@ export const tracedSpans = (
     : markedSpans(x, edges, traced);
 
 /** Places of an overview's rows; the range is that of the zoom, else of everything drawn. */
-export function placesOf(overview: Overview, start: number, choices: Choices): Places {
-  const { axis, zoom } = choices;
-  const x = xValues(axis, overview.step, overview.wall_time, start);
-  const edges = edgesOf(x, axis, overview.phase, overview.epochs[0]?.first_step ?? null);
-  const places = { x, edges, ...(overview.phase === "validation" && { rowAt: cellAt(edges) }) };
-  if (zoom === null) return { ...places, range: rangeOf(edges) };
-  const from = stepEdge(axis, { edges }, overview, zoom[0]);
-  const to = stepEdge(axis, { edges }, overview, zoom[1] + 1);
-  return { ...places, range: to > from ? [from, to] : rangeOf(edges) };
+export function placesOf(
+  overview: Overview,
+  start: number,
+  { axis, zoom }: Pick<Choices, "axis" | "zoom">,
+): Places {
+  const { step: steps, phase } = overview;
+  const x = xValues(axis, steps, overview.wall_time, start);
+  const edges = edgesOf(x, axis, phase, overview.epochs[0]?.first_step ?? null);
+  const isOfSteps = axis === "step";
+  const edge = (step: number): number =>
+    isOfSteps ? step - 0.5 : (edges[lowerBound(steps, step)] ?? 0);
+  const [first, last] = [steps[0] ?? NaN, steps[overview.rows - 1] ?? NaN];
+  const mark = (step: number): number =>
+    isOfSteps || (step >= first && step <= last + 1) ? edge(step) : NaN;
+  const place = (step: number): number =>
+    isOfSteps ? step : step <= last && step >= first ? (x[lowerBound(steps, step)] ?? NaN) : NaN;
+  const [from, to] = zoom === null ? [0, 0] : [edge(zoom[0]), edge(zoom[1] + 1)];
+  const range: Range = to > from ? [from, to] : rangeOf(edges);
+  const rowAt = phase === "validation" && { rowAt: cellAt(edges) };
+  return { overview, x, edges, range, place, edge, mark, ...rowAt };
 }
 
 export function rangeOf(edges: Float64Array): Range {
@@ -151,7 +145,6 @@ export function rangeOfSome(
 export function framed(
   { step, wall_time, phase }: { step: Float64Array; wall_time: Float64Array; phase: Phase },
   choices: Choices,
-  scheme: Scheme,
   span: readonly [number, number] | null,
 ) {
   const x = xValues(
@@ -162,7 +155,7 @@ export function framed(
   );
   const edges = edgesOf(x, choices.axis, phase, null);
   const range = rangeOfSome(step, x, choices, span) ?? rangeOf(edges);
-  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  const common = { x, xKind: choices.axis, range, inks: inks() };
   return {
     common: phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common,
     edges,
@@ -188,101 +181,64 @@ export function zoomOf(
   return first === undefined || last === undefined || last <= first ? null : [first, last];
 }
 
-export function changeMarks(overview: Overview, places: Places, kind: XKind): ChartMark[] {
-  return effects(overview).map((effect) => ({
-    x: markEdge(kind, places, overview, effect.step),
+export const changeMarks = ({ overview, mark }: Places): ChartMark[] =>
+  effects(overview).map((effect) => ({
+    x: mark(effect.step),
     step: effect.step,
     label: effectTitle(effect),
     sentence: effectSentence(effect),
   }));
-}
 
-export const failureMarks = (overview: Overview, places: Places, kind: XKind): ChartMark[] =>
+export const failureMarks = ({ overview, mark }: Places): ChartMark[] =>
   overview.failures.map(({ oom, step, reason }) => ({
-    x: markEdge(kind, places, overview, step),
+    x: mark(step),
     step,
     label: "out of memory",
     sentence: `Step ${step} ran out of memory. ${reason}`,
     oom,
   }));
 
-export const failedRequests = (overview: Overview, places: Places, kind: XKind): Outlined[] =>
+export const failedRequests = ({ overview, mark }: Places): Outlined[] =>
   overview.failures.flatMap((failure) => {
     const request = requestOf(failure, lastKnown(overview.capacity_bytes));
-    const edge = (step: number): number => markEdge(kind, places, overview, step);
-    return request === null
-      ? []
-      : [{ ...request, from: edge(failure.step), to: edge(failure.step + 1) }];
+    const { step } = failure;
+    return request === null ? [] : [{ ...request, from: mark(step), to: mark(step + 1) }];
   });
 
-export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
+export function changeRules({ overview, mark }: Places): Painter[] {
+  const { accent, faint, capacity } = inks();
   const changed = effects(overview).map((effect) => {
-    const [colour, dash] = isFreezing(effect) ? [ink.accent, []] : [ink.faint, [3, 3]];
-    return ruleAcross(markEdge(kind, places, overview, effect.step), colour, dash);
+    const x = mark(effect.step);
+    return isFreezing(effect) ? ruleAcross(x, accent, []) : ruleAcross(x, faint, [3, 3]);
   });
   const restarted = overview.sessions
     .slice(1)
     .flatMap(({ first_step: step }) =>
-      step === null ? [] : [ruleAcross(markEdge(kind, places, overview, step), ink.faint, [1, 3])],
+      step === null ? [] : [ruleAcross(mark(step), faint, [1, 3])],
     );
-  const failed = overview.failures.map(({ step }) =>
-    ruleAcross(markEdge(kind, places, overview, step), ink.capacity, []),
-  );
+  const failed = overview.failures.map(({ step }) => ruleAcross(mark(step), capacity, []));
   return [...changed, ...restarted, ...failed];
 }
 
-function epochLane(
-  overview: Overview,
-  places: Places,
-  kind: XKind,
-  ink: Ink,
-  notch: string,
-): Painter {
+function epochLane({ overview, edge, mark }: Places): Painter {
+  const { panel, shade, faint, text } = inks();
   const spans: Span[] = overview.epochs.map(({ epoch, first_step, last_step }) => ({
-    from: stepEdge(kind, places, overview, first_step),
-    to: stepEdge(kind, places, overview, last_step + 1),
+    from: edge(first_step),
+    to: edge(last_step + 1),
     name: epoch,
   }));
-  const notches = overview.validations.map(({ after_step }) =>
-    markEdge(kind, places, overview, after_step + 1),
-  );
-  return lanePainter(spans, notches, {
-    ground: ink.panel,
-    shade: ink.shade,
-    text: ink.faint,
-    mark: notch,
-  });
+  const notches = overview.validations.map(({ after_step }) => mark(after_step + 1));
+  return lanePainter(spans, notches, { ground: panel, shade, text: faint, mark: text });
 }
 
-export function validationPoints(
-  overview: Overview,
-  places: Places,
-  kind: XKind,
-): { x: number; y: number }[] {
-  const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
-  const placeOf = (step: number): number => {
-    if (kind === "step") return step;
-    return step >= first && step <= last ? (places.x[lowerBound(overview.step, step)] ?? NaN) : NaN;
-  };
-  return overview.validations
-    .flatMap(({ after_step, peak_bytes }) =>
-      peak_bytes === null ? [] : [{ x: placeOf(after_step), y: peak_bytes }],
-    )
-    .filter(({ x }) => x >= places.range[0] && x <= places.range[1]);
-}
+/** The peaks of validations after the steps that they follow. */
+export const validationPoints = ({ overview, range, place }: Places): { x: number; y: number }[] =>
+  overview.validations
+    .flatMap(({ after_step, peak_bytes: y }) => (y === null ? [] : [{ x: place(after_step), y }]))
+    .filter(({ x }) => x >= range[0] && x <= range[1]);
 
 export const headroom = (marks: boolean, lane: boolean): number =>
   8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
-
-/** The capacity of every row, which no byte is above. */
-export const capacityPainters = (
-  edges: Float64Array,
-  capacity: Float64Array,
-  inside: boolean,
-  ink: Ink,
-  end?: "left" | "right",
-): Painter[] =>
-  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink, end);
 
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {
   let most = 0;
@@ -305,12 +261,6 @@ export const lastKnown = (column: Float64Array): number | null => {
   return null;
 };
 
-/** The same object for every spec of a scheme, so that a plot knows whether its colours changed. */
-export const AXIS_INKS: Record<Scheme, PlotSpec["inks"]> = {
-  light: { text: INKS.light.faint, grid: INKS.light.grid },
-  dark: { text: INKS.dark.faint, grid: INKS.dark.grid },
-};
-
 interface Stacked {
   columns: readonly Float64Array[];
   fills: readonly BandFill[];
@@ -321,52 +271,36 @@ interface Stacked {
   lanes?: readonly Painter[];
 }
 
-export function stackedPicture(
-  overview: Overview,
-  places: Places,
-  stack: Stacked,
-  choices: Choices,
-  scheme: Scheme,
-): Picture {
+export function stackedPicture(places: Places, stack: Stacked, xKind: XKind): Picture {
   const { columns, fills, peak, under = [], over = [], lanes = [] } = stack;
-  const ink = INKS[scheme];
-  const layout = { ...stackLayout(places.x, columns), edges: places.edges };
-  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
+  const { overview, x, edges, range, rowAt, mark } = places;
+  const ink = inks();
+  const layout = stackLayout(edges, columns);
+  const capacity = highest(overview.capacity_bytes, x, range) || null;
   const { max, capacityInside } = byteRange(peak, capacity);
   const hasLane = overview.epochs.length > 0;
   // The other half than that of a failure with its request.
-  const isEarly = overview.failures.some(
-    ({ step }) =>
-      2 * markEdge(choices.axis, places, overview, step) < places.range[0] + places.range[1],
-  );
+  const isEarly = overview.failures.some(({ step }) => 2 * mark(step) < range[0] + range[1]);
+  const end = isEarly ? "right" : "left";
   const painters = [
     stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
     ...under,
-    ...changeRules(overview, places, choices.axis, ink),
+    ...changeRules(places),
     ...over,
-    stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
-    ...capacityPainters(
-      places.edges,
-      overview.capacity_bytes,
-      capacityInside,
-      ink,
-      isEarly ? "right" : "left",
-    ),
+    stepPainter(edges, overview.peak_bytes, { colour: ink.line, width: 1.5 }),
+    // No byte is above the capacity.
+    ...capacitiesPainter(edges, overview.capacity_bytes, capacityInside, ink, end),
   ];
   const spec: PlotSpec = {
-    x: places.x,
-    xKind: choices.axis,
-    range: places.range,
-    yKind: "bytes",
+    x,
+    xKind,
+    range,
     yMax: max,
     headroom: headroom(effects(overview).length + overview.failures.length > 0, hasLane),
-    inks: AXIS_INKS[scheme],
-    ...(places.rowAt && { rowAt: places.rowAt }),
+    inks: ink,
+    ...(rowAt && { rowAt }),
     painters,
-    lanes: [
-      ...(hasLane ? [epochLane(overview, places, choices.axis, ink, ink.text)] : []),
-      ...lanes,
-    ],
+    lanes: [...(hasLane ? [epochLane(places)] : []), ...lanes],
   };
   return { places, layout, spec };
 }
@@ -380,22 +314,17 @@ interface Stack {
   full: Parameters<typeof stackPainter>[2];
 }
 
-export function stackSpec(
-  { x, xKind, range, layout, fills, full }: Stack,
-  scheme: Scheme,
-): PlotSpec {
+export function stackSpec({ x, xKind, range, layout, fills, full }: Stack): PlotSpec {
+  const ink = inks();
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
-  return {
-    x,
-    xKind,
-    range,
-    yKind: "bytes",
-    yMax: top * 1.08,
-    headroom: 8,
-    inks: AXIS_INKS[scheme],
-    painters: [stackPainter(layout, fills, full, INKS[scheme].background)],
-    lanes: [],
-  };
+  const painters = [stackPainter(layout, fills, full, ink.background)];
+  return { x, xKind, range, yMax: top * 1.08, inks: ink, painters };
+}
+
+/** From the first to the last step of the shown run; null if they are unknown. */
+export function useRunSpan(): readonly [number, number] | null {
+  const { first_step: first = null, last_step: last = null } = useStore().primary.value ?? {};
+  return useMemo(() => (first === null || last === null ? null : [first, last]), [first, last]);
 }
 
 /**
@@ -422,7 +351,7 @@ function wholeOf(axis: XKind, runs: readonly (RunInfo | null)[]): Range | undefi
  */
 export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: readonly RunInfo[]) {
   const store = useStore();
-  const { axis, step: pinned, view } = store.choices.value;
+  const { axis, step: pinned, view } = useChoices();
   const whole = store.whole.value.value;
   const stops = useMemo(() => (whole ? stopsOf(whole) : []), [whole]);
   const selected = pinned ?? store.shownStep.value?.step ?? null;
@@ -448,15 +377,15 @@ export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: reado
     pin: isInside(pinned) ? rowOf(pinned) : null,
     ...(rest !== null && { rest }),
     ...(handle && supports(view, "step") && { handle }),
-    onCursor: (row: number | null): void => {
+    onCursor: (row: number | null) => {
       store.cursor.value = stepOf(row);
     },
     onPin: (row: number) => store.chooseWithUndo({ step: stepOf(row) }),
-    onZoom: (from: number, to: number): void => {
+    onZoom: (from: number, to: number) => {
       const zoom = zoomOf(axis, steps, x, from, to);
       if (zoom) store.choose({ zoom });
     },
-    onReset: (): void => store.choose({ zoom: null }),
+    onReset: () => store.choose({ zoom: null }),
     onHover: store.fetched.hold,
   };
 }
@@ -472,10 +401,9 @@ export interface OverviewRow {
  */
 export function useOverviewChart(overview: Overview, places: Places) {
   const store = useStore();
-  const { axis } = store.choices.value;
   const shared = useStepsChart(overview.step, places.x);
   const marks = useMemo(() => {
-    const all = [...changeMarks(overview, places, axis), ...failureMarks(overview, places, axis)];
+    const all = [...changeMarks(places), ...failureMarks(places)];
     return all.sort((a, b) => a.x - b.x);
   }, [overview, places]);
   const describe = (row: number): string => rowSentence(overview, row);

@@ -3,12 +3,12 @@
 import { useState } from "preact/hooks";
 
 import { placeOf } from "../../charts/plot";
-import { nearestIndex } from "../../lib/search";
+import { nearestIndex, clamp } from "../../lib/search";
 import { tracedNeighbours } from "../../model/step-selection";
 import type { Box, ChartProps, StepHandle } from "./chart-props";
 import { actOnKey } from "./controls";
 
-const within = (share: number): number => Math.min(Math.max(share, 0), 1);
+const within = (share: number): number => clamp(share, 0, 1);
 
 export function Handle({
   box,
@@ -25,16 +25,16 @@ export function Handle({
   const row = (dragged ? cursor : null) ?? chart.rest ?? 0;
   const share = ((placeOf(spec, row) ?? from) - from) / (to - from);
   const { before, after } = tracedNeighbours(stops, step);
-  const go = (goal: number | null | undefined) => (): void => {
+  const go = (goal: number | null | undefined) => () => {
     if (goal != null) choose(goal);
   };
-  const drag = (on: boolean): void => {
+  const drag = (on: boolean) => {
     setDragged(on);
     // New steps wait, as while the pointer is in the plot.
     chart.onHover(on);
     if (!on) chart.onCursor(null, null);
   };
-  const move = ({ clientX, currentTarget }: PointerEvent): void => {
+  const move = ({ clientX, currentTarget }: PointerEvent) => {
     const host = (currentTarget as HTMLElement).parentElement as HTMLElement;
     const x =
       from +

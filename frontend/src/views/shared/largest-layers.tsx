@@ -3,10 +3,11 @@
  * the replay.
  */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 
 import { later } from "../../lib/activity";
-import { formatBytes, formatCount, unitOf, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, unitOf } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { layerFigures } from "../../model/layers";
 import { at, measuredAt, snapshotAt, type Overview } from "../../model/overview";
@@ -23,19 +24,20 @@ import {
 } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore, useFetched } from "./context";
-import { FigureTable, Heads, useFigureText, useExact } from "./figures";
+import { Choose } from "./controls";
+import { Bytes, FigureTable, InUnit, SizeCell, useUnitName, TableHead } from "./figures";
+import type { OverviewRow } from "./frame";
 import { Known } from "./states";
-import { tipOf } from "./tips";
+import { figured } from "./tips";
 import type { HeldTensorGroup, RunInfo, Snapshot, TensorGroup } from "../../schema";
 
 const SHOWN = 2;
 
 function LayerLink({ layer, name }: { layer: string; name: string }) {
-  const store = useStore();
   return (
-    <button type="button" class="leads" onClick={() => store.choose({ view: "layer", layer })}>
+    <Choose class="leads" these={{ view: "layer", layer }}>
       {name}
-    </button>
+    </Choose>
   );
 }
 
@@ -91,12 +93,10 @@ interface RowProps {
   name: string;
   sizes: LayerSizes | null;
   columns: readonly (keyof LayerSizes)[];
-  unit: Unit;
   source: string;
 }
 
-function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) {
-  const text = useFigureText(unit);
+function LayerSizesRow({ layer, name, sizes, columns, source }: RowProps) {
   const lines = columns.map(
     (column) =>
       `${column}: ${sizes === null ? "unknown" : formatBytes(sizes[column])}, ${SIZE_MEANINGS[column]}`,
@@ -109,14 +109,13 @@ function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) 
         </span>
       </th>
       {columns.map((column) => (
-        <td
+        <SizeCell
           key={column}
           class="figure"
-          data-figure={`${column}:${layer}`}
-          data-bytes={sizes?.[column] ?? ""}
-        >
-          {sizes === null ? "–" : sizes[column] === 0 ? "" : text(sizes[column])}
-        </td>
+          name={`${column}:${layer}`}
+          bytes={sizes?.[column] ?? null}
+          blank
+        />
       ))}
     </tr>
   );
@@ -133,15 +132,12 @@ const SizesHead = ({ columns }: Pick<RowProps, "columns">) => (
   </tr>
 );
 
-interface LargestLayersProps {
-  overview: Overview;
-  row: number;
+interface LargestLayersProps extends OverviewRow {
   /** The selected step, which ranks the layers: their order does not change under the pointer. */
-  selected: { overview: Overview; row: number };
-  unit: Unit;
+  selected: OverviewRow;
 }
 
-export function LargestLayers({ overview, row, selected, unit }: LargestLayersProps) {
+export function LargestLayers({ overview, row, selected }: LargestLayersProps) {
   const store = useStore();
   const [ref, ranking] = [snapshotAt(overview, row), snapshotAt(selected.overview, selected.row)];
   const { snapshots } = store.fetched;
@@ -162,14 +158,9 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
   return (
     <section class="owners">
       <h3>
-        <button
-          type="button"
-          class="all-layers"
-          title="Show all layers"
-          onClick={() => store.choose({ view: "layers" })}
-        >
+        <Choose class="all-layers" title="Show all layers" these={{ view: "layers" }}>
           Largest layers
-        </button>
+        </Choose>
       </h3>
       <FigureTable kind="sizes">
         <thead>
@@ -200,7 +191,6 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
                 name={names[index] ?? ""}
                 sizes={sizes === null ? null : (sizes.get(layer) ?? NO_SIZES)}
                 columns={columns}
-                unit={unit}
                 source={measuredAt(ref)}
               />
             );
@@ -215,7 +205,7 @@ const REPLAY_MEANING =
   "The recorder replays the step with the allocator's rules, starting from the memory map at its start. " +
   "Counted are allocations at the recorded address, and chunks equal to those of the memory map at its end.";
 
-export const Text = ({ of, kind }: { of: string; kind: string }) => (
+export const Text = ({ of, kind }: { of: ComponentChildren; kind: string }) => (
   <td class={kind}>
     <span>{of}</span>
   </td>
@@ -224,29 +214,22 @@ export const Text = ({ of, kind }: { of: string; kind: string }) => (
 function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; step: number }) {
   const { groups, more } = heldTensors(held);
   const hasLines = groups.some(({ line }) => line !== null);
-  const exact = useExact();
   const shown = useStore().shownStep.value?.step;
-  const unit = unitOf(groups[0]?.bytes ?? 0);
-  const size = useFigureText(unit);
   return (
     <details class="held-fold">
       <summary>
         <h3>Tensors by holder {step !== shown && <span class="small">step {step}</span>}</h3>
       </summary>
       <FigureTable testid="held-tensors" kind="held">
-        <thead>
-          <tr>
-            <Heads
-              names={[
-                "count",
-                "shape",
-                "dtype",
-                `size, ${exact ? "B" : unit}`,
-                `held by${hasLines ? ", made at" : ""}`,
-              ]}
-            />
-          </tr>
-        </thead>
+        <TableHead
+          names={[
+            "count",
+            "shape",
+            "dtype",
+            `size, ${useUnitName()}`,
+            `held by${hasLines ? ", made at" : ""}`,
+          ]}
+        />
         <tbody>
           {groups.map(
             (
@@ -255,9 +238,8 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
             ) => (
               <tr
                 key={index}
-                data-figure={`held_tensors:${JSON.stringify([shape, dtype, held_by])}`}
-                data-bytes={bytes}
-                data-tip={tipOf(
+                {...figured(
+                  `held_tensors:${JSON.stringify([shape, dtype, held_by])}`,
                   bytes,
                   categoryMeaning(category),
                   `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
@@ -270,7 +252,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
                 <Text kind="count" of={formatCount(count)} />
                 <Text kind="shape" of={sizesText(shape)} />
                 <Text kind="dtype" of={dtype} />
-                <Text kind="size" of={size(bytes)} />
+                <Text kind="size" of={<Bytes of={bytes} />} />
                 <Text kind="held-by" of={held_by ?? "unknown"} />
                 {line !== null && <Text kind="made-at" of={line} />}
               </tr>
@@ -287,7 +269,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
   );
 }
 
-export function TracedDetails({ overview, row }: { overview: Overview; row: number }) {
+export function TracedDetails({ overview, row }: OverviewRow) {
   const store = useStore();
   const ref = snapshotAt(overview, row);
   const { value: snapshot } = useFetched(store.fetched.snapshots, store.stepOf(ref));
@@ -296,7 +278,11 @@ export function TracedDetails({ overview, row }: { overview: Overview; row: numb
   if (held.length === 0 && replay === null) return null;
   return (
     <section class="traced-details">
-      {held.length > 0 && <HeldTensorsTable key={snapshot.step} held={held} step={snapshot.step} />}
+      {held.length > 0 && (
+        <InUnit value={unitOf(Math.max(...held.map(({ bytes }) => bytes)))}>
+          <HeldTensorsTable key={snapshot.step} held={held} step={snapshot.step} />
+        </InUnit>
+      )}
       {replay && (
         <Known>
           <p class="small" data-testid="replay">

@@ -3,10 +3,14 @@
  * from row to row.
  */
 
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { formatCount } from "../../lib/bytes";
+import { clamp } from "../../lib/search";
 import { MOST_PRINTED, printing } from "./print";
+
+const ROW_HEIGHT = 28;
 
 interface SortedColumnProps {
   name: string;
@@ -43,13 +47,53 @@ export const SortedColumn = ({
   </th>
 );
 
-export function Filler({ rows, height }: { rows: number; height: number }) {
+function Filler({ rows }: { rows: number }) {
   if (rows <= 0) return null;
-  if (!printing.value) return <tr aria-hidden="true" style={{ height: `${rows * height}px` }} />;
+  if (!printing.value)
+    return <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <tr>
       <td colSpan={99}>{formatCount(rows)} more</td>
     </tr>
+  );
+}
+
+interface LongTableProps<Line> {
+  label: string;
+  testid: string;
+  class: string;
+  lines: readonly Line[];
+  /** Of `useScrollWindow`. */
+  scroll: ReturnType<typeof useScrollWindow>;
+  onKeyDown?: (event: KeyboardEvent) => void;
+  head: ComponentChildren;
+  foot?: ComponentChildren;
+  row: (line: Line, index: number) => ComponentChildren;
+}
+
+export function LongTable<Line>(props: LongTableProps<Line>) {
+  const { label, testid, class: kind, lines, scroll, onKeyDown, head, foot, row } = props;
+  const { host, first, last, onScroll } = scroll;
+  return (
+    <div
+      class="layer-scroll"
+      ref={host}
+      onScroll={onScroll}
+      onKeyDown={onKeyDown}
+      tabIndex={0}
+      role="region"
+      aria-label={label}
+    >
+      <table class={kind} data-testid={testid} aria-rowcount={lines.length + 1}>
+        {head}
+        <tbody>
+          <Filler rows={first} />
+          {lines.slice(first, last).map((line, index) => row(line, index + first))}
+          <Filler rows={lines.length - last} />
+        </tbody>
+        {foot}
+      </table>
+    </div>
   );
 }
 
@@ -95,16 +139,16 @@ export function rowsInSight(
   height: number,
 ): { first: number; last: number } {
   return {
-    first: Math.min(Math.max(Math.floor(top / rowHeight) - MARGIN_ROWS, 0), Math.max(count - 1, 0)),
+    first: clamp(Math.floor(top / rowHeight) - MARGIN_ROWS, 0, Math.max(count - 1, 0)),
     last: Math.min(Math.ceil((top + height) / rowHeight) + MARGIN_ROWS, count),
   };
 }
 
-export function useScrollWindow(count: number, rowHeight: number) {
+export function useScrollWindow(count: number) {
   const host = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(0);
-  const measure = (): void => setHeight(host.current?.clientHeight ?? 0);
+  const measure = () => setHeight(host.current?.clientHeight ?? 0);
   useLayoutEffect(() => {
     if (!host.current) return undefined;
     // Before the first frame is painted; the observer also reports changes in the number of rows.
@@ -113,18 +157,18 @@ export function useScrollWindow(count: number, rowHeight: number) {
     observer.observe(host.current);
     return () => observer.disconnect();
   }, []);
-  const reveal = (index: number): void => {
+  const reveal = (index: number) => {
     const element = host.current;
     if (!element || index < 0) return;
-    const place = index * rowHeight;
+    const place = index * ROW_HEIGHT;
     if (
       place < element.scrollTop ||
-      place > element.scrollTop + element.clientHeight - 3 * rowHeight
+      place > element.scrollTop + element.clientHeight - 3 * ROW_HEIGHT
     )
       element.scrollTop = place - element.clientHeight / 2;
   };
   const rows = printing.value
     ? { first: 0, last: Math.min(count, MOST_PRINTED) }
-    : rowsInSight(count, rowHeight, top, height);
+    : rowsInSight(count, ROW_HEIGHT, top, height);
   return { host, ...rows, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
 }

@@ -7,6 +7,7 @@ import { signal } from "@preact/signals";
 
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
+import { dark } from "../../theme/palette";
 
 /**
  * Whether long tables have all their rows in the document, up to `MOST_PRINTED`, instead of those
@@ -82,8 +83,8 @@ export async function printViews(store: Store): Promise<void> {
   const { scheme, printing: busy } = root.dataset;
   if (!run || busy) return;
   const pages = document.createElement("div");
-  const show = (colours: string | undefined): void => {
-    store.dark.value = (root.dataset.scheme = colours) === "dark";
+  const show = (colours: string | undefined) => {
+    dark.value = (root.dataset.scheme = colours) === "dark";
   };
   pages.className = "pages";
   pages.textContent = "Preparing to print …";
@@ -103,7 +104,7 @@ export async function printViews(store: Store): Promise<void> {
     store.replace(before);
     delete root.dataset.printing;
   }
-  end = (): void => {
+  end = () => {
     end = () => {};
     pages.remove();
     show(scheme);

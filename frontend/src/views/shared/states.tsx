@@ -7,6 +7,7 @@ import { codeSpans, plural, unbroken } from "../../lib/bytes";
 import { whyNoDevice } from "../../model/run";
 import type { Loaded } from "../../state/resource";
 import { useStore } from "./context";
+import type { RunInfo } from "../../schema";
 
 export function Code({ children, title }: { children: string; title: string }) {
   const [said, say] = useState("Copy");
@@ -54,17 +55,19 @@ import tb_memplugin
 
 with tf.summary.create_file_writer("runs/exp1/memory").as_default():
     tb_memplugin.summary.layer_activations({"block1_conv1": 205_520_896}, step=step)`;
-import type { RunInfo } from "../../schema";
+/** Chooses the steps to trace. */
+export const TRACE_STEPS = 'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])';
 
-const IMPORT = "tb-memplugin import training.log --logdir runs";
+export const IMPORT = "tb-memplugin import training.log --logdir runs";
+
+const EMPTY =
+  "Add one of these to your training script and run it. Data appears here within seconds, while the training runs.";
+const START = "Start TensorBoard on the parent directory: `tensorboard --logdir runs`";
 
 export const Empty = () => (
   <div class="empty" data-testid="empty">
     <h2>No memory data yet</h2>
-    <p>
-      Add one of these to your training script and run it. Data appears here within seconds, while
-      the training runs.
-    </p>
+    <p>{EMPTY}</p>
     <Code title="Keras: one callback">{CALLBACK}</Code>
     <Code title="Custom training loop">{RECORDER}</Code>
     <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
@@ -72,7 +75,7 @@ export const Empty = () => (
       {IMPORT}
     </Code>
     <p class="small">
-      Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
+      <Sentence of={START} />
     </p>
   </div>
 );
@@ -130,11 +133,39 @@ export function Await<T>({
   );
 }
 
-export const Nothing = ({ title, children }: { title: string; children: ComponentChildren }) => (
+interface NothingProps {
+  title: string;
+  sentences: readonly string[];
+  /** What to type, below the sentences. */
+  code?: string;
+}
+
+export const Nothing = ({ title, sentences, code }: NothingProps) => (
   <div class="nothing" data-testid="nothing">
     <h2>{title}</h2>
-    {children}
+    {sentences.map((sentence) => (
+      <p key={sentence}>
+        <Sentence of={sentence} />
+      </p>
+    ))}
+    {code !== undefined && (
+      <pre tabIndex={0}>
+        <code>{code}</code>
+      </pre>
+    )}
   </div>
+);
+
+/** Why the chart of a device is empty. */
+export const NoSteps = ({
+  of: { run, device, phase },
+}: {
+  of: Record<"run" | "device" | "phase", string>;
+}) => (
+  <Nothing
+    title={`No ${phase} step of ${run} was recorded on ${device}`}
+    sentences={["Choose another phase or device above."]}
+  />
 );
 
 export function NoticeList({
@@ -233,9 +264,16 @@ export const Findings = ({
   </ul>
 );
 
-export const Known = ({ children }: { children: ComponentChildren }) => (
+export const Known = ({
+  sentence,
+  children,
+}: {
+  sentence?: string;
+  children?: ComponentChildren;
+}) => (
   <details class="known">
     <summary>How is this known?</summary>
+    {sentence !== undefined && <p class="small">{sentence}</p>}
     {children}
   </details>
 );

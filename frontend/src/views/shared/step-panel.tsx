@@ -9,53 +9,52 @@ import { useMemo } from "preact/hooks";
 import { unitOf, formatDuration, formatWallTime, shareOf, type Unit } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
-import { at, breakdown, provenance, provenanceSentence, type Overview } from "../../model/overview";
+import {
+  at,
+  breakdown,
+  provenance,
+  provenanceSentence,
+  type Overview,
+  isKnown,
+} from "../../model/overview";
 import { fillOf } from "../../theme/palette";
-import { schemeOf, useStore, useCategoryRow, type Focus } from "./context";
-import { FigureRows, FigureTable, UnitButton, WordFigure } from "./figures";
+import { useStore, useCategoryRow } from "./context";
+import { Choose } from "./controls";
+import { FigureRows, FigureTable, Panel, WordFigure } from "./figures";
 import { startOf, type OverviewRow } from "./frame";
 import { LargestLayers } from "./largest-layers";
 
-interface PanelProps {
-  overview: Overview;
-  row: number;
-  selected: OverviewRow;
-  focus: Focus;
-  pointed: string | null;
-  hover: (key: string | null) => void;
-  children?: ComponentChildren;
+interface FiguresProps extends OverviewRow {
+  unit: Unit;
+  testid: string;
+  /** Rows of the parts, and what stands below the table. */
+  children: ComponentChildren;
+  below?: ComponentChildren;
 }
 
-export function PanelHead({
-  overview,
-  row,
-  unit,
-}: {
-  overview: Overview;
-  row: number;
-  unit: Unit;
-}) {
+/** The figures of a step: where they come from, its parts, and its totals. */
+export function StepFigures({ overview, row, unit, testid, children, below }: FiguresProps) {
   const store = useStore();
-  const step = at(overview.step, row);
   const epoch = at(overview.epoch, row);
   const time = at(overview.wall_time, row);
+  const since = startOf(store.whole.value.value ?? overview);
+  const when =
+    time === null ? "" : `${formatWallTime(time)}, ${formatDuration(time - since)} after start`;
   return (
-    <header class="panel-head">
-      <h2 data-testid="step" data-step={step ?? ""}>
-        Step {step ?? "?"}
-        <UnitButton unit={unit} />
-      </h2>
-      <p
-        class="small one-line"
-        title={
-          time === null
-            ? ""
-            : `${formatWallTime(time)}, ${formatDuration(time - startOf(store.whole.value.value ?? overview))} after start`
-        }
-      >
-        {epoch === null || overview.epochs.length < 2 ? "" : `epoch ${epoch}`}
-      </p>
-    </header>
+    <Panel
+      label="Figures of one step"
+      step={at(overview.step, row)}
+      unit={unit}
+      about={epoch === null || overview.epochs.length < 2 ? "" : `epoch ${epoch}`}
+      line={{ title: when }}
+    >
+      <Provenance overview={overview} row={row} />
+      <FigureTable testid={testid}>
+        {children}
+        <Totals overview={overview} row={row} />
+      </FigureTable>
+      {below}
+    </Panel>
   );
 }
 
@@ -70,8 +69,7 @@ const PROVENANCE = {
   "layer table": "Peak measured; weights and optimizer state from the layer table.",
 } as const;
 
-export function Provenance({ overview, row }: { overview: Overview; row: number }) {
-  const store = useStore();
+function Provenance({ overview, row }: { overview: Overview; row: number }) {
   const source = provenance(overview, row);
   const traced =
     source.kind === "layer table" || source.kind === "failure" ? null : source.snapshot.step;
@@ -85,31 +83,27 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
         {PROVENANCE[source.kind]}
       </span>
       {traced !== null && (
-        <button
-          type="button"
+        <Choose
           class="timeline-link"
           aria-label={`Open step ${traced}`}
           title={`Show the timeline of step ${traced}`}
-          onClick={() => store.choose({ view: "step", step: traced })}
+          these={{ view: "step", step: traced }}
         >
           Open
-        </button>
+        </Choose>
       )}
     </p>
   );
 }
 
-function Breakdown({
-  overview,
-  row,
-  selected,
-  focus,
-  pointed,
-  hover,
-  unit,
-}: PanelProps & { unit: Unit }) {
-  const store = useStore();
-  const ofCategory = useCategoryRow(hover);
+interface StepPanelProps extends OverviewRow {
+  selected: OverviewRow;
+  pointed: string | null;
+  children?: ComponentChildren;
+}
+
+function Breakdown({ overview, row, selected, pointed }: StepPanelProps) {
+  const ofRow = useCategoryRow();
   const source = sourceOf(overview, row);
   const highest = useMemo(() => overview.bytes.map(maximum), [overview]);
   const resting = new Map(
@@ -117,7 +111,9 @@ function Breakdown({
   );
   const rows = breakdown(overview, row).map(({ group, bytes, share }, index) => {
     const key = groupKey(group);
+    const events = ofRow(key, group.category);
     return {
+      ...events,
       name: key,
       highest: highest[index] ?? null,
       selected: resting.get(key) ?? null,
@@ -126,14 +122,13 @@ function Breakdown({
       source,
       bytes,
       share,
-      fill: fillOf(group.category, group.trainable, schemeOf(store)),
-      focused: (pointed ?? focus.hovered) === key,
-      ...ofCategory(key, group.category),
+      fill: fillOf(group),
+      focused: pointed === null ? events.focused : pointed === key,
     };
   });
   return (
     <tbody>
-      <FigureRows rows={rows.reverse()} whole={maximum(overview.peak_bytes)} unit={unit} />
+      <FigureRows rows={rows.reverse()} whole={maximum(overview.peak_bytes)} />
     </tbody>
   );
 }
@@ -159,18 +154,10 @@ function useFailedStep(): number | null | undefined {
  * The headroom of a step. For a run that ran out of memory it names the step, because another step
  * had none.
  */
-function Headroom({
-  step,
-  bytes,
-  unit,
-}: {
-  step: number | null;
-  bytes: number | null;
-  unit: Unit;
-}) {
+function Headroom({ step, bytes }: { step: number | null; bytes: number | null }) {
   const failed = useFailedStep();
   const when = `step ${step ?? "?"}`;
-  if (failed === null) return <WordFigure word="headroom" when={when} bytes={bytes} unit={unit} />;
+  if (failed === null) return <WordFigure word="headroom" when={when} bytes={bytes} />;
   const other =
     failed === undefined ? "an allocation of this run failed" : `step ${failed} ran out of memory`;
   return (
@@ -179,40 +166,38 @@ function Headroom({
       label={`headroom at ${when}`}
       when={`${when}; ${other}`}
       bytes={bytes}
-      unit={unit}
     />
   );
 }
 
-export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+function Totals({ overview, row }: OverviewRow) {
   const peak = at(overview.peak_bytes, row);
   const capacity = at(overview.capacity_bytes, row);
-  const common = { unit, when: `step ${at(overview.step, row) ?? "?"}` };
+  const when = `step ${at(overview.step, row) ?? "?"}`;
   const headroom = peak === null || capacity === null ? null : capacity - peak;
-  const ended = { ...common, when: `when ${common.when} ended` };
   return (
     <tbody class="totals">
       <WordFigure
-        {...common}
         strong
         word="peak_bytes"
+        when={when}
         bytes={peak}
         share={shareOf(peak, capacity)}
       />
       <WordFigure
-        {...ended}
         word="in_use_bytes"
+        when={`when ${when} ended`}
         label="in use at step end"
         bytes={at(overview.in_use_bytes, row)}
       />
-      <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
-      <Headroom step={at(overview.step, row)} bytes={headroom} unit={unit} />
+      <WordFigure word="capacity_bytes" when={when} bytes={capacity} />
+      <Headroom step={at(overview.step, row)} bytes={headroom} />
       {/* Without a driver, the device's memory is the machine's. */}
-      {MORE.filter((name) =>
-        [name, MORE[1]].every((column) => overview[column].some((value) => !Number.isNaN(value))),
-      ).map((name) => (
-        <WordFigure key={name} {...common} word={name} bytes={at(overview[name], row)} />
-      ))}
+      {MORE.filter((name) => [name, MORE[1]].every((column) => isKnown(overview[column]))).map(
+        (name) => (
+          <WordFigure key={name} when={when} word={name} bytes={at(overview[name], row)} />
+        ),
+      )}
     </tbody>
   );
 }
@@ -223,22 +208,24 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
  */
 export const panelUnit = (overview: Overview): Unit => unitOf(maximum(overview.peak_bytes));
 
-export function StepPanel(props: PanelProps) {
-  const { overview, row } = props;
-  const unit = panelUnit(overview);
+export function StepPanel(props: StepPanelProps) {
+  const { overview, row, selected, children } = props;
+  // Of a failed step the post-mortem has them.
+  const isFailure = provenance(selected.overview, selected.row).kind === "failure";
   return (
-    <aside class="panel" aria-label="Figures of one step">
-      <PanelHead overview={overview} row={row} unit={unit} />
-      <Provenance overview={overview} row={row} />
-      <FigureTable testid="breakdown">
-        <Breakdown {...props} unit={unit} />
-        <Totals overview={overview} row={row} unit={unit} />
-      </FigureTable>
-      {props.children}
-      {/* Of a failed step the post-mortem has them. */}
-      {provenance(props.selected.overview, props.selected.row).kind !== "failure" && (
-        <LargestLayers overview={overview} row={row} selected={props.selected} unit={unit} />
-      )}
-    </aside>
+    <StepFigures
+      overview={overview}
+      row={row}
+      unit={panelUnit(overview)}
+      testid="breakdown"
+      below={
+        <>
+          {children}
+          {!isFailure && <LargestLayers overview={overview} row={row} selected={selected} />}
+        </>
+      }
+    >
+      <Breakdown {...props} />
+    </StepFigures>
   );
 }

@@ -5,7 +5,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { formatBytes } from "../../lib/bytes";
+import { formatKnown } from "../../lib/bytes";
 import { Sentence } from "./states";
 
 const DELAY_MS = 250;
@@ -15,7 +15,14 @@ const ID = "tip";
 export const tipOf = (
   bytes: number | null,
   ...lines: readonly (string | null | undefined)[]
-): string => [bytes === null ? "unknown" : formatBytes(bytes), ...lines].filter(Boolean).join("\n");
+): string => [formatKnown(bytes), ...lines].filter(Boolean).join("\n");
+
+/** Attributes of an element that shows a figure. */
+export const figured = (
+  name: string | number | undefined,
+  bytes: number | null,
+  ...lines: readonly (string | null | undefined)[]
+) => ({ "data-figure": name, "data-bytes": bytes ?? "", "data-tip": tipOf(bytes, ...lines) });
 
 interface Shown {
   lines: string[];
@@ -41,30 +48,30 @@ function useTip(): Shown | null {
   const current = useRef<Element | null>(null);
   useEffect(() => {
     let timer = 0;
-    const hide = (): void => {
+    const hide = () => {
       window.clearTimeout(timer);
       current.current?.removeAttribute("aria-describedby");
       current.current = null;
       setShown(null);
     };
-    const show = (target: Element): void => {
+    const show = (target: Element) => {
       current.current?.removeAttribute("aria-describedby");
       current.current = target;
       target.setAttribute("aria-describedby", ID);
       setShown(placed(target));
     };
-    const over = (event: Event): void => {
+    const over = (event: Event) => {
       const target = tipped(event.target);
       if (target === current.current && target !== null) return;
       hide();
       if (target) timer = window.setTimeout(() => target.isConnected && show(target), DELAY_MS);
     };
-    const focus = (event: Event): void => {
+    const focus = (event: Event) => {
       const target = tipped(event.target);
       hide();
       if (target?.matches(":focus-visible, :has(:focus-visible)")) show(target);
     };
-    const key = (event: KeyboardEvent): void => {
+    const key = (event: KeyboardEvent) => {
       if (event.key === "Escape") hide();
     };
     const listeners: [string, EventListener][] = [

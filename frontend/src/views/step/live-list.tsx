@@ -5,7 +5,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, formatExact } from "../../lib/bytes";
 import { categoryLabel, groupOfOwner } from "../../model/categories";
 import { NOT_TIED, namesOf, tail } from "../../model/run";
 import { sizesText } from "../../model/snapshot";
@@ -34,20 +34,11 @@ import {
 } from "../../model/timeline-order";
 import { matcher } from "../../state/runs";
 import { fillOf } from "../../theme/palette";
-import { useStore, schemeOf, useCategoryRow } from "../shared/context";
-import { Search } from "../shared/controls";
-import { useExact, Swatch, rowClasses, useFigureText } from "../shared/figures";
-import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
+import { useStore, useCategoryRow, useChoices } from "../shared/context";
+import { Search, Choose } from "../shared/controls";
+import { useExact, Swatch, rowClasses, Bytes, useUnit } from "../shared/figures";
+import { LongTable, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
-
-function Size({ bytes, unit }: { bytes: number; unit: Unit }) {
-  const text = useFigureText(unit);
-  return (
-    <td class="number" aria-label={formatExact(bytes)}>
-      {bytes !== 0 && text(bytes)}
-    </td>
-  );
-}
 
 function LayerCell({ layer, name }: { layer: string | null; name: string }) {
   const store = useStore();
@@ -57,27 +48,25 @@ function LayerCell({ layer, name }: { layer: string | null; name: string }) {
       {layer === null ? (
         NOT_TIED
       ) : (
-        <button
-          type="button"
+        <Choose
           class="layer-name"
           aria-pressed={selected}
-          onClick={() => store.choose({ layer: selected ? null : layer })}
+          these={{ layer: selected ? null : layer }}
         >
           {name}
-        </button>
+        </Choose>
       )}
     </th>
   );
 }
 
 function CategoryCell({ timeline, row }: { timeline: Timeline; row: number }) {
-  const store = useStore();
   const group = groupOfOwner(ownerOfRow(timeline, row));
   const { chosen, onChoose } = useCategoryRow()(group.category, group.category);
   return (
     <td>
       <button type="button" aria-pressed={chosen} onClick={onChoose}>
-        <Swatch fill={fillOf(group.category, group.trainable, schemeOf(store))} />
+        <Swatch fill={fillOf(group)} />
         {categoryLabel(group.category)}
         {group.trainable === false && <span class="tag"> frozen</span>}
       </button>
@@ -89,7 +78,6 @@ interface LiveRowProps {
   timeline: Timeline;
   row: number;
   name: string;
-  unit: Unit;
   selected: boolean;
   select: () => void;
 }
@@ -98,13 +86,13 @@ interface LiveRowProps {
  * A click outside of the layer and the category selects the tensor; the operation is a button for
  * the keyboard.
  */
-function LiveRow({ timeline, row, name, unit, selected, select }: LiveRowProps) {
-  const { layer: chosen } = useStore().choices.value;
+function LiveRow({ timeline, row, name, selected, select }: LiveRowProps) {
+  const { layer: chosen } = useChoices();
   const { layer } = ownerOfRow(timeline, row);
   const bytes = timeline.bytes[row] ?? 0;
   const shape = shapeOfRow(timeline, row);
   const line = lineOfRow(timeline, row);
-  const onClick = (event: MouseEvent): void => {
+  const onClick = (event: MouseEvent) => {
     if (event.target instanceof Element && !event.target.closest("button")) select();
   };
   return (
@@ -126,7 +114,9 @@ function LiveRow({ timeline, row, name, unit, selected, select }: LiveRowProps) 
       </td>
       <td class="shape">{shape && sizesText(shape.shape)}</td>
       <td class="shape">{shape?.dtype}</td>
-      <Size bytes={bytes} unit={unit} />
+      <td class="number" aria-label={formatExact(bytes)}>
+        {bytes !== 0 && <Bytes of={bytes} />}
+      </td>
       <td class="number">{sinceText(timeline, row)}</td>
       <td class="number">{untilText(timeline, row)}</td>
       <td class="shape cut-start">
@@ -135,8 +125,6 @@ function LiveRow({ timeline, row, name, unit, selected, select }: LiveRowProps) 
     </tr>
   );
 }
-
-const ROW_HEIGHT = 28;
 
 const HINTS: Record<LiveKey, string> = {
   layer: "the owning layer",
@@ -160,7 +148,7 @@ function searched(timeline: Timeline, row: number): string {
 }
 
 function useLive(timeline: Timeline, moment: number, search: string, sort: LiveSort) {
-  const { layer, category, survived } = useStore().choices.value;
+  const { layer, category, survived } = useChoices();
   const ordered = useMemo(() => sortedRows(timeline, sort), [timeline, sort]);
   const live = useMemo(
     () => (survived ? survivors(timeline, ordered) : liveRows(timeline, ordered, moment)),
@@ -183,47 +171,33 @@ const sumOf = (timeline: Timeline, rows: readonly number[]): number =>
   rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
 
 function Survived() {
-  const store = useStore();
-  const { survived } = store.choices.value;
+  const { survived } = useChoices();
   return (
-    <button
-      type="button"
+    <Choose
       class="quiet survived"
       aria-pressed={survived}
       title="Only tensors that this step allocated and did not free, without new values of variables: a leak is among them"
-      onClick={() => store.choose({ survived: !survived })}
+      these={{ survived: !survived }}
     >
       Survived this step
-    </button>
+    </Choose>
   );
 }
 
 function Chosen() {
-  const store = useStore();
-  const { layer, category } = store.choices.value;
+  const { layer, category } = useChoices();
   if (layer === null && category === null) return null;
   return (
-    <button
-      type="button"
-      class="quiet"
-      onClick={() => store.choose({ layer: null, category: null })}
-    >
+    <Choose class="quiet" these={{ layer: null, category: null }}>
       Clear {layer !== null ? "layer" : ""}
       {layer !== null && category !== null ? " and " : ""}
       {category !== null ? "category" : ""} ×
-    </button>
+    </Choose>
   );
 }
 
-function Head({
-  sort,
-  unit,
-  choose,
-}: {
-  sort: LiveSort;
-  unit: Unit;
-  choose: (key: LiveKey) => void;
-}) {
+function Head({ sort, choose }: { sort: LiveSort; choose: (key: LiveKey) => void }) {
+  const unit = useUnit();
   const exact = useExact();
   return (
     <thead>
@@ -254,7 +228,7 @@ function useSelection(
   reveal: (index: number) => void,
 ): (row: number) => void {
   const store = useStore();
-  const { tensor } = store.choices.value;
+  const { tensor } = useChoices();
   const own = useRef(false);
   useEffect(() => {
     // A row that was clicked is in sight and stays where it is.
@@ -272,16 +246,14 @@ function useSelection(
 export function LiveList({
   timeline,
   moment,
-  unit,
   where,
 }: {
   timeline: Timeline;
   moment: number;
-  unit: Unit;
   where: string;
 }) {
   const store = useStore();
-  const { search, survived, tensor } = store.choices.value;
+  const { search, survived, tensor } = useChoices();
   const exact = useExact();
   const [sort, setSort] = useState(LARGEST_FIRST);
   const { live, shown, fault } = useLive(timeline, moment, search, sort);
@@ -290,14 +262,14 @@ export function LiveList({
     [timeline],
   );
   const names = useMemo(() => namesOf(layers), [layers]);
-  const { host, first, last, reveal, onScroll } = useScrollWindow(shown.length, ROW_HEIGHT);
+  const scroll = useScrollWindow(shown.length);
   const arrows = arrowKeys(
-    host,
+    scroll.host,
     // The rows of one tensor are one stop.
     () => ({ all: tensorStops(timeline, shown), selected: store.choices.peek().tensor }),
     (next) => store.choose({ tensor: next }),
   );
-  const select = useSelection(timeline, shown, reveal);
+  const select = useSelection(timeline, shown, scroll.reveal);
   return (
     <section class="live" aria-label="Live allocations">
       <h3 class="one-line">
@@ -315,38 +287,25 @@ export function LiveList({
             `${formatCount(shown.length)} of ${formatCount(live.length)}, ${formatBytes(sumOf(timeline, shown))}`}
         </span>
       </div>
-      <div
-        class="layer-scroll"
-        ref={host}
-        onScroll={onScroll}
+      <LongTable
+        label="Table of live allocations"
+        testid="live"
+        class={exact ? "layers exact" : "layers"}
+        lines={shown}
+        scroll={scroll}
         onKeyDown={arrows}
-        tabIndex={0}
-        role="region"
-        aria-label="Table of live allocations"
-      >
-        <table
-          class={exact ? "layers exact" : "layers"}
-          data-testid="live"
-          aria-rowcount={shown.length + 1}
-        >
-          <Head sort={sort} unit={unit} choose={(key) => setSort(nextSort(sort, key))} />
-          <tbody>
-            <Filler rows={first} height={ROW_HEIGHT} />
-            {shown.slice(first, last).map((row) => (
-              <LiveRow
-                key={row}
-                timeline={timeline}
-                row={row}
-                name={names.get(ownerOfRow(timeline, row).layer ?? "") ?? ""}
-                unit={unit}
-                selected={tensor !== null && timeline.tensor[row] === tensor}
-                select={() => select(row)}
-              />
-            ))}
-            <Filler rows={shown.length - last} height={ROW_HEIGHT} />
-          </tbody>
-        </table>
-      </div>
+        head={<Head sort={sort} choose={(key) => setSort(nextSort(sort, key))} />}
+        row={(row) => (
+          <LiveRow
+            key={row}
+            timeline={timeline}
+            row={row}
+            name={names.get(ownerOfRow(timeline, row).layer ?? "") ?? ""}
+            selected={tensor !== null && timeline.tensor[row] === tensor}
+            select={() => select(row)}
+          />
+        )}
+      />
     </section>
   );
 }

@@ -6,16 +6,12 @@
 import { useMemo, useRef, useEffect, useState } from "preact/hooks";
 
 import type { Range } from "../../charts/axis";
+import type { StackLayout } from "../../charts/layout";
 import { panned, zoomed, clamped } from "../../charts/map-layout";
-import {
-  totalPath,
-  rangeOfSpan,
-  spanOfRange,
-  type TimelineLayout,
-} from "../../charts/timeline-layout";
+import { totalPath, rangeOfSpan, spanOfRange } from "../../charts/timeline-layout";
 import { later } from "../../lib/activity";
 import type { Box } from "../shared/chart-props";
-import { useStore } from "../shared/context";
+import { useStore, useChoices } from "../shared/context";
 import { zoomKeys, actOnKey } from "../shared/controls";
 
 const HEIGHT = 30;
@@ -30,7 +26,7 @@ interface Drag {
 
 function keysOf({ range, whole, show, reset }: Zoom): Record<string, () => void> {
   const middle = (range[0] + range[1]) / 2;
-  const pan = (share: number): void => show(panned(range, whole, share, 0));
+  const pan = (share: number) => show(panned(range, whole, share, 0));
   return {
     ...zoomKeys((factor) => show(zoomed(range, whole, middle, factor, 0)), pan, reset),
     ArrowLeft: () => pan(-0.25),
@@ -48,7 +44,7 @@ function useDrag(zoom: Zoom) {
     const { left, width } = (event.currentTarget as Element).getBoundingClientRect();
     return whole[0] + ((event.clientX - left) / width) * length;
   };
-  const down = (event: PointerEvent): void => {
+  const down = (event: PointerEvent) => {
     if (event.button !== 0) return;
     const strip = event.currentTarget as Element;
     strip.setPointerCapture(event.pointerId);
@@ -61,14 +57,14 @@ function useDrag(zoom: Zoom) {
     }
     drag.current = { grip: grip ?? "both", at: at(event), from, to };
   };
-  const move = (event: PointerEvent): void => {
+  const move = (event: PointerEvent) => {
     if (!drag.current) return;
     const { grip, at: held, from, to } = drag.current;
     const distance = at(event) - held;
     const edges = [grip === "to" ? from : from + distance, grip === "from" ? to : to + distance];
     show([Math.min(...edges), Math.max(...edges)], true);
   };
-  const onPointerUp = (): void => void (drag.current = null);
+  const onPointerUp = () => void (drag.current = null);
   return { onPointerDown: down, onPointerMove: move, onPointerUp, onPointerCancel: onPointerUp };
 }
 
@@ -79,7 +75,7 @@ export function Minimap({
   peak,
   label,
 }: {
-  layout: TimelineLayout;
+  layout: StackLayout;
   zoom: Zoom;
   box: Box;
   peak: number;
@@ -137,7 +133,7 @@ interface Shown {
 
 export function useZoom(edges: Float64Array) {
   const store = useStore();
-  const { span } = store.choices.value;
+  const { span } = useChoices();
   const shown = useRef<Shown | null>(null);
   const settle = useRef<() => void>(() => undefined);
   const [, render] = useState(0);
@@ -145,13 +141,13 @@ export function useZoom(edges: Float64Array) {
   const whole: Range = [edges[0] ?? 0, edges[edges.length - 1] ?? 1];
   const now = shown.current;
   const own = now?.edges === edges && now.span === JSON.stringify(span) ? now.range : null;
-  const write = (range: Range): void => {
+  const write = (range: Range) => {
     const next = spanOfRange(edges, range[0], range[1]);
     shown.current = { edges, range, span: JSON.stringify(next), moving: false };
     store.choose({ span: next });
   };
   /** Shows a range; `soon` writes it into the address once the gesture ends. */
-  const show = (wanted: Range, soon = false): void => {
+  const show = (wanted: Range, soon = false) => {
     const range = clamped(wanted, whole, 0);
     const all = range[1] - range[0] >= whole[1] - whole[0];
     // Inside one moment there is nothing to see.
@@ -213,7 +209,7 @@ function listen(
 ): () => void {
   const plot = (): DOMRect | null => host.querySelector(".u-over")?.getBoundingClientRect() ?? null;
   let drag: { x: number; moved: boolean } | null = null;
-  const wheel = (event: WheelEvent): void => {
+  const wheel = (event: WheelEvent) => {
     const box = plot();
     const { latest: latestRange, whole, show } = zoomNow();
     const range = latestRange();
@@ -231,7 +227,7 @@ function listen(
       true,
     );
   };
-  const down = (event: MouseEvent): void => {
+  const down = (event: MouseEvent) => {
     selecting.current = event.ctrlKey || event.metaKey;
     if (!event.shiftKey || event.button !== 0) return;
     // The plot would begin to select a range.
@@ -239,7 +235,7 @@ function listen(
     event.preventDefault();
     drag = { x: event.clientX, moved: false };
   };
-  const move = (event: MouseEvent): void => {
+  const move = (event: MouseEvent) => {
     const box = plot();
     if (!drag || !box || (!drag.moved && Math.abs(event.clientX - drag.x) < DRAGGED)) return;
     panning.current = true;
@@ -247,11 +243,11 @@ function listen(
     show(panned(latestRange(), whole, (drag.x - event.clientX) / box.width, 0), true);
     drag = { x: event.clientX, moved: true };
   };
-  const click = (event: MouseEvent): void => {
+  const click = (event: MouseEvent) => {
     if (drag?.moved) event.stopPropagation();
     drag = null;
   };
-  const released = (): void => {
+  const released = () => {
     panning.current = false;
     window.setTimeout(() => (drag = null), 0);
   };

@@ -5,12 +5,10 @@ import { useMemo } from "preact/hooks";
 
 import {
   formatCount,
-  unitOf,
   formatMilliseconds,
   plural,
   shareOf,
   formatBytes,
-  type Unit,
   addressText,
   formatExact,
 } from "../../lib/bytes";
@@ -44,19 +42,20 @@ import {
   type Tensor,
 } from "../../model/timeline";
 import { spanStatistics, type SpanStatistics, isHeld } from "../../model/timeline-order";
-import { fillOf } from "../../theme/palette";
-import { useStore, useCategoryRow, schemeOf, type Focus, useFetched } from "../shared/context";
+import { fillOf, NO_FILL } from "../../theme/palette";
+import { useStore, useCategoryRow, useFetched, useChoices } from "../shared/context";
+import { Choose } from "../shared/controls";
 import {
   FigureRows,
   FigureTable,
-  Heads,
   UnitButton,
   WordFigure,
   Swatch,
-  useFigureText,
+  SizeCell,
+  TableHead,
 } from "../shared/figures";
 import { Known } from "../shared/states";
-import { tipOf } from "../shared/tips";
+import { figured, tipOf } from "../shared/tips";
 import type { StepLook } from "./step-spec";
 
 interface MomentPanelProps {
@@ -65,8 +64,6 @@ interface MomentPanelProps {
   moment: number;
   why: "hover" | "selected" | "peak";
   pointed: string | null;
-  focus: Focus;
-  hover: (key: string | null) => void;
 }
 
 const whenAt = (timeline: Timeline, moment: number): string =>
@@ -75,13 +72,7 @@ const whenAt = (timeline: Timeline, moment: number): string =>
 const sourceAtMoment = (timeline: Timeline, moment: number): string =>
   `the trace${isCompiled(timeline, moment) ? " and XLA's buffer assignment" : ""}, ${whenAt(timeline, moment)}`;
 
-function PanelHead({
-  timeline,
-  moment,
-  why,
-  unit,
-}: MomentPanelProps & { unit: ReturnType<typeof unitOf> }) {
-  const store = useStore();
+function PanelHead({ timeline, moment, why }: MomentPanelProps) {
   const band = bandOf(timeline, moment);
   return (
     <header class="panel-head">
@@ -91,19 +82,18 @@ function PanelHead({
           {why === "selected" && (
             <>
               selected
-              <button
-                type="button"
+              <Choose
                 class="unpin"
                 aria-label="Clear the selected moment"
                 title="Clear (Escape)"
-                onClick={() => store.choose({ moment: null })}
+                these={{ moment: null }}
               >
                 ×
-              </button>
+              </Choose>
             </>
           )}
         </span>
-        <UnitButton unit={unit} />
+        <UnitButton />
       </h2>
       <p class="small one-line">
         {moment === timeline.peak && `${timeText(timeline, moment)} · `}
@@ -120,66 +110,56 @@ function PanelHead({
 }
 
 /** The parts of the stack at the moment, topmost first; a click selects the category or layer. */
-function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPanelProps) {
+function Breakdown({ timeline, look, moment, pointed }: MomentPanelProps) {
   const store = useStore();
-  const { layer: selected } = store.choices.value;
-  const ofCategory = useCategoryRow(hover);
-  const ofLayer = (key: string, layer: string) => ({
+  const { layer: selected } = useChoices();
+  const ofRow = useCategoryRow();
+  const ofLayer = (layer: string) => ({
     chosen: layer === selected,
-    onChoose: (): void => store.choose({ layer: layer === selected ? null : layer }),
-    onFocus: (focused: boolean): void => hover(focused ? key : null),
+    onChoose: () => store.choose({ layer: layer === selected ? null : layer }),
   });
   const total = look.layout.total[moment] ?? 0;
-  const unit = unitOf(timeline.in_use_bytes);
   const highest = useMemo(() => look.series.map(({ bytes }) => maximum(bytes)), [look.series]);
-  const rows = look.series.map((part, index) => ({ part, index })).reverse();
+  const rows = look.series.map(({ key, group, layer, bytes }, index) => {
+    const { focused, onFocus, ...events } = ofRow(key, group?.category ?? null);
+    return {
+      ...events,
+      // Other layers together are neither chosen nor highlighted.
+      ...((group ?? layer) !== null && onFocus && { onFocus }),
+      ...(layer !== null && ofLayer(layer)),
+      name: key,
+      highest: highest[index] ?? null,
+      label: look.labels[index] ?? "",
+      hint: group ? categoryMeaning(group.category) : (layer ?? ""),
+      source: sourceAtMoment(timeline, moment),
+      bytes: bytes[moment] ?? 0,
+      share: shareOf(bytes[moment] ?? 0, total),
+      fill: look.fills[index] ?? NO_FILL,
+      focused: pointed === null ? focused : pointed === key,
+    };
+  });
   return (
     <tbody>
-      <FigureRows
-        unit={unit}
-        whole={timeline.in_use_bytes}
-        rows={rows.map(({ part: { key, group, layer, bytes }, index }) => {
-          const events = group
-            ? ofCategory(key, group.category)
-            : layer !== null
-              ? ofLayer(key, layer)
-              : { chosen: false };
-          return {
-            name: key,
-            highest: highest[index] ?? null,
-            label: look.labels[index] ?? "",
-            hint: group ? categoryMeaning(group.category) : (layer ?? ""),
-            source: sourceAtMoment(timeline, moment),
-            bytes: bytes[moment] ?? 0,
-            share: shareOf(bytes[moment] ?? 0, total),
-            fill: look.fills[index] ?? { colour: "", pattern: "plain" },
-            focused: (pointed ?? focus.hovered) === key,
-            ...events,
-          };
-        })}
-      />
+      <FigureRows whole={timeline.in_use_bytes} rows={rows.reverse()} />
     </tbody>
   );
 }
 
 export function MomentPanel(props: MomentPanelProps) {
   const { timeline, look, moment } = props;
-  const unit = unitOf(timeline.in_use_bytes);
   return (
     <aside class="panel" aria-label="Figures of one moment">
-      <PanelHead {...props} unit={unit} />
+      <PanelHead {...props} />
       <FigureTable testid="timeline-breakdown">
         <Breakdown {...props} />
         <tbody class="totals">
           <WordFigure
-            unit={unit}
             strong
             word="in_use_bytes"
             when={whenAt(timeline, moment)}
             bytes={look.layout.total[moment] ?? 0}
           />
           <WordFigure
-            unit={unit}
             word="peak_bytes"
             when={whenAt(timeline, timeline.peak)}
             bytes={timeline.in_use_bytes}
@@ -196,43 +176,33 @@ export function MomentPanel(props: MomentPanelProps) {
 
 type Span = readonly [number, number];
 
-function Bytes({ name, bytes, unit }: { name: string; bytes: number; unit: Unit }) {
-  const text = useFigureText(unit);
-  return (
-    <td class="number" data-figure={name} data-bytes={bytes} data-tip={tipOf(bytes)}>
-      {text(bytes)}
-    </td>
-  );
-}
-
-function Flows({ found, unit }: { found: SpanStatistics; unit: Unit }) {
-  const scheme = schemeOf(useStore());
+function Flows({ found }: { found: SpanStatistics }) {
   const row = (
     flow: SpanStatistics | SpanStatistics["groups"][number],
     key: string,
     label: ComponentChildren,
-  ) => (
-    <tr key={key} data-group={key}>
-      <th scope="row">{label}</th>
-      <Bytes name="allocated" bytes={flow.allocated_bytes} unit={unit} />
-      <Bytes name="freed" bytes={flow.freed_bytes} unit={unit} />
-      <Bytes name="net" bytes={flow.allocated_bytes - flow.freed_bytes} unit={unit} />
-    </tr>
-  );
+  ) => {
+    const { allocated_bytes: allocated, freed_bytes: freed } = flow;
+    const flows = { allocated, freed, net: allocated - freed };
+    return (
+      <tr key={key} data-group={key}>
+        <th scope="row">{label}</th>
+        {Object.entries(flows).map(([name, bytes]) => (
+          <SizeCell key={name} name={name} bytes={bytes} tip={tipOf(bytes)} />
+        ))}
+      </tr>
+    );
+  };
   return (
     <table class="flows" data-testid="span-flows">
-      <thead>
-        <tr>
-          <Heads names={["category", "allocated", "freed", "net"]} />
-        </tr>
-      </thead>
+      <TableHead names={["category", "allocated", "freed", "net"]} />
       <tbody>
         {found.groups.map((flow) =>
           row(
             flow,
             groupKey(flow.group),
             <>
-              <Swatch fill={fillOf(flow.group.category, flow.group.trainable, scheme)} />
+              <Swatch fill={fillOf(flow.group)} />
               {groupLabel(flow.group)}
             </>,
           ),
@@ -244,24 +214,22 @@ function Flows({ found, unit }: { found: SpanStatistics; unit: Unit }) {
 }
 
 function Largest({ timeline, found }: { timeline: Timeline; found: SpanStatistics }) {
-  const store = useStore();
-  const { tensor: selected } = store.choices.value;
+  const { tensor: selected } = useChoices();
   return (
     <ol class="largest" data-testid="span-largest">
       {found.largest.map((number) => {
         const tensor = tensorOf(timeline, number);
         if (!tensor) return null;
-        const row = tensor.rows[0] ?? 0;
+        const { row } = tensor;
         return (
           <li key={number} data-tensor={number} data-bytes={tensor.bytes}>
-            <button
-              type="button"
+            <Choose
               aria-pressed={number === selected}
               title={tensorLines(timeline, tensor).join("\n")}
-              onClick={() => store.choose({ tensor: number })}
+              these={{ tensor: number }}
             >
               {`${formatBytes(tensor.bytes)} ${categoryLabel(ownerOfRow(timeline, row).category)}, ${tail(whatText(timeline, row), 2)}`}
-            </button>
+            </Choose>
           </li>
         );
       })}
@@ -279,9 +247,7 @@ export function SpanPanel({
   total: Float64Array;
   span: Span;
 }) {
-  const store = useStore();
   const [first, last] = span;
-  const unit = unitOf(timeline.in_use_bytes);
   const found = useMemo(
     () => spanStatistics(timeline, total, span),
     [timeline, total, first, last],
@@ -297,27 +263,22 @@ export function SpanPanel({
       <h3>
         {`Selected span: ${timeText(timeline, first)} to ${timeText(timeline, last)}`}
         <span class="tensor-tools">
-          <button
-            type="button"
-            class="quiet"
-            disabled={first === last}
-            onClick={() => store.choose({ span })}
-          >
+          <Choose class="quiet" disabled={first === last} these={{ span }}>
             Zoom to span
-          </button>
-          <button type="button" class="quiet" onClick={() => store.choose({ selection: null })}>
+          </Choose>
+          <Choose class="quiet" these={{ selection: null }}>
             Clear span
-          </button>
+          </Choose>
         </span>
       </h3>
       <p class="small">
-        <span data-figure="peak" data-bytes={found.peak_bytes} data-tip={tipOf(found.peak_bytes)}>
+        <span {...figured("peak", found.peak_bytes)}>
           {`Peak ${formatBytes(found.peak_bytes)} at ${timeText(timeline, found.peak)}`}
         </span>
         {` · ${formatCount(found.allocated)} tensors allocated, ${formatCount(found.freed)} freed`}
       </p>
       <div class="span-parts">
-        <Flows found={found} unit={unit} />
+        <Flows found={found} />
         <div>
           <h4>Largest tensors allocated in it</h4>
           <Largest timeline={timeline} found={found} />
@@ -367,7 +328,7 @@ function ShapeFacts({ tensor }: { tensor: Tensor }) {
 function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const { shape, requested_bytes: requested, rounding_bytes: rounding } = tensor;
   const formula = shape && sizeFormula(shape);
-  const row = tensor.rows[0] ?? 0;
+  const { row } = tensor;
   return (
     <>
       <Fact name="size">{formula ?? "unknown"}</Fact>
@@ -382,7 +343,6 @@ function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor })
 }
 
 function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
-  const store = useStore();
   const owner = ownerOfRow(timeline, row);
   const group = groupOfOwner(owner);
   const { chosen, onChoose } = useCategoryRow()(group.category, group.category);
@@ -392,18 +352,14 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
         {owner.layer === null ? (
           NOT_TIED
         ) : (
-          <button
-            type="button"
-            class="leads"
-            onClick={() => store.choose({ view: "layer", layer: owner.layer })}
-          >
+          <Choose class="leads" these={{ view: "layer", layer: owner.layer }}>
             {owner.layer}
-          </button>
+          </Choose>
         )}
       </Fact>
       <Fact name="category" title={categoryMeaning(group.category)}>
         <button type="button" aria-pressed={chosen} onClick={onChoose}>
-          <Swatch fill={fillOf(group.category, group.trainable, schemeOf(store))} />
+          <Swatch fill={fillOf(group)} />
           {groupLabel(group)}
         </button>
       </Fact>
@@ -416,7 +372,7 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
 
 function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const store = useStore();
-  const row = tensor.rows[0] ?? 0;
+  const { row } = tensor;
   const { shape } = tensor;
   const held = shape !== null && isHeld(timeline, row);
   const { value } = useFetched(
@@ -441,9 +397,9 @@ export function TensorPanel({
   why: TensorWhy;
 }) {
   const store = useStore();
-  const row = tensor?.rows[0] ?? 0;
-  const { tensor: selected } = store.choices.value;
-  const zoomTo = (): void => {
+  const row = tensor?.row ?? 0;
+  const { tensor: selected } = useChoices();
+  const zoomTo = () => {
     const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
     const margin = Math.max(Math.round((end - start) / 10), 1);
     store.choose({
@@ -464,14 +420,9 @@ export function TensorPanel({
           <button type="button" class="quiet" disabled={tensor === null} onClick={zoomTo}>
             Zoom to lifetime
           </button>
-          <button
-            type="button"
-            class="quiet"
-            disabled={selected === null}
-            onClick={() => store.choose({ tensor: null })}
-          >
+          <Choose class="quiet" disabled={selected === null} these={{ tensor: null }}>
             Clear tensor
-          </button>
+          </Choose>
         </span>
       </h3>
       {tensor === null ? (

@@ -3,6 +3,7 @@
  */
 
 import { type Range, byteTicks, tickSteps, xLabel, type XKind } from "../../charts/axis";
+import { stackLayout, type StackLayout } from "../../charts/layout";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import {
@@ -27,7 +28,6 @@ import {
   momentAt,
   orderEdges,
   timeEdges,
-  timelineLayout,
   STRETCH_HEIGHT,
   flagPainter,
   spanPainter,
@@ -35,7 +35,6 @@ import {
   timelineLine,
   timelinePainter,
   type Stretch,
-  type TimelineLayout,
   placeStretches,
   timelineCells,
 } from "../../charts/timeline-layout";
@@ -54,15 +53,14 @@ import {
 import { addressPlaces, stackOrder } from "../../model/timeline-order";
 import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";
 import {
-  INKS,
-  LAYERS_TOLD_APART,
   fillOf,
+  inks,
   layerColour,
-  type Scheme,
+  LAYERS_TOLD_APART,
   type Ink,
+  NO_FILL,
 } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/context";
-import { AXIS_INKS } from "../shared/frame";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import type { ChunkOwner } from "../../schema";
 
@@ -98,12 +96,12 @@ export function stepFocus(series: readonly Series[], focus: Focus, layer: string
   return { hovered: focus.hovered ?? selected, category: null };
 }
 
-export function stepFills(series: readonly Series[], focus: Focus, scheme: Scheme): BandFill[] {
+export function stepFills(series: readonly Series[], focus: Focus): BandFill[] {
   return series.map(({ key, group, layer }, place) => {
     const muted = isMuted(focus, [key], group?.category ?? null);
-    if (group) return { ...fillOf(group.category, group.trainable, scheme), muted };
-    if (layer !== null) return { colour: layerColour(place, scheme), pattern: "plain", muted };
-    return { colour: INKS[scheme].faint, pattern: key === "others" ? "plain" : "diagonal", muted };
+    if (group) return { ...fillOf(group), muted };
+    if (layer !== null) return { colour: layerColour(place), pattern: "plain", muted };
+    return { colour: inks().faint, pattern: key === "others" ? "plain" : "diagonal", muted };
   });
 }
 
@@ -139,9 +137,8 @@ export function tensorFills(
   series: readonly Series[],
   focus: Focus,
   layer: string | null,
-  scheme: Scheme,
 ): BlockFills {
-  const own = stepFills(series, { hovered: null, category: null }, scheme);
+  const own = stepFills(series, { hovered: null, category: null });
   const places = new Map(series.map(({ key }, index) => [key, index]));
   const ofOwner = timeline.owners.map((owner) => {
     const key = partOf(series, owner);
@@ -155,7 +152,7 @@ export function tensorFills(
   const unknown = places.get("unattributed") ?? places.get("no_layer") ?? 0;
   const styles = Uint8Array.from(timeline.owner, (owner) => ofOwner[owner] ?? unknown);
   const fills = [...own, ...own.map((fill) => ({ ...fill, muted: true }))];
-  return { fills, styles, ground: INKS[scheme].background };
+  return { fills, styles, ground: inks().background };
 }
 
 /** Stretches above the plot: the passes, and above them the compiled modules. */
@@ -173,13 +170,13 @@ export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
   return [bands, compiled].filter((lane) => lane.length > 0);
 }
 
-const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: number; label: string } => ({
+const peakFlag = (timeline: Timeline, { edges }: StackLayout): { x: number; label: string } => ({
   x: edges[timeline.peak] ?? 0,
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });
 
 export interface StepLook extends Parts {
-  layout: TimelineLayout;
+  layout: StackLayout;
   fills: readonly BandFill[];
   tensors: (TensorBlocks & { fills: BlockFills }) | null;
   failed: Failed | null;
@@ -208,7 +205,7 @@ const edgesOf = (
 
 const headroom = (lanes: number): number => 10 + lanes * (STRETCH_HEIGHT + 3);
 
-function highestIn({ edges, total }: TimelineLayout, range: Range): number {
+function highestIn({ edges, total }: StackLayout, range: Range): number {
   let most = 1;
   for (
     let moment = momentAt(edges, range[0]);
@@ -221,7 +218,6 @@ function highestIn({ edges, total }: TimelineLayout, range: Range): number {
 
 interface Painting {
   choices: StepChoices;
-  scheme: Scheme;
   /** Keeps the pixels of tensors from paint to paint. */
   painter: BlockPainter;
   selected: readonly number[];
@@ -233,10 +229,10 @@ function contentOf(
   timeline: Timeline,
   look: StepLook,
   range: Range,
-  { choices, scheme, painter, selected, moving }: Painting,
+  { choices, painter, selected, moving }: Painting,
 ): Painter[] {
   const { layout, fills, tensors } = look;
-  const ink = INKS[scheme];
+  const ink = inks();
   const total = timelineLine(layout, layout.total, range, ink.line, 1.25);
   if (!tensors) {
     const ofLayer =
@@ -260,9 +256,6 @@ const requestAtEnd = ({ failed, tensors, layout: { edges } }: StepLook): Outline
     ? [{ ...failed, from: edges[edges.length - 2] ?? 0, to: edges[edges.length - 1] ?? 0 }]
     : [];
 
-const capacityOf = (look: StepLook): number[] =>
-  requestAtEnd(look).flatMap(() => look.failed?.capacity ?? []);
-
 function paintersOf(
   timeline: Timeline,
   look: StepLook,
@@ -270,7 +263,7 @@ function paintersOf(
   painting: Painting,
 ): Painter[] {
   const { layout } = look;
-  const ink = INKS[painting.scheme];
+  const ink = inks();
   const flag = peakFlag(timeline, layout);
   const { selection } = painting;
   return [
@@ -289,8 +282,8 @@ function paintersOf(
       .map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),
-    ...capacityOf(look).map((bytes) =>
-      capacityPainter(bytes, `capacity ${formatBytes(bytes)}`, true, ink, "left"),
+    ...requestAtEnd(look).flatMap(() =>
+      capacityPainter(look.failed?.capacity ?? null, true, ink, "left"),
     ),
     ...requestAtEnd(look).flatMap((request) => [
       outlinedPainter(request, ink, "outline"),
@@ -303,24 +296,20 @@ export function stepLook(
   timeline: Timeline,
   parts: Parts,
   choices: StepChoices,
-  scheme: Scheme,
   focus: Focus,
   tensors: TensorBlocks | null = null,
   failed: Failed | null = null,
 ): StepLook {
   const columns = parts.series.map(({ bytes }) => bytes);
-  const layout = timelineLayout(edgesOf(timeline, choices.timelineAxis, failed), columns);
-  const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer), scheme);
+  const layout = stackLayout(edgesOf(timeline, choices.timelineAxis, failed), columns);
+  const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer));
   if (!tensors) return { ...parts, layout, fills, tensors, failed };
   return {
     ...parts,
     layout,
     fills,
     failed,
-    tensors: {
-      ...tensors,
-      fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme),
-    },
+    tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer) },
   };
 }
 
@@ -330,16 +319,15 @@ export function stepSpec(
   range: Range,
   painting: Painting,
 ): PlotSpec {
-  const { choices, scheme } = painting;
+  const { choices } = painting;
   const { edges } = look.layout;
-  const ink = INKS[scheme];
+  const ink = inks();
   const lanes = lanesOf(timeline, edges);
   const laneInks = { ground: ink.panel, shade: ink.shade, text: ink.text };
   return {
     x: edges.subarray(0, -1),
     xKind: choices.timelineAxis === "time" ? "milliseconds" : "event index",
     range,
-    yKind: "bytes",
     yMax:
       (look.tensors?.addresses?.height ??
         Math.max(
@@ -347,7 +335,7 @@ export function stepSpec(
           ...requestAtEnd(look).map(({ from, high }) => (from < range[1] ? high : 0)),
         )) * 1.14,
     headroom: headroom(lanes.length),
-    inks: AXIS_INKS[scheme],
+    inks: inks(),
     rowAt: (x) => momentAt(edges, x),
     painters: paintersOf(timeline, look, range, painting),
     lanes: lanes.map((stretches, lane) => stretchLane(stretches, lane, laneInks)),
@@ -382,11 +370,7 @@ function Tensors({
   return (
     <g data-tensors>
       {blockPaths(blocks, layout, spec.range, box).map(({ row, path }: BlockPath) => {
-        const fill = fills.fills[fills.styles[row] ?? 0] ?? {
-          colour: "none",
-          pattern: "plain" as const,
-          muted: false,
-        };
+        const fill: BandFill = fills.fills[fills.styles[row] ?? 0] ?? NO_FILL;
         return <path key={row} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />;
       })}
     </g>
@@ -410,7 +394,7 @@ function Areas({ spec, layout, fills }: StepPicture) {
     <>
       {paths
         .map((path, index) => {
-          const fill = fills[index] ?? { colour: "none", pattern: "plain" as const, muted: false };
+          const fill: BandFill = fills[index] ?? NO_FILL;
           return (
             <path key={index} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />
           );
@@ -519,16 +503,8 @@ function entries(labels: readonly string[]): { x: number; y: number }[] {
   });
 }
 
-export function StepDrawing({
-  timeline,
-  picture,
-  scheme,
-}: {
-  timeline: Timeline;
-  picture: StepPicture;
-  scheme: Scheme;
-}) {
-  const ink = INKS[scheme];
+export function StepDrawing({ timeline, picture }: { timeline: Timeline; picture: StepPicture }) {
+  const ink = inks();
   const { spec, labels, fills } = picture;
   const places = entries(labels);
   const title = `${timeline.run}: timeline of step ${timeline.step} (${timeline.phase}) on ${timeline.device}`;
@@ -549,13 +525,7 @@ export function StepDrawing({
       <Flag timeline={timeline} picture={picture} ink={ink} />
       {places.map(({ x, y }, index) => (
         <g key={index} fill={ink.text}>
-          <rect
-            x={x}
-            y={y - 10}
-            width="12"
-            height="12"
-            fill={svgFill(fills[index] ?? { colour: "none", pattern: "plain" })}
-          />
+          <rect x={x} y={y - 10} width="12" height="12" fill={svgFill(fills[index] ?? NO_FILL)} />
           <text x={x + 18} y={y}>
             {labels[index]}
           </text>

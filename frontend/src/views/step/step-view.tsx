@@ -25,12 +25,14 @@ import {
   tensorLines,
 } from "../../model/timeline";
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
+import { dark, NO_FILL } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { Box } from "../shared/chart-props";
-import { useStore, useFetched, schemeOf, useFocus, type Focus } from "../shared/context";
-import { ChoiceSegments, LegendItem } from "../shared/controls";
+import { useStore, useFetched, useFocus, type Focus, useChoices } from "../shared/context";
+import { ChoiceSegments, LegendItem, Choose } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
+import { InUnit } from "../shared/figures";
+import { Fault, NoticeList, Nothing, Skeleton, TRACE_STEPS } from "../shared/states";
 import { LiveList } from "./live-list";
 import { Minimap, useGestures, useZoom, type Zoom } from "./minimap";
 import { MomentPanel, SpanPanel, TensorPanel, type TensorWhy } from "./panels";
@@ -55,20 +57,15 @@ function Chooser() {
       <ChoiceSegments of="stack" label="stack by" options={STACKS} />
       <ChoiceSegments of="timelineAxis" label="x-axis" options={TIMELINE_AXES} />
       <ChoiceSegments of="dragging" label="drag" options={DRAGS} />
-      <button
-        type="button"
-        class="quiet"
-        disabled={store.choices.value.span === null}
-        onClick={() => store.choose({ span: null })}
-      >
+      <Choose class="quiet" disabled={store.choices.value.span === null} these={{ span: null }}>
         Show whole step
-      </button>
+      </Choose>
     </div>
   );
 }
 
 function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorBlocks }) {
-  const { placement } = useStore().choices.value;
+  const { placement } = useChoices();
   const known = hasAddresses(timeline);
   const { addresses } = tensors;
   return (
@@ -89,8 +86,7 @@ function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorB
 
 function useLook(timeline: Timeline, focus: Focus): StepLook {
   const store = useStore();
-  const scheme = schemeOf(store);
-  const { stack, timelineAxis, layer, placement } = store.choices.value;
+  const { stack, timelineAxis, layer, placement } = useChoices();
   const parting = partingOf(store.choices.value);
   const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
   const tensors = useMemo(
@@ -103,8 +99,8 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
     [overview, timeline],
   );
   return useMemo(
-    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors, failed),
-    [timeline, parts, tensors, timelineAxis, layer, scheme, focus, failed],
+    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, focus, tensors, failed),
+    [timeline, parts, tensors, timelineAxis, layer, dark.value, focus, failed],
   );
 }
 
@@ -121,7 +117,7 @@ function useMoment(timeline: Timeline) {
 }
 
 function useSelection({ moments }: Timeline): readonly [number, number] | null {
-  const { selection } = useStore().choices.value;
+  const { selection } = useChoices();
   return useMemo(
     () => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)],
     [selection, moments],
@@ -129,7 +125,7 @@ function useSelection({ moments }: Timeline): readonly [number, number] | null {
 }
 
 function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
-  const { tensor: selected } = useStore().choices.value;
+  const { tensor: selected } = useChoices();
   const largest = useMemo(() => largestTensor(timeline, moment), [timeline, moment]);
   const known = selected !== null && tensorOf(timeline, selected) !== null ? selected : null;
   const number = pointed.tensor ?? known ?? largest;
@@ -145,32 +141,26 @@ function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
 }
 
 function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
+  const choices = useChoices();
   useExport({
     table: () => timelineFile(timeline),
     legend: () =>
-      look.labels.map((label, index) => ({
-        label,
-        fill: look.fills[index] ?? { colour: "none", pattern: "plain" },
-      })),
+      look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? NO_FILL })),
     drawing: () => {
       const spec = stepSpec(timeline, look, range.current, {
         choices,
-        scheme,
         painter: new BlockPainter(),
         selected: [],
         selection: null,
         moving: false,
       });
-      return <StepDrawing timeline={timeline} picture={{ ...look, spec }} scheme={scheme} />;
+      return <StepDrawing timeline={timeline} picture={{ ...look, spec }} />;
     },
   });
 }
 
 function StepTimeline({ timeline, children }: { timeline: Timeline; children: ComponentChildren }) {
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const [pointed, point] = useState<Pointed>(NOWHERE);
   const look = useLook(timeline, focus);
   const moments = useMoment(timeline);
@@ -181,43 +171,38 @@ function StepTimeline({ timeline, children }: { timeline: Timeline; children: Co
   const selection = useSelection(timeline);
   const where = moment === timeline.peak ? "at the peak" : `at ${timeText(timeline, moment)}`;
   return (
-    <div
-      class="body"
-      data-testid="timeline"
-      data-step={timeline.step}
-      data-moments={timeline.moments}
-    >
-      <div class="picture">
-        {children}
-        {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
-        <StepChart
+    <InUnit value={unitOf(timeline.in_use_bytes)}>
+      <div
+        class="body"
+        data-testid="timeline"
+        data-step={timeline.step}
+        data-moments={timeline.moments}
+      >
+        <div class="picture">
+          {children}
+          {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
+          <StepChart
+            timeline={timeline}
+            look={look}
+            moments={moments}
+            pointed={pointed}
+            point={point}
+            range={range}
+            selection={selection}
+          />
+        </div>
+        <MomentPanel
           timeline={timeline}
           look={look}
-          moments={moments}
-          pointed={pointed}
-          point={point}
-          range={range}
-          selection={selection}
+          moment={moment}
+          why={hovered !== null ? "hover" : selected !== null ? "selected" : "peak"}
+          pointed={pointed.part}
         />
+        {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
+        <TensorPanel timeline={timeline} {...shown} />
+        <LiveList timeline={timeline} moment={moment} where={where} />
       </div>
-      <MomentPanel
-        timeline={timeline}
-        look={look}
-        moment={moment}
-        why={hovered !== null ? "hover" : selected !== null ? "selected" : "peak"}
-        pointed={pointed.part}
-        focus={focus}
-        hover={hover}
-      />
-      {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
-      <TensorPanel timeline={timeline} {...shown} />
-      <LiveList
-        timeline={timeline}
-        moment={moment}
-        unit={unitOf(timeline.in_use_bytes)}
-        where={where}
-      />
-    </div>
+    </InUnit>
   );
 }
 
@@ -228,6 +213,9 @@ function whyNone({ step, not_available }: SnapshotSummary): string {
     : "it was not kept (long runs keep some timelines, very long steps have none)";
   return `No timeline of step ${step}: ${why}`;
 }
+
+const UNTRACED =
+  "Step timelines come from traced steps. Tracing is off with `overhead=0` and for replicas; choose the steps with:";
 
 function NoTimelines({
   snapshots,
@@ -240,27 +228,16 @@ function NoTimelines({
 }) {
   const traced = snapshots.filter((snapshot) => snapshot.phase === phase);
   const last = traced.at(-1);
-  if (last) {
-    return (
-      <Nothing title={`${run.run} has no step timeline`}>
-        <p>{whyNone(last)}.</p>
-        <p>
-          {plural(traced.length, "step was", "steps were")} traced; Overview and Layers show the
-          breakdown at their peaks.
-        </p>
-      </Nothing>
-    );
-  }
-  return (
-    <Nothing title={`No ${phase} step of this run was traced on this device`}>
-      <p>
-        Step timelines come from traced steps. Tracing is off with <code>overhead=0</code> and for
-        replicas; choose the steps with:
-      </p>
-      <pre tabIndex={0}>
-        <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
-      </pre>
-    </Nothing>
+  const count = plural(traced.length, "step was", "steps were");
+  const others = `${count} traced; Overview and Layers show the breakdown at their peaks.`;
+  return last ? (
+    <Nothing title={`${run.run} has no step timeline`} sentences={[`${whyNone(last)}.`, others]} />
+  ) : (
+    <Nothing
+      title={`No ${phase} step of this run was traced on this device`}
+      sentences={[UNTRACED]}
+      code={TRACE_STEPS}
+    />
   );
 }
 
@@ -341,21 +318,18 @@ function usePlotSpec(
   { timeline, look, pointed, selection }: StepChartProps,
   { range, moving }: Zoom,
 ) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const { stack, layer, timelineAxis, tensor } = store.choices.value;
+  const { stack, layer, timelineAxis, tensor } = useChoices();
   const painter = useMemo(() => new BlockPainter(), []);
   const spec = useMemo(() => {
     const choices = { stack, layer, timelineAxis };
     return stepSpec(timeline, look, range, {
       choices,
-      scheme,
       painter,
       selected: rowsOf(timeline, tensor),
       selection,
       moving,
     });
-  }, [timeline, look, range[0], range[1], moving, scheme, tensor, selection]);
+  }, [timeline, look, range[0], range[1], moving, dark.value, tensor, selection]);
   const outline = useMemo((): Outline | null => {
     const blocks = look.tensors?.blocks;
     if (!blocks || pointed.tensor === null || moving) return null;
@@ -395,7 +369,7 @@ function useThin(
 function StepChart(props: StepChartProps) {
   const { timeline, look, moments, pointed, point } = props;
   const store = useStore();
-  const { stack } = store.choices.value;
+  const { stack } = useChoices();
   const zoom = useZoom(look.layout.edges);
   const gestures = useGestures(zoom);
   const { spec, outline } = usePlotSpec(props, zoom);
@@ -403,7 +377,7 @@ function StepChart(props: StepChartProps) {
   const pointer = useRef({ x: 0, y: 0 });
   const [box, setBox] = useState<Box | null>(null);
   const thin = useThin(timeline, look, spec, box, zoom.moving);
-  const mark = (event: KeyboardEvent): void => {
+  const mark = (event: KeyboardEvent) => {
     if (event.key !== "m" || event.ctrlKey || event.metaKey || event.altKey) return;
     const now = moments.hovered ?? moments.selected ?? timeline.peak;
     const [first, last] = props.selection ?? [-1, -2];
@@ -476,7 +450,7 @@ function StepChart(props: StepChartProps) {
 }
 
 function Legend({ look, thin }: { look: StepLook; thin: number }) {
-  const { stack, layer } = useStore().choices.value;
+  const { stack, layer } = useChoices();
   const byAddress = look.tensors?.addresses ?? null;
   return (
     <p class="legend">

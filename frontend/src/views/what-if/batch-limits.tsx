@@ -6,8 +6,8 @@ import { useState } from "preact/hooks";
 
 import { formatBytes, formatCount } from "../../lib/bytes";
 import { CARDS, rangeText } from "../../model/what-if";
-import { schemeOf, useFetched, useStore } from "../shared/context";
-import { Heads } from "../shared/figures";
+import { useFetched, useStore } from "../shared/context";
+import { TableHead } from "../shared/figures";
 import { NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf } from "./conditions";
@@ -25,7 +25,7 @@ function Bar({
   limit: BatchLimit;
   most: number;
 }) {
-  const background = curveColour(schemeOf(useStore()));
+  const background = curveColour();
   return (
     <div class="limit-bar">
       <i style={{ background, width: share(mayFit, most) }} />
@@ -45,7 +45,7 @@ function Row({ card, limit, error, most }: RowProps) {
   const store = useStore();
   const name = card.replace("GiB", " GiB");
   const fits = limit?.largest_batch_size ?? null;
-  const set = (): void => {
+  const set = () => {
     const { conditions } = store.choices.peek();
     store.choose({
       conditions: { ...conditions, capacity: card, batch_size: fits ? String(fits) : "" },
@@ -107,14 +107,10 @@ function Table({ run, device }: { run: RunInfo; device: string }) {
   return (
     <>
       <table class="layers batch-limits" data-testid="batch-limits">
-        <thead>
-          <tr>
-            <Heads
-              names={["capacity", "fits up to", "may fit up to", "batch size", "peak there"]}
-              numbers={["fits up to", "may fit up to", "peak there"]}
-            />
-          </tr>
-        </thead>
+        <TableHead
+          names={["capacity", "fits up to", "may fit up to", "batch size", "peak there"]}
+          numbers={["fits up to", "may fit up to", "peak there"]}
+        />
         <tbody>
           {CARDS.map((card, index) => (
             <Row

@@ -13,6 +13,7 @@ import {
 } from "../../model/what-if";
 import type { Store } from "../../state/store";
 import { useStore, useDraft } from "../shared/context";
+import { Choose } from "../shared/controls";
 
 /** What is wrong with the conditions, and with which one of them if it is one alone. */
 export interface ConditionFault {
@@ -167,14 +168,13 @@ export function ConditionsForm({
           A report contains the recorded conditions only. Other conditions need TensorBoard.
         </p>
       ) : (
-        <button
-          type="button"
+        <Choose
           class="quiet"
           style={{ visibility: isChanged ? "visible" : "hidden" }}
-          onClick={() => store.choose({ conditions: AS_RECORDED })}
+          these={{ conditions: AS_RECORDED }}
         >
           Reset
-        </button>
+        </Choose>
       )}
     </form>
   );

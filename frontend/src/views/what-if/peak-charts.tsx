@@ -18,10 +18,10 @@ import {
   type PeakRange,
   type PlanDot,
 } from "../../model/what-if";
-import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
+import { fillOf, inks, type Ink } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { ByteAxis, Patterns, svgFill } from "../shared/export";
-import { tipOf } from "../shared/tips";
+import { figured } from "../shared/tips";
 import type { Plan } from "../../schema";
 
 interface Size {
@@ -146,7 +146,6 @@ interface BarsProps {
   categories: readonly GroupSums[];
   capacity: number | null;
   focus: Focus;
-  scheme: Scheme;
 }
 
 function ErrorBar({ range, x, y, ink }: { range: PeakRange; x: number; y: Level; ink: Ink }) {
@@ -155,12 +154,7 @@ function ErrorBar({ range, x, y, ink }: { range: PeakRange; x: number; y: Level;
   const { cap } = BARS;
   const path = `${whisker(x, y(low), y(high), cap)}M${x - cap / 2} ${y(peak)}H${x + cap / 2}`;
   return (
-    <g
-      fill="none"
-      data-figure="peak_bytes"
-      data-bytes={peak}
-      data-tip={tipOf(peak, `range: ${rangeText(range)}`)}
-    >
+    <g fill="none" {...figured("peak_bytes", peak, `range: ${rangeText(range)}`)}>
       <path d={path} stroke={ink.background} stroke-width="4.5" />
       <path d={path} stroke={ink.line} stroke-width="1.75" />
     </g>
@@ -172,11 +166,10 @@ export function PeakBarsDrawing({
   categories,
   capacity,
   focus,
-  scheme,
   width,
   height,
 }: BarsProps & Size) {
-  const ink = INKS[scheme];
+  const ink = inks();
   const { left, top, bottom } = BARS;
   const right = width - BARS.right;
   const layout = barsLayout(peaks, categories, capacity);
@@ -190,10 +183,7 @@ export function PeakBarsDrawing({
     .join("; ");
   return (
     <Picture {...{ width, height, ink }} said={`Peak: ${said}`}>
-      <Patterns
-        fills={categories.map(({ group }) => fillOf(group.category, group.trainable, scheme))}
-        ground={ink.background}
-      />
+      <Patterns fills={categories.map(({ group }) => fillOf(group))} ground={ink.background} />
       <line x1={left} x2={right} y1={y(0)} y2={y(0)} stroke={ink.grid} />
       {layout.bars.map(({ peak, segments }, index) => {
         const middle = left + slot * (index + 0.5);
@@ -206,11 +196,9 @@ export function PeakBarsDrawing({
                 width={breadth}
                 y={y(high)}
                 height={Math.max(y(low) - y(high), 0.5)}
-                fill={svgFill(fillOf(group.category, group.trainable, scheme))}
+                fill={svgFill(fillOf(group))}
                 opacity={isMuted(focus, [key], group.category) ? 0.3 : 1}
-                data-figure={key}
-                data-bytes={bytes}
-                data-tip={tipOf(bytes, `${groupLabel(group)}, ${peak.label}`)}
+                {...figured(key, bytes, `${groupLabel(group)}, ${peak.label}`)}
               />
             ))}
             <text
@@ -287,7 +275,6 @@ const DOTS = { left: 76, right: 8, top: 22, bottom: 44, cap: 4, lane: 210, apart
 
 interface DotsProps {
   plan: Plan;
-  scheme: Scheme;
   choose?: ((budget: string) => void) | undefined;
 }
 
@@ -309,7 +296,7 @@ function Dot({ dot, x, y, ink, choose }: DotProps) {
     "aria-label": `Set the budget for ${sentence}`,
     style: { cursor: "pointer" },
     onClick: set,
-    onKeyDown: (event: KeyboardEvent): void => {
+    onKeyDown: (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       set();
@@ -317,9 +304,8 @@ function Dot({ dot, x, y, ink, choose }: DotProps) {
   };
   return (
     <g
-      data-figure={isPlan ? "plan" : "point"}
-      data-bytes={dot.peak_bytes}
-      data-tip={tipOf(
+      {...figured(
+        isPlan ? "plan" : "point",
         dot.peak_bytes,
         sentence,
         isPlan ? "the plan" : null,
@@ -402,8 +388,8 @@ function DotAxes({ layout: { top: most }, ticks, end, lane, right, height, x, y,
   );
 }
 
-export function PlanDotsDrawing({ plan, scheme, choose, width, height }: DotsProps & Size) {
-  const ink = INKS[scheme];
+export function PlanDotsDrawing({ plan, choose, width, height }: DotsProps & Size) {
+  const ink = inks();
   const { left, top, bottom, apart, line } = DOTS;
   const layout = dotsLayout(plan);
   const right = width - DOTS.right;

@@ -9,19 +9,17 @@ import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { later } from "../../lib/activity";
 import { unbroken, formatBytes, formatCount } from "../../lib/bytes";
 import { curveWith, pointOf, pointText } from "../../model/what-if";
-import { INKS, type Scheme } from "../../theme/palette";
+import { inks, dark } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import type { ChartMark } from "../shared/chart-props";
-import { schemeOf, useStore } from "../shared/context";
+import { useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
-import { AXIS_INKS } from "../shared/frame";
 import { Fault, Progress, useLast } from "../shared/states";
 import type { CurvePoint, WhatIf } from "../../schema";
 
-const COLOUR: Record<Scheme, string> = { light: "#2453b8", dark: "#7ba2f5" };
 const BAND = 0.22;
 
-export const curveColour = (scheme: Scheme): string => COLOUR[scheme];
+export const curveColour = (): string => (dark.value ? "#7ba2f5" : "#2453b8");
 
 /** What is drawn: an answer, and the curve with its point. */
 export type Drawn = WhatIf & { curve: readonly CurvePoint[] };
@@ -57,9 +55,9 @@ export function zoomedRange(from: number, to: number, whole: Range): Range | nul
   return most - least >= 1 ? [least, most] : null;
 }
 
-export function curveSpec(answer: Drawn, range: Range, scheme: Scheme): PlotSpec {
+export function curveSpec(answer: Drawn, range: Range): PlotSpec {
   const { curve, capacity_bytes: capacity, largest_batch_size: largest } = answer;
-  const ink = INKS[scheme];
+  const ink = inks();
   const x = Float64Array.from(curve, ({ batch_size }) => batch_size);
   const [low, peak, high] = (["low_bytes", "peak_bytes", "high_bytes"] as const).map((name) =>
     Float64Array.from(curve, (one) => one[name]),
@@ -76,26 +74,15 @@ export function curveSpec(answer: Drawn, range: Range, scheme: Scheme): PlotSpec
     x,
     xKind: "step",
     range,
-    yKind: "bytes",
     yMax: max,
     headroom: 34,
-    inks: AXIS_INKS[scheme],
+    inks: inks(),
     painters: [
-      bandPainter(x, low, high, COLOUR[scheme], BAND),
+      bandPainter(x, low, high, curveColour(), BAND),
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
-      ...(capacity === null
-        ? []
-        : [
-            capacityPainter(
-              capacity,
-              `capacity ${formatBytes(capacity)}`,
-              capacityInside,
-              ink,
-              end,
-            ),
-          ]),
-      linePainter(x, peak, COLOUR[scheme], 1.75),
-      pointsPainter(x, peak, COLOUR[scheme], {
+      ...capacityPainter(capacity, capacityInside, ink, end),
+      linePainter(x, peak, curveColour(), 1.75),
+      pointsPainter(x, peak, curveColour(), {
         rows: (row) => curve[row]?.fits !== true,
         ground: ink.background,
       }),
@@ -114,7 +101,7 @@ function useZoom(answer: Drawn) {
   const whole = useMemo(() => wholeRange(answer), [answer]);
   // Another answer may end before the zoom begins.
   const range = zoom !== null && zoom[0] < whole[1] ? zoom : whole;
-  const onZoom = (from: number, to: number): void => {
+  const onZoom = (from: number, to: number) => {
     const wanted = zoomedRange(from, to, whole);
     if (wanted !== null) setZoom(wanted);
   };
@@ -122,8 +109,7 @@ function useZoom(answer: Drawn) {
 }
 
 function Legend({ answer }: { answer: Drawn }) {
-  const store = useStore();
-  const colour = curveColour(schemeOf(store));
+  const colour = curveColour();
   const measured = measuredPoint(answer);
   return (
     <p class="legend">
@@ -150,11 +136,11 @@ function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
   const isHeld = useRef(false);
   const cancel = useRef(() => {});
   useEffect(() => () => cancel.current(), []);
-  const hold = (held: boolean): void => {
+  const hold = (held: boolean) => {
     isHeld.current = held;
     store.fetched.hold(held);
   };
-  const set = (at: number): void => {
+  const set = (at: number) => {
     cancel.current();
     apply(curve[at]?.batch_size);
     move(null);
@@ -186,11 +172,10 @@ function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
 
 function Curve({ answer }: { answer: Drawn }) {
   const store = useStore();
-  const scheme = schemeOf(store);
   const { curve } = answer;
   const [cursor, setCursor] = useState<number | null>(null);
   const { range, whole, onZoom, onReset } = useZoom(answer);
-  const spec = useMemo(() => curveSpec(answer, range, scheme), [answer, range, scheme]);
+  const spec = useMemo(() => curveSpec(answer, range), [answer, range, dark.value]);
   const marks = useMemo(() => largestMark(answer), [answer]);
   const choose = (batchSize: number | undefined): Undo | null => {
     if (batchSize === undefined || store.recordedOnly) return null;

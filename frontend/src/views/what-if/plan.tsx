@@ -3,7 +3,7 @@
  * code and its layers.
  */
 
-import { formatBytes, plural } from "../../lib/bytes";
+import { formatBytes, plural, formatKnown } from "../../lib/bytes";
 import {
   chosenOption,
   planNotes,
@@ -12,8 +12,9 @@ import {
   timeText,
   verdictOf,
 } from "../../model/what-if";
-import { schemeOf, useStore } from "../shared/context";
-import { Fact, Heads } from "../shared/figures";
+import { useStore } from "../shared/context";
+import { Choose } from "../shared/controls";
+import { Fact, TableHead } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
@@ -63,7 +64,7 @@ const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
   >
     <th scope="row">{option.sentence}</th>
     <td class="number" data-tip={option.reason ?? undefined}>
-      {option.peak_bytes === null ? "unknown" : formatBytes(option.peak_bytes)}
+      {formatKnown(option.peak_bytes)}
     </td>
     <td class="number">
       {(option.peak_source === "measured" ? "measured " : "") + rangeText(option)}
@@ -83,14 +84,10 @@ function Options({ plan }: { plan: Plan }) {
       </h3>
       <div class="plan-scroll" tabIndex={0} role="region" aria-label="Table of simulated changes">
         <table class="layers plan-options" data-testid="plan-options">
-          <thead>
-            <tr>
-              <Heads
-                names={["change", "peak", "range", "fits", "step time"]}
-                numbers={["peak", "range", "step time"]}
-              />
-            </tr>
-          </thead>
+          <TableHead
+            names={["change", "peak", "range", "fits", "step time"]}
+            numbers={["peak", "range", "step time"]}
+          />
           <tbody>
             {plan.options.map((option) => (
               <OptionRow
@@ -142,9 +139,9 @@ export function Segments({
         ))}
       </ol>
       {fits && !store.recordedOnly && (
-        <button type="button" class="link" onClick={() => store.choose(inTable)}>
+        <Choose class="link" these={inTable}>
           Show in the layer table
-        </button>
+        </Choose>
       )}
     </section>
   );
@@ -158,7 +155,7 @@ export function PlanParts({ plan }: { plan: Plan }) {
   return (
     <div class="what-if-pictures below">
       {plan.options.length > 1 && <Options plan={plan} />}
-      {plan.options.length > 1 && <PlanDots plan={plan} scheme={schemeOf(store)} choose={choose} />}
+      {plan.options.length > 1 && <PlanDots plan={plan} choose={choose} />}
       <div class="plan-parts">
         {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
         <Segments plan={plan} />

@@ -5,7 +5,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, isMinor, unbroken, unitOf, type Unit } from "../../lib/bytes";
+import { formatBytes, isMinor, unbroken, unitOf } from "../../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
 import type { GroupSums } from "../../model/compare";
 import { trains } from "../../model/run";
@@ -29,7 +29,7 @@ import {
 } from "../../model/what-if";
 import type { Loaded } from "../../state/resource";
 import { fillOf } from "../../theme/palette";
-import { useStore, schemeOf, useFocus, useCategoryRow } from "../shared/context";
+import { useStore, useFocus, useCategoryRow } from "../shared/context";
 import { useExport } from "../shared/export";
 import {
   Fact,
@@ -38,7 +38,7 @@ import {
   Panel,
   SizeCell,
   VersusRow,
-  useFigureText,
+  Bytes,
 } from "../shared/figures";
 import { Fault, Known, Nothing, NoticeList, Skeleton, useLast } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -109,19 +109,10 @@ function Method({ answer, plan }: { answer: WhatIf; plan: Plan | null }) {
 interface PanelProps {
   peaks: readonly NamedPeak[];
   categories: readonly GroupSums[];
-  measuredStep: number | null;
-  hover: (key: string | null) => void;
 }
 
-function PanelRows({
-  peaks,
-  categories,
-  hover,
-  whole,
-  unit,
-}: Omit<PanelProps, "measuredStep"> & { whole: number; unit: Unit }) {
-  const ofCategory = useCategoryRow(hover);
-  const text = useFigureText(unit);
+function PanelRows({ peaks, categories, whole }: PanelProps & { whole: number }) {
+  const ofCategory = useCategoryRow();
   const isMeasured = peaks[0]?.name === "measured";
   const rows = [...categories].reverse().map(({ group, bytes }) => {
     const events = ofCategory(groupKey(group), group.category);
@@ -136,23 +127,21 @@ function PanelRows({
           {!isMeasured && <td class="number">–</td>}
           {peaks.map(({ name }, index) => (
             <td key={name} class="number">
-              {text(small.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0))}
+              <Bytes of={small.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0)} />
             </td>
           ))}
         </>
       }
       rows={rows.map(({ group, bytes, events, quiet }) => {
         const key = groupKey(group);
-        const [from, to, planned] = isMeasured
-          ? [bytes[0] ?? 0, bytes[1], bytes[2]]
-          : [null, ...bytes];
+        const [from = null, to, planned] = isMeasured ? bytes : [null, ...bytes];
         const tip = [
           ...peaks.map(({ label }, index) => tipOf(bytes[index] ?? 0, label)),
           categoryMeaning(group.category),
         ].join("\n");
         const row = (hidden: boolean) => (
-          <VersusRow {...{ key, hidden, group, from, unit, tip, events }} to={to ?? 0}>
-            {planned !== undefined && <SizeCell bytes={planned} unit={unit} />}
+          <VersusRow {...{ key, hidden, group, from, tip, events }} to={to ?? 0}>
+            {typeof planned === "number" && <SizeCell bytes={planned} />}
           </VersusRow>
         );
         return { key, quiet, chosen: events.chosen, row };
@@ -161,18 +150,21 @@ function PanelRows({
   );
 }
 
-function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
+function Categories({
+  peaks,
+  categories,
+  measuredStep,
+}: PanelProps & { measuredStep: number | null }) {
   const whole = Math.max(...peaks.map(({ peak_bytes: bytes }) => bytes ?? 0));
-  const unit = unitOf(whole);
-  const bytesOf = (index: number): number | null =>
-    categories.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0);
   const isMeasured = measuredStep !== null;
   const totals = peaks.map(({ name, peak_bytes }, index) =>
-    name === "predicted" ? bytesOf(index) : peak_bytes,
+    name === "predicted"
+      ? categories.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0)
+      : peak_bytes,
   );
-  const shown = [...(isMeasured ? [] : [null]), ...totals];
+  const shown = isMeasured ? totals : [null, ...totals];
   return (
-    <Panel label="Categories, measured and predicted" title="By category" unit={unit}>
+    <Panel label="Categories, measured and predicted" title="By category" unit={unitOf(whole)}>
       <FigureTable kind={isMeasured ? "versus" : "versus unmeasured"} testid="predicted">
         <thead>
           <tr>
@@ -197,7 +189,7 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
           </tr>
         </thead>
         <tbody>
-          <PanelRows {...{ peaks, categories, whole, unit, hover }} />
+          <PanelRows {...{ peaks, categories, whole }} />
         </tbody>
         <tbody class="totals">
           <tr
@@ -208,7 +200,7 @@ function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
           >
             <th scope="row">peak</th>
             {shown.map((bytes, index) => (
-              <SizeCell key={index} bytes={bytes} unit={unit} />
+              <SizeCell key={index} bytes={bytes} />
             ))}
           </tr>
         </tbody>
@@ -245,29 +237,22 @@ function AnswerHead({ answer, plan, planFault }: HeadProps) {
 }
 
 function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) {
-  const scheme = schemeOf(useStore());
-  const { focus, hover } = useFocus();
+  const focus = useFocus();
   const peaks = useMemo(() => peaksOf(answer, plan), [answer, plan]);
   const categories = useMemo(() => categoriesOf(peaks), [peaks]);
-  const drawn = { peaks, categories, capacity: answer.capacity_bytes, focus, scheme };
+  const drawn = { peaks, categories, capacity: answer.capacity_bytes, focus };
   const isKnown = answer.peak_bytes !== null;
   useExport({
     table: () => ledgerTable(peaks),
     ...(plan && plan.options.length > 0 && { changes: () => optionsTable(plan) }),
     ...(isKnown && {
       legend: () =>
-        categories.map(({ group }) => ({
-          label: groupLabel(group),
-          fill: fillOf(group.category, group.trainable, scheme),
-          key: groupKey(group),
-        })),
+        categories.map(({ group }) => ({ label: groupLabel(group), fill: fillOf(group) })),
       drawing: () => (
         <svg xmlns="http://www.w3.org/2000/svg" width={2 * SAVED.width} height={SAVED.height}>
           <PeakBarsDrawing {...drawn} {...SAVED} />
           <g transform={`translate(${SAVED.width})`}>
-            {plan && plan.options.length > 1 && (
-              <PlanDotsDrawing plan={plan} scheme={scheme} {...SAVED} />
-            )}
+            {plan && plan.options.length > 1 && <PlanDotsDrawing plan={plan} {...SAVED} />}
           </g>
         </svg>
       ),
@@ -283,16 +268,16 @@ function Answer({ run, answer, plan, planFault }: HeadProps & { run: RunInfo }) 
             <PeakCurve answer={answer} />
             <BatchLimits run={run} device={answer.device} />
           </div>
-          <Categories
-            {...{ peaks, categories, hover }}
-            measuredStep={answer.measured?.step ?? null}
-          />
+          <Categories {...{ peaks, categories }} measuredStep={answer.measured?.step ?? null} />
           {plan && plan.fits !== null && <PlanParts plan={plan} />}
         </div>
       )}
     </div>
   );
 }
+
+const ABOUT_REQUESTS =
+  "This view simulates the allocator on recorded training steps. `tb_memplugin.MemoryCallback` and `tb_memplugin.MemoryRecorder` record the requests of the steps that they trace.";
 
 const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) => (
   <Nothing
@@ -301,14 +286,8 @@ const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; ans
         ? `No recorded requests of ${run.run} on ${device}`
         : `${run.run} has no training steps`
     }
-  >
-    <p>{answer.sentence}</p>
-    <p>
-      This view simulates the allocator on recorded training steps.{" "}
-      <code>tb_memplugin.MemoryCallback</code> and <code>tb_memplugin.MemoryRecorder</code> record
-      the requests of the steps that they trace.
-    </p>
-  </Nothing>
+    sentences={[answer.sentence, ABOUT_REQUESTS]}
+  />
 );
 
 const faultOf = ({ error, parameter }: Loaded<unknown>): ConditionFault[] =>

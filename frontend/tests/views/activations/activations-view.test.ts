@@ -8,7 +8,7 @@ const SERIES = ["conv", "dense", null].map((layer) => ({
   bytes: Float64Array.of(1),
 })) as unknown as Parameters<typeof fillsOf>[0];
 const muted = (focus: string | null): (boolean | undefined)[] =>
-  fillsOf(SERIES, "light", focus).map((fill) => fill.muted);
+  fillsOf(SERIES, focus).map((fill) => fill.muted);
 
 it("mutes the bands of other layers while one is in focus", () => {
   expect(muted(null)).toEqual([false, false, false]);

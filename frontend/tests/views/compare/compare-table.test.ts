@@ -17,14 +17,7 @@ it.each<[number | null, number | null, string]>([
 ])("peaks of %s and %s bytes differ by %s", (a, b, difference) => {
   const host = document.createElement("div");
   const store = createStore({} as Source);
-  render(
-    h(
-      StoreContext.Provider,
-      { value: store },
-      h(Categories, { deltas: [], a, b, hover: () => undefined }),
-    ),
-    host,
-  );
+  render(h(StoreContext.Provider, { value: store }, h(Categories, { deltas: [], a, b })), host);
   const cells = [...host.querySelectorAll("[data-figure=peak_bytes] td")].map(
     ({ textContent }) => textContent,
   );

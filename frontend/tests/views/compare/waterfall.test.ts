@@ -27,14 +27,7 @@ it("says which way each bar goes, and sums what does not matter", () => {
     delta("activations", 0, 100),
     delta("workspace", 80, 10),
   ];
-  const props = {
-    deltas,
-    from: side("A"),
-    to: side("B"),
-    focus: NO_FOCUS,
-    scheme: "light" as const,
-    width: 1000,
-  };
+  const props = { deltas, from: side("A"), to: side("B"), focus: NO_FOCUS, width: 1000 };
   render(h(WaterfallDrawing, props), host);
   const bars = [...host.querySelectorAll("g[data-figure]")].map((bar) => [
     bar.getAttribute("data-figure"),
@@ -65,7 +58,7 @@ it.each([300, 420])(
       from: side("a run whose name is longer than a third of the width"),
       to: side("B"),
     };
-    render(h(WaterfallDrawing, { ...props, focus: NO_FOCUS, scheme: "light", width }), host);
+    render(h(WaterfallDrawing, { ...props, focus: NO_FOCUS, width }), host);
     const labels = [...host.querySelectorAll("text[text-anchor=end]")];
     expect(labels).toHaveLength(deltas.length + 2);
     for (const label of labels) {

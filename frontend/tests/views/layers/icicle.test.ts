@@ -118,7 +118,7 @@ it("frozen layers have the diagonal pattern, on the page and in the drawing", ()
     [...cell(name).querySelectorAll(".fill")].map(({ className }) => className);
   expect([patterns("a"), patterns("b")]).toEqual([["fill plain", "fill plain"], ["fill diagonal"]]);
   const drawn = document.createElement("div");
-  render(h(IcicleDrawing, { tree, title: "t", scheme: "light" }), drawn);
+  render(h(IcicleDrawing, { tree, title: "t" }), drawn);
   const titles = [...drawn.querySelectorAll("g > title")].map(({ textContent }) => textContent);
   expect(titles.slice(0, 4)).toEqual([
     "in use: 1000 B",

@@ -8,6 +8,7 @@ import { plannedLayers } from "../../../src/model/what-if";
 import { createStore } from "../../../src/state/store";
 import { LayerTable } from "../../../src/views/layers/layer-table";
 import { StoreContext } from "../../../src/views/shared/context";
+import { InUnit } from "../../../src/views/shared/figures";
 import { plan } from "../what-if/plan-cases";
 import { CATEGORIES, type Category } from "../../../src/schema";
 
@@ -43,18 +44,16 @@ const NOT_OF_A_LAYER: LayerFigures = {
 function drawn(
   layers: readonly LayerFigures[],
   sort: SortKey | null,
-  onSort: (key: SortKey | null) => void = () => undefined,
   isPlanned: (path: string) => boolean = () => false,
   brief = false,
+  store = createStore({} as Source),
 ): HTMLElement {
   const host = document.createElement("div");
   const all = groupOf(null, layers);
-  const shown = { groups: [all], all, totals: all, brief, unit: "MiB" as const, total: all.total };
-  const props = { ...shown, sort, onSort, explain: () => "", isPlanned };
-  render(
-    h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)),
-    host,
-  );
+  const props = { groups: [all], all, totals: all, brief, explain: () => "", isPlanned };
+  store.choose({ sort });
+  const table = h(InUnit, { value: "MiB" }, h(LayerTable, props));
+  render(h(StoreContext.Provider, { value: store }, table), host);
   return host;
 }
 
@@ -100,7 +99,7 @@ it("has a bar of the categories in place of most columns, as long as the layer's
     total: 121 * MIB,
     bytes: { ...NOT_OF_A_LAYER.bytes, held_tensors: 121 * MIB },
   };
-  const host = drawn([LAYER, half], "total", undefined, undefined, true);
+  const host = drawn([LAYER, half], "total", undefined, true);
   expect(headers(host)).toEqual(["layer", "total ▼", "share", "categories"]);
   const bars = [...host.querySelectorAll("tbody [role='img']")];
   expect(bars.map((bar) => bar.getAttribute("aria-label"))).toEqual([
@@ -137,13 +136,13 @@ it("a second click on a size goes back to the total, on a text to the model's or
     ["total", "saved", "saved"],
     ["path", "layer", null],
   ] as const) {
-    const chosen: (SortKey | null)[] = [];
-    const host = drawn([LAYER], sort, (key) => chosen.push(key));
+    const store = createStore({} as Source);
+    const host = drawn([LAYER], sort, undefined, false, store);
     const button = [...host.querySelectorAll<HTMLElement>("thead button")].find(({ textContent }) =>
       textContent?.includes(label),
     );
     button?.click();
-    expect(chosen).toEqual([next]);
+    expect(store.choices.value.sort).toBe(next);
     render(null, host);
   }
 });
@@ -167,7 +166,7 @@ it.each([
 it("tags layers that the step recomputes, and those that a plan would", () => {
   const paths = ["net/a", "net/a/inner", "net/ab"];
   const tags = (layers: readonly LayerFigures[]): string[] => {
-    const host = drawn(layers, "total", undefined, plannedLayers({ ...plan, segments: [["a"]] }));
+    const host = drawn(layers, "total", plannedLayers({ ...plan, segments: [["a"]] }));
     const texts = [...host.querySelectorAll("tbody th")].map(
       (cell) => cell.querySelector(".tag")?.textContent?.trim() ?? "",
     );

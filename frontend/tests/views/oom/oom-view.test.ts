@@ -1,10 +1,11 @@
 // @vitest-environment happy-dom
 import { h, render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 
 import type { MemoryMap } from "../../../src/model/memory-map";
 import type { Store } from "../../../src/state/store";
+import { dark } from "../../../src/theme/palette";
 import { seriesFill } from "../../../src/views/fragmentation/pool-panel";
 import { oomBars, requestBar } from "../../../src/views/oom/oom-view";
 import { StoreContext } from "../../../src/views/shared/context";
@@ -67,7 +68,7 @@ function drawn(
     fetched: { fixes: fetched },
   } as unknown as Store;
   const run = { run: "r" } as RunInfo;
-  const view = h(PossibleFixes, { run, oom, index: 0, request: requestBar(oom, "light") });
+  const view = h(PossibleFixes, { run, oom, index: 0, request: requestBar(oom) });
   act(() => render(h(StoreContext.Provider, { value: store }, view), document.body));
   const bars = document.querySelector<HTMLElement>(".bars");
   const limits = (fixes as { capacity_bytes?: number }[]).map(
@@ -171,15 +172,17 @@ const MAP = {
   since: Float64Array.of(NaN),
 } as unknown as MemoryMap;
 
-describe.each(["light", "dark"] as const)("free memory, %s", (scheme) => {
+describe.each([false, true])("free memory, dark: %s", (isDark) => {
+  beforeEach(() => void (dark.value = isDark));
+  afterAll(() => void (dark.value = false));
   it("looks the same in the post-mortem, the pool over steps and the memory map", () => {
-    const fills = new Map(oomBars(OOM, scheme).pool.map(({ label, fill }) => [label, fill]));
-    expect(fills.get("free: largest chunk")).toEqual(seriesFill("free_largest", scheme));
-    expect(fills.get("free: other chunks")).toEqual(seriesFill("free_other", scheme));
-    expect(mapColours(MAP, "category", scheme).kinds[0]?.fill).toEqual({
-      ...seriesFill("free_largest", scheme),
+    const fills = new Map(oomBars(OOM).pool.map(({ label, fill }) => [label, fill]));
+    expect(fills.get("free: largest chunk")).toEqual(seriesFill("free_largest"));
+    expect(fills.get("free: other chunks")).toEqual(seriesFill("free_other"));
+    expect(mapColours(MAP, "category").kinds[0]?.fill).toEqual({
+      ...seriesFill("free_largest"),
       muted: false,
     });
-    expect(fills.get("in use")).toEqual(seriesFill("allocated_bytes", scheme));
+    expect(fills.get("in use")).toEqual(seriesFill("allocated_bytes"));
   });
 });

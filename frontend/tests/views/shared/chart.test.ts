@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { PlotSpec } from "../../../src/charts/plot";
 import { Chart } from "../../../src/views/shared/chart";
 import type { ChartProps } from "../../../src/views/shared/chart-props";
-import { AXIS_INKS } from "../../../src/views/shared/frame";
+import { INKS } from "../../../src/theme/palette";
 import { replace, restore } from "../../screens/harness";
 
 const specOf = (x: Float64Array): PlotSpec => ({
@@ -16,7 +16,7 @@ const specOf = (x: Float64Array): PlotSpec => ({
   yKind: "bytes",
   yMax: 100,
   headroom: 0,
-  inks: AXIS_INKS.light,
+  inks: INKS.light,
   painters: [],
   lanes: [],
 });

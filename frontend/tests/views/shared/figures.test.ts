@@ -9,6 +9,7 @@ import { StoreContext } from "../../../src/views/shared/context";
 import {
   FigureRows,
   FoldedRows,
+  InUnit,
   type BreakdownRow,
   type FoldedRow,
 } from "../../../src/views/shared/figures";
@@ -30,7 +31,11 @@ const figureRow = (
 
 function drawnFigures(rows: readonly BreakdownRow[]) {
   const host = document.createElement("table");
-  const table = h("tbody", null, h(FigureRows, { rows, whole: 500 * MIB, unit: "MiB" }));
+  const table = h(
+    "tbody",
+    null,
+    h(InUnit, { value: "MiB" }, h(FigureRows, { rows, whole: 500 * MIB })),
+  );
   render(h(StoreContext.Provider, { value: createStore({} as Source) }, table), host);
   const seen = () =>
     [...host.querySelectorAll<HTMLElement>("[data-figure]")]

@@ -94,10 +94,8 @@ describe("validation passes", () => {
     peak_bytes: index === 1 ? 9 : 8,
   }));
   const validated = { ...OVERVIEW, validations: passes } as unknown as Overview;
-  const points = (changed: Partial<Choices>) => {
-    const { axis } = choices(changed);
-    return validationPoints(validated, placesOf(validated, 100, choices(changed)), axis);
-  };
+  const points = (changed: Partial<Choices>) =>
+    validationPoints(placesOf(validated, 100, choices(changed)));
 
   it("are marked where they ran, not at the ends of a zoom", () => {
     expect(points({ zoom: [10, 30] })).toEqual([{ x: 20, y: 9 }]);
@@ -179,12 +177,10 @@ describe("marks", () => {
 
   it("stand before their step, on every axis", () => {
     const places = placesOf(changed, 100, choices({}));
-    expect(changeMarks(changed, places, "step")).toMatchObject([
-      { x: 19.5, step: 20, label: "unfroze conv1" },
+    expect(changeMarks(places)).toMatchObject([{ x: 19.5, step: 20, label: "unfroze conv1" }]);
+    expect(changeMarks(placesOf(changed, 100, choices({ axis: "relative" })))).toMatchObject([
+      { x: 0.5 },
     ]);
-    expect(
-      changeMarks(changed, placesOf(changed, 100, choices({ axis: "relative" })), "relative"),
-    ).toMatchObject([{ x: 0.5 }]);
     // A zoom's rows do not include the step: on an axis of time its place is unknown.
     const zoomed = {
       ...changed,
@@ -193,9 +189,9 @@ describe("marks", () => {
       wall_time: column(111),
       peak_bytes: column(7),
     };
-    expect(
-      changeMarks(zoomed, placesOf(zoomed, 100, choices({ axis: "relative" })), "relative"),
-    ).toMatchObject([{ x: NaN }]);
+    expect(changeMarks(placesOf(zoomed, 100, choices({ axis: "relative" })))).toMatchObject([
+      { x: NaN },
+    ]);
   });
 
   it("need room above the plot, and so does the lane of epochs", () => {
@@ -217,7 +213,7 @@ describe("steps that ran out of memory", () => {
   ];
   const failed = { ...OVERVIEW, failures } as unknown as Overview;
   const marks = (changed: Partial<Choices>) =>
-    failureMarks(failed, placesOf(failed, 100, choices(changed)), choices(changed).axis);
+    failureMarks(placesOf(failed, 100, choices(changed)));
 
   it("are marked where they failed, right after the last measured step too", () => {
     expect(marks({})[0]).toEqual({

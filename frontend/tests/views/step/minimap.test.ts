@@ -4,12 +4,13 @@ import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it, vi } from "vitest";
 
 import type { Range } from "../../../src/charts/axis";
-import { orderEdges, timelineLayout } from "../../../src/charts/timeline-layout";
+import { orderEdges } from "../../../src/charts/timeline-layout";
+import { stackLayout } from "../../../src/charts/layout";
 import { Minimap, useGestures, wheelMove } from "../../../src/views/step/minimap";
 import { placed, wheelEvent } from "../box-cases";
 
 const WHOLE: Range = [0, 100];
-const LAYOUT = timelineLayout(orderEdges(4), [Float64Array.from([1, 3, 2, 1])]);
+const LAYOUT = stackLayout(orderEdges(4), [Float64Array.from([1, 3, 2, 1])]);
 
 /** A strip of 200 pixels that shows 40 to 60 of 100. */
 function drawn(range: Range = [40, 60]) {

@@ -24,7 +24,6 @@ describe("fills of tensors", () => {
       stepParts(timeline, by).series,
       focus,
       layer,
-      "light",
     );
     return [...styles].map((style) => all[style]);
   };
@@ -75,7 +74,6 @@ describe("a failed step", () => {
       timeline,
       stepParts(timeline, "category"),
       choices,
-      "light",
       NO_FOCUS,
       null,
       failure,
@@ -83,7 +81,6 @@ describe("a failed step", () => {
     const range = [0, look.layout.edges.at(-1) ?? 0] as const;
     const painting = {
       choices,
-      scheme: "light",
       painter: new BlockPainter(),
       selected: [],
       selection: null,

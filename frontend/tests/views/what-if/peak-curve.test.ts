@@ -13,23 +13,20 @@ const answer = { ...verdict, curve };
 
 describe("the curve", () => {
   it("has a place for every batch size, from 0", () => {
-    const spec = curveSpec(answer, wholeRange(answer), "light");
+    const spec = curveSpec(answer, wholeRange(answer));
     expect([...spec.x]).toEqual([2, 4, 8, 16, 20]);
     expect(spec.range).toEqual([0, 20 * 1.02]);
     expect(spec.yMax).toBeCloseTo(484 * 1.08 * MIB, 0);
   });
 
   it("fits its height to the zoom", () => {
-    expect(curveSpec(answer, [1, 5], "dark").yMax).toBeCloseTo(
-      Math.max(204 * 1.08, 400 * 1.06) * MIB,
-      0,
-    );
+    expect(curveSpec(answer, [1, 5]).yMax).toBeCloseTo(Math.max(204 * 1.08, 400 * 1.06) * MIB, 0);
   });
 
   it("marks the measured point, where it is in sight, and the largest batch size", () => {
     expect(measuredPoint(answer)).toEqual({ x: 4, y: 110 * MIB });
-    expect(curveSpec(answer, wholeRange(answer), "light").lanes).toHaveLength(1);
-    expect(curveSpec(answer, [6, 20], "light").lanes).toHaveLength(0);
+    expect(curveSpec(answer, wholeRange(answer)).lanes).toHaveLength(1);
+    expect(curveSpec(answer, [6, 20]).lanes).toHaveLength(0);
     expect(
       measuredPoint({ ...answer, recorded: { batch_sizes: [], steps: [], peak_bytes: 1 } }),
     ).toBeNull();
@@ -40,8 +37,7 @@ describe("the curve", () => {
 
   it("has no mark and no line where no batch size fits or none is known to", () => {
     const painters = (largest: number | null) =>
-      curveSpec({ ...answer, largest_batch_size: largest }, wholeRange(answer), "light").painters
-        .length;
+      curveSpec({ ...answer, largest_batch_size: largest }, wholeRange(answer)).painters.length;
     expect(largestMark({ ...answer, largest_batch_size: 0 })).toEqual([]);
     expect(painters(0)).toBe(painters(16) - 1);
     expect(painters(null)).toBe(painters(0));

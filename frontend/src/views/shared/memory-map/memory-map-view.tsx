@@ -7,6 +7,7 @@ import { useMemo, useState, useEffect, useRef } from "preact/hooks";
 
 import { chunkAt } from "../../../charts/map-layout";
 import { formatBytes, plural, formatCount, formatExact, unbroken } from "../../../lib/bytes";
+import { clamp } from "../../../lib/search";
 import {
   COLOURINGS,
   chunkFacts,
@@ -19,11 +20,12 @@ import {
   type Colouring,
   type Place,
 } from "../../../model/memory-map";
-import { schemeOf, useStore, useFetched } from "../context";
-import { ChoiceSegments } from "../controls";
+import { dark } from "../../../theme/palette";
+import { useStore, useFetched, useChoices } from "../context";
+import { ChoiceSegments, Choose } from "../controls";
 import { Heads, Swatch } from "../figures";
 import { Fault, NoticeList, Skeleton } from "../states";
-import { tipOf } from "../tips";
+import { figured } from "../tips";
 import { mapColours, Strip, StripAxis } from "./strip";
 import type { RunInfo } from "../../../schema";
 
@@ -41,7 +43,7 @@ function useTyped(chosen: number | null, otherwise: number) {
 
 function WouldFit({ map }: { map: MemoryMap }) {
   const store = useStore();
-  const { fitMib } = store.choices.value;
+  const { fitMib } = useChoices();
   const [typed, type] = useTyped(
     fitMib,
     Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1,
@@ -50,7 +52,7 @@ function WouldFit({ map }: { map: MemoryMap }) {
   const valid = typed.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
   const fit = useMemo(() => (valid ? wouldFit(map, bytes) : null), [valid, bytes, map]);
   const word = fit === null ? "" : fit.fits === null ? "Unknown." : fit.fits ? "Yes." : "No.";
-  const ask = (text: string): void => {
+  const ask = (text: string) => {
     type(text);
     const size = Number(text);
     store.choose({ fitMib: text.trim() !== "" && Number.isFinite(size) && size > 0 ? size : null });
@@ -105,9 +107,11 @@ function Blocking({ map }: { map: MemoryMap }) {
           {blocking.slice(0, SHOWN).map((one) => (
             <li
               key={one.owner}
-              data-figure={`joined:${one.owner}`}
-              data-bytes={one.joined_bytes}
-              data-tip={tipOf(one.joined_bytes, "the free chunk that would form")}
+              {...figured(
+                `joined:${one.owner}`,
+                one.joined_bytes,
+                "the free chunk that would form",
+              )}
             >
               {unbroken(blockingSentence(map, one))}
             </li>
@@ -143,9 +147,8 @@ function Bins({ map }: { map: MemoryMap }) {
           {bins.map(({ bin_bytes, chunks, free_bytes }) => (
             <tr
               key={bin_bytes}
-              data-figure={bin_bytes}
-              data-bytes={free_bytes}
-              data-tip={tipOf(
+              {...figured(
+                bin_bytes,
                 free_bytes,
                 `in ${plural(chunks, "chunk")}`,
                 `free chunks from ${formatBytes(bin_bytes)} to twice that`,
@@ -185,7 +188,7 @@ function chunkUnder(
   const [first, end] = [starts[Number(region)] ?? 0, starts[Number(region) + 1] ?? 0];
   const box = strip.getBoundingClientRect();
   const address = Number(begin) + ((x - box.left) / box.width) * (Number(upto) - Number(begin));
-  return end > first ? Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1) : null;
+  return end > first ? clamp(chunkAt(map, first, end, address), first, end - 1) : null;
 }
 
 function RequestChip({ map, requested, starts, chunk, move }: RequestChipProps) {
@@ -262,15 +265,13 @@ function Strips({
   colouring: Colouring;
   requested: number | null;
 }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
   const [asked, ask] = useState<number | null>(null);
-  const { all } = store.choices.value;
-  const { category } = store.choices.value;
+  const { all } = useChoices();
+  const { category } = useChoices();
   const colours = useMemo(
-    () => mapColours(map, colouring, scheme, category),
-    [map, colouring, scheme, category],
+    () => mapColours(map, colouring, category),
+    [map, colouring, dark.value, category],
   );
   // The panel of a failure lists its categories.
   const kinds =
@@ -307,19 +308,14 @@ function Strips({
         <StripAxis most={most} />
       </div>
       {shown < map.regions.length && (
-        <button type="button" class="quiet" onClick={() => store.choose({ all: true })}>
+        <Choose class="quiet" these={{ all: true }}>
           Show {plural(map.regions.length - shown, "more region")}
-        </button>
+        </Choose>
       )}
       <Chunk map={map} chunk={marked} />
       <ul class="map-legend" aria-label="Legend of the memory map" data-testid="map-legend">
         {kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
-          <li
-            key={name}
-            data-figure={name}
-            data-bytes={bytes}
-            data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}
-          >
+          <li key={name} {...figured(name, bytes, `in ${plural(chunks, "chunk")}`, meaning)}>
             <Swatch fill={fill} />
             {label} <span class="small">{formatBytes(bytes)}</span>
           </li>
@@ -344,8 +340,7 @@ const MapAnswers = ({ map }: { map: MemoryMap }) => (
 );
 
 function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
-  const store = useStore();
-  const { colouring } = store.choices.value;
+  const { colouring } = useChoices();
   const requested = useRequested(place);
   return (
     <section class="map" data-testid="map" data-chunks={map.rows} aria-label="Memory map">

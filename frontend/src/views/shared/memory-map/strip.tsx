@@ -15,11 +15,12 @@ import {
 import type { BandFill } from "../../../charts/paint";
 import { touch } from "../../../lib/activity";
 import { formatBytes } from "../../../lib/bytes";
+import { clamp } from "../../../lib/search";
 import {
-  categoryLabel,
   categoryMeaning,
   groupKey,
   groupLabel,
+  groupOfOwner,
   stackOrder,
 } from "../../../model/categories";
 import {
@@ -33,15 +34,16 @@ import {
 import { at } from "../../../model/overview";
 import { NOT_TIED, distinctNames } from "../../../model/run";
 import {
-  INKS,
-  LAYERS_TOLD_APART,
-  ageColour,
   fillOf,
+  categoryFill,
+  inks,
   freeFill,
   layerColour,
-  type Scheme,
+  LAYERS_TOLD_APART,
+  ageColour,
+  plainFill,
 } from "../../../theme/palette";
-import { inkOf, useStore, useSize } from "../context";
+import { useStore, useSize, useChoices } from "../context";
 import { actOnKey, zoomKeys } from "../controls";
 import type { Category, Group } from "../../../schema";
 
@@ -57,15 +59,15 @@ interface StripProps {
   request: { chunk: number; bytes: number; holds: boolean | null } | null;
 }
 
-function useView({ map, index, first, end }: StripProps) {
+function useView({ map, index, first, end, marked }: StripProps) {
   const region = map.regions[index] ?? { address: 0, bytes: 1 };
   const whole: Range = [region.address, region.address + region.bytes];
   const store = useStore();
-  const { mapZooms } = store.choices.value;
+  const { mapZooms } = useChoices();
   const isHere = ([from]: Range): boolean => from >= whole[0] && from < whole[1];
   const chosen = mapZooms.find(isHere) ?? null;
   const view = chosen === null ? whole : clamped(chosen, whole);
-  const choose = (next: Range | null): void => {
+  const choose = (next: Range | null) => {
     const others = store.choices.peek().mapZooms.filter((zoom) => !isHere(zoom));
     store.choose({
       mapZooms: next === null ? others : [...others, [Math.round(next[0]), Math.round(next[1])]],
@@ -73,31 +75,32 @@ function useView({ map, index, first, end }: StripProps) {
   };
   return {
     view,
+    /** The marked chunk, if it is in this region. */
+    own: marked !== null && marked >= first && marked < end ? marked : null,
     isZoomed: chosen !== null,
     /** The region over the full width: as if zoomed, but all of it. */
     widen: (): void => choose(whole),
-    zoom: (around: number, factor: number): void => {
+    zoom: (around: number, factor: number) => {
       const next = zoomed(view, whole, around, factor);
       choose(next[1] - next[0] >= whole[1] - whole[0] ? null : next);
     },
     pan: (share: number): void => choose(panned(view, whole, share)),
     show: (from: number, to: number): void => choose(clamped([from, to], whole)),
     reset: (): void => choose(null),
-    chunkAt: (address: number): number =>
-      Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1),
+    chunkAt: (address: number): number => clamp(chunkAt(map, first, end, address), first, end - 1),
   };
 }
 
 type View = ReturnType<typeof useView>;
 
-function useStripKeys({ map, first, end, marked, onMark }: StripProps, view: View) {
-  return (event: KeyboardEvent): void => {
-    const own = marked !== null && marked >= first && marked < end ? marked : null;
+function useStripKeys({ map, first, end, onMark }: StripProps, view: View) {
+  return (event: KeyboardEvent) => {
+    const { own } = view;
     const now = own ?? view.chunkAt(view.view[0]);
     const middleOf = (chunk: number): number =>
       (map.address[chunk] ?? 0) + (map.bytes[chunk] ?? 0) / 2;
-    const move = (chunk: number): void => {
-      const next = Math.min(Math.max(chunk, first), end - 1);
+    const move = (chunk: number) => {
+      const next = clamp(chunk, first, end - 1);
       onMark(next);
       const [from, to] = view.view;
       const middle = middleOf(next);
@@ -131,22 +134,22 @@ function useStripPointer(props: StripProps, view: View) {
     drag,
     events: {
       onPointerDown: (event: PointerEvent): void => setDrag([address(event), address(event)]),
-      onPointerMove: (event: PointerEvent): void => {
+      onPointerMove: (event: PointerEvent) => {
         props.onMark(view.chunkAt(address(event)));
         if (drag) setDrag([drag[0], address(event)]);
       },
-      onPointerUp: (event: PointerEvent): void => {
+      onPointerUp: (event: PointerEvent) => {
         if (!drag) return;
         setDrag(null);
         const marked = dragged(drag[0], address(event), view.view);
         if (marked) view.show(...marked);
       },
-      onPointerLeave: (): void => {
+      onPointerLeave: () => {
         setDrag(null);
         props.onMark(null);
       },
       onDblClick: view.reset,
-      onWheel: (event: WheelEvent): void => {
+      onWheel: (event: WheelEvent) => {
         if (!event.ctrlKey && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
         event.preventDefault();
         if (event.ctrlKey) view.zoom(address(event), event.deltaY > 0 ? 1.25 : 0.8);
@@ -211,9 +214,8 @@ function StripLabel({ index, bytes, view }: { index: number; bytes: number; view
 }
 
 export function Strip(props: StripProps) {
-  const { map, colours, index, first, end, most, marked, request } = props;
-  const store = useStore();
-  const ink = inkOf(store);
+  const { map, colours, index, first, end, most, request } = props;
+  const ink = inks();
   const canvas = useRef<HTMLCanvasElement>(null);
   const { host, width } = useSize();
   const view = useView(props);
@@ -227,7 +229,7 @@ export function Strip(props: StripProps) {
     () => stripCells(chunks, first, end, view.view, Math.max(Math.round(width * ratio), 1)),
     [chunks, first, end, view.view[0], view.view[1], width],
   );
-  const own = marked !== null && marked >= first && marked < end ? marked : null;
+  const { own } = view;
   useLayoutEffect(() => {
     if (!canvas.current || width === 0) return;
     const fills = colours.kinds.map(({ fill }) => fill);
@@ -294,72 +296,55 @@ export function StripAxis({ most }: { most: number }) {
   );
 }
 
+/** What chunks of one colour have in common. */
 interface Kind {
   name: string;
   label: string;
-  meaning: string;
+  meaning?: string;
+  category?: Category;
   fill: BandFill;
-  bytes: number;
-  chunks: number;
+  order: number;
 }
 
 export type MapColours = ReturnType<typeof mapColours>;
 
 const AGES = 6;
 
-type Name = (map: MemoryMap, chunk: number) => Named;
+type Naming = (map: MemoryMap, chunk: number) => Kind;
 
-interface Named {
-  name: string;
-  label: string;
-  meaning?: string;
-  category?: Category;
-  fill: Omit<BandFill, "muted">;
-  order: number;
-}
+const ofGroup = (group: Group): Kind => ({
+  name: groupKey(group),
+  label: groupLabel(group),
+  meaning: categoryMeaning(group.category),
+  category: group.category,
+  fill: fillOf(group),
+  order: stackOrder(group),
+});
 
-function byCategory(scheme: Scheme): Name {
-  return (map, chunk) => {
-    // Chunks without a known owner are the ledger's category "unattributed".
-    const { category: its, trainable } = ownerOf(map, chunk) ?? {
-      category: "unattributed" as const,
-      trainable: null,
-    };
-    const group: Group = { category: its, trainable: its === "weights" ? trainable : null };
-    const order = stackOrder(group);
-    const { category } = group;
-    const fill = fillOf(category, group.trainable, scheme);
-    return {
-      name: groupKey(group),
-      label: groupLabel(group),
-      meaning: categoryMeaning(category),
-      category,
-      fill,
-      order,
-    };
-  };
-}
+const byCategory: Naming = (map, chunk) =>
+  // Chunks without a known owner are the ledger's category "unattributed".
+  ofGroup(groupOfOwner(ownerOf(map, chunk) ?? { category: "unattributed", trainable: null }));
 
-const ownerUnknown = (scheme: Scheme): Named => ({
+const ownerUnknown = (): Kind => ({
   name: "owner_unknown",
   label: "owner unknown",
   meaning: "in use; no trace shows the owner",
-  fill: fillOf("unattributed", null, scheme),
+  fill: categoryFill("unattributed"),
   order: 900,
 });
 
-function byLayer(map: MemoryMap, scheme: Scheme): Name {
+function byLayer(map: MemoryMap): Naming {
   const layers = largestLayers(map, LAYERS_TOLD_APART);
   const names = distinctNames(layers);
   return (_, chunk) => {
     const owner = ownerOf(map, chunk);
-    if (!owner) return ownerUnknown(scheme);
+    if (!owner) return ownerUnknown();
     const place = owner.layer === null ? -1 : layers.indexOf(owner.layer);
     if (place >= 0) {
       return {
         name: `layer:${layers[place]}`,
         label: names[place] ?? "",
-        fill: { colour: layerColour(place, scheme), pattern: "plain" },
+        fill: plainFill(layerColour(place)),
         order: place,
       };
     }
@@ -368,17 +353,17 @@ function byLayer(map: MemoryMap, scheme: Scheme): Name {
     return {
       name,
       label,
-      fill: { colour: INKS[scheme].faint, pattern: owner.layer === null ? "diagonal" : "plain" },
+      fill: { colour: inks().faint, pattern: owner.layer === null ? "diagonal" : "plain" },
       order,
     };
   };
 }
 
-function byAge(map: MemoryMap, scheme: Scheme): Name {
+function byAge(map: MemoryMap): Naming {
   const known = [...new Set(map.since.filter((step) => !Number.isNaN(step)))].sort((a, b) => a - b);
   return (_, chunk) => {
     const since = at(map.since, chunk);
-    if (since === null) return { ...ownerUnknown(scheme), name: "no_age", label: "age unknown" };
+    if (since === null) return { ...ownerUnknown(), name: "no_age", label: "age unknown" };
     const place = known.length < 2 ? 0 : Math.floor((known.indexOf(since) / known.length) * AGES);
     const first = known[Math.ceil((place * known.length) / AGES)] ?? since;
     const last = known[Math.ceil(((place + 1) * known.length) / AGES) - 1] ?? since;
@@ -386,14 +371,14 @@ function byAge(map: MemoryMap, scheme: Scheme): Name {
     return {
       name: `age:${place}`,
       label: `since ${steps}`,
-      fill: { colour: ageColour(place / (AGES - 1), scheme), pattern: "plain" },
+      fill: plainFill(ageColour(place / (AGES - 1))),
       order: place,
     };
   };
 }
 
-function ofNoOne(state: "free" | "unknown", scheme: Scheme): Named {
-  const fill = freeFill("free", scheme);
+function ofNoOne(state: "free" | "unknown"): Kind {
+  const fill = freeFill("free");
   return state === "free"
     ? { name: "free", label: "free", meaning: "free chunks of the pool", fill, order: 950 }
     : {
@@ -411,71 +396,33 @@ const roundingOf = (map: MemoryMap, chunk: number): number => {
 };
 
 /**
- * By category, bytes are those of ledgers: rounding is a kind of its own, without chunks of its
- * own.
+ * The colour of each chunk, by its index in `kinds`. By category, bytes are those of ledgers:
+ * rounding is a kind of its own, a part of the chunks of others.
  */
-const roundingKind = (
-  scheme: Scheme,
-  muted: boolean,
-): Omit<Kind, "bytes" | "chunks"> & { order: number } => ({
-  name: "rounding",
-  label: categoryLabel("rounding"),
-  meaning: `${categoryMeaning("rounding")}; part of the chunks of other categories`,
-  fill: { ...fillOf("rounding", null, scheme), muted },
-  order: stackOrder({ category: "rounding", trainable: null }),
-});
-
-export function mapColours(
-  map: MemoryMap,
-  colouring: Colouring,
-  scheme: Scheme,
-  selected: Category | null = null,
-) {
-  const naming =
-    colouring === "category"
-      ? byCategory(scheme)
-      : colouring === "layer"
-        ? byLayer(map, scheme)
-        : byAge(map, scheme);
-  const mutes = colouring === "category" && selected !== null;
-  const found = new Map<string, Kind & { order: number; index: number }>();
-  const key = new Uint16Array(map.rows);
-  const rounded = { bytes: 0, chunks: 0 };
-  for (let chunk = 0; chunk < map.rows; chunk += 1) {
+export function mapColours(map: MemoryMap, colouring: Colouring, selected: Category | null = null) {
+  const ofCategories = colouring === "category";
+  const naming = ofCategories ? byCategory : colouring === "layer" ? byLayer(map) : byAge(map);
+  const found = new Map<string, Kind & { bytes: number; chunks: number; index: number }>();
+  const counted = (kind: Kind, bytes: number): number => {
+    const { name, category } = kind;
+    const muted =
+      ofCategories && selected !== null && category !== undefined && category !== selected;
+    const fill = { ...kind.fill, muted };
+    const one = found.get(name) ?? { ...kind, fill, bytes: 0, chunks: 0, index: found.size };
+    one.bytes += bytes;
+    one.chunks += 1;
+    found.set(name, one);
+    return one.index;
+  };
+  const rounded = ofGroup({ category: "rounding", trainable: null });
+  const meaning = `${rounded.meaning}; part of the chunks of other categories`;
+  const key = Uint16Array.from(map.bytes, (bytes, chunk) => {
     const state = stateOf(map, chunk);
-    const {
-      name,
-      label,
-      meaning = "",
-      category,
-      fill,
-      order,
-    } = state === "in_use" ? naming(map, chunk) : ofNoOne(state, scheme);
-    const rounding = colouring === "category" && state === "in_use" ? roundingOf(map, chunk) : 0;
-    const muted = mutes && state === "in_use" && category !== selected;
-    const kind = found.get(name) ?? {
-      name,
-      label,
-      meaning,
-      fill: { ...fill, muted },
-      order,
-      bytes: 0,
-      chunks: 0,
-      index: found.size,
-    };
-    kind.bytes += (map.bytes[chunk] ?? 0) - rounding;
-    rounded.bytes += rounding;
-    rounded.chunks += Number(rounding > 0);
-    kind.chunks += 1;
-    found.set(name, kind);
-    key[chunk] = kind.index;
-  }
-  if (rounded.bytes > 0)
-    found.set("rounding", {
-      ...roundingKind(scheme, mutes && selected !== "rounding"),
-      ...rounded,
-      index: found.size,
-    });
+    if (state !== "in_use") return counted(ofNoOne(state), bytes);
+    const rounding = ofCategories ? roundingOf(map, chunk) : 0;
+    if (rounding > 0) counted({ ...rounded, meaning }, rounding);
+    return counted(naming(map, chunk), bytes - rounding);
+  });
   const kinds = [...found.values()].sort((a, b) => a.order - b.order);
   const places = new Map(kinds.map(({ index }, place) => [index, place]));
   return { key: key.map((index) => places.get(index) ?? 0), kinds };

@@ -27,7 +27,7 @@ const MAP = {
 } as unknown as MemoryMap;
 
 const listed = (colouring: Parameters<typeof mapColours>[1]) =>
-  mapColours(MAP, colouring, "light").kinds.map(({ name, bytes, chunks }) => [name, bytes, chunks]);
+  mapColours(MAP, colouring).kinds.map(({ name, bytes, chunks }) => [name, bytes, chunks]);
 
 describe("the colours of a memory map", () => {
   it("by category split weights and take rounding from its chunks", () => {
@@ -52,14 +52,14 @@ describe("the colours of a memory map", () => {
       ["unknown", 700, 1],
     ]);
     expect(
-      mapColours(MAP, "layer", "dark")
+      mapColours(MAP, "layer")
         .kinds.map(({ label }) => label)
         .slice(0, 4),
     ).toEqual(["a", "b", "not tied to a layer", "owner unknown"]);
   });
 
   it("by age span the steps that are known", () => {
-    const kinds = mapColours(MAP, "age", "light").kinds;
+    const kinds = mapColours(MAP, "age").kinds;
     expect(kinds.map(({ label }) => label)).toEqual([
       "since step 1",
       "since step 5",
@@ -72,7 +72,7 @@ describe("the colours of a memory map", () => {
   });
 
   it("give every chunk its kind, and pale all but the selected category", () => {
-    const { key, kinds } = mapColours(MAP, "category", "light", "activations");
+    const { key, kinds } = mapColours(MAP, "category", "activations");
     expect([...key].map((index) => kinds[index]?.name)).toEqual([
       "weights:frozen",
       "weights:trainable",

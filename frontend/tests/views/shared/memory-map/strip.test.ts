@@ -39,12 +39,7 @@ function drawn(marked: number | null = null, zooms: Zoom[] = []) {
   const onMark = vi.fn<(chunk: number | null) => void>();
   const choose = vi.fn<(choices: Partial<Choices>) => void>();
   const choices = { ...DEFAULTS, mapZooms: zooms } as Choices;
-  const store = {
-    choices: { value: choices, peek: () => choices },
-    choose,
-    scheme: { value: "light" },
-    dark: { value: false },
-  };
+  const store = { choices: { value: choices, peek: () => choices }, choose };
   const props = {
     map: MAP,
     colours: COLOURS,
