@@ -221,7 +221,7 @@ def _failure_sentence(oom: Oom) -> str:
     return (
         when
         if oom.requested_bytes is None
-        else (f"{when}: {format_bytes(oom.requested_bytes)} requested")
+        else f"{when}: {format_bytes(oom.requested_bytes)} requested"
     )
 
 
@@ -233,7 +233,7 @@ def _fragmented_failure(index: int, oom: Oom) -> Answer:
     status: AnswerStatus = "failed" if oom.verdict == "fragmentation" else "unknown"
     if free is None or largest is None:
         known_part = (
-            None if free is None else (f"{format_bytes(free)} free at the failure, chunks unknown")
+            None if free is None else f"{format_bytes(free)} free at the failure, chunks unknown"
         )
         sentence = known_part or "No memory map of the failure"
         return Answer(

@@ -241,7 +241,7 @@ class StepChange:
         where = (
             f"Step {self.step}"
             if self.after_step is None
-            else (f"Steps {self.after_step} to {self.step}")
+            else f"Steps {self.after_step} to {self.step}"
         )
         if not self.deliberate and (self.slots_bytes or self.others_bytes):
             kept = "earlier model" if self.others_bytes else "earlier optimizer"

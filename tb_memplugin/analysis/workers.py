@@ -249,14 +249,11 @@ def early_stops(
         is_behind = last_step > (-1 if worker.last_step is None else worker.last_step)
         is_silent = all_others_ended or latest - end >= SILENT_SECONDS
         recorded = (
-            "no step" if worker.last_step is None else (f"nothing after step {worker.last_step}")
+            "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
         )
         sentence = (
-            f"{worker.worker or 'The worker without a name'} "
-            "recorded "
-            f"{recorded}; "
-            f"{rest} "
-            f"to step {last_step}"
+            f"{worker.worker or 'The worker without a name'} recorded {recorded}; {rest} to step "
+            f"{last_step}"
         )
         stops.append(sentence if worker.ended is False and is_behind and is_silent else None)
     return stops
@@ -345,7 +342,7 @@ def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
     difference = peaks[largest] - peaks[smallest]
     more = f"{format_bytes(difference)} more than {smallest} at {format_bytes(peaks[smallest])}"
     who, size = (
-        f"{largest} peaks" if difference else (f"All {len(names)} devices peak"),
+        f"{largest} peaks" if difference else f"All {len(names)} devices peak",
         format_bytes(peaks[largest]),
     )
     sentence = f"{who} at {size}, {more}" if difference else f"{who} at {size}"
