@@ -113,15 +113,10 @@ def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
     return slots, sum(row.bytes for row in rows) - slots
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerChange:
-    """A layer table that took effect at `step`, and the layers with weights that became trainable
-    or frozen. The peaks are None if none was measured, and at the start. Tables of neighbouring
-    steps are one change of the peak: an unfreezing, then a new optimizer."""
-
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TableChange:
     step: int
     reason: str
-    totals: LayerTotals
     became_trainable: tuple[str, ...]
     became_frozen: tuple[str, ...]
     peak_before_bytes: int | None = None
@@ -129,8 +124,15 @@ class LayerChange:
     peak_after_bytes: int | None = None
     peak_after_step: int | None = None
     stayed_slots_bytes: int = 0
-    """Growth of the slots of earlier optimizers, which stay beside those of `totals`; 0 if small or
+    """Growth of the slots of earlier optimizers, which stay beside `optimizer_bytes`; 0 if small or
     not traced."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerChange(LayerTotals, _TableChange):
+    """A layer table that took effect at `step`, with its totals, and the layers with weights that
+    became trainable or frozen. The peaks are None if none was measured, and at the start. Tables of
+    neighbouring steps are one change of the peak: an unfreezing, then a new optimizer."""
 
 
 def _became(
@@ -149,29 +151,34 @@ def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
     """The changes of the layer table, each with the peaks before and after, from every step of the
     phase."""
     tables = run.layer_tables
-    if len(tables) < 2:
-        return [
-            LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one))
-            for one in tables
-        ]
     steps, figures = step_rows(run, device, phase)
     traced = {snapshot.step: snapshot for snapshot in comparable_steps(run, device, phase)}
-    peaks: dict[int, tuple[Any, ...]] = {}
+    effects: dict[int, dict[str, int | None]] = {}
     for _, first, last, before, after in _table_effects(
         tables, steps, figures.peak_bytes, list(traced)
     ):
-        sides = [
-            (None, None) if one is None else (one.peak_bytes, one.step) for one in (before, after)
-        ]
         change = _explained(StepChange(tables[first].step, None, (), True, before, after), traced)
-        peaks |= dict.fromkeys(range(first, last + 1), (*sides[0], *sides[1], change.slots_bytes))
-    flags: list[dict[str, bool]] = [{}, *map(trainable_layers, tables)]
-    return [
-        LayerChange(
-            one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ())
+        of_table: dict[str, int | None] = {"stayed_slots_bytes": change.slots_bytes}
+        for side, level in (("before", before), ("after", after)):
+            of_table[f"peak_{side}_bytes"] = None if level is None else level.peak_bytes
+            of_table[f"peak_{side}_step"] = None if level is None else level.step
+        effects |= dict.fromkeys(range(first, last + 1), of_table)
+    changes = []
+    flags: dict[str, bool] = {}
+    for at, table in enumerate(tables):
+        trainable, frozen = _became(flags, table)
+        own: dict[str, Any] = {**vars(layer_totals(table)), **effects.get(at, {})}
+        changes.append(
+            LayerChange(
+                step=table.step,
+                reason=table.reason,
+                became_trainable=trainable,
+                became_frozen=frozen,
+                **own,
+            )
         )
-        for at, one in enumerate(tables)
-    ]
+        flags = trainable_layers(table)
+    return changes
 
 
 def _table_effects(

@@ -36,6 +36,7 @@ from tb_memplugin.analysis.trend import (
 from tb_memplugin.schema import (
     MISSING,
     PHASES,
+    Category,
     DeviceSamples,
     Integers,
     Phase,
@@ -51,7 +52,7 @@ UNEXPLAINED = ("unattributed", "other_state", "rounding")
 LAST_STEPS = 100  # steps whose peaks above their ends tell those of later steps
 
 
-_Owner: TypeAlias = tuple[str | None, str]
+_Owner: TypeAlias = tuple[str | None, Category]
 
 
 class Owner(NamedTuple):
@@ -60,7 +61,7 @@ class Owner(NamedTuple):
     that exceeds `bytes`, else 0."""
 
     layer: str | None
-    category: str
+    category: Category
     bytes: int
     rounding_bytes: int
     steps: tuple[int, int] | None

@@ -30,7 +30,6 @@ from tb_memplugin.schema import (
     Phase,
     Run,
     Samples,
-    as_json,
     extreme_rows,
     format_bytes,
     is_cpu,
@@ -150,6 +149,7 @@ class HostSummary:
     a step. `steps` of the main phase were examined for growth, 0 if too few were recorded; growth
     below `bound_bytes` is not reported."""
 
+    sentence: str
     resident_bytes: int
     peak_bytes: int
     peak_step: int
@@ -157,16 +157,6 @@ class HostSummary:
     steps: int
     bound_bytes: int
     growth: HostGrowth | None
-
-    def sentence(self) -> str:
-        if self.growth is not None:
-            return self.growth.sentence()
-        if not self.steps:
-            return "Unknown whether host RSS grows: too few steps."
-        return (
-            f"Host RSS: no growth of {format_bytes(self.bound_bytes)} or more in {self.steps:,} "
-            "steps."
-        )
 
 
 def host_summary(run: Run) -> HostSummary | None:
@@ -178,33 +168,29 @@ def host_summary(run: Run) -> HostSummary | None:
         return None
     highest = int(known[np.argmax(resident[known])])
     examined, rows = _examined(run)
-    steps = (
-        range_of(examined.samples.step[rows], run.thinning > 1).steps
-        if is_long_enough(len(rows))
-        else 0
-    )
-    parts = host_parts(samples)
+    steps, bound = 0, MIN_BYTES
+    sentence = "Unknown whether host RSS grows: too few steps."
+    if is_long_enough(len(rows)):
+        steps = range_of(examined.samples.step[rows], run.thinning > 1).steps
+        bound = smallest_growth(examined.samples.host_resident_bytes[rows])
+        sentence = f"Host RSS: no growth of {format_bytes(bound)} or more in {steps:,} steps."
+    parts, growth = host_parts(samples), _growth(run)
     measured = np.flatnonzero(parts["other_bytes"] != MISSING)
     return HostSummary(
+        sentence if growth is None else growth.sentence(),
         resident_bytes=int(resident[known[-1]]),
         peak_bytes=int(resident[highest]),
         peak_step=int(samples.step[highest]),
         state=_state_at(samples, parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
-        bound_bytes=smallest_growth(examined.samples.host_resident_bytes[rows])
-        if steps
-        else MIN_BYTES,
-        growth=_growth(run),
+        bound_bytes=bound,
+        growth=growth,
     )
 
 
 def host_summaries(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
     summaries = {worker: host_summary(run) for worker, run in by_worker.items()}
     return {worker: summary for worker, summary in summaries.items() if summary is not None}
-
-
-def describe_host(summary: HostSummary) -> dict[str, Any]:
-    return {**as_json(summary), "sentence": summary.sentence()}
 
 
 def host_growth(run: Run) -> HostGrowth | None:

@@ -57,6 +57,7 @@ from tb_memplugin.schema.fields import (
     meanings,
     optional_column,
     optional_values,
+    record_of,
     stored_fields,
     take_rows,
     values_of,

@@ -29,6 +29,8 @@ PHASES: tuple[Phase, ...] = ("train", "validation", "predict")
 
 Mode: TypeAlias = Literal["graph", "eager", "xla"]
 
+Record = TypeVar("Record")
+
 MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
 
@@ -42,6 +44,16 @@ def values_of(record: object, *names: str) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
     }
+
+
+def record_of(kind: type[Record], *sources: object, **values: Any) -> Record:
+    """A record with these values, and the other fields as the first of the sources has them that
+    has such a field."""
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # records are dataclasses
+        if field.name not in values:
+            source = next(one for one in sources if hasattr(one, field.name))
+            values[field.name] = getattr(source, field.name)
+    return kind(**values)
 
 
 def optional_column(values: Iterable[int | None]) -> Integers:
@@ -303,7 +315,6 @@ def _bare(hint: Any, marks: dict[type, Any]) -> tuple[Any, bool]:
             return hint, optional
 
 
-Record = TypeVar("Record")
 Rows: TypeAlias = slice | Sequence[int] | npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 
 
