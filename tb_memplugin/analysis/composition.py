@@ -33,6 +33,7 @@ from tb_memplugin.schema import (
     is_cpu,
     join_rows,
     measured_pools,
+    missing_rows,
     one_row_a_step,
     optional_column,
     take_rows,
@@ -82,7 +83,7 @@ def rows_of_steps(
     if limit is not None and figures is not None and len(chosen) > limit:
         always = np.searchsorted(steps, traced[is_sampled]).tolist()
         chosen = chosen[extreme_rows(_extremes(take_rows(figures, chosen)), limit, always)]
-    of_device = {device: figures or _no_figures(len(recorded))}
+    of_device = {device: figures or missing_rows(DeviceSamples, len(recorded))}
     rows = take_rows(dataclasses.replace(recorded, devices=of_device), chosen)
     if unsampled:
         rows = join_rows([rows, _rows_of(unsampled, device)])
@@ -115,7 +116,9 @@ def _rows_of(snapshots: Sequence[Snapshot], device: str) -> Samples:
     """Rows of traced steps without samples."""
     missing = np.full(len(snapshots), MISSING)
     capacities = optional_column(one.capacity_bytes for one in snapshots)
-    figures = dataclasses.replace(_no_figures(len(snapshots)), capacity_bytes=capacities)
+    figures = dataclasses.replace(
+        missing_rows(DeviceSamples, len(snapshots)), capacity_bytes=capacities
+    )
     return Samples(
         step=np.asarray([one.step for one in snapshots], np.int64),
         phase=np.asarray([PHASES.index(one.phase) for one in snapshots], np.int64),
@@ -133,11 +136,6 @@ def phase_steps(run: Run, device: str, phase: Phase) -> npt.NDArray[np.intp]:
     if figures is None:
         return np.empty(0, np.intp)
     return one_row_a_step(run.samples.step, figures, run.samples.phase == PHASES.index(phase))
-
-
-def _no_figures(rows: int) -> DeviceSamples:
-    missing = np.full(rows, MISSING)
-    return DeviceSamples(**{field.name: missing for field in dataclasses.fields(DeviceSamples)})
 
 
 def fragmentation(figures: DeviceSamples) -> Floats:

@@ -122,11 +122,9 @@ class HostGrowth:
 
     @property
     def is_finding(self) -> bool:
-        trend, own = self.trend, self.beyond_cpu.bytes_per_step
-        added = own * (trend.last_step - trend.since_step)
-        return own >= MIN_OWN_SHARE * trend.bytes_per_step and bool(
-            added >= least_change(trend.from_bytes)
-        )
+        trend, own = self.trend, self.beyond_cpu
+        is_large = own.added_bytes >= least_change(trend.from_bytes)
+        return own.bytes_per_step >= MIN_OWN_SHARE * trend.bytes_per_step and bool(is_large)
 
     def sentence(self) -> str:
         name = self.worker + ": host" if self.worker else "Host"

@@ -46,6 +46,10 @@ class Trend:
     from_bytes: int
     to_bytes: int
 
+    @property
+    def added_bytes(self) -> float:
+        return self.bytes_per_step * (self.last_step - self.since_step)
+
 
 def least_change(level: Any) -> Any:
     """The least change of one or more levels in bytes that is considerable."""

@@ -55,6 +55,7 @@ from tb_memplugin.schema.fields import (
     join_rows,
     last_known,
     meanings,
+    missing_rows,
     optional_column,
     optional_values,
     record_of,

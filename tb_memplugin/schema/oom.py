@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,14 +19,16 @@ from tb_memplugin.schema.fields import (
     Phase,
     Size,
     Step,
-    fields_of,
+    record_of,
 )
 from tb_memplugin.schema.snapshot import (
     MAX_TENSOR_GROUPS,
     LedgerRow,
+    SavedRow,
     Snapshot,
     TensorGroup,
-    failed_snapshot,
+    pool_of,
+    rounding_total,
 )
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
@@ -229,9 +232,24 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
     for oom in sorted(ooms, key=lambda oom: oom.wall_time):
         if not oom.ledger or None in (oom.step, oom.phase, oom.in_use_bytes):
             continue
-        names = (field.name for field in fields_of(Snapshot) if hasattr(oom, field.name))
-        failed[oom.step, oom.phase, oom.device] = failed_snapshot(
-            **{name: getattr(oom, name) for name in names}
-        )
+        failed[oom.step, oom.phase, oom.device] = _failed_snapshot(oom)
     traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
     return (*traced, *failed.values())
+
+
+def _failed_snapshot(oom: Oom) -> Snapshot:
+    """The breakdown of a failed step at its failure."""
+    pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
+    saved: Counter[str | None] = Counter()
+    for row in oom.ledger:
+        if row.category == "activations":
+            saved[row.layer] += row.bytes
+    return record_of(
+        Snapshot,
+        oom,
+        mode=None,
+        fragmentation=None if pool is None else pool.fragmentation,
+        rounding_bytes=rounding_total(oom.ledger),
+        saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
+        at_failure=True,
+    )

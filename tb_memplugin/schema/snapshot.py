@@ -8,7 +8,7 @@ unknown, the row has allocated bytes.
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -282,25 +282,6 @@ class Snapshot:
 
 LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows")
 """The fields of a `Snapshot` that hold rows."""
-
-
-def failed_snapshot(ledger: Sequence[LedgerRow], **figures: Any) -> Snapshot:
-    """The breakdown of a failed step at its failure, from its ledger and further fields of a
-    `Snapshot`."""
-    pool = pool_of(figures["pool_bytes"], figures["in_use_bytes"], figures["largest_free_bytes"])
-    saved: Counter[str | None] = Counter()
-    for row in ledger:
-        if row.category == "activations":
-            saved[row.layer] += row.bytes
-    return Snapshot(
-        **figures,
-        ledger=tuple(ledger),
-        mode=None,
-        fragmentation=None if pool is None else pool.fragmentation,
-        rounding_bytes=rounding_total(ledger),
-        saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
-        at_failure=True,
-    )
 
 
 Group: TypeAlias = tuple[Category, bool | None]
