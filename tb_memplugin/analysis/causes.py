@@ -14,7 +14,16 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.trend import Trend
-from tb_memplugin.schema import MISSING, CounterKind, Counters, Integers, Run, counted, format_bytes
+from tb_memplugin.schema import (
+    MISSING,
+    NO_COUNTERS,
+    CounterKind,
+    Counters,
+    Integers,
+    Run,
+    counted,
+    format_bytes,
+)
 
 _PARTS = 3
 
@@ -34,11 +43,11 @@ class CounterGrowth(NamedTuple):
     steps: Integers | None
 
 
-def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
+def counters_of(run: Run, device: str) -> tuple[Counters, str]:
     """The counters of the last session that recorded a device, and the device's name in them."""
     worker, _, own = device.rpartition("/")
     found = [counters for counters in run.counters if counters.worker == worker]
-    return (found[-1] if found else None), own
+    return [NO_COUNTERS, *found][-1], own
 
 
 def rows_by_counter(counters: Counters) -> dict[tuple[CounterKind, str | None], list[int]]:
@@ -48,10 +57,8 @@ def rows_by_counter(counters: Counters) -> dict[tuple[CounterKind, str | None], 
     return rows
 
 
-def _growths(counters: Counters | None, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
+def _growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
     """The change of every counter from the end of `first_step` to that of `last_step`."""
-    if counters is None:
-        return
     edges = np.linspace(first_step, last_step, _PARTS + 1)
     for (kind, name), of_key in rows_by_counter(counters).items():
         rows = np.asarray(of_key)[np.argsort(counters.step[of_key], kind="stable")]
@@ -121,7 +128,7 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
 def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -> Cause | None:
     """The cause of a trend of a worker's host RSS (`resident`, bytes at `steps`) beyond the memory
     in use on ``CPU:0``; None if unknown."""
-    counters = run.counters[-1] if run.counters else None
+    counters = [NO_COUNTERS, *run.counters][-1]
     found = list(_growths(counters, trend.since_step, trend.last_step))
     cause = _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
@@ -150,7 +157,7 @@ def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause
     )
 
 
-def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
+def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
     for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
         if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
             arrays = f"{counted(count, 'NumPy array')} ({format_bytes(added)})"
@@ -159,7 +166,7 @@ def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
     return None
 
 
-def _kept_iterators(counters: Counters | None) -> Cause | None:
+def _kept_iterators(counters: Counters) -> Cause | None:
     """The holder of more and more iterators over data sets, each of which has buffers."""
     for name, since, _, count, _ in _by_holder(counters, "kept_iterators"):
         if count >= MIN_ITERATORS:
@@ -169,13 +176,9 @@ def _kept_iterators(counters: Counters | None) -> Cause | None:
     return None
 
 
-def _by_holder(
-    counters: Counters | None, kind: CounterKind
-) -> Iterator[tuple[str, int, int, int, int]]:
+def _by_holder(counters: Counters, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
     """Holders, the first step at which each was among those of the most; and the steps, the count
     and the bytes that were added until the last one."""
-    if counters is None:
-        return
     columns = (counters.step, counters.count, counters.bytes)
     for (one, name), of_name in rows_by_counter(counters).items():
         rows = [at for at in of_name if counters.count[at] > 0] if one == kind else []
@@ -266,7 +269,7 @@ def retracing_of(run: Run, device: str) -> str | None:
     """A sentence on the function that was traced most often where a device was recorded; None for
     once or never."""
     counters, _ = counters_of(run, device)
-    if counters is None or not len(counters):
+    if not len(counters):
         return None
     most = _most_often(_growths(counters, -1, int(counters.step.max())), "traces")
     if most is None or most.added < 2:

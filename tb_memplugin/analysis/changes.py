@@ -36,6 +36,7 @@ from tb_memplugin.schema import (
     format_bytes,
     format_figure,
     former_name,
+    sums_by,
     unit_for,
 )
 
@@ -54,9 +55,8 @@ def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
 
     A partial batch is smaller than the batch traced before it and ends an epoch, or the batch
     traced after it is as large as that before it."""
-    traced = list(
-        {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values()
-    )
+    last_of_step = {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}
+    traced = list(last_of_step.values())
     ends = {epoch.last_step for epoch in epochs(run)} if phase == "train" else set()
     found: list[Snapshot] = []
     for at, snapshot in enumerate(traced):
@@ -103,13 +103,10 @@ def first_of_level(measured: "_Measured", before: Snapshot, after: Snapshot) -> 
 def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
     """Requested bytes of optimizers and models that the program no longer uses: slots, and all
     other bytes."""
-    rows = [
-        row
-        for row in snapshot.ledger
-        if row.category != "rounding" and former_name(row.layer) is not None
-    ]
-    slots = sum(row.bytes for row in rows if row.category == "optimizer_state")
-    return slots, sum(row.bytes for row in rows) - slots
+    rows = (row for row in snapshot.ledger if former_name(row.layer) is not None)
+    sums = sums_by(rows, lambda row: row.category)
+    slots = sums["optimizer_state"]
+    return slots, sums.total() - sums["rounding"] - slots
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -264,11 +261,9 @@ class StepChange:
 
     def sentence(self) -> str:
         """The change with its cause and its effect on the peak, in few words."""
-        where = (
-            f"Step {self.step}"
-            if self.after_step is None
-            else f"Steps {self.after_step} to {self.step}"
-        )
+        where = f"Step {self.step}"
+        if self.after_step is not None:
+            where = f"Steps {self.after_step} to {self.step}"
         if not self.deliberate and (self.slots_bytes or self.others_bytes):
             kept = "earlier model" if self.others_bytes else "earlier optimizer"
             return f"{where}: {kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
@@ -313,11 +308,8 @@ class StepChange:
 
     def _part(self, category: Category, delta: int, unit: str) -> str:
         own = self.own_bytes(category, delta)
-        kept = (
-            (f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)")
-            if own < delta
-            else ""
-        )
+        stayed = f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)"
+        kept = stayed if own < delta else ""
         return (
             f"{category.replace('_', ' ')} "
             f"{'+' if own >= 0 else '−'}{format_figure(abs(own), unit)}{kept}"
@@ -410,14 +402,14 @@ def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
     after = None if change.after is None else traced.get(change.after.step)
     if before is None or after is None:
         return change
-    whole, deltas = change.delta_bytes or 0, dict.fromkeys(CATEGORIES, 0)  # in stack order
-    for sign, snapshot in ((-1, before), (1, after)):
-        for row in snapshot.ledger:
-            deltas[row.category] += sign * row.bytes
+    whole, deltas = change.delta_bytes or 0, sums_by(after.ledger, lambda row: row.category)
+    deltas.subtract(sums_by(before.ledger, lambda row: row.category))
     named = [
-        (category, delta)
-        for category, delta in deltas.items()
-        if delta and category != "rounding" and (category in PERSISTENT or delta * whole > 0)
+        (category, deltas[category])
+        for category in CATEGORIES
+        if category != "rounding"
+        and (category in PERSISTENT or deltas[category] * whole > 0)
+        and deltas[category]
     ]
     largest = sorted(named, key=lambda one: -abs(one[1]))[:MAX_PARTS]
     least = _LEAST_PART * max((abs(delta) for _, delta in largest), default=0)

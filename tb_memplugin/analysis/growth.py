@@ -8,8 +8,8 @@ show growth."""
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from tb_memplugin.schema import (
     PHASES,
     Category,
     DeviceSamples,
+    HeldTensorGroup,
     Integers,
     Phase,
     Run,
@@ -45,6 +46,8 @@ from tb_memplugin.schema import (
     counted,
     format_bytes,
     full_device_name,
+    last_known,
+    sums_by,
 )
 
 # that traced functions may hold, such as their constants
@@ -52,6 +55,7 @@ UNEXPLAINED = ("unattributed", "other_state", "rounding")
 LAST_STEPS = 100  # steps whose peaks above their ends tell those of later steps
 
 
+_Kind = TypeVar("_Kind")
 _Owner: TypeAlias = tuple[str | None, Category]
 
 
@@ -99,11 +103,8 @@ class Growth:
     full: "Full | None"
 
     def sentence(self) -> str:
-        series = (
-            f"peak memory of a {step_name(self.phase)}"
-            if self.at_peak
-            else "memory in use at step end"
-        )
+        peak = f"peak memory of a {step_name(self.phase)}"
+        series = peak if self.at_peak else "memory in use at step end"
         text = f"{self.device}: {series} {rate_and_levels(self.trend, self.jumps)}"
         owner = self.owner
         if owner is not None:
@@ -146,15 +147,12 @@ def rate_and_levels(trend: Trend, jumps: Sequence[tuple[int, int]]) -> str:
 
 def levels_text(trend: Trend, jumps: Iterable[tuple[int, int]]) -> str:
     jumped = sum(size for _, size in jumps)
-    including = (
-        (f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})")
-        if jumped
-        else ""
-    )
-    return (
-        f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step "
-        f"{trend.last_step}{including}"
-    )
+    text = f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)}"
+    text += f" at step {trend.last_step}"
+    if jumped:
+        kind = "jumps" if jumped > 0 else "drops"
+        text += f" (including {kind} of {format_bytes(abs(jumped))})"
+    return text
 
 
 def with_cause(text: str, cause: Cause | None) -> str:
@@ -255,20 +253,16 @@ def _full(
 ) -> Full | None:
     """The step whose peak reaches the capacity: that of the last steps is at most so far above the
     trend's level."""
-    last, capacities = rows[-LAST_STEPS:], figures.capacity_bytes[figures.capacity_bytes != MISSING]
-    peaks = figures.peak_bytes[last]
-    above = (
-        0 if at_peak else int((peaks - figures.in_use_bytes[last])[peaks != MISSING].max(initial=0))
-    )
-    level = trend.to_bytes + above
-    if not len(capacities) or capacities[-1] <= level:
+    last, capacity = rows[-LAST_STEPS:], last_known(figures.capacity_bytes)
+    peaks, level = figures.peak_bytes[last], trend.to_bytes
+    if not at_peak:
+        level += int((peaks - figures.in_use_bytes[last])[peaks != MISSING].max(initial=0))
+    if capacity is None or capacity <= level:
         return None
-    remaining = (float(capacities[-1]) - level) / trend.bytes_per_step
+    remaining = (capacity - level) / trend.bytes_per_step
     # Extrapolate to at most ten times the observed steps.
     is_near = remaining < 10 * (trend.last_step - trend.since_step)
-    return (
-        Full(trend.last_step + int(remaining), int(level), int(capacities[-1])) if is_near else None
-    )
+    return Full(trend.last_step + int(remaining), level, capacity) if is_near else None
 
 
 def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | None:
@@ -277,13 +271,11 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | Non
     grown: dict[_Owner, int] = {}
     steps = None
     if snapshots:
-        sums: tuple[Counter[_Owner], Counter[_Owner]] = Counter(), Counter()
-        for of_snapshot, snapshot in zip(sums, (snapshots[0], snapshots[-1]), strict=True):
-            for row in snapshot.ledger:
-                of_snapshot[row.layer, row.category] += row.bytes
-        grown = {
-            name: size - sums[0][name] for name, size in sums[1].items() if size > sums[0][name]
-        }
+        before, after = (
+            sums_by(one.ledger, lambda row: (row.layer, row.category))
+            for one in (snapshots[0], snapshots[-1])
+        )
+        grown = after - before  # without what did not grow
         steps = snapshots[0].step, snapshots[-1].step
     if not grown:
         # Each layer's median over the last recorded steps, minus that over the first ones.
@@ -312,26 +304,32 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | Non
 def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | None]:
     """The holder of most of the held tensors added from the first to the last snapshot, and the
     line that made those of the shape that grew most; None where unknown."""
-    by_group: Counter[tuple[tuple[int, ...], str, str | None]] = Counter()
-    by_holder: Counter[str] = Counter()
-    for snapshot, sign in ((snapshots[-1], 1), (snapshots[0], -1)):
-        for group in (one for one in snapshot.held_tensors if one.category == "held_tensors"):
-            by_group[group.shape, group.dtype, group.held_by] += sign * group.bytes
-            if group.held_by is not None:
-                by_holder[group.held_by] += sign * group.bytes
-    held_by = max(
-        (name for name in by_holder if by_holder[name] > 0),
-        key=lambda name: by_holder[name],
-        default=None,
-    )
-    grown = [key for key, added in by_group.items() if added > 0 and held_by in (None, key[2])]
-    most = max(grown, key=lambda key: by_group[key], default=None)
+    held = [
+        [group for group in one.held_tensors if group.category == "held_tensors"]
+        for one in snapshots
+    ]
+
+    def grown(key: Callable[[HeldTensorGroup], _Kind]) -> Counter[_Kind]:
+        return sums_by(held[-1], key) - sums_by(held[0], key)
+
+    by_holder = grown(lambda group: group.held_by)
+    del by_holder[None]
+    held_by = max(by_holder, key=by_holder.__getitem__, default=None)
+    by_kind = grown(_kind_of)
+    of_holder = (kind for kind in by_kind if held_by in (None, kind[2]))
+    most = max(of_holder, key=by_kind.__getitem__, default=None)
     # A step that made none of them does not know their line.
-    groups = (group for snapshot in reversed(snapshots) for group in snapshot.held_tensors)
-    kept = (group for group in groups if group.line and group.category == "held_tensors")
-    return held_by, next(
-        (one.line for one in kept if (one.shape, one.dtype, one.held_by) == most), None
+    lines = (
+        group.line
+        for groups in reversed(held)
+        for group in groups
+        if group.line and _kind_of(group) == most
     )
+    return held_by, next(lines, None)
+
+
+def _kind_of(group: HeldTensorGroup) -> tuple[tuple[int, ...], str, str | None]:
+    return group.shape, group.dtype, group.held_by
 
 
 # fewer earlier ones show no growth; the first one, in which memory is taken once, is left out
@@ -373,8 +371,6 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     """Growth over the earlier sessions of the process that recorded a device last; None without
     one."""
     counters, own = counters_of(run, device)
-    if counters is None:
-        return None
     rows = rows_by_counter(counters).get(("earlier_sessions", own), [])
     numbers, sizes = counters.count[rows], counters.bytes[rows]
     known = (sizes != MISSING) & (numbers > 1)
@@ -385,11 +381,8 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     rises = np.diff(np.maximum.accumulate(sizes))
     growth = float(sizes[-1] - sizes[0])
     # In a single rise, memory is taken once.
-    if (
-        slope <= 0
-        or order < MIN_ORDER
-        or growth - float(rises.max(initial=0)) < least_change(sizes[0])
-    ):
+    several = growth - float(rises.max(initial=0))
+    if slope <= 0 or order < MIN_ORDER or several < least_change(sizes[0]):
         return None
     first, last = int(numbers[0]), int(numbers[-1])
     cause = cause_of_models(counters, own, float(sizes[-1]))
@@ -402,16 +395,11 @@ def growth_findings(worker: str, run: Run) -> list[str]:
     found: list[str] = []
     for device in run.samples.devices:
         name = full_device_name(worker, device)
-        growths = [
-            growth
-            for growth in (growth_of(run, device), session_growth(run, device))
-            if growth is not None
-        ]
+        growths: list[Growth | SessionGrowth] = [*filter(None, [growth_of(run, device)])]
+        growths += filter(None, [session_growth(run, device)])
         found += [dataclasses.replace(growth, device=name).sentence() for growth in growths]
-        if not any(
-            growth.cause is not None and growth.cause.kind == "models_unreachable"
-            for growth in growths
-        ):
+        causes = [growth.cause.kind for growth in growths if growth.cause is not None]
+        if "models_unreachable" not in causes:
             found += _collector_finding(run, device, name)
     return found
 
@@ -421,10 +409,8 @@ def _collector_finding(run: Run, device: str, name: str) -> list[str]:
     that was little."""
     counters, own = counters_of(run, device)
     figures = run.samples.devices[device]
-    rows = (
-        [] if counters is None else rows_by_counter(counters).get(("models_unreachable", own), [])
-    )
-    if counters is None or not rows:
+    rows = rows_by_counter(counters).get(("models_unreachable", own), [])
+    if not rows:
         return []
     row = max(rows, key=lambda at: int(counters.bytes[at]) if counters.count[at] > 0 else 0)
     size, step = int(counters.bytes[row]), int(counters.step[row])

@@ -31,6 +31,7 @@ from tb_memplugin.schema import (
     full_device_name,
     is_gpu,
     owned,
+    sums_by,
 )
 
 LEAST_SHARE = 0.01  # of the bytes in use for a finding on what is no longer used
@@ -43,8 +44,9 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
     their own names."""
     found = []
     for worker, run in by_worker.items():
-        found += [*growth_findings(worker, run), *former_findings(run, worker)]
-        found += [*_on_devices(_tensors, run, worker), *recomputation_findings(run, worker)]
+        found += growth_findings(worker, run)
+        for find in (_former, _tensors, _recomputation):
+            found += _on_devices(find, run, worker)
     return found + [sentence for run in by_worker.values() for sentence in host_findings(run)]
 
 
@@ -57,23 +59,22 @@ def recomputation_findings(run: Run, worker: str = "") -> list[str]:
 
 
 def _on_devices(find: Callable[[Run, str], Iterator[str]], run: Run, worker: str) -> list[str]:
-    names = device_names(run)
     return [
         f"{full_device_name(worker, device)}: {text}"
-        for device in names
+        for device in device_names(run)
         for text in find(run, device)
     ]
 
 
 def _former(run: Run, device: str) -> Iterator[str]:
     snapshot = _last_breakdown(run, device)
-    sums: collections.Counter[str] = collections.Counter()
-    for row in () if snapshot is None else snapshot.ledger:
-        name = former_name(row.layer)
-        if name is not None and row.category != "rounding":
-            sums[name] += row.bytes
-    total = sum(sums.values())
-    if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
+    if snapshot is None:
+        return
+    rows = (row for row in snapshot.ledger if row.category != "rounding")
+    sums = sums_by(rows, lambda row: former_name(row.layer))
+    del sums[None]
+    total = sums.total()
+    if not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
     yield (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer "
@@ -87,10 +88,9 @@ def _largest(sums: collections.Counter[str]) -> list[str]:
 
 
 def _of_peak(size: int, snapshot: Snapshot) -> str:
-    step = f"{'' if snapshot.phase == 'train' else f'{snapshot.phase} '}step {snapshot.step}"
-    return (
-        f"{format_bytes(size)} ({100 * size / snapshot.in_use_bytes:.0f} % of the peak of {step})"
-    )
+    phase = "" if snapshot.phase == "train" else f"{snapshot.phase} "
+    share = f"{100 * size / snapshot.in_use_bytes:.0f} %"
+    return f"{format_bytes(size)} ({share} of the peak of {phase}step {snapshot.step})"
 
 
 def _tensors(run: Run, device: str) -> Iterator[str]:
@@ -135,11 +135,11 @@ def _kind(group: HeldTensorGroup) -> str:
 
 
 def _places(groups: Sequence[HeldTensorGroup]) -> str:
-    sums: collections.Counter[str] = collections.Counter()
-    for group in groups:
+    def place(group: HeldTensorGroup) -> str:
         name = (group.held_by or "").removesuffix(MADE_DENSE)
-        sums[name if group.line is None else f"{name} at {group.line}"] += group.bytes
-    return first_of(_largest(sums))
+        return name if group.line is None else f"{name} at {group.line}"
+
+    return first_of(_largest(sums_by(groups, place)))
 
 
 def _last_breakdown(run: Run, device: str) -> Snapshot | None:

@@ -90,6 +90,7 @@ from tb_memplugin.schema.oom import (
     with_failed_steps,
 )
 from tb_memplugin.schema.run import (
+    NO_COUNTERS,
     NO_SAMPLES,
     NO_STEPS,
     SAMPLE_COLUMNS,
@@ -136,6 +137,7 @@ from tb_memplugin.schema.snapshot import (
     rounding_total,
     split_rounding,
     stack_order,
+    sums_by,
 )
 from tb_memplugin.schema.text import (
     NOT_RECORDING,

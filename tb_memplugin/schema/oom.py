@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -29,6 +28,7 @@ from tb_memplugin.schema.snapshot import (
     TensorGroup,
     pool_of,
     rounding_total,
+    sums_by,
 )
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
@@ -240,10 +240,8 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
 def _failed_snapshot(oom: Oom) -> Snapshot:
     """The breakdown of a failed step at its failure."""
     pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
-    saved: Counter[str | None] = Counter()
-    for row in oom.ledger:
-        if row.category == "activations":
-            saved[row.layer] += row.bytes
+    activations = (row for row in oom.ledger if row.category == "activations")
+    saved = sums_by(activations, lambda row: row.layer)
     return record_of(
         Snapshot,
         oom,

@@ -226,6 +226,9 @@ class Counters:
         return len(self.step)
 
 
+NO_COUNTERS = Counters(NO_STEPS, (), (), NO_STEPS, NO_STEPS, ())
+
+
 @dataclasses.dataclass(frozen=True)
 class SessionInfo:
     """One process's recording into a run.
