@@ -32,7 +32,6 @@ from tb_memplugin.analysis.host import CPU, HostGrowth, host_growth
 from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_change
 from tb_memplugin.schema import (
     MISSING,
-    PHASES,
     Category,
     Oom,
     Phase,
@@ -146,10 +145,8 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     elif headroom < 0:
         sentence = f"Peak {size}, above the capacity of {format_bytes(capacity)}"
     else:
-        own = run.samples.devices.get(device)
-        is_unlimited = (
-            is_cpu(device) and own is not None and last_known(own.driver_total_bytes) == capacity
-        )
+        memory = last_known(run.samples.of(device).driver_total_bytes)
+        is_unlimited = is_cpu(device) and memory == capacity
         room = "no limit is set" if is_unlimited else f"{format_bytes(headroom)} headroom"
         since = "" if again is None else f"Since step {again}: "
         sentence = f"{since}{_of(peak.bytes, capacity)} at peak, {room}"
@@ -194,11 +191,10 @@ def _since_failure(run: Run, device: str, phase: Phase) -> tuple[Run, _Failure |
     is known."""
     failures = [(at, oom) for at, oom in enumerate(run.ooms) if oom.device == device]
     newest = max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
-    samples, figures = run.samples, run.samples.devices.get(device)
-    if newest is None or figures is None:
-        return run, newest, None
-    oom = newest[1]
-    known = np.flatnonzero(np.maximum(figures.peak_bytes, figures.in_use_bytes) != MISSING)
+    if newest is None:
+        return run, None, None
+    oom, samples = newest[1], run.samples
+    known = np.flatnonzero(samples.of(device).least_peak_bytes != MISSING)
     restart = min(
         (start for start in run.session_starts if start > oom.wall_time), default=math.inf
     )
@@ -308,12 +304,10 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
 
 
 def _recorded_steps(run: Run, device: str, phase: Phase) -> int:
-    own, samples = run.samples.devices.get(device), run.samples
-    traced = [one.step for one in run.snapshots if (one.device, one.phase) == (device, phase)]
-    steps = np.asarray(traced, np.int64)
-    if own is not None:
-        known = (own.in_use_bytes != MISSING) | (own.peak_bytes != MISSING)
-        steps = np.append(steps, samples.step[known & (samples.phase == PHASES.index(phase))])
+    samples = run.samples
+    recorded = samples.is_of(phase) & (samples.of(device).least_peak_bytes != MISSING)
+    traced = [one.step for one in snapshots_of(run, device, phase)]
+    steps = np.append(samples.step[recorded], np.asarray(traced, np.int64))
     return range_of(steps, run.thinning > 1).steps
 
 

@@ -66,7 +66,7 @@ def rows_of_steps(
 ) -> tuple[Samples, int]:
     """The rows of an overview, and their number before reduction. Missing peaks are those of
     snapshots; a traced step without a sample has a row, too."""
-    recorded, figures = run.samples, run.samples.devices.get(device)
+    recorded, figures = run.samples, run.samples.of(device)
     first, last = first_step or 0, np.iinfo(np.int64).max if last_step is None else last_step
     chosen = phase_steps(run, device, phase)
     steps = recorded.step[chosen]
@@ -80,11 +80,10 @@ def rows_of_steps(
     is_sampled = np.isin(traced, steps)
     unsampled = [highest[step] for step in traced[~is_sampled].tolist()]
     total = len(chosen) + len(unsampled)
-    if limit is not None and figures is not None and len(chosen) > limit:
+    if limit is not None and len(chosen) > limit:
         always = np.searchsorted(steps, traced[is_sampled]).tolist()
         chosen = chosen[extreme_rows(_extremes(take_rows(figures, chosen)), limit, always)]
-    of_device = {device: figures or missing_rows(DeviceSamples, len(recorded))}
-    rows = take_rows(dataclasses.replace(recorded, devices=of_device), chosen)
+    rows = take_rows(dataclasses.replace(recorded, devices={device: figures}), chosen)
     if unsampled:
         rows = join_rows([rows, _rows_of(unsampled, device)])
         rows = take_rows(rows, np.argsort(rows.step, kind="stable"))
@@ -132,10 +131,8 @@ def _rows_of(snapshots: Sequence[Snapshot], device: str) -> Samples:
 def phase_steps(run: Run, device: str, phase: Phase) -> npt.NDArray[np.intp]:
     """The rows of a phase with a value of the device, sorted by step; for each step the row of the
     highest peak."""
-    figures = run.samples.devices.get(device)
-    if figures is None:
-        return np.empty(0, np.intp)
-    return one_row_a_step(run.samples.step, figures, run.samples.phase == PHASES.index(phase))
+    samples = run.samples
+    return one_row_a_step(samples.step, samples.of(device), samples.is_of(phase))
 
 
 def fragmentation(figures: DeviceSamples) -> Floats:
@@ -170,7 +167,7 @@ class ValidationPass:
 
 def epochs(run: Run) -> list[Epoch]:
     samples = run.samples
-    of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
+    of_training = samples.is_of("train") & (samples.epoch != MISSING)
     steps, numbers = samples.step[of_training], samples.epoch[of_training]
     return [
         Epoch(int(numbers[begin]), int(steps[begin:end].min()), int(steps[begin:end].max()))
@@ -182,11 +179,9 @@ def validation_passes(run: Run, device: str) -> list[ValidationPass]:
     """The validation passes of a training, with their peak on `device`: the batches after its first
     step. Batches before it count as steps of their own."""
     samples = run.samples
-    trained = samples.wall_time[samples.phase == PHASES.index("train")].min(initial=np.inf)
-    of_validation = (samples.phase == PHASES.index("validation")) & (samples.wall_time >= trained)
-    steps = samples.step[of_validation]
-    figures = samples.devices.get(device)
-    peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
+    trained = samples.wall_time[samples.is_of("train")].min(initial=np.inf)
+    of_validation = samples.is_of("validation") & (samples.wall_time >= trained)
+    steps, peaks = samples.step[of_validation], samples.of(device).peak_bytes[of_validation]
     passes = []
     for begin, end in _stretches(steps):
         peak = int(peaks[begin:end].max())
@@ -345,7 +340,7 @@ def overview(
         ends = np.full(len(number), MISSING)
         if len(chosen):
             place = np.minimum(np.searchsorted(every, number), len(chosen) - 1)
-            in_use = run.samples.devices[device].in_use_bytes[chosen[place]]
+            in_use = run.samples.of(device).in_use_bytes[chosen[place]]
             ends = np.where(every[place] == number, in_use, MISSING)
         own = EndMemory(number, ends, _table_of(number, table_steps))
         values, has_table = long_lived(moments, own, measured)

@@ -164,9 +164,7 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
     `examined`."""
     phase = device_phase(run, device) if phase is None else phase
     run = examined(run, device, phase)
-    figures = run.samples.devices.get(device)
-    if figures is None:
-        return None
+    figures = run.samples.of(device)
     # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does
     # not grow.
     for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
@@ -217,8 +215,8 @@ def examined(run: Run, device: str, phase: Phase) -> Run:
 def growth_bound(run: Run, device: str, phase: Phase) -> int | None:
     """The smallest growth of a device's memory that would be found in such a part; None without
     enough steps."""
-    figures = run.samples.devices.get(device)
-    for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):
+    figures = run.samples.of(device)
+    for column in (figures.in_use_bytes, figures.peak_bytes):
         values = column[phase_rows(run, column, phase)]
         if is_long_enough(len(values)):
             return smallest_growth(values)

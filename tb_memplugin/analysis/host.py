@@ -25,7 +25,6 @@ from tb_memplugin.analysis.trend import (
 )
 from tb_memplugin.schema import (
     MISSING,
-    PHASES,
     Integers,
     Phase,
     Run,
@@ -61,8 +60,7 @@ def host_parts(samples: Samples) -> dict[str, Integers]:
         samples.pinned_pool_bytes,
         samples.tf_data_bytes,
     )
-    unknown = np.full(len(samples), MISSING)
-    cpu = samples.devices[CPU].in_use_bytes if CPU in samples.devices else unknown
+    cpu = samples.of(CPU).in_use_bytes
     parts = {
         "pinned_pool_bytes": pinned,
         "tf_data_bytes": tf_data,
@@ -203,21 +201,16 @@ def host_findings(run: Run) -> list[str]:
 def _growth(run: Run) -> HostGrowth | None:
     (worker,) = run.workers
     run, rows = _examined(run)
-    samples = run.samples
-    found = trend_between_jumps(
-        samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables
-    )
+    samples, resident = run.samples, run.samples.host_resident_bytes
+    found = trend_between_jumps(samples.step[rows], resident[rows], run.layer_tables)
     if found is None:
         return None
     trend, jumps = found
-    growth = HostGrowth(
-        worker, trend, jumps, None, None, {}, _cpu_bytes_per_step(run, trend.since_step), None
-    )
+    on_cpu = _cpu_bytes_per_step(run, trend.since_step)
+    growth = HostGrowth(worker, trend, jumps, None, None, {}, on_cpu, None)
     if growth.is_finding:
-        known = samples.host_resident_bytes != MISSING
-        cause = host_cause_of(
-            run, growth.beyond_cpu, samples.step[known], samples.host_resident_bytes[known]
-        )
+        known = resident != MISSING
+        cause = host_cause_of(run, growth.beyond_cpu, samples.step[known], resident[known])
         growth = dataclasses.replace(growth, cause=cause)
     parts = host_parts(samples)
     known_rows = np.flatnonzero(parts["other_bytes"] != MISSING)
@@ -263,13 +256,12 @@ def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
     samples = run.samples
     pool = samples.devices[CPU].pool_bytes
     known = np.flatnonzero((pool != MISSING) & (samples.step >= since_step))
-    steps = samples.step[known[[0, -1]]] if len(known) else np.zeros(2)
-    if steps[0] == steps[1]:
-        return growth.trend.bytes_per_step
-    return max(
-        growth.trend.bytes_per_step,
-        float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0])),
-    )
+    rates = [growth.trend.bytes_per_step]
+    if len(known):
+        ends = known[[0, -1]]
+        steps, added = np.diff(samples.step[ends]), np.diff(pool[ends])
+        rates += (added[steps > 0] / steps[steps > 0]).tolist()
+    return max(rates)
 
 
 def host_steps(
@@ -281,9 +273,7 @@ def host_steps(
     samples = run.samples
     parts = host_parts(samples)
     is_known = parts["other_bytes"] != MISSING
-    chosen = np.flatnonzero(
-        (samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING)
-    )
+    chosen = np.flatnonzero(samples.is_of(phase) & (samples.host_resident_bytes != MISSING))
     # A step's sample with parts is shown, or else its last sample.
     chosen = chosen[np.lexsort((is_known[chosen], samples.step[chosen]))]
     steps = samples.step[chosen]

@@ -6,6 +6,7 @@ itself runs again in the backward pass. Pure.
 import collections
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def _former(run: Run, device: str) -> Iterator[str]:
     )
 
 
-def _largest(sums: collections.Counter[str]) -> list[str]:
+def _largest(sums: collections.Counter[Any]) -> list[str]:
     return [f"{name} ({format_bytes(size)})" for name, size in sums.most_common()]
 
 
@@ -200,16 +201,13 @@ def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
     costs = ""
     if requests.mode != "xla":
         size = int(requests.requested[_repeated_rows(requests, paths)].sum())
-        steps = [
-            one
-            for one in run.requests
-            if (one.device, one.phase) == (requests.device, requests.phase)
-        ]
-        shares = [share for one in steps if (share := _share_of_time(run, one, paths)) is not None]
+        place = requests.device, requests.phase
+        steps = [one for one in run.requests if (one.device, one.phase) == place]
+        found = (_share_of_time(run, one, paths) for one in steps)
+        shares = [share for share in found if share is not None]
         if shares:
-            costs = (
-                f"; the second run takes about {statistics.median(shares):.0%} of the step's time"
-            )
+            share = f"{statistics.median(shares):.0%}"
+            costs = f"; the second run takes about {share} of the step's time"
     elif not (size := _planned_again(run, requests, paths) or 0):
         return (
             "XLA compiled the step and may have merged both runs: compare its peak with that of "
@@ -224,7 +222,7 @@ def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> 
 
     A result's request begins its op. The second run of some layers ends when the next gradient is
     requested."""
-    line = next((one for one in run.timelines if _same_step(one, requests)), None)
+    line = _timeline_of(run, requests)
     rows = _repeated_rows(requests, paths)
     if line is None or line.duration_ns <= 0 or not rows:
         return None
@@ -241,23 +239,24 @@ def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> 
     pass a second time.
 
     Their buffers bear names of the forward pass. None if the step's passes are unknown."""
-    line = next((one for one in run.timelines if _same_step(one, requests)), None)
-    begin = (
-        None
-        if line is None
-        else next((band.start for band in line.bands if band.name == "backward"), None)
-    )
-    if line is None or begin is None:
+    line = _timeline_of(run, requests)
+    bands = () if line is None else line.bands
+    begins = [band.start for band in bands if band.name == "backward"]
+    if line is None or not begins:
         return None
     names = ("", *line.ops)
     rows = [
         row
-        for row in np.flatnonzero(line.start >= begin).tolist()
+        for row in np.flatnonzero(line.start >= begins[0]).tolist()
         if (owner := line.owners[int(line.owner[row])]).category in RESULTS
         and GRADIENT_OPS not in names[int(line.op[row]) + 1]
         and _is_inside(owner.layer, paths)
     ]
     return int((line.bytes[rows] - np.maximum(line.rounding_bytes[rows], 0)).sum())
+
+
+def _timeline_of(run: Run, requests: StepRequests) -> Timeline | None:
+    return next((one for one in run.timelines if _same_step(one, requests)), None)
 
 
 def _same_step(one: Snapshot | Timeline, requests: StepRequests) -> bool:

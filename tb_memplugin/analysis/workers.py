@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_memplugin.analysis.answer import run_status
 from tb_memplugin.analysis.composition import phase_steps, snapshots_of
@@ -38,6 +37,7 @@ from tb_memplugin.schema import (
     format_bytes,
     full_device_name,
     group_sums,
+    known_values,
     last_known,
     optional_values,
     record_of,
@@ -66,11 +66,7 @@ def summarize_worker(
 ) -> WorkerSummary:
     """Summarize the run of one worker; its devices have their own names."""
     samples = run.samples
-    training = (
-        np.flatnonzero(samples.phase == PHASES.index("train"))
-        if with_steps
-        else np.empty(0, np.intp)
-    )
+    training = np.flatnonzero(samples.is_of("train") & with_steps)
     # A step that was recorded twice ended when its last row says.
     steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
     devices = (
@@ -113,15 +109,9 @@ def of_sessions(worker: str, sessions: Sequence[WorkerSummary]) -> WorkerSummary
         status=next(
             (one.status for one in reversed(sessions) if one.status != "unknown"), "unknown"
         ),
-        first_step=min(
-            (one.first_step for one in sessions if one.first_step is not None), default=None
-        ),
-        last_step=max(
-            (one.last_step for one in sessions if one.last_step is not None), default=None
-        ),
-        last_wall_time=max(
-            (one.last_wall_time for one in sessions if one.last_wall_time is not None), default=None
-        ),
+        first_step=min(known_values(sessions, "first_step"), default=None),
+        last_step=max(known_values(sessions, "last_step"), default=None),
+        last_wall_time=max(known_values(sessions, "last_wall_time"), default=None),
         devices=tuple(devices.values()),
     )
 
@@ -146,12 +136,10 @@ def _summarize_device(
 ) -> DeviceSummary | None:
     """The summary, None if the peak is unknown. `steps` are those of the worker, whose array a
     device with the same steps shares; None for a summary without steps."""
-    figures = run.samples.devices.get(device)
-    if figures is not None:
-        # The same object for all that follows: its columns are widened when they are first read.
-        run = dataclasses.replace(
-            run, samples=dataclasses.replace(run.samples, devices={device: figures})
-        )
+    # The same object for all that follows: its columns are widened when they are first read.
+    figures = run.samples.of(device)
+    samples = dataclasses.replace(run.samples, devices={device: figures})
+    run = dataclasses.replace(run, samples=samples)
     ooms = [oom for oom in run.ooms if oom.device == device]
     peak = fitting_peak(run, device, phase)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
@@ -162,10 +150,6 @@ def _summarize_device(
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
-
-    def column(field: str, rows: npt.NDArray[np.intp]) -> Integers:
-        values: Integers = NO_STEPS if figures is None else getattr(figures, field)[rows]
-        return values
 
     rows = phase_steps(run, device, phase)
     shown = rows if steps is not None else rows[:0]
@@ -185,15 +169,15 @@ def _summarize_device(
         peak_bytes=size,
         peak_step=step,
         capacity_bytes=capacity_of(run, device),
-        last_in_use_bytes=last_known(column("in_use_bytes", rows)),
-        pool_bytes=last_known(column("pool_bytes", rows)),
+        last_in_use_bytes=last_known(figures.in_use_bytes[rows]),
+        pool_bytes=last_known(figures.pool_bytes[rows]),
         ooms=len(ooms),
         snapshots=sum(one.device == device and not one.at_failure for one in run.snapshots),
         traced=tuple(traced.values()),
         rows=len(rows),
         step=steps if steps is not None and np.array_equal(own_steps, steps) else own_steps,
-        step_peak_bytes=column("peak_bytes", shown),
-        step_in_use_bytes=column("in_use_bytes", shown),
+        step_peak_bytes=figures.peak_bytes[shown],
+        step_in_use_bytes=figures.in_use_bytes[shown],
     )
 
 
@@ -230,32 +214,24 @@ def early_stops(
 ) -> list[str | None]:
     """A sentence on each worker that did not say that it ended while others went on: they recorded
     later steps, and have ended or recorded until long after the worker's last record."""
-    times = [
-        worker.started if worker.last_wall_time is None else worker.last_wall_time
-        for worker in workers
-    ]
     # The time of each worker's last record, by the first worker's clock if the offset is known.
-    ends = [
-        -np.inf if at is None else at - (offset or 0.0)
-        for at, offset in zip(times, offsets, strict=True)
-    ]
-    last_step = max(
-        (worker.last_step for worker in workers if worker.last_step is not None), default=-1
-    )
+    ends = []
+    for worker, offset in zip(workers, offsets, strict=True):
+        at = worker.started if worker.last_wall_time is None else worker.last_wall_time
+        ends.append(-np.inf if at is None else at - (offset or 0.0))
+    last_step = max(known_values(workers, "last_step"), default=-1)
     all_others_ended = sum(not worker.ended for worker in workers) == 1
     latest = max(ends, default=-np.inf)
     rest = "the other went on" if len(workers) == 2 else "the others went on"
     stops: list[str | None] = []
     for worker, end in zip(workers, ends, strict=True):
-        is_behind = last_step > (-1 if worker.last_step is None else worker.last_step)
+        own, recorded = worker.last_step, f"nothing after step {worker.last_step}"
+        if own is None:
+            own, recorded = -1, "no step"
+        is_behind = own < last_step
         is_silent = all_others_ended or latest - end >= SILENT_SECONDS
-        recorded = (
-            "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
-        )
-        sentence = (
-            f"{worker.worker or 'The worker without a name'} recorded {recorded}; {rest} to step "
-            f"{last_step}"
-        )
+        name = worker.worker or "The worker without a name"
+        sentence = f"{name} recorded {recorded}; {rest} to step {last_step}"
         stops.append(sentence if worker.ended is False and is_behind and is_silent else None)
     return stops
 

@@ -53,6 +53,7 @@ from tb_memplugin.schema.fields import (
     is_cpu,
     is_gpu,
     join_rows,
+    known_values,
     last_known,
     meanings,
     missing_rows,

@@ -66,6 +66,12 @@ def record_of(kind: type[Record], *sources: object, **values: Any) -> Record:
     return kind(**values)
 
 
+def known_values(records: Iterable[object], name: str) -> list[Any]:
+    """The values of a field of some records, without None."""
+    values = (getattr(one, name) for one in records)
+    return [value for value in values if value is not None]
+
+
 def optional_column(values: Iterable[int | None]) -> Integers:
     """Integers with `MISSING` for None."""
     return np.asarray([MISSING if value is None else value for value in values], np.int64)
@@ -369,10 +375,11 @@ def _joined_field(records: Sequence[Any], field: Field, devices: Collection[str]
     }
 
 
-def missing_rows(kind: Any, rows: int) -> Any:
+def missing_rows(kind: Callable[..., Record], rows: int) -> Record:
     """A record of columns that are `MISSING` at all rows."""
     missing = np.broadcast_to(np.int64(MISSING), rows)
-    return kind(**{field.name: missing for field in _columns(kind)})
+    of: Any = kind
+    return kind(**{field.name: missing for field in _columns(of)})
 
 
 def all_columns(record: Any) -> Iterator[Any]:

@@ -43,6 +43,7 @@ from tb_memplugin.schema import (
     clean,
     distinct,
     full_device_name,
+    known_values,
     record_of,
 )
 from tb_memplugin.server.answers import RunInfo
@@ -248,8 +249,8 @@ def _read(lookup: Lookup, tags: RunTags) -> tuple[WorkerFacts, int]:
     loaded = reader.load(source, tags, basic_streams(tags.worker))
     runs = list(loaded.by_worker.items())
     traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
-    samples, train = [run.samples for _, run in runs], PHASES.index("train")
-    training = distinct(NO_STEPS, *(one.step[one.phase == train] for one in samples))
+    samples = [run.samples for _, run in runs]
+    training = distinct(NO_STEPS, *(one.step[one.is_of("train")] for one in samples))
     steps = distinct(traced, *(one.step for one in samples))
     found, on_host, statuses = [], [], []
     for worker, run in runs:
@@ -310,7 +311,7 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
     return WorkerFacts(
         workers=(worker,),
         sessions=summary.sessions,
-        started=min((one.started for one in sessions if one.started is not None), default=None),
+        started=min(known_values(sessions, "started"), default=None),
         training_steps=steps,
         steps=steps,
         phases=frozenset(device.phase for device in recorded),
@@ -335,9 +336,7 @@ def _entry(
 ) -> RunInfo:
     every = [device for worker in workers for device in worker.devices]
     devices = sorted(every, key=lambda one: device_order(one.device))
-    failures = [worker.largest_at_failure for worker in workers if worker.largest_at_failure]
-    ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
-    starts = [worker.started for worker in workers if worker.started is not None]
+    failures = known_values(workers, "largest_at_failure")
     recorded = _joined(workers, "phases")
     return record_of(
         RunInfo,
@@ -346,10 +345,10 @@ def _entry(
         version=tags.version,
         sessions=sum(worker.sessions for worker in workers),
         workers=_joined(workers, "workers"),
-        started=min(starts, default=None),
+        started=min(known_values(workers, "started"), default=None),
         status=worst(_joined(workers, "statuses")),
         ended=all(worker.ended for worker in workers),
-        recorded_until=max(ends, default=None),
+        recorded_until=max(known_values(workers, "recorded_until"), default=None),
         rank=0,
         phases=[phase for phase in PHASES if phase in recorded],
         devices=devices,
