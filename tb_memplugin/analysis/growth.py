@@ -22,6 +22,7 @@ from tb_memplugin.analysis.causes import (
     rows_by_counter,
     what_collecting_frees,
 )
+from tb_memplugin.analysis.composition import snapshots_of
 from tb_memplugin.analysis.facts import device_phase, latest_session, step_name
 from tb_memplugin.analysis.trend import (
     MIN_BYTES,
@@ -176,30 +177,33 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
         # Snapshots in the longest part of the trend without a jump; a failure is in the middle of a
         # step.
         parts: dict[int, list[Snapshot]] = {}
-        for one in run.snapshots:
-            if (
-                not one.at_failure
-                and (one.device, one.phase) == (device, phase)
-                and one.step >= trend.since_step
-            ):
+        for one in snapshots_of(run, device, phase):
+            if not one.at_failure and one.step >= trend.since_step:
                 parts.setdefault(sum(step <= one.step for step, _ in jumps), []).append(one)
         snapshots = max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
-        traced = len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step
-        steps = (
-            snapshots[-1].step - snapshots[0].step if traced else trend.last_step - trend.since_step
-        )
-        whole = trend.bytes_per_step * steps
-        owner = _owner(run, snapshots if traced else (), trend)
+        span = snapshots[-1].step - snapshots[0].step if snapshots else 0
+        whole = trend.bytes_per_step * span if span else trend.added_bytes
+        owner = _owner(run, snapshots if span else (), trend)
         full = _full(trend, figures, rows, at_peak)
         held_by, line, cause = None, None, None
         if owner is not None and owner[:2] == (None, "held_tensors"):
             held_by, line = _holder_and_line(snapshots)
         if owner is None or held_by is None or 2 * owner.bytes < whole:
-            cause = cause_of(
-                run, device, trend, owner is not None and owner.category in UNEXPLAINED
-            )
+            is_unexplained = owner is not None and owner.category in UNEXPLAINED
+            cause = cause_of(run, device, trend, is_unexplained)
         return Growth(
-            device, phase, at_peak, trend, jumps, owner, whole, traced, held_by, line, cause, full
+            device,
+            phase,
+            at_peak,
+            trend,
+            jumps,
+            owner,
+            whole,
+            traced=span > 0,
+            held_by=held_by,
+            line=line,
+            cause=cause,
+            full=full,
         )
     return None
 

@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request, Response
 from tb_memplugin.analysis import with_ranks
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.schema import clean
-from tb_memplugin.server import answers, at_steps, over_steps, predictions
+from tb_memplugin.server import answers, at_steps, predictions, series
 from tb_memplugin.server.ahead import Ahead
 from tb_memplugin.server.devices import devices
 from tb_memplugin.server.lookup import Lookup
@@ -63,15 +63,15 @@ PATIENCE_SECONDS = 1.0
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: Mapping[str, Route] = {
     "runs": Route(answers.RunsAnswer, runs),
-    "answers": Route(answers.AnswersAnswer, over_steps.four_answers, RUN, ANY_DEVICE, PHASE),
-    "overview": Route(answers.OverviewHead, over_steps.composition, RUN, STRETCH),
-    "pool": Route(answers.PoolHead, over_steps.pool, RUN, STRETCH),
-    "host_memory": Route(answers.HostMemoryHead, over_steps.host_memory, RUN, STRETCH),
+    "answers": Route(answers.AnswersAnswer, series.four_answers, RUN, ANY_DEVICE, PHASE),
+    "overview": Route(answers.OverviewHead, series.composition, RUN, STRETCH),
+    "pool": Route(answers.PoolHead, series.pool, RUN, STRETCH),
+    "host_memory": Route(answers.HostMemoryHead, series.host_memory, RUN, STRETCH),
     "ledger_totals": Route(
-        answers.LedgerTotalsHead, over_steps.totals, RUN, DEVICE, PHASE, LAYER, SESSION
+        answers.LedgerTotalsHead, series.totals, RUN, DEVICE, PHASE, LAYER, SESSION
     ),
-    "layers": Route(answers.LayersAnswer, over_steps.layers, RUN, ANY_DEVICE, ANY_STEP),
-    "activations": Route(answers.ActivationsHead, over_steps.activations, RUN, STEPS, POINTS),
+    "layers": Route(answers.LayersAnswer, series.layers, RUN, ANY_DEVICE, ANY_STEP),
+    "activations": Route(answers.ActivationsHead, series.activations, RUN, STEPS, POINTS),
     "snapshots": Route(answers.SnapshotsAnswer, at_steps.snapshots, RUN, ANY_DEVICE),
     "snapshot": Route(answers.Snapshot, at_steps.snapshot, RUN, DEVICE, STEP, PHASE),
     "timelines": Route(answers.TimelinesAnswer, at_steps.timelines, RUN, ANY_DEVICE),

@@ -153,7 +153,7 @@ def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(
     computed: list[int] = []
     real = layer_changes
     monkeypatch.setattr(
-        "tb_memplugin.server.over_steps.layer_changes",
+        "tb_memplugin.server.series.layer_changes",
         lambda *given: computed.append(1) or real(*given),
     )
     write_small_run(tmp_path / "run")
