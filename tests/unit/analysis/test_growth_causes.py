@@ -109,6 +109,9 @@ def test_traces_and_compilations_are_named_with_the_argument() -> None:
     traces = every_tenth("traces", MISSING, name="train_step", detail=WHY)
     text = host_cause(LUMPS, [*traces, *every_tenth("traces", MISSING, steps=50, name="other")])
     assert text is not None and text.startswith("`train_step` was traced 19") and text.endswith(WHY)
+    # An empty detail is none.
+    text = host_cause(LUMPS, every_tenth("traces", MISSING, name="f", detail=""))
+    assert text is not None and "because" not in text
     # XLA compiles a function that is traced: the compilation is the cause.
     shapes = every_tenth(
         "compiled_shapes", MISSING, name="train_step", detail="the shape of argument 0 changed"
