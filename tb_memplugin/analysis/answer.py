@@ -416,13 +416,13 @@ def answers(
     if device is None:
         return tuple(_unknown(name, "No allocator data recorded") for name in QUESTIONS)
     phase = device_phase(run, device) if phase is None else phase
-    of_worker = [
-        (own, name)
-        for worker, own in (by_worker or {}).items()
-        for name in own.samples.devices
-        if full_device_name(worker, name) == device
-    ]
-    grows = growing(*[*of_worker, (run, device)][0], phase)
+    of_worker, own_name = run, device
+    for worker, own in (by_worker or {}).items():
+        name = device.removeprefix(f"{worker}/") if worker else device
+        if device == full_device_name(worker, name) and name in own.samples.devices:
+            of_worker, own_name = own, name
+            break
+    grows = growing(of_worker, own_name, phase)
     fit, change = fits(run, device, phase), changed(run, device, phase)
     if fit.status == "failed":
         grows, change = _as_cause(fit, grows), _as_cause(fit, change)
