@@ -13,8 +13,8 @@ import re
 import textwrap
 import types
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from tb_memplugin.analysis import HOST_COLUMNS, PART_NAMES
 from tb_memplugin.export import TABLES
@@ -29,7 +29,7 @@ from tb_memplugin.schema import (
     Snapshot,
     meanings,
 )
-from tb_memplugin.server.answer_types import OBJECTS, Object
+from tb_memplugin.server.answer_types import OBJECTS
 
 DOCUMENTED: Mapping[str, type] = {
     one.__name__: one for one in (Snapshot, Replay, LedgerRow, SavedRow, HeldTensorGroup)
@@ -59,12 +59,18 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return (_without_none(parts[0])[0] if optional else hint), optional
 
 
+class Object(NamedTuple):
+    """An object of `OBJECTS` in a field, or a list of them."""
+
+    name: str
+    many: bool
+    optional: bool
+
+
 def _object(hint: Any) -> Object | None:
     """The object or objects of a field's type; None for a plain value."""
-    if isinstance(hint, Object):
-        return hint
     bare, optional = _without_none(hint)
-    if many := get_origin(bare) is tuple:
+    if many := get_origin(bare) in (tuple, Sequence):
         bare, _ = _without_none(get_args(bare)[0])
     return Object(bare.__name__, many, optional) if dataclasses.is_dataclass(bare) else None  # type: ignore[union-attr]
 
@@ -76,7 +82,7 @@ def _word(hint: Any) -> tuple[str, str]:
         return "integer", "[]"
     bare, optional = _without_none(hint)
     mark = "?" if optional else ""
-    if get_origin(bare) is tuple:
+    if get_origin(bare) in (tuple, Sequence):
         word, inner = _word(get_args(bare)[0])
         return word, f"{inner}[]{mark}"
     return "figures" if get_origin(bare) is Mapping else _WORDS.get(bare, "text"), mark
@@ -124,7 +130,7 @@ def _example(name: str, hint: Any) -> Any:
         return [3]
     if get_origin(bare) is Mapping:
         return {}
-    if get_origin(bare) is tuple:
+    if get_origin(bare) in (tuple, Sequence):
         return [_example(name, get_args(bare)[0])]
     return {int: 3, float: 0.5, bool: False}.get(bare, "…")
 

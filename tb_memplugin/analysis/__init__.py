@@ -15,7 +15,6 @@ from tb_memplugin.analysis.answer import (
     AnswerStatus,
     EvidenceView,
     answers,
-    describe_answers,
     run_status,
     with_ranks,
     worst,
@@ -64,7 +63,6 @@ from tb_memplugin.analysis.host import (
     HOST_COLUMNS,
     PART_NAMES,
     HostSummary,
-    describe_host,
     host_findings,
     host_growth,
     host_steps,
@@ -93,6 +91,10 @@ from tb_memplugin.analysis.pool import (
 )
 from tb_memplugin.analysis.run_findings import findings, former_findings, recomputation_findings
 from tb_memplugin.analysis.workers import (
+    ComparedSteps,
+    DeviceRow,
+    Imbalance,
+    WorkerInfo,
     combine,
     describe_devices,
     of_sessions,

@@ -4,7 +4,7 @@ wrong with a run in one word, and which run of a directory to open first. Pure."
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -31,16 +31,13 @@ from tb_memplugin.analysis.growth import (
 from tb_memplugin.analysis.host import CPU, HostGrowth, host_growth
 from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_change
 from tb_memplugin.schema import (
-    CATEGORIES,
     MISSING,
-    PHASES,
     Category,
     Oom,
     Phase,
     Pool,
     Run,
     RunStatus,
-    as_json,
     format_bytes,
     full_device_name,
     is_cpu,
@@ -85,6 +82,7 @@ class Answer:
     behind the sentence, sizes in bytes under names that end in ``_bytes``; `details` are sentences
     on what it leaves out."""
 
+    question: str
     name: AnswerName
     device: str | None
     sentence: str
@@ -94,13 +92,29 @@ class Answer:
     figures: Mapping[str, int | float]
     details: tuple[str, ...] = ()
 
-    @property
-    def question(self) -> str:
-        return QUESTIONS[self.name]
+
+_OVERVIEW = AnswerEvidence("overview")
 
 
-def known(**figures: int | float | None) -> dict[str, int | float]:
-    return {name: value for name, value in figures.items() if value is not None}
+def _answer(
+    name: AnswerName,
+    sentence: str,
+    status: AnswerStatus,
+    evidence: AnswerEvidence,
+    figures: Mapping[str, int | float | None],
+    details: Iterable[str] = (),
+    source: AnswerSource = "measured",
+) -> Answer:
+    """An answer with the figures that are known; `answers` adds the device."""
+    known = {figure: value for figure, value in figures.items() if value is not None}
+    of = QUESTIONS[name]
+    return Answer(of, name, None, sentence, status, source, evidence, known, tuple(details))
+
+
+def _unknown(
+    name: AnswerName, sentence: str, evidence: AnswerEvidence = _OVERVIEW, **figures: int | None
+) -> Answer:
+    return _answer(name, sentence, "unknown", evidence, figures, source="unknown")
 
 
 LITTLE_HEADROOM = 0.05  # less, as a share of the capacity, is a warning
@@ -113,32 +127,14 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     """Peak and headroom, or the newest failure of the device if no step was recorded after it."""
     run, failure, again = _since_failure(run, device, phase)
     if failure is not None and again is None:
-        index, oom = failure
-        details = (oom.outcome,) if oom.status == "survived" else ()
-        sizes = (
-            "requested_bytes",
-            "in_use_bytes",
-            "free_bytes",
-            "largest_free_bytes",
-            "capacity_bytes",
-        )
-        evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
-        return Answer(
-            "fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details
-        )
-    peak = fitting_peak(run, device, phase)
-    capacity = capacity_of(run, device)
+        oom = failure[1]
+        details = [oom.outcome] if oom.status == "survived" else []
+        sizes = ("requested_bytes", "in_use_bytes", *_SIZES, "capacity_bytes")
+        sentence, evidence = _failure_sentence(oom), _at_failure(*failure)
+        return _answer("fits", sentence, "failed", evidence, values_of(oom, *sizes), details)
+    peak, capacity = fitting_peak(run, device, phase), capacity_of(run, device)
     if peak is None:
-        figures = known(capacity_bytes=capacity)
-        return Answer(
-            "fits",
-            device,
-            "No peak recorded",
-            "unknown",
-            "unknown",
-            AnswerEvidence("overview"),
-            figures,
-        )
+        return _unknown("fits", "No peak recorded", capacity_bytes=capacity)
     headroom = None if capacity is None else capacity - peak.bytes
     status: AnswerStatus = "unknown"
     size = format_bytes(peak.bytes)
@@ -149,18 +145,20 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     elif headroom < 0:
         sentence = f"Peak {size}, above the capacity of {format_bytes(capacity)}"
     else:
-        own = run.samples.devices.get(device)
-        is_unlimited = (
-            is_cpu(device) and own is not None and last_known(own.driver_total_bytes) == capacity
-        )
+        memory = last_known(run.samples.of(device).driver_total_bytes)
+        is_unlimited = is_cpu(device) and memory == capacity
         room = "no limit is set" if is_unlimited else f"{format_bytes(headroom)} headroom"
         since = "" if again is None else f"Since step {again}: "
         sentence = f"{since}{_of(peak.bytes, capacity)} at peak, {room}"
         status = "warning" if since or headroom < LITTLE_HEADROOM * capacity else "ok"
-    evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
-    figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
-    details = () if failure is None else (f"Before: {_failure_sentence(failure[1])}.",)
-    return Answer("fits", device, sentence, status, "measured", evidence, figures, details)
+    return _answer(
+        "fits",
+        sentence,
+        status,
+        AnswerEvidence("overview", step=peak.step, phase=peak.phase),
+        {"peak_bytes": peak.bytes, "capacity_bytes": capacity, "headroom_bytes": headroom},
+        [] if failure is None else [f"Before: {_failure_sentence(failure[1])}."],
+    )
 
 
 def fragmented(run: Run, device: str, phase: Phase) -> Answer:
@@ -172,19 +170,18 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     state = _pool_at_peak(run, device, phase)
     if state is None:
         evidence = AnswerEvidence("fragmentation", phase=phase)
-        return Answer(
-            "fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {}
-        )
+        return _unknown("fragmented", "No memory map recorded", evidence)
     step, pool, largest, capacity, when = state
-    status = _judgement(pool.free_bytes, largest, pool.pool_bytes, capacity)
-    figures = known(
-        **values_of(pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=capacity
+    return _answer(
+        "fragmented",
+        _free(pool.free_bytes, largest, when),
+        _judgement(pool.free_bytes, largest, pool.pool_bytes, capacity),
+        AnswerEvidence("fragmentation", step=step, phase=phase),
+        {**values_of(pool, *_SIZES, "pool_bytes"), "capacity_bytes": capacity},
     )
-    evidence = AnswerEvidence("fragmentation", step=step, phase=phase)
-    sentence = _free(pool.free_bytes, largest, when)
-    return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
 
+_SIZES = ("free_bytes", "largest_free_bytes")
 _Failure: TypeAlias = tuple[int, Oom]  # index in the run's failures, and the failure
 
 
@@ -194,11 +191,10 @@ def _since_failure(run: Run, device: str, phase: Phase) -> tuple[Run, _Failure |
     is known."""
     failures = [(at, oom) for at, oom in enumerate(run.ooms) if oom.device == device]
     newest = max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
-    samples, figures = run.samples, run.samples.devices.get(device)
-    if newest is None or figures is None:
-        return run, newest, None
-    oom = newest[1]
-    known = np.flatnonzero(np.maximum(figures.peak_bytes, figures.in_use_bytes) != MISSING)
+    if newest is None:
+        return run, None, None
+    oom, samples = newest[1], run.samples
+    known = np.flatnonzero(samples.of(device).least_peak_bytes != MISSING)
     restart = min(
         (start for start in run.session_starts if start > oom.wall_time), default=math.inf
     )
@@ -218,38 +214,24 @@ def _since_failure(run: Run, device: str, phase: Phase) -> tuple[Run, _Failure |
 
 def _failure_sentence(oom: Oom) -> str:
     when = " ".join(filter(None, ("OOM", oom.place.removesuffix(" (train)"))))
-    return (
-        when
-        if oom.requested_bytes is None
-        else (f"{when}: {format_bytes(oom.requested_bytes)} requested")
-    )
+    size = oom.requested_bytes
+    return when if size is None else f"{when}: {format_bytes(size)} requested"
 
 
 def _fragmented_failure(index: int, oom: Oom) -> Answer:
-    free, largest = oom.free_bytes, oom.largest_free_bytes
-    figures = known(
-        **values_of(oom, "requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes")
-    )
-    status: AnswerStatus = "failed" if oom.verdict == "fragmentation" else "unknown"
+    free, largest, evidence = oom.free_bytes, oom.largest_free_bytes, _at_failure(index, oom)
+    figures = values_of(oom, "requested_bytes", *_SIZES, "pool_bytes")
     if free is None or largest is None:
-        known_part = (
-            None if free is None else (f"{format_bytes(free)} free at the failure, chunks unknown")
-        )
-        sentence = known_part or "No memory map of the failure"
-        return Answer(
-            "fragmented",
-            oom.device,
-            sentence,
-            "unknown",
-            "unknown",
-            _at_failure(index, oom),
-            figures,
-        )
+        sentence = "No memory map of the failure"
+        if free is not None:
+            sentence = f"{format_bytes(free)} free at the failure, chunks unknown"
+        return _unknown("fragmented", sentence, evidence, **figures)
+    status: AnswerStatus = "failed" if oom.verdict == "fragmentation" else "unknown"
     if status == "unknown" and oom.pool_bytes is not None:
         is_wasted = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes) == "warning"
         status = "warning" if is_wasted else "fact"
-    sentence, evidence = _free(free, largest, "at the failure"), _at_failure(index, oom)
-    return Answer("fragmented", oom.device, sentence, status, "measured", evidence, figures)
+    sentence = _free(free, largest, "at the failure")
+    return _answer("fragmented", sentence, status, evidence, figures)
 
 
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
@@ -301,81 +283,69 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     """The growth over the steps of the `device_phase`, or else of `phase`, with the category that
     makes up most."""
     main = device_phase(run, device)
-    growth = growth_of(run, device, main) or (
-        growth_of(run, device, phase) if phase != main else None
-    )
+    found = (growth_of(run, device, one) for one in dict.fromkeys((main, phase)))
+    growth = next(filter(None, found), None)
     of_phase = main if growth is None else growth.phase
     part = examined(run, device, of_phase)
-    own, samples = part.samples.devices.get(device), part.samples
-    every = np.asarray(
-        [one.step for one in part.snapshots if (one.device, one.phase) == (device, of_phase)],
-        np.int64,
-    )
-    if own is not None:
-        seen = (own.in_use_bytes != MISSING) | (own.peak_bytes != MISSING)
-        every = np.append(every, samples.step[seen & (samples.phase == PHASES.index(of_phase))])
-    steps = range_of(every, part.thinning > 1).steps
-    figures: dict[str, int | float] = {"steps": steps}
+    steps = _recorded_steps(part, device, of_phase)
     if growth is not None:
-        return _grows(growth, figures)
+        return _grows(growth, steps)
     if (sessions := session_growth(run, device)) is not None:
-        return _sessions_grow(sessions, main, figures)
+        return _sessions_grow(sessions, main, steps)
     evidence = AnswerEvidence("overview", phase=main)
     bound = growth_bound(part, device, main)
     if bound is None:
-        return Answer(
-            "growing", device, f"Too few steps: {steps:,}", "unknown", "unknown", evidence, figures
-        )
+        return _unknown("growing", f"Too few steps: {steps:,}", evidence, steps=steps)
     if (host := host_growth(run)) is not None:
-        return _host_grows(host, device, main, figures)
+        return _host_grows(host, main, steps)
     sentence = f"No growth over {steps:,} steps (under {format_bytes(bound)})"
-    return Answer(
-        "growing", device, sentence, "ok", "measured", evidence, figures | {"bound_bytes": bound}
-    )
+    figures = {"steps": steps, "bound_bytes": bound}
+    return _answer("growing", sentence, "ok", evidence, figures)
 
 
-def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
-    trend, owner = growth.trend, growth.owner
+def _recorded_steps(run: Run, device: str, phase: Phase) -> int:
+    samples = run.samples
+    recorded = samples.is_of(phase) & (samples.of(device).least_peak_bytes != MISSING)
+    traced = [one.step for one in snapshots_of(run, device, phase)]
+    steps = np.append(samples.step[recorded], np.asarray(traced, np.int64))
+    return range_of(steps, run.thinning > 1).steps
+
+
+def _grows(growth: Growth, steps: int) -> Answer:
+    trend, owner, cause = growth.trend, growth.owner, growth.cause
     source: AnswerSource = "measured"
     if owner is not None and 2 * (owner.bytes + owner.rounding_bytes) < growth.whole_bytes:
         owner = None
     sentence, details = _rate(trend), []
     if owner is not None:
         source = "measured" if growth.traced else "inferred"
-        category = owner.category.replace("_", " ")
-        sentence += "" if growth.cause is not None else f": {category}"
-        name = category.capitalize() + (
-            f" of {owner.layer}" if owner.layer and not growth.origin() else ""
-        )
+        category, origin = owner.category.replace("_", " "), growth.origin()
+        sentence += "" if cause is not None else f": {category}"
+        name = category.capitalize()
+        name += f" of {owner.layer}" if owner.layer and not origin else ""
         since = "" if owner.steps is None else f" since step {owner.steps[0]}"
-        details = [
-            ", ".join((f"{name} +{format_bytes(owner.bytes)}{since}", *growth.origin())) + "."
-        ]
-    if growth.cause is not None:
-        sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
-        details.append(f"Cause: {growth.cause.text}.")
+        details.append(", ".join((f"{name} +{format_bytes(owner.bytes)}{since}", *origin)) + ".")
+    if cause is not None:
+        sentence, source = f"{sentence}: {cause.short}", "inferred"
+        details.append(f"Cause: {cause.text}.")
     if not details:
         details.append(f"From {levels_text(trend, growth.jumps)}.")
     evidence = AnswerEvidence(
         "overview",
         step=trend.last_step,
         phase=growth.phase,
-        category=next(
-            (one for one in CATEGORIES if owner is not None and one == owner.category), None
-        ),
+        category=None if owner is None else owner.category,
         layer=None if owner is None else owner.layer,
         zoom=(trend.since_step, growth.seen_until()),
     )
-    figures = figures | known(
-        **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
-        owner_bytes=None if owner is None else owner.bytes,
-        last_step=trend.last_step,
+    figures = {
+        "steps": steps,
+        **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes", "last_step"),
+        "owner_bytes": None if owner is None else owner.bytes,
         **(growth.full._asdict() if growth.full else {}),
-        **_cause_figures(growth.cause),
-    )
-    return Answer(
-        "growing", growth.device, sentence, "warning", source, evidence, figures, tuple(details)
-    )
+        **_cause_figures(cause),
+    }
+    return _answer("growing", sentence, "warning", evidence, figures, details, source)
 
 
 def _rate(trend: Trend) -> str:
@@ -385,48 +355,53 @@ def _rate(trend: Trend) -> str:
     )
 
 
-def _cause_figures(cause: Cause | None) -> dict[str, int | float]:
-    return {} if cause is None else known(cause_count=cause.count, cause_bytes=cause.bytes)
+def _cause_figures(cause: Cause | None) -> dict[str, int | None]:
+    return {} if cause is None else {"cause_count": cause.count, "cause_bytes": cause.bytes}
 
 
-def _sessions_grow(growth: SessionGrowth, phase: Phase, figures: dict[str, int | float]) -> Answer:
-    cause = growth.cause
-    sentence = growth.short() + ("" if cause is None else f": {cause.short}")
-    sizes = values_of(growth, "bytes_per_session", "sessions", "from_bytes", "to_bytes")
-    figures = figures | sizes | _cause_figures(cause)
-    source: AnswerSource = "measured" if cause is None else "inferred"
-    evidence = AnswerEvidence("overview", phase=phase)
-    return Answer(
+def _caused(sentence: str, cause: Cause | None) -> tuple[str, AnswerSource]:
+    return (sentence, "measured") if cause is None else (f"{sentence}: {cause.short}", "inferred")
+
+
+def _sessions_grow(growth: SessionGrowth, phase: Phase, steps: int) -> Answer:
+    sentence, source = _caused(growth.short(), growth.cause)
+    return _answer(
         "growing",
-        growth.device,
         sentence,
         "warning",
+        AnswerEvidence("overview", phase=phase),
+        {
+            "steps": steps,
+            **values_of(growth, "bytes_per_session", "sessions", "from_bytes", "to_bytes"),
+            **_cause_figures(growth.cause),
+        },
+        [growth.sentence()],
         source,
-        evidence,
-        figures,
-        (growth.sentence(),),
     )
 
 
-def _host_grows(
-    host: HostGrowth, device: str, phase: Phase, figures: dict[str, int | float]
-) -> Answer:
+def _host_grows(host: HostGrowth, phase: Phase, steps: int) -> Answer:
     """The device's memory does not grow, but host RSS does, by more than the memory of
     ``CPU:0``."""
-    trend, cause = host.beyond_cpu, host.cause
+    trend = host.beyond_cpu
     name = f"Host RSS beyond {CPU}" if host.cpu_bytes_per_step else "Host RSS"
-    sentence = f"{name} {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
+    sentence, source = _caused(f"{name} {_rate(trend)}", host.cause)
     zoom = trend.since_step, trend.last_step
-    evidence = AnswerEvidence("fragmentation", step=trend.last_step, phase=phase, zoom=zoom)
-    figures = figures | known(
-        host_bytes_per_step=trend.bytes_per_step,
-        since_step=trend.since_step,
-        from_host_bytes=trend.from_bytes,
-        to_host_bytes=trend.to_bytes,
-        **_cause_figures(cause),
+    return _answer(
+        "growing",
+        sentence,
+        "warning",
+        AnswerEvidence("fragmentation", step=trend.last_step, phase=phase, zoom=zoom),
+        {
+            "steps": steps,
+            "host_bytes_per_step": trend.bytes_per_step,
+            "since_step": trend.since_step,
+            "from_host_bytes": trend.from_bytes,
+            "to_host_bytes": trend.to_bytes,
+            **_cause_figures(host.cause),
+        },
+        source=source,
     )
-    source: AnswerSource = "measured" if cause is None else "inferred"
-    return Answer("growing", device, sentence, "warning", source, evidence, figures)
 
 
 def answers(
@@ -439,18 +414,7 @@ def answers(
     device. Growth is looked for in the run of the device's worker (`by_worker`), whose sessions are
     known there."""
     if device is None:
-        return tuple(
-            Answer(
-                name,
-                None,
-                "No allocator data recorded",
-                "unknown",
-                "unknown",
-                AnswerEvidence("overview"),
-                {},
-            )
-            for name in QUESTIONS
-        )
+        return tuple(_unknown(name, "No allocator data recorded") for name in QUESTIONS)
     phase = device_phase(run, device) if phase is None else phase
     of_worker, own_name = run, device
     for worker, own in (by_worker or {}).items():
@@ -458,21 +422,27 @@ def answers(
         if device == full_device_name(worker, name) and name in own.samples.devices:
             of_worker, own_name = own, name
             break
-    grows = dataclasses.replace(growing(of_worker, own_name, phase), device=device)
+    grows = growing(of_worker, own_name, phase)
     fit, change = fits(run, device, phase), changed(run, device, phase)
     if fit.status == "failed":
         grows, change = _as_cause(fit, grows), _as_cause(fit, change)
-    elif (
-        fit.status in ("ok", "warning") and (full := grows.figures.get("capacity_step")) is not None
-    ):
-        of = _of(int(fit.figures["peak_bytes"]), int(grows.figures["capacity_bytes"]))
-        details = ("At the rate of the growth, earlier with fragmentation.", *fit.details)
-        figures = {**fit.figures, "capacity_step": full}
-        sentence = f"Full by step {full}: {of}"
-        fit = dataclasses.replace(
-            fit, sentence=sentence, status="warning", figures=figures, details=details
-        )
-    return fit, grows, fragmented(run, device, phase), change
+    elif fit.status in ("ok", "warning") and "capacity_step" in grows.figures:
+        fit = _with_full_step(fit, grows)
+    found = (fit, grows, fragmented(run, device, phase), change)
+    return tuple(dataclasses.replace(one, device=device) for one in found)
+
+
+def _with_full_step(fit: Answer, grows: Answer) -> Answer:
+    """The answer whether it fits, of memory that grows until it is full."""
+    full = grows.figures["capacity_step"]
+    of = _of(int(fit.figures["peak_bytes"]), int(grows.figures["capacity_bytes"]))
+    return dataclasses.replace(
+        fit,
+        sentence=f"Full by step {full}: {of}",
+        status="warning",
+        figures={**fit.figures, "capacity_step": full},
+        details=("At the rate of the growth, earlier with fragmentation.", *fit.details),
+    )
 
 
 def _as_cause(failure: Answer, answer: Answer) -> Answer:
@@ -488,72 +458,38 @@ def _as_cause(failure: Answer, answer: Answer) -> Answer:
     return dataclasses.replace(answer, status="failed") if had_room else answer
 
 
-def describe_answers(
-    run: Run,
-    device: str | None,
-    phase: Phase | None = None,
-    by_worker: Mapping[str, Run] | None = None,
-) -> list[dict[str, Any]]:
-    return [
-        {**as_json(one), "question": one.question} for one in answers(run, device, phase, by_worker)
-    ]
-
-
 def changed(run: Run, device: str, phase: Phase) -> Answer:
     """The change with the largest effect on the peak; of equal ones, the latest."""
     changes = step_changes(run, device, phase)
     if changes:
-        return _changed(
-            device, phase, max(changes, key=lambda one: (abs(one.delta_bytes or 0), one.step))
-        )
+        return _changed(max(changes, key=lambda one: (abs(one.delta_bytes or 0), one.step)), phase)
     rows, device_figures = step_rows(run, device, phase)
     is_known = device_figures.peak_bytes != MISSING
     peaks = device_figures.peak_bytes[is_known]
-    measured = range_of(rows[is_known], run.thinning > 1).steps
+    steps = range_of(rows[is_known], run.thinning > 1).steps
     evidence = AnswerEvidence("overview", phase=phase)
-    figures = {"steps": measured}
     # In a series too short for a jump, peaks that differ considerably may be one.
-    if measured < 2 or (measured < MIN_JUMP_STEPS and np.ptp(peaks) >= least_change(peaks.min())):
-        sentence = f"Too few steps to compare: {measured}"
-        return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
-    return Answer(
-        "changed",
-        device,
-        f"No changes in {measured:,} steps",
-        "fact",
-        "measured",
-        evidence,
-        figures,
-    )
+    if steps < 2 or (steps < MIN_JUMP_STEPS and np.ptp(peaks) >= least_change(peaks.min())):
+        return _unknown("changed", f"Too few steps to compare: {steps}", evidence, steps=steps)
+    sentence = f"No changes in {steps:,} steps"
+    return _answer("changed", sentence, "fact", evidence, {"steps": steps})
 
 
-def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
+def _changed(change: StepChange, phase: Phase) -> Answer:
     before, after = change.before, change.after
     evidence = AnswerEvidence("overview", step=change.step, phase=phase)
     if before is not None and after is not None:
         evidence = AnswerEvidence("compare", step=before.step, phase=phase, other_step=after.step)
-    figures = known(
-        step=change.step,
-        delta_bytes=change.delta_bytes,
-        peak_before_bytes=None if before is None else before.peak_bytes,
-        peak_after_bytes=None if after is None else after.peak_bytes,
-    )
-    figures |= {
-        f"{category}_delta_bytes": change.own_bytes(category, delta)
-        for category, delta in change.parts
+    figures = {
+        **values_of(change, "step", "delta_bytes"),
+        "peak_before_bytes": None if before is None else before.peak_bytes,
+        "peak_after_bytes": None if after is None else after.peak_bytes,
+        "earlier_optimizers_bytes": change.former_bytes or None,
     }
-    figures |= {"earlier_optimizers_bytes": change.former_bytes} if change.former_bytes else {}
+    for category, delta in change.parts:
+        figures[f"{category}_delta_bytes"] = change.own_bytes(category, delta)
     status: AnswerStatus = "warning" if change.slots_bytes or change.others_bytes else "fact"
-    return Answer(
-        "changed",
-        device,
-        change.sentence(),
-        status,
-        "measured",
-        evidence,
-        figures,
-        change.details(),
-    )
+    return _answer("changed", change.sentence(), status, evidence, figures, change.details())
 
 
 WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")
@@ -586,19 +522,16 @@ def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, 
     train are marked."""
 
     def place(at: int) -> tuple[int, bool, float]:
-        status = runs[at]["status"]
-        severity = WORST_FIRST.index(status) if status in WORST_FIRST else len(WORST_FIRST)
-        return severity, not runs[at]["devices"], -(runs[at]["started"] or 0.0)
-
-    def trains(run: Mapping[str, Any]) -> bool:
-        until = run["recorded_until"]
-        return (
-            run["status"] == "ok"
-            and not run["ended"]
-            and until is not None
-            and now - until < TRAINING_SECONDS
-        )
+        run = runs[at]
+        severity = [*WORST_FIRST, run["status"]].index(run["status"])
+        return severity, not run["devices"], -(run["started"] or 0.0)
 
     ranks = {at: rank for rank, at in enumerate(sorted(range(len(runs)), key=place))}
-    ranked = [{**run, "rank": ranks[at]} for at, run in enumerate(runs)]
-    return [{**run, "status": "training"} if trains(run) else run for run in ranked]
+    ranked = []
+    for at, run in enumerate(runs):
+        until = run["recorded_until"]
+        is_recent = until is not None and now - until < TRAINING_SECONDS
+        trains = run["status"] == "ok" and not run["ended"] and is_recent
+        status = "training" if trains else run["status"]
+        ranked.append({**run, "rank": ranks[at], "status": status})
+    return ranked

@@ -14,7 +14,16 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.trend import Trend
-from tb_memplugin.schema import MISSING, CounterKind, Counters, Integers, Run, counted, format_bytes
+from tb_memplugin.schema import (
+    MISSING,
+    NO_COUNTERS,
+    CounterKind,
+    Counters,
+    Integers,
+    Run,
+    counted,
+    format_bytes,
+)
 
 _PARTS = 3
 
@@ -33,11 +42,11 @@ class CounterGrowth(NamedTuple):
     steps: Integers | None
 
 
-def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
+def counters_of(run: Run, device: str) -> tuple[Counters, str]:
     """The counters of the last session that recorded a device, and the device's name in them."""
     worker, _, own = device.rpartition("/")
     found = [counters for counters in run.counters if counters.worker == worker]
-    return (found[-1] if found else None), own
+    return [NO_COUNTERS, *found][-1], own
 
 
 def rows_by_counter(counters: Counters) -> dict[tuple[CounterKind, str | None], list[int]]:
@@ -47,29 +56,25 @@ def rows_by_counter(counters: Counters) -> dict[tuple[CounterKind, str | None], 
     return rows
 
 
-def _growths(counters: Counters | None, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
+def _growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
     """The change of every counter from the end of `first_step` to that of `last_step`."""
-    if counters is None:
-        return
     edges = np.linspace(first_step, last_step, _PARTS + 1)
     for (kind, name), of_key in rows_by_counter(counters).items():
-        order = np.asarray(of_key)[np.argsort(counters.step[of_key], kind="stable")]
-        steps = counters.step[order]
-        places = np.searchsorted(steps, edges, side="right") - 1
-        counts = np.where(places >= 0, counters.count[order][places], 0)
-        sizes = np.where(places >= 0, counters.bytes[order][places], 0)
-        known = not (sizes == MISSING).any()
-        parts, added = np.diff(counts), int(counts[-1] - counts[0])
-        rises = order[np.flatnonzero(np.diff(counters.count[order], prepend=0) > 0)]
-        rises = rises[(counters.step[rises] > first_step) & (counters.step[rises] <= last_step)]
+        rows = np.asarray(of_key)[np.argsort(counters.step[of_key], kind="stable")]
+        steps, every = counters.step[rows], counters.count[rows]
+        upto = np.searchsorted(steps, edges, side="right")  # rows before the edges: 0 is none
+        counts, sizes = np.append(0, every)[upto], np.append(0, counters.bytes[rows])[upto]
+        added, last_bytes = int(counts[-1] - counts[0]), int(sizes[-1])
+        inside = (steps > first_step) & (steps <= last_step)
+        rises = steps[inside & (np.diff(every, prepend=0) > 0)]
         yield CounterGrowth(
             kind=kind,
             name=name,
             added=added,
-            added_bytes=int(sizes[-1] - sizes[0]) if known else None,
-            bytes=int(sizes[-1]) if sizes[-1] != MISSING else None,
-            steady=bool(added > 0 and (2 * _PARTS * parts >= added).all()),
-            steps=counters.step[rises] if 2 * len(rises) >= added else None,
+            added_bytes=None if (sizes == MISSING).any() else last_bytes - int(sizes[0]),
+            bytes=None if last_bytes == MISSING else last_bytes,
+            steady=bool(added > 0 and (2 * _PARTS * np.diff(counts) >= added).all()),
+            steps=rises if 2 * len(rises) >= added else None,
         )
 
 
@@ -111,28 +116,22 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
     do not tell it."""
     counters, own = counters_of(run, device)
     found = list(_growths(counters, trend.since_step, trend.last_step))
-    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
-    cause = _models(found, own, whole, trend.to_bytes)
+    cause = _models(found, own, trend.added_bytes, trend.to_bytes)
     if own == _HOST:
         cause = cause or _cached(found, trend) or _kept_iterators(counters)
-    return cause or (_functions(found, trend, whole) if functions else None)
+    return cause or (_functions(found, trend) if functions else None)
 
 
 def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -> Cause | None:
     """The cause of a trend of a worker's host RSS (`resident`, bytes at `steps`) beyond the memory
     in use on ``CPU:0``; None if unknown."""
-    counters = run.counters[-1] if run.counters else None
+    counters = [NO_COUNTERS, *run.counters][-1]
     found = list(_growths(counters, trend.since_step, trend.last_step))
-    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
     cause = _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
     if not any(device.rpartition("/")[2] == _HOST for device in run.samples.devices):
-        cause = (
-            cause
-            or _models(found, _HOST, whole)
-            or _cached(found, trend)
-            or _kept_iterators(counters)
-        )
+        cause = cause or _models(found, _HOST, trend.added_bytes)
+        cause = cause or _cached(found, trend) or _kept_iterators(counters)
     if cause is not None:
         return cause
     rises = np.diff(resident, prepend=resident[:1])
@@ -144,7 +143,7 @@ def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -
         if one.steps is None
         or 2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum()
     ]
-    return _functions(coinciding, trend, whole)
+    return _functions(coinciding, trend)
 
 
 def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
@@ -155,36 +154,28 @@ def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause
     )
 
 
-def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
+def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
     for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
         if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
-            text = (
-                f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than "
-                f"at step {since}"
-            )
+            arrays = f"{counted(count, 'NumPy array')} ({format_bytes(added)})"
+            text = f"{name} keeps {arrays} more than at step {since}"
             return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
     return None
 
 
-def _kept_iterators(counters: Counters | None) -> Cause | None:
+def _kept_iterators(counters: Counters) -> Cause | None:
     """The holder of more and more iterators over data sets, each of which has buffers."""
     for name, since, _, count, _ in _by_holder(counters, "kept_iterators"):
         if count >= MIN_ITERATORS:
-            text = (
-                f"{name} keeps {count} iterators over data sets more than at step {since}, each "
-                "with its buffers"
-            )
+            text = f"{name} keeps {count} iterators over data sets more than at step {since}"
+            text += ", each with its buffers"
             return Cause("kept_iterators", text, f"iterators in {name}", count, None)
     return None
 
 
-def _by_holder(
-    counters: Counters | None, kind: CounterKind
-) -> Iterator[tuple[str, int, int, int, int]]:
+def _by_holder(counters: Counters, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
     """Holders, the first step at which each was among those of the most; and the steps, the count
     and the bytes that were added until the last one."""
-    if counters is None:
-        return
     columns = (counters.step, counters.count, counters.bytes)
     for (one, name), of_name in rows_by_counter(counters).items():
         rows = [at for at in of_name if counters.count[at] > 0] if one == kind else []
@@ -213,34 +204,29 @@ def _models(
     behind."""
     here = {one.kind: one for one in found if one.name == device}
     kinds: tuple[CauseKind, ...] = ("models_unreachable", "models_gone", "models_alive")
-    models = [(kind, here[kind]) for kind in kinds if kind in here]
-    size = sum(one.added_bytes or 0 for _, one in models)
+    models = {kind: here[kind] for kind in kinds if kind in here}
+    size = sum(one.added_bytes or 0 for one in models.values())
     if not _explains(size, whole):
         return None
-    for kind, one in models:
+    for kind, one in models.items():
         own = one.added_bytes or 0
-        if (one.added <= 0) if kind == "models_alive" else (2 * own <= size):
+        if one.added <= 0 if kind == "models_alive" else 2 * own <= size:
             continue
-        name, short = counted(one.added, "model"), "not freed"
-        text = "that were built and not freed"
+        short, text = "not freed", "that were built and not freed"
         if kind == "models_unreachable":
-            short = "wait for Python's garbage collector"
-            text = (
-                f"that can no longer be reached but {short}; "
-                f"{what_collecting_frees(own, in_use_bytes)}"
+            short, frees = (
+                "wait for Python's garbage collector",
+                what_collecting_frees(own, in_use_bytes),
             )
+            text = f"that can no longer be reached but {short}; {frees}"
         elif kind == "models_gone":
             text = "that no longer exist but whose variables were not freed"
             slots = here.get("slots_without_model")
             if slots is not None and slots.added > 0:
                 text += f"; {counted(slots.added, 'optimizer')} of them still exist"
-        return Cause(
-            kind,
-            f"{name} ({format_bytes(own)}) {text}",
-            f"{name} {short}",
-            one.added,
-            one.added_bytes,
-        )
+        name = counted(one.added, "model")
+        text = f"{name} ({format_bytes(own)}) {text}"
+        return Cause(kind, text, f"{name} {short}", one.added, one.added_bytes)
     return None
 
 
@@ -253,44 +239,36 @@ def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
     return Cause("dataset_cache", text, "dataset cache", 1, size)
 
 
-def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
+def _functions(found: Sequence[CounterGrowth], trend: Trend) -> Cause | None:
     """The function that was compiled most often, or else the one that was traced most often."""
     least, most = FUNCTION_BYTES
     few = max(MIN_COUNT, MIN_STEP_SHARE * (trend.last_step - trend.since_step))
     for kind in FUNCTION_KINDS:
-        one = max(
-            (one for one in found if one.kind == kind),
-            key=lambda candidate: candidate.added,
-            default=None,
-        )
-        if (
-            one is None
-            or not one.steady
-            or one.added < few
-            or not least * one.added <= whole <= most * one.added
-        ):
+        one = _most_often(found, kind)
+        if one is None or not one.steady or one.added < few:
+            continue
+        if not least * one.added <= trend.added_bytes <= most * one.added:
             continue
         times = f"{one.added:,} times since step {trend.since_step}"
-        cause: tuple[CauseKind, str] = (
-            "compilation",
-            (f"XLA compiled `{one.name}` {times}, for different arguments"),
-        )
+        name: CauseKind = "compilation"
+        text = f"XLA compiled `{one.name}` {times}, for different arguments"
         if kind == "traces":
-            cause = "retracing", f"`{one.name}` was traced {times}"
-        return Cause(*cause, f"{cause[0]} of {one.name}", one.added, None)
+            name, text = "retracing", f"`{one.name}` was traced {times}"
+        return Cause(name, text, f"{name} of {one.name}", one.added, None)
     return None
+
+
+def _most_often(found: Iterable[CounterGrowth], kind: CounterKind) -> CounterGrowth | None:
+    return max((one for one in found if one.kind == kind), key=lambda one: one.added, default=None)
 
 
 def retracing_of(run: Run, device: str) -> str | None:
     """A sentence on the function that was traced most often where a device was recorded; None for
     once or never."""
     counters, _ = counters_of(run, device)
-    if counters is None or not len(counters):
+    if not len(counters):
         return None
-    grown = [
-        one for one in _growths(counters, -1, int(counters.step.max())) if one.kind == "traces"
-    ]
-    most = max(grown, key=lambda one: one.added, default=None)
+    most = _most_often(_growths(counters, -1, int(counters.step.max())), "traces")
     if most is None or most.added < 2:
         return None
     return f"`{most.name}` was traced {most.added:,} times."

@@ -9,7 +9,7 @@ categories."""
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from tb_memplugin.schema import (
     format_bytes,
     format_figure,
     former_name,
+    sums_by,
     unit_for,
 )
 
@@ -54,9 +55,8 @@ def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
 
     A partial batch is smaller than the batch traced before it and ends an epoch, or the batch
     traced after it is as large as that before it."""
-    traced = list(
-        {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values()
-    )
+    last_of_step = {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}
+    traced = list(last_of_step.values())
     ends = {epoch.last_step for epoch in epochs(run)} if phase == "train" else set()
     found: list[Snapshot] = []
     for at, snapshot in enumerate(traced):
@@ -85,15 +85,14 @@ def batch_changes(snapshots: Sequence[Snapshot]) -> list[BatchChange]:
     return changes
 
 
-def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int | None:
+def first_of_level(measured: "_Measured", before: Snapshot, after: Snapshot) -> int | None:
     """The first step after a change by the measured peaks between its traced steps; None if they do
     not show it."""
-    before, after = change
     first, last = before.step + 1, after.step
-    inside = (steps >= first) & (steps <= last) & (peaks >= 0)
-    steps, peaks = steps[inside], peaks[inside]
+    inside = (measured.steps >= first) & (measured.steps <= last) & (measured.peaks >= 0)
+    steps, peaks = measured.steps[inside], measured.peaks[inside]
     closer = np.abs(peaks - after.in_use_bytes) < np.abs(peaks - before.in_use_bytes)
-    if not len(steps) or not closer.any():
+    if not closer.any():
         return last if first == last else None
     at = int(np.argmax(closer))
     # Every step from there on has the new level, and every step was measured.
@@ -104,24 +103,16 @@ def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int
 def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
     """Requested bytes of optimizers and models that the program no longer uses: slots, and all
     other bytes."""
-    rows = [
-        row
-        for row in snapshot.ledger
-        if row.category != "rounding" and former_name(row.layer) is not None
-    ]
-    slots = sum(row.bytes for row in rows if row.category == "optimizer_state")
-    return slots, sum(row.bytes for row in rows) - slots
+    rows = (row for row in snapshot.ledger if former_name(row.layer) is not None)
+    sums = sums_by(rows, lambda row: row.category)
+    slots = sums["optimizer_state"]
+    return slots, sums.total() - sums["rounding"] - slots
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerChange:
-    """A layer table that took effect at `step`, and the layers with weights that became trainable
-    or frozen. The peaks are None if none was measured, and at the start. Tables of neighbouring
-    steps are one change of the peak: an unfreezing, then a new optimizer."""
-
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TableChange:
     step: int
     reason: str
-    totals: LayerTotals
     became_trainable: tuple[str, ...]
     became_frozen: tuple[str, ...]
     peak_before_bytes: int | None = None
@@ -129,8 +120,15 @@ class LayerChange:
     peak_after_bytes: int | None = None
     peak_after_step: int | None = None
     stayed_slots_bytes: int = 0
-    """Growth of the slots of earlier optimizers, which stay beside those of `totals`; 0 if small or
+    """Growth of the slots of earlier optimizers, which stay beside `optimizer_bytes`; 0 if small or
     not traced."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerChange(LayerTotals, _TableChange):
+    """A layer table that took effect at `step`, with its totals, and the layers with weights that
+    became trainable or frozen. The peaks are None if none was measured, and at the start. Tables of
+    neighbouring steps are one change of the peak: an unfreezing, then a new optimizer."""
 
 
 def _became(
@@ -145,63 +143,88 @@ def _became(
     )
 
 
+class _Measured(NamedTuple):
+    """Steps, ascending, with their peaks, and the snapshots of those that can be compared."""
+
+    steps: Integers
+    peaks: Integers
+    traced: dict[int, Snapshot]
+
+    def at(self, snapshot: Snapshot) -> Level | None:
+        """The measured peak of a traced step."""
+        row = int(np.searchsorted(self.steps, snapshot.step))
+        is_measured = row < len(self.steps) and self.steps[row] == snapshot.step
+        return self.highest(row, row + is_measured)
+
+    def highest(self, begin: int, end: int) -> Level | None:
+        """The highest peak of a range of rows."""
+        if begin >= end:
+            return None
+        row = begin + int(np.argmax(self.peaks[begin:end]))
+        size = int(self.peaks[row])
+        return None if size == MISSING else Level(int(self.steps[row]), size)
+
+
+def _measured(run: Run, device: str, phase: Phase) -> _Measured:
+    steps, figures = step_rows(run, device, phase)
+    traced = {snapshot.step: snapshot for snapshot in comparable_steps(run, device, phase)}
+    return _Measured(steps, figures.peak_bytes, traced)
+
+
 def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
     """The changes of the layer table, each with the peaks before and after, from every step of the
     phase."""
-    tables = run.layer_tables
-    if len(tables) < 2:
-        return [
-            LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one))
-            for one in tables
-        ]
-    steps, figures = step_rows(run, device, phase)
-    traced = {snapshot.step: snapshot for snapshot in comparable_steps(run, device, phase)}
-    peaks: dict[int, tuple[Any, ...]] = {}
-    for _, first, last, before, after in _table_effects(
-        tables, steps, figures.peak_bytes, list(traced)
-    ):
-        sides = [
-            (None, None) if one is None else (one.peak_bytes, one.step) for one in (before, after)
-        ]
-        change = _explained(StepChange(tables[first].step, None, (), True, before, after), traced)
-        peaks |= dict.fromkeys(range(first, last + 1), (*sides[0], *sides[1], change.slots_bytes))
-    flags: list[dict[str, bool]] = [{}, *map(trainable_layers, tables)]
-    return [
-        LayerChange(
-            one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ())
+    tables, measured = run.layer_tables, _measured(run, device, phase)
+    effects: dict[int, dict[str, Any]] = {}
+    for _, first, last, before, after in _table_effects(tables, measured):
+        change = StepChange(tables[first].step, None, (), True, before, after)
+        of_table = {"stayed_slots_bytes": _explained(change, measured.traced).slots_bytes}
+        for name, level in (("before", before), ("after", after)):
+            if level is not None:
+                of_table[f"peak_{name}_bytes"] = level.peak_bytes
+                of_table[f"peak_{name}_step"] = level.step
+        effects |= dict.fromkeys(range(first, last + 1), of_table)
+    changes = []
+    flags: dict[str, bool] = {}
+    for at, table in enumerate(tables):
+        trainable, frozen = _became(flags, table)
+        changes.append(
+            LayerChange(
+                step=table.step,
+                reason=table.reason,
+                became_trainable=trainable,
+                became_frozen=frozen,
+                **vars(layer_totals(table)),
+                **effects.get(at, {}),
+            )
         )
-        for at, one in enumerate(tables)
-    ]
+        flags = trainable_layers(table)
+    return changes
 
 
 def _table_effects(
-    tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int]
+    tables: Sequence[LayerTable], measured: _Measured
 ) -> Iterator[tuple[int, int, int, Level | None, Level | None]]:
     """Indices of the table before each change after the start, and of its first and last table; the
-    peaks before and after. Steps are ascending; `traced` are those that can be compared."""
+    peaks before and after."""
     starts = [
         at for at, table in enumerate(tables) if not at or table.step > tables[at - 1].step + 1
     ]
-    places = np.searchsorted(steps, [tables[at].step for at in starts]).tolist()
-    traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
-    ends = zip([*starts[2:], len(tables)], [*places[2:], len(steps)], strict=False)
-    for first, start, row, (next_table, end) in zip(
-        starts[1:], places, places[1:], ends, strict=False
+    places = np.searchsorted(measured.steps, [tables[at].step for at in starts]).tolist()
+    is_traced = np.isin(measured.steps, list(measured.traced)) & (measured.peaks != MISSING)
+    traced = np.flatnonzero(is_traced)
+    ends = [len(tables)], [len(measured.steps)]
+    bounds = list(zip(starts + ends[0], places + ends[1], strict=True))
+    for (_, start), (first, row), (following, end) in zip(
+        bounds, bounds[1:], bounds[2:], strict=False
     ):
-        at = int(np.searchsorted(traced_rows, row))
+        at = int(np.searchsorted(traced, row))
         sides = [(max(start, row - WINDOW), row), (row, min(end, row + WINDOW))]
-        if 0 < at < len(traced_rows) and traced_rows[at - 1] >= start and traced_rows[at] < end:
+        if 0 < at < len(traced) and traced[at - 1] >= start and traced[at] < end:
             # the nearest ones
-            sides = [(one, one + 1) for one in traced_rows[at - 1 : at + 1].tolist()]
-        before, after = (_highest(steps, peaks, *side) for side in sides)
-        yield first - 1, first, next_table - 1, before, after
-
-
-def _highest(steps: Integers, peaks: Integers, begin: int, end: int) -> Level | None:
-    if begin >= end:
-        return None
-    row = begin + int(np.argmax(peaks[begin:end]))
-    return None if peaks[row] == MISSING else Level(int(steps[row]), int(peaks[row]))
+            sides = [(one, one + 1) for one in traced[at - 1 : at + 1].tolist()]
+        before, after = (measured.highest(*side) for side in sides)
+        yield first - 1, first, following - 1, before, after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,11 +261,9 @@ class StepChange:
 
     def sentence(self) -> str:
         """The change with its cause and its effect on the peak, in few words."""
-        where = (
-            f"Step {self.step}"
-            if self.after_step is None
-            else (f"Steps {self.after_step} to {self.step}")
-        )
+        where = f"Step {self.step}"
+        if self.after_step is not None:
+            where = f"Steps {self.after_step} to {self.step}"
         if not self.deliberate and (self.slots_bytes or self.others_bytes):
             kept = "earlier model" if self.others_bytes else "earlier optimizer"
             return f"{where}: {kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
@@ -287,11 +308,8 @@ class StepChange:
 
     def _part(self, category: Category, delta: int, unit: str) -> str:
         own = self.own_bytes(category, delta)
-        kept = (
-            (f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)")
-            if own < delta
-            else ""
-        )
+        stayed = f" (and {format_figure(delta - own, unit)} of the earlier optimizer stayed)"
+        kept = stayed if own < delta else ""
         return (
             f"{category.replace('_', ' ')} "
             f"{'+' if own >= 0 else '−'}{format_figure(abs(own), unit)}{kept}"
@@ -312,62 +330,56 @@ _LEAST_PART = 0.1
 
 
 def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
-    steps, figures = step_rows(run, device, phase)
-    peaks = figures.peak_bytes
-    traced = comparable_steps(run, device, phase)
-    at_step = {snapshot.step: snapshot for snapshot in traced}
-    tables, pending = run.layer_tables, batch_changes(traced)
+    measured = _measured(run, device, phase)
+    traced, tables = list(measured.traced.values()), run.layer_tables
+    pending = batch_changes(traced)
     changes = []
-    for old, first, last, before, after in _table_effects(tables, steps, peaks, list(at_step)):
-        step = tables[first].step
+    for old, first, last, before, after in _table_effects(tables, measured):
+        step, reason = tables[first].step, tables[first].reason
         inside = [one for one in pending if one[0].step < step <= one[1].step]
         pending = [one for one in pending if one not in inside]
-        became = zip(
-            ("unfroze", "froze"), _became(trainable_layers(tables[old]), tables[last]), strict=True
-        )
-        titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [
-            _batch_title(*one) for one in inside
-        ]
-        reason = tables[first].reason
+        trainable, frozen = _became(trainable_layers(tables[old]), tables[last])
+        titles = [f"unfroze {_layers(trainable)}"] if trainable else []
+        titles += [f"froze {_layers(frozen)}"] if frozen else []
+        titles += [_batch_title(*one) for one in inside]
         reason = reason if len(reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
         changes.append(
             StepChange(step, None, tuple(titles or [reason]), bool(titles), before, after)
         )
-    for one in pending:
-        found = first_of_level(steps, peaks, one)
-        step, since = (one[1].step, one[0].step) if found is None else (found, None)
-        levels = [level_at(steps, peaks, snapshot.step) for snapshot in one]
-        changes.append(StepChange(step, since, (_batch_title(*one),), True, levels[0], levels[1]))
-    changes = [_explained(change, at_step) for change in changes]
+    for was, now in pending:
+        found = first_of_level(measured, was, now)
+        step, since = (now.step, was.step) if found is None else (found, None)
+        levels = measured.at(was), measured.at(now)
+        changes.append(StepChange(step, since, (_batch_title(was, now),), True, *levels))
+    changes = [_explained(change, measured.traced) for change in changes]
+    unchanged = []
     for was, now in itertools.pairwise(traced):
+        if any(was.step < change.step <= now.step for change in changes):
+            continue
         # Earlier optimizers and models that stay, without another change between the two steps.
-        if not any(was.step < change.step <= now.step for change in changes):
-            since = was.step if now.step - was.step > 1 else None
-            levels = [level_at(steps, peaks, one.step) for one in (was, now)]
-            stays = _with_former(
-                StepChange(now.step, since, (), False, levels[0], levels[1]), was, now
-            )
-            changes += [stays] if stays.slots_bytes or stays.others_bytes else []
-    jump = largest_jump(steps, peaks, [change.step for change in changes])
+        since = was.step if now.step - was.step > 1 else None
+        change = StepChange(now.step, since, (), False, measured.at(was), measured.at(now))
+        stays = _with_former(change, was, now)
+        if stays.slots_bytes or stays.others_bytes:
+            changes.append(stays)
+        else:
+            unchanged.append(change)
+    jump = largest_jump(measured.steps, measured.peaks, [change.step for change in changes])
     if jump is not None:
         # Its levels are those of the nearest traced steps if these differ by at least half of it,
         # else the medians.
-        found_jump = StepChange(jump.step, None, (), False, jump.before, jump.after)
-        start = max((step for step in at_step if step < jump.step), default=None)
-        end = min((step for step in at_step if step >= jump.step), default=None)
-        if (
-            start is not None
-            and end is not None
-            and not any(start < change.step <= end for change in changes)
-        ):
-            sides = [level_at(steps, peaks, step) for step in (start, end)]
-            of_traced = dataclasses.replace(found_jump, before=sides[0], after=sides[1])
+        before, after = jump.before, jump.after
+        for one in unchanged:
+            agreement = (one.delta_bytes or 0) / jump.delta_bytes
             if (
-                of_traced.delta_bytes is not None
-                and of_traced.delta_bytes / jump.delta_bytes >= LEAST_AGREEMENT
+                one.before is not None
+                and one.after is not None
+                and one.before.step < jump.step <= one.after.step
+                and agreement >= LEAST_AGREEMENT
             ):
-                found_jump = of_traced
-        changes.append(_explained(found_jump, at_step))
+                before, after = one.before, one.after
+        found_jump = StepChange(jump.step, None, (), False, before, after)
+        changes.append(_explained(found_jump, measured.traced))
     # Deliberate changes are worth naming, those that leave memory behind, and considerable effects.
     named = (
         one
@@ -383,13 +395,6 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
     return sorted(named, key=lambda change: change.step)
 
 
-def level_at(steps: Integers, peaks: Integers, step: int) -> Level | None:
-    at = int(np.searchsorted(steps, step))
-    if at == len(steps) or steps[at] != step or peaks[at] == MISSING:
-        return None
-    return Level(step, int(peaks[at]))
-
-
 def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
     """The change with its categories and with what stays of earlier optimizers, if both its steps
     were traced."""
@@ -397,14 +402,14 @@ def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
     after = None if change.after is None else traced.get(change.after.step)
     if before is None or after is None:
         return change
-    whole, deltas = change.delta_bytes or 0, dict.fromkeys(CATEGORIES, 0)  # in stack order
-    for sign, snapshot in ((-1, before), (1, after)):
-        for row in snapshot.ledger:
-            deltas[row.category] += sign * row.bytes
+    whole, deltas = change.delta_bytes or 0, sums_by(after.ledger, lambda row: row.category)
+    deltas.subtract(sums_by(before.ledger, lambda row: row.category))
     named = [
-        (category, delta)
-        for category, delta in deltas.items()
-        if delta and category != "rounding" and (category in PERSISTENT or delta * whole > 0)
+        (category, deltas[category])
+        for category in CATEGORIES
+        if category != "rounding"
+        and (category in PERSISTENT or deltas[category] * whole > 0)
+        and deltas[category]
     ]
     largest = sorted(named, key=lambda one: -abs(one[1]))[:MAX_PARTS]
     least = _LEAST_PART * max((abs(delta) for _, delta in largest), default=0)

@@ -19,7 +19,6 @@ from tb_memplugin.schema import (
     MISSING,
     PERSISTENT,
     PHASES,
-    SAMPLE_COLUMNS,
     DeviceSamples,
     Floats,
     Group,
@@ -34,6 +33,7 @@ from tb_memplugin.schema import (
     is_cpu,
     join_rows,
     measured_pools,
+    missing_rows,
     one_row_a_step,
     optional_column,
     take_rows,
@@ -66,12 +66,12 @@ def rows_of_steps(
 ) -> tuple[Samples, int]:
     """The rows of an overview, and their number before reduction. Missing peaks are those of
     snapshots; a traced step without a sample has a row, too."""
-    figures = run.samples.devices.get(device)
+    recorded, figures = run.samples, run.samples.of(device)
     first, last = first_step or 0, np.iinfo(np.int64).max if last_step is None else last_step
     chosen = phase_steps(run, device, phase)
-    steps = run.samples.step[chosen]
-    chosen = chosen[(steps >= first) & (steps <= last)]
-    steps = run.samples.step[chosen]
+    steps = recorded.step[chosen]
+    inside = (steps >= first) & (steps <= last)
+    chosen, steps = chosen[inside], steps[inside]
     # The last snapshot of a step has the most bytes in use.
     highest = {
         one.step: one for one in snapshots_of(run, device, phase) if first <= one.step <= last
@@ -80,59 +80,59 @@ def rows_of_steps(
     is_sampled = np.isin(traced, steps)
     unsampled = [highest[step] for step in traced[~is_sampled].tolist()]
     total = len(chosen) + len(unsampled)
-    if figures is None or not len(chosen):
-        figures = _no_figures(len(run.samples))
-    elif limit is not None and len(chosen) > limit:
-        shown = take_rows(figures, chosen)
+    if limit is not None and len(chosen) > limit:
         always = np.searchsorted(steps, traced[is_sampled]).tolist()
-        extremes, measured = [shown.peak_bytes, shown.in_use_bytes], measured_pools(shown)
-        if measured.any():
-            pools, ratio = (shown.pool_bytes, shown.largest_free_bytes), fragmentation(shown)
-            extremes += [np.where(measured, column, MISSING) for column in pools]
-            extremes += [
-                np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(
-                    np.int64
-                )
-            ]
-        chosen = chosen[extreme_rows(extremes, limit, always)]
-    rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+        chosen = chosen[extreme_rows(_extremes(take_rows(figures, chosen)), limit, always)]
+    rows = take_rows(dataclasses.replace(recorded, devices={device: figures}), chosen)
+    if unsampled:
+        rows = join_rows([rows, _rows_of(unsampled, device)])
+        rows = take_rows(rows, np.argsort(rows.step, kind="stable"))
     own = rows.devices[device]
     peaks = own.peak_bytes.copy()  # a column of a run may be read-only
-    for at in np.flatnonzero(peaks == MISSING).tolist():
-        if int(rows.step[at]) in highest:
-            peaks[at] = highest[int(rows.step[at])].in_use_bytes
-    own = dataclasses.replace(own, peak_bytes=peaks)
-    rows = dataclasses.replace(rows, devices={device: own})
-    if not unsampled:
-        return rows, total
-    missing = np.full(len(unsampled), MISSING)
-    of_device = dataclasses.replace(
-        _no_figures(len(unsampled)),
-        peak_bytes=np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64),
-        capacity_bytes=optional_column(snapshot.capacity_bytes for snapshot in unsampled),
+    places = np.searchsorted(rows.step, traced)
+    sizes = np.asarray([one.in_use_bytes for one in highest.values()], np.int64)
+    peaks[places] = np.where(peaks[places] == MISSING, sizes, peaks[places])
+    of_device = {device: dataclasses.replace(own, peak_bytes=peaks)}
+    return dataclasses.replace(rows, devices=of_device), total
+
+
+def _extremes(figures: DeviceSamples) -> list[Integers]:
+    """The columns whose extremes a reduction keeps."""
+    measured = measured_pools(figures)
+    if not measured.any():
+        return [figures.peak_bytes, figures.in_use_bytes]
+    pools = (figures.pool_bytes, figures.largest_free_bytes)
+    ratio = np.nan_to_num(fragmentation(figures), nan=-1)
+    return [
+        figures.peak_bytes,
+        figures.in_use_bytes,
+        *(np.where(measured, column, MISSING) for column in pools),
+        np.where(ratio < 0, MISSING, ratio * _RATIO_STEPS).astype(np.int64),
+    ]
+
+
+def _rows_of(snapshots: Sequence[Snapshot], device: str) -> Samples:
+    """Rows of traced steps without samples."""
+    missing = np.full(len(snapshots), MISSING)
+    capacities = optional_column(one.capacity_bytes for one in snapshots)
+    figures = dataclasses.replace(
+        missing_rows(DeviceSamples, len(snapshots)), capacity_bytes=capacities
     )
-    times = np.asarray([snapshot.wall_time for snapshot in unsampled])
-    phases = np.full(len(unsampled), PHASES.index(phase))
-    added = Samples(traced[~is_sampled], phases, missing, times, missing, {})
-    columns = {
-        name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS
-    }
-    joined = Samples(**columns, devices={device: join_rows([own, of_device])})
-    return take_rows(joined, np.argsort(joined.step, kind="stable")), total
+    return Samples(
+        step=np.asarray([one.step for one in snapshots], np.int64),
+        phase=np.asarray([PHASES.index(one.phase) for one in snapshots], np.int64),
+        epoch=missing,
+        wall_time=np.asarray([one.wall_time for one in snapshots]),
+        host_resident_bytes=missing,
+        devices={device: figures},
+    )
 
 
 def phase_steps(run: Run, device: str, phase: Phase) -> npt.NDArray[np.intp]:
     """The rows of a phase with a value of the device, sorted by step; for each step the row of the
     highest peak."""
-    figures = run.samples.devices.get(device)
-    if figures is None:
-        return np.empty(0, np.intp)
-    return one_row_a_step(run.samples.step, figures, run.samples.phase == PHASES.index(phase))
-
-
-def _no_figures(rows: int) -> DeviceSamples:
-    missing = np.full(rows, MISSING)
-    return DeviceSamples(**{field.name: missing for field in dataclasses.fields(DeviceSamples)})
+    samples = run.samples
+    return one_row_a_step(samples.step, samples.of(device), samples.is_of(phase))
 
 
 def fragmentation(figures: DeviceSamples) -> Floats:
@@ -167,7 +167,7 @@ class ValidationPass:
 
 def epochs(run: Run) -> list[Epoch]:
     samples = run.samples
-    of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
+    of_training = samples.is_of("train") & (samples.epoch != MISSING)
     steps, numbers = samples.step[of_training], samples.epoch[of_training]
     return [
         Epoch(int(numbers[begin]), int(steps[begin:end].min()), int(steps[begin:end].max()))
@@ -179,11 +179,9 @@ def validation_passes(run: Run, device: str) -> list[ValidationPass]:
     """The validation passes of a training, with their peak on `device`: the batches after its first
     step. Batches before it count as steps of their own."""
     samples = run.samples
-    trained = samples.wall_time[samples.phase == PHASES.index("train")].min(initial=np.inf)
-    of_validation = (samples.phase == PHASES.index("validation")) & (samples.wall_time >= trained)
-    steps = samples.step[of_validation]
-    figures = samples.devices.get(device)
-    peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
+    trained = samples.wall_time[samples.is_of("train")].min(initial=np.inf)
+    of_validation = samples.is_of("validation") & (samples.wall_time >= trained)
+    steps, peaks = samples.step[of_validation], samples.of(device).peak_bytes[of_validation]
     passes = []
     for begin, end in _stretches(steps):
         peak = int(peaks[begin:end].max())
@@ -338,11 +336,12 @@ def overview(
         )
         # From all samples, so that no zoom changes them.
         chosen = phase_steps(run, device, phase)
+        every = run.samples.step[chosen]
         ends = np.full(len(number), MISSING)
         if len(chosen):
-            place = np.minimum(np.searchsorted(run.samples.step[chosen], number), len(chosen) - 1)
-            found = run.samples.step[chosen][place] == number
-            ends[found] = run.samples.devices[device].in_use_bytes[chosen][place[found]]
+            place = np.minimum(np.searchsorted(every, number), len(chosen) - 1)
+            in_use = run.samples.of(device).in_use_bytes[chosen[place]]
+            ends = np.where(every[place] == number, in_use, MISSING)
         own = EndMemory(number, ends, _table_of(number, table_steps))
         values, has_table = long_lived(moments, own, measured)
         stacks[np.ix_(inferred[has_table], columns)] = values[has_table]

@@ -41,7 +41,7 @@ class Peak:
 
 def step_range(run: Run) -> StepRange:
     """The training steps; without any, all recorded steps."""
-    training = run.samples.step[run.samples.phase == PHASES.index("train")]
+    training = run.samples.step[run.samples.is_of("train")]
     traced = np.asarray([snapshot.step for snapshot in run.snapshots], np.int64)
     steps = (
         training
@@ -75,12 +75,7 @@ def device_phase(run: Run, device: str) -> Phase:
     """The `main_phase` of the worker that has a device: the evaluator of a training run only
     validates. That of the run for a device without samples and snapshots. It is the same for the
     run of that worker alone."""
-    figures = run.samples.devices.get(device)
-    known = (
-        slice(0)
-        if figures is None
-        else (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-    )
+    known = run.samples.of(device).least_peak_bytes != MISSING
     traced = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}
     return next(iter(_phases(run.samples.phase[known], traced)), main_phase(run))
 
@@ -155,12 +150,11 @@ def highest_peak(run: Run, device: str, phase: Phase | None = None) -> Peak | No
         for snapshot in run.snapshots
         if snapshot.device == device and phase in (None, snapshot.phase)
     ]
-    figures = run.samples.devices.get(device)
-    if figures is not None and len(run.samples):
-        # If an allocator keeps no peak, the bytes in use at step end are a lower bound.
-        highest = np.maximum(figures.peak_bytes, figures.in_use_bytes)
+    figures = run.samples.of(device)
+    if len(run.samples):
+        highest = figures.least_peak_bytes
         if phase is not None:
-            highest = np.where(run.samples.phase == PHASES.index(phase), highest, MISSING)
+            highest = np.where(run.samples.is_of(phase), highest, MISSING)
         at = int(np.argmax(highest))
         if highest[at] != MISSING:
             of = PHASES[int(run.samples.phase[at])]
@@ -181,8 +175,7 @@ def fitting_peak(run: Run, device: str, phase: Phase) -> Peak | None:
 
 def capacity_of(run: Run, device: str) -> int | None:
     """The allocator's limit, as last recorded; None if unknown."""
-    figures = run.samples.devices.get(device)
-    limits = [None if figures is None else last_known(figures.capacity_bytes)]
+    limits = [last_known(run.samples.of(device).capacity_bytes)]
     limits += [
         snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device
     ]

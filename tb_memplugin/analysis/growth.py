@@ -8,8 +8,8 @@ show growth."""
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from tb_memplugin.analysis.causes import (
     rows_by_counter,
     what_collecting_frees,
 )
+from tb_memplugin.analysis.composition import snapshots_of
 from tb_memplugin.analysis.facts import device_phase, latest_session, step_name
 from tb_memplugin.analysis.trend import (
     MIN_BYTES,
@@ -36,7 +37,9 @@ from tb_memplugin.analysis.trend import (
 from tb_memplugin.schema import (
     MISSING,
     PHASES,
+    Category,
     DeviceSamples,
+    HeldTensorGroup,
     Integers,
     Phase,
     Run,
@@ -44,6 +47,8 @@ from tb_memplugin.schema import (
     counted,
     format_bytes,
     full_device_name,
+    last_known,
+    sums_by,
 )
 
 # that traced functions may hold, such as their constants
@@ -51,7 +56,8 @@ UNEXPLAINED = ("unattributed", "other_state", "rounding")
 LAST_STEPS = 100  # steps whose peaks above their ends tell those of later steps
 
 
-_Owner: TypeAlias = tuple[str | None, str]
+_Kind = TypeVar("_Kind")
+_Owner: TypeAlias = tuple[str | None, Category]
 
 
 class Owner(NamedTuple):
@@ -60,7 +66,7 @@ class Owner(NamedTuple):
     that exceeds `bytes`, else 0."""
 
     layer: str | None
-    category: str
+    category: Category
     bytes: int
     rounding_bytes: int
     steps: tuple[int, int] | None
@@ -98,11 +104,8 @@ class Growth:
     full: "Full | None"
 
     def sentence(self) -> str:
-        series = (
-            f"peak memory of a {step_name(self.phase)}"
-            if self.at_peak
-            else ("memory in use at step end")
-        )
+        peak = f"peak memory of a {step_name(self.phase)}"
+        series = peak if self.at_peak else "memory in use at step end"
         text = f"{self.device}: {series} {rate_and_levels(self.trend, self.jumps)}"
         owner = self.owner
         if owner is not None:
@@ -145,15 +148,12 @@ def rate_and_levels(trend: Trend, jumps: Sequence[tuple[int, int]]) -> str:
 
 def levels_text(trend: Trend, jumps: Iterable[tuple[int, int]]) -> str:
     jumped = sum(size for _, size in jumps)
-    including = (
-        (f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})")
-        if jumped
-        else ""
-    )
-    return (
-        f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step "
-        f"{trend.last_step}{including}"
-    )
+    text = f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)}"
+    text += f" at step {trend.last_step}"
+    if jumped:
+        kind = "jumps" if jumped > 0 else "drops"
+        text += f" (including {kind} of {format_bytes(abs(jumped))})"
+    return text
 
 
 def with_cause(text: str, cause: Cause | None) -> str:
@@ -165,9 +165,7 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
     `examined`."""
     phase = device_phase(run, device) if phase is None else phase
     run = examined(run, device, phase)
-    figures = run.samples.devices.get(device)
-    if figures is None:
-        return None
+    figures = run.samples.of(device)
     # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does
     # not grow.
     for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
@@ -179,30 +177,33 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
         # Snapshots in the longest part of the trend without a jump; a failure is in the middle of a
         # step.
         parts: dict[int, list[Snapshot]] = {}
-        for one in run.snapshots:
-            if (
-                not one.at_failure
-                and (one.device, one.phase) == (device, phase)
-                and one.step >= trend.since_step
-            ):
+        for one in snapshots_of(run, device, phase):
+            if not one.at_failure and one.step >= trend.since_step:
                 parts.setdefault(sum(step <= one.step for step, _ in jumps), []).append(one)
         snapshots = max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
-        traced = len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step
-        steps = (
-            snapshots[-1].step - snapshots[0].step if traced else trend.last_step - trend.since_step
-        )
-        whole = trend.bytes_per_step * steps
-        owner = _owner(run, snapshots if traced else (), trend)
+        span = snapshots[-1].step - snapshots[0].step if snapshots else 0
+        whole = trend.bytes_per_step * span if span else trend.added_bytes
+        owner = _owner(run, snapshots if span else (), trend)
         full = _full(trend, figures, rows, at_peak)
         held_by, line, cause = None, None, None
         if owner is not None and owner[:2] == (None, "held_tensors"):
             held_by, line = _holder_and_line(snapshots)
         if owner is None or held_by is None or 2 * owner.bytes < whole:
-            cause = cause_of(
-                run, device, trend, owner is not None and owner.category in UNEXPLAINED
-            )
+            is_unexplained = owner is not None and owner.category in UNEXPLAINED
+            cause = cause_of(run, device, trend, is_unexplained)
         return Growth(
-            device, phase, at_peak, trend, jumps, owner, whole, traced, held_by, line, cause, full
+            device,
+            phase,
+            at_peak,
+            trend,
+            jumps,
+            owner,
+            whole,
+            traced=span > 0,
+            held_by=held_by,
+            line=line,
+            cause=cause,
+            full=full,
         )
     return None
 
@@ -218,8 +219,8 @@ def examined(run: Run, device: str, phase: Phase) -> Run:
 def growth_bound(run: Run, device: str, phase: Phase) -> int | None:
     """The smallest growth of a device's memory that would be found in such a part; None without
     enough steps."""
-    figures = run.samples.devices.get(device)
-    for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):
+    figures = run.samples.of(device)
+    for column in (figures.in_use_bytes, figures.peak_bytes):
         values = column[phase_rows(run, column, phase)]
         if is_long_enough(len(values)):
             return smallest_growth(values)
@@ -254,20 +255,16 @@ def _full(
 ) -> Full | None:
     """The step whose peak reaches the capacity: that of the last steps is at most so far above the
     trend's level."""
-    last, capacities = rows[-LAST_STEPS:], figures.capacity_bytes[figures.capacity_bytes != MISSING]
-    peaks = figures.peak_bytes[last]
-    above = (
-        0 if at_peak else int((peaks - figures.in_use_bytes[last])[peaks != MISSING].max(initial=0))
-    )
-    level = trend.to_bytes + above
-    if not len(capacities) or capacities[-1] <= level:
+    last, capacity = rows[-LAST_STEPS:], last_known(figures.capacity_bytes)
+    peaks, level = figures.peak_bytes[last], trend.to_bytes
+    if not at_peak:
+        level += int((peaks - figures.in_use_bytes[last])[peaks != MISSING].max(initial=0))
+    if capacity is None or capacity <= level:
         return None
-    remaining = (float(capacities[-1]) - level) / trend.bytes_per_step
+    remaining = (capacity - level) / trend.bytes_per_step
     # Extrapolate to at most ten times the observed steps.
     is_near = remaining < 10 * (trend.last_step - trend.since_step)
-    return (
-        Full(trend.last_step + int(remaining), int(level), int(capacities[-1])) if is_near else None
-    )
+    return Full(trend.last_step + int(remaining), level, capacity) if is_near else None
 
 
 def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | None:
@@ -276,13 +273,11 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | Non
     grown: dict[_Owner, int] = {}
     steps = None
     if snapshots:
-        sums: tuple[Counter[_Owner], Counter[_Owner]] = Counter(), Counter()
-        for of_snapshot, snapshot in zip(sums, (snapshots[0], snapshots[-1]), strict=True):
-            for row in snapshot.ledger:
-                of_snapshot[row.layer, row.category] += row.bytes
-        grown = {
-            name: size - sums[0][name] for name, size in sums[1].items() if size > sums[0][name]
-        }
+        before, after = (
+            sums_by(one.ledger, lambda row: (row.layer, row.category))
+            for one in (snapshots[0], snapshots[-1])
+        )
+        grown = after - before  # without what did not grow
         steps = snapshots[0].step, snapshots[-1].step
     if not grown:
         # Each layer's median over the last recorded steps, minus that over the first ones.
@@ -311,26 +306,32 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | Non
 def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | None]:
     """The holder of most of the held tensors added from the first to the last snapshot, and the
     line that made those of the shape that grew most; None where unknown."""
-    by_group: Counter[tuple[tuple[int, ...], str, str | None]] = Counter()
-    by_holder: Counter[str] = Counter()
-    for snapshot, sign in ((snapshots[-1], 1), (snapshots[0], -1)):
-        for group in (one for one in snapshot.held_tensors if one.category == "held_tensors"):
-            by_group[group.shape, group.dtype, group.held_by] += sign * group.bytes
-            if group.held_by is not None:
-                by_holder[group.held_by] += sign * group.bytes
-    held_by = max(
-        (name for name in by_holder if by_holder[name] > 0),
-        key=lambda name: by_holder[name],
-        default=None,
-    )
-    grown = [key for key, added in by_group.items() if added > 0 and held_by in (None, key[2])]
-    most = max(grown, key=lambda key: by_group[key], default=None)
+    held = [
+        [group for group in one.held_tensors if group.category == "held_tensors"]
+        for one in snapshots
+    ]
+
+    def grown(key: Callable[[HeldTensorGroup], _Kind]) -> Counter[_Kind]:
+        return sums_by(held[-1], key) - sums_by(held[0], key)
+
+    by_holder = grown(lambda group: group.held_by)
+    del by_holder[None]
+    held_by = max(by_holder, key=by_holder.__getitem__, default=None)
+    by_kind = grown(_kind_of)
+    of_holder = (kind for kind in by_kind if held_by in (None, kind[2]))
+    most = max(of_holder, key=by_kind.__getitem__, default=None)
     # A step that made none of them does not know their line.
-    groups = (group for snapshot in reversed(snapshots) for group in snapshot.held_tensors)
-    kept = (group for group in groups if group.line and group.category == "held_tensors")
-    return held_by, next(
-        (one.line for one in kept if (one.shape, one.dtype, one.held_by) == most), None
+    lines = (
+        group.line
+        for groups in reversed(held)
+        for group in groups
+        if group.line and _kind_of(group) == most
     )
+    return held_by, next(lines, None)
+
+
+def _kind_of(group: HeldTensorGroup) -> tuple[tuple[int, ...], str, str | None]:
+    return group.shape, group.dtype, group.held_by
 
 
 # fewer earlier ones show no growth; the first one, in which memory is taken once, is left out
@@ -360,11 +361,10 @@ class SessionGrowth:
 
     def sentence(self) -> str:
         return with_cause(
-            f"{self.device}: memory in use grows by "
-            f"{format_bytes(round(self.bytes_per_session))} from one training of this process to "
-            f"the next, from {format_bytes(self.from_bytes)} after the {_ordinal(self.first)} to "
-            f"{format_bytes(self.to_bytes)} after the {_ordinal(self.sessions)}, each without "
-            "its own model",
+            f"{self.device}: memory in use grows by {format_bytes(round(self.bytes_per_session))} "
+            f"from one training of this process to the next, from {format_bytes(self.from_bytes)} "
+            f"after the {_ordinal(self.first)} to {format_bytes(self.to_bytes)} after the "
+            f"{_ordinal(self.sessions)}, each without its own model",
             self.cause,
         )
 
@@ -373,8 +373,6 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     """Growth over the earlier sessions of the process that recorded a device last; None without
     one."""
     counters, own = counters_of(run, device)
-    if counters is None:
-        return None
     rows = rows_by_counter(counters).get(("earlier_sessions", own), [])
     numbers, sizes = counters.count[rows], counters.bytes[rows]
     known = (sizes != MISSING) & (numbers > 1)
@@ -385,11 +383,8 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
     rises = np.diff(np.maximum.accumulate(sizes))
     growth = float(sizes[-1] - sizes[0])
     # In a single rise, memory is taken once.
-    if (
-        slope <= 0
-        or order < MIN_ORDER
-        or growth - float(rises.max(initial=0)) < least_change(sizes[0])
-    ):
+    several = growth - float(rises.max(initial=0))
+    if slope <= 0 or order < MIN_ORDER or several < least_change(sizes[0]):
         return None
     first, last = int(numbers[0]), int(numbers[-1])
     cause = cause_of_models(counters, own, float(sizes[-1]))
@@ -402,16 +397,11 @@ def growth_findings(worker: str, run: Run) -> list[str]:
     found: list[str] = []
     for device in run.samples.devices:
         name = full_device_name(worker, device)
-        growths = [
-            growth
-            for growth in (growth_of(run, device), session_growth(run, device))
-            if growth is not None
-        ]
+        growths: list[Growth | SessionGrowth] = [*filter(None, [growth_of(run, device)])]
+        growths += filter(None, [session_growth(run, device)])
         found += [dataclasses.replace(growth, device=name).sentence() for growth in growths]
-        if not any(
-            growth.cause is not None and growth.cause.kind == "models_unreachable"
-            for growth in growths
-        ):
+        causes = [growth.cause.kind for growth in growths if growth.cause is not None]
+        if "models_unreachable" not in causes:
             found += _collector_finding(run, device, name)
     return found
 
@@ -421,10 +411,8 @@ def _collector_finding(run: Run, device: str, name: str) -> list[str]:
     that was little."""
     counters, own = counters_of(run, device)
     figures = run.samples.devices[device]
-    rows = (
-        [] if counters is None else rows_by_counter(counters).get(("models_unreachable", own), [])
-    )
-    if counters is None or not rows:
+    rows = rows_by_counter(counters).get(("models_unreachable", own), [])
+    if not rows:
         return []
     row = max(rows, key=lambda at: int(counters.bytes[at]) if counters.count[at] > 0 else 0)
     size, step = int(counters.bytes[row]), int(counters.step[row])

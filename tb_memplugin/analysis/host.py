@@ -25,12 +25,10 @@ from tb_memplugin.analysis.trend import (
 )
 from tb_memplugin.schema import (
     MISSING,
-    PHASES,
     Integers,
     Phase,
     Run,
     Samples,
-    as_json,
     extreme_rows,
     format_bytes,
     is_cpu,
@@ -62,8 +60,7 @@ def host_parts(samples: Samples) -> dict[str, Integers]:
         samples.pinned_pool_bytes,
         samples.tf_data_bytes,
     )
-    unknown = np.full(len(samples), MISSING)
-    cpu = samples.devices[CPU].in_use_bytes if CPU in samples.devices else unknown
+    cpu = samples.of(CPU).in_use_bytes
     parts = {
         "pinned_pool_bytes": pinned,
         "tf_data_bytes": tf_data,
@@ -123,11 +120,9 @@ class HostGrowth:
 
     @property
     def is_finding(self) -> bool:
-        trend, own = self.trend, self.beyond_cpu.bytes_per_step
-        added = own * (trend.last_step - trend.since_step)
-        return own >= MIN_OWN_SHARE * trend.bytes_per_step and bool(
-            added >= least_change(trend.from_bytes)
-        )
+        trend, own = self.trend, self.beyond_cpu
+        is_large = own.added_bytes >= least_change(trend.from_bytes)
+        return own.bytes_per_step >= MIN_OWN_SHARE * trend.bytes_per_step and bool(is_large)
 
     def sentence(self) -> str:
         name = self.worker + ": host" if self.worker else "Host"
@@ -150,6 +145,7 @@ class HostSummary:
     a step. `steps` of the main phase were examined for growth, 0 if too few were recorded; growth
     below `bound_bytes` is not reported."""
 
+    sentence: str
     resident_bytes: int
     peak_bytes: int
     peak_step: int
@@ -157,16 +153,6 @@ class HostSummary:
     steps: int
     bound_bytes: int
     growth: HostGrowth | None
-
-    def sentence(self) -> str:
-        if self.growth is not None:
-            return self.growth.sentence()
-        if not self.steps:
-            return "Unknown whether host RSS grows: too few steps."
-        return (
-            f"Host RSS: no growth of {format_bytes(self.bound_bytes)} or more in {self.steps:,} "
-            "steps."
-        )
 
 
 def host_summary(run: Run) -> HostSummary | None:
@@ -178,33 +164,29 @@ def host_summary(run: Run) -> HostSummary | None:
         return None
     highest = int(known[np.argmax(resident[known])])
     examined, rows = _examined(run)
-    steps = (
-        range_of(examined.samples.step[rows], run.thinning > 1).steps
-        if is_long_enough(len(rows))
-        else 0
-    )
-    parts = host_parts(samples)
+    steps, bound = 0, MIN_BYTES
+    sentence = "Unknown whether host RSS grows: too few steps."
+    if is_long_enough(len(rows)):
+        steps = range_of(examined.samples.step[rows], run.thinning > 1).steps
+        bound = smallest_growth(examined.samples.host_resident_bytes[rows])
+        sentence = f"Host RSS: no growth of {format_bytes(bound)} or more in {steps:,} steps."
+    parts, growth = host_parts(samples), _growth(run)
     measured = np.flatnonzero(parts["other_bytes"] != MISSING)
     return HostSummary(
+        sentence if growth is None else growth.sentence(),
         resident_bytes=int(resident[known[-1]]),
         peak_bytes=int(resident[highest]),
         peak_step=int(samples.step[highest]),
         state=_state_at(samples, parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
-        bound_bytes=smallest_growth(examined.samples.host_resident_bytes[rows])
-        if steps
-        else MIN_BYTES,
-        growth=_growth(run),
+        bound_bytes=bound,
+        growth=growth,
     )
 
 
 def host_summaries(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
     summaries = {worker: host_summary(run) for worker, run in by_worker.items()}
     return {worker: summary for worker, summary in summaries.items() if summary is not None}
-
-
-def describe_host(summary: HostSummary) -> dict[str, Any]:
-    return {**as_json(summary), "sentence": summary.sentence()}
 
 
 def host_growth(run: Run) -> HostGrowth | None:
@@ -219,21 +201,16 @@ def host_findings(run: Run) -> list[str]:
 def _growth(run: Run) -> HostGrowth | None:
     (worker,) = run.workers
     run, rows = _examined(run)
-    samples = run.samples
-    found = trend_between_jumps(
-        samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables
-    )
+    samples, resident = run.samples, run.samples.host_resident_bytes
+    found = trend_between_jumps(samples.step[rows], resident[rows], run.layer_tables)
     if found is None:
         return None
     trend, jumps = found
-    growth = HostGrowth(
-        worker, trend, jumps, None, None, {}, _cpu_bytes_per_step(run, trend.since_step), None
-    )
+    on_cpu = _cpu_bytes_per_step(run, trend.since_step)
+    growth = HostGrowth(worker, trend, jumps, None, None, {}, on_cpu, None)
     if growth.is_finding:
-        known = samples.host_resident_bytes != MISSING
-        cause = host_cause_of(
-            run, growth.beyond_cpu, samples.step[known], samples.host_resident_bytes[known]
-        )
+        known = resident != MISSING
+        cause = host_cause_of(run, growth.beyond_cpu, samples.step[known], resident[known])
         growth = dataclasses.replace(growth, cause=cause)
     parts = host_parts(samples)
     known_rows = np.flatnonzero(parts["other_bytes"] != MISSING)
@@ -279,13 +256,12 @@ def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
     samples = run.samples
     pool = samples.devices[CPU].pool_bytes
     known = np.flatnonzero((pool != MISSING) & (samples.step >= since_step))
-    steps = samples.step[known[[0, -1]]] if len(known) else np.zeros(2)
-    if steps[0] == steps[1]:
-        return growth.trend.bytes_per_step
-    return max(
-        growth.trend.bytes_per_step,
-        float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0])),
-    )
+    rates = [growth.trend.bytes_per_step]
+    if len(known):
+        ends = known[[0, -1]]
+        steps, added = np.diff(samples.step[ends]), np.diff(pool[ends])
+        rates += (added[steps > 0] / steps[steps > 0]).tolist()
+    return max(rates)
 
 
 def host_steps(
@@ -297,9 +273,7 @@ def host_steps(
     samples = run.samples
     parts = host_parts(samples)
     is_known = parts["other_bytes"] != MISSING
-    chosen = np.flatnonzero(
-        (samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING)
-    )
+    chosen = np.flatnonzero(samples.is_of(phase) & (samples.host_resident_bytes != MISSING))
     # A step's sample with parts is shown, or else its last sample.
     chosen = chosen[np.lexsort((is_known[chosen], samples.step[chosen]))]
     steps = samples.step[chosen]

@@ -2,10 +2,19 @@
 Pure."""
 
 import dataclasses
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from tb_memplugin.schema import Oom, Phase, Run, Snapshot, TensorGroup, TensorShape, format_bytes
+from tb_memplugin.analysis.composition import snapshots_of
+from tb_memplugin.schema import (
+    Oom,
+    Phase,
+    Run,
+    Snapshot,
+    TensorGroup,
+    TensorShape,
+    format_bytes,
+    sums_by,
+)
 
 MAX_TENSORS = 10
 """Most groups of tensors that are named."""
@@ -71,41 +80,34 @@ class LargestLayer:
 def largest_layer(run: Run, device: str, phase: Phase) -> LargestLayer | None:
     """The largest layer on a device; None without a breakdown, or without a layer in it. Failures
     of each phase count, peaks of one."""
-    failures = [oom for oom in run.ooms if oom.device == device and oom.ledger]
-    traced = [
-        one
-        for one in run.snapshots
-        if (one.device, one.phase, one.at_failure) == (device, phase, False)
-    ]
-    newest: Oom | Snapshot | None = max(failures, key=lambda oom: oom.wall_time, default=None)
-    return _largest_at(
-        newest or max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None)
-    )
+    traced = [one for one in snapshots_of(run, device, phase) if not one.at_failure]
+    highest = max(traced, key=lambda one: (one.in_use_bytes, -one.step), default=None)
+    return _largest_at(_newest(oom for oom in run.ooms if oom.device == device) or highest)
 
 
 def largest_at_failure(run: Run) -> tuple[float, LargestLayer] | None:
     """Wall time and largest layer of the newest failure with a breakdown, on any device; None
     without one."""
-    newest = max(
-        (oom for oom in run.ooms if oom.ledger), key=lambda oom: oom.wall_time, default=None
-    )
+    newest = _newest(run.ooms)
     found = _largest_at(newest)
     return None if newest is None or found is None else (newest.wall_time, found)
+
+
+def _newest(ooms: Iterable[Oom]) -> Oom | None:
+    """The newest failure with a breakdown."""
+    return max((oom for oom in ooms if oom.ledger), key=lambda oom: oom.wall_time, default=None)
 
 
 def _largest_at(moment: Oom | Snapshot | None) -> LargestLayer | None:
     if moment is None or not moment.in_use_bytes:
         return None
-    sums: Counter[str] = Counter()
-    for row in moment.ledger:
-        if row.layer is not None:
-            sums[row.layer] += row.bytes
+    sums = sums_by(moment.ledger, lambda row: row.layer)
+    del sums[None]
     if not sums:
         return None
     ((layer, size),) = sums.most_common(1)
     tensors = equal_tensors([one for one in moment.largest_tensors if one.layer == layer])
-    share = size / moment.in_use_bytes
-    name = short_name(layer, sums)
+    share, name = size / moment.in_use_bytes, short_name(layer, sums)
     sentence = f"{name} {format_bytes(size)} ({share:.0%})".replace("%", " %")
     named = tensors_text(tensors, size)
     sentence += f": {named}" if named else ""
@@ -126,30 +128,28 @@ def request_contents(oom: Oom) -> RequestContents | None:
     tensors, size = equal_tensors(oom.request_tensors), oom.requested_bytes
     if not tensors or not size:
         return None
-    text = f"{format_bytes(size)} requested; most of it: "
-    text = text if 2 * tensors[0].bytes > size else text.replace("most of it", "the largest")
-    owners = tensors[0].layers
-    of = f" of {len(owners)} layers" if len(owners) > 1 else f" of {owners[0]}" if owners else ""
-    return RequestContents(
-        tensors, f"{text}{tensors[0].text()}{of}, {format_bytes(tensors[0].bytes)}."
-    )
+    largest, owners = tensors[0], tensors[0].layers
+    part = "most of it" if 2 * largest.bytes > size else "the largest"
+    of = f" of {len(owners)} layers" if len(owners) > 1 else "".join(f" of {one}" for one in owners)
+    found = f"{largest.text()}{of}, {format_bytes(largest.bytes)}"
+    return RequestContents(tensors, f"{format_bytes(size)} requested; {part}: {found}.")
 
 
 def equal_tensors(groups: Collection[TensorGroup]) -> tuple[EqualTensors, ...]:
     """The largest groups of equal shape and dtype, whatever their owners."""
-    counts: Counter[TensorShape] = Counter()
-    sizes: Counter[TensorShape] = Counter()
-    layers: dict[TensorShape, dict[str, None]] = {}
+    alike: dict[tuple[tuple[int, ...], str], list[TensorGroup]] = {}
     for one in groups:
-        counts[TensorShape(one.shape, one.dtype)] += one.count
-        sizes[TensorShape(one.shape, one.dtype)] += one.bytes
-        if one.layer is not None:
-            layers.setdefault(TensorShape(one.shape, one.dtype), {})[one.layer] = None
-    most = sizes.most_common(MAX_TENSORS)
-    return tuple(
-        EqualTensors(same.shape, same.dtype, counts[same], size, tuple(layers.get(same, ())))
-        for same, size in most
-    )
+        alike.setdefault((one.shape, one.dtype), []).append(one)
+    equal = [
+        EqualTensors(
+            *same,
+            count=sum(one.count for one in own),
+            bytes=sum(one.bytes for one in own),
+            layers=tuple(dict.fromkeys(one.layer for one in own if one.layer is not None)),
+        )
+        for same, own in alike.items()
+    ]
+    return tuple(sorted(equal, key=lambda one: -one.bytes)[:MAX_TENSORS])
 
 
 def tensors_text(tensors: Collection[EqualTensors], whole_bytes: int) -> str:

@@ -49,7 +49,7 @@ class PoolGrowth:
         when = (
             f"At step {self.by_step}"
             if same
-            else (f"Between step {self.after_step} and step {self.by_step}")
+            else f"Between step {self.after_step} and step {self.by_step}"
         )
         way, rise, why = "grew" if self.bytes >= 0 else "shrank", self.peak_rise_bytes, ""
         if self.bytes < 0:
@@ -76,27 +76,21 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
     sentences on them."""
     # Step, wall time, peak and pool of traced steps, and then of samples: at equal times the peak
     # precedes the step's end. The pool of a step is measured, or else from its trace.
-    samples, figures = run.samples, run.samples.devices.get(device)
+    samples, figures = run.samples, run.samples.of(device)
     snapshots = [one for one in run.snapshots if one.device == device and one.pool is not None]
-    of_samples: Floats = np.empty((0, 4))
-    measured_steps: set[tuple[int, int]] = set()
-    if figures is not None:
-        measured = measured_pools(figures)
-        # Of a million samples, tuples of all steps would take 150 MB.
-        both = measured & np.isin(samples.step, [one.step for one in snapshots])
-        measured_steps.update(
-            zip(samples.step[both].tolist(), samples.phase[both].tolist(), strict=True)
-        )
-        sizes = figures.peak_bytes, np.where(measured, figures.pool_bytes, MISSING)
-        of_samples = np.stack([samples.step, samples.wall_time, *sizes], axis=1)
-        of_samples = of_samples[
-            ~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)
-        ]
+    measured = measured_pools(figures)
+    # Of a million samples, tuples of all steps would take 150 MB.
+    both = measured & np.isin(samples.step, [one.step for one in snapshots])
+    steps = set(zip(samples.step[both].tolist(), samples.phase[both].tolist(), strict=True))
     traced = [
         (one.step, one.wall_time, one.in_use_bytes, one.pool_bytes)
         for one in snapshots
-        if (one.step, PHASES.index(one.phase)) not in measured_steps
+        if (one.step, PHASES.index(one.phase)) not in steps
     ]
+    sizes = figures.peak_bytes, np.where(measured, figures.pool_bytes, MISSING)
+    of_samples = np.stack([samples.step, samples.wall_time, *sizes], axis=1)
+    is_known = (figures.peak_bytes != MISSING) | measured
+    of_samples = of_samples[~np.isnan(samples.wall_time) & is_known]
     moments = np.concatenate([np.asarray(traced, np.float64).reshape(-1, 4), of_samples])
     moments = moments[np.argsort(moments[:, 1], kind="stable")]
     session = _session_numbers(run, moments[:, 1])
@@ -107,24 +101,23 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
         known = pool != MISSING
         highest = np.maximum.accumulate(np.maximum(peak, 0))[known]  # peak of the session so far
         step, pool = step[known], pool[known]
+        changes, rises = np.diff(pool, prepend=0), np.diff(highest, prepend=0)
         growths = [
             PoolGrowth(
                 after_step=int(step[at - 1]) if at else None,
                 by_step=int(step[at]),
-                bytes=int(pool[at] - (pool[at - 1] if at else 0)),
+                bytes=int(changes[at]),
                 pool_bytes=int(pool[at]),
-                peak_rise_bytes=int(highest[at] - (highest[at - 1] if at else 0))
-                if highest[at]
-                else None,
+                peak_rise_bytes=int(rises[at]) if highest[at] else None,
             )
-            for at in np.flatnonzero(np.diff(pool, prepend=0))[-MAX_GROWTHS:].tolist()
+            for at in np.flatnonzero(changes)[-MAX_GROWTHS:].tolist()
         ]
         found += growths
         sentences += [growth.sentence() for growth in growths]
         if growths and growths[-1].by_step < step[-1]:
             sentences.append(
-                f"From step {growths[-1].by_step} to step {step[-1]} the known pool sizes are "
-                "the same."
+                f"From step {growths[-1].by_step} to step {step[-1]} the known pool sizes are the "
+                "same."
             )
     left_out = len(sentences) - MAX_SENTENCES
     if left_out > 0:
@@ -306,21 +299,23 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
     snapshot = earlier[-1] if earlier else snapshots[0]
     process, used, total = _driver(run, device, snapshot.step)
     notes: list[str] = []
-    segments = _pool_segments(snapshot, notes)
-    pool = sum(segment.bytes for segment in segments)
+    in_use = group_sums(snapshot.ledger)
+    parts = _free_parts(snapshot, notes)
+    pool = sum(in_use.values()) + sum(parts.values())
     if total is not None and used is not None:
-        segments += _outside_pool(pool, process, used, total, notes)
+        parts |= _outside_pool(pool, process, used, total, notes)
         length: int | None = total
     else:
         length = snapshot.capacity_bytes
         notes.append("Memory of other processes is unknown: no driver reported this device.")
         if length is not None and length >= pool:
-            remaining: Part = "headroom" if snapshot.pool_bytes is None else "unreserved"
-            segments.append(MemorySegment(remaining, None, None, length - pool))
-    if length is None or sum(segment.bytes for segment in segments) != length:
+            parts["headroom" if snapshot.pool_bytes is None else "unreserved"] = length - pool
+    segments = [MemorySegment("in_use", *group, size) for group, size in in_use.items()]
+    segments += [MemorySegment(part, None, None, size) for part, size in parts.items()]
+    if sum(segment.bytes for segment in segments) != length:
         notes.append(
-            "Division of device memory unknown: its parts were measured at different times and "
-            "do not fit."
+            "Division of device memory unknown: its parts were measured at different times and do "
+            "not fit."
         )
         segments = []
     kept = tuple(segment for segment in segments if segment.bytes)
@@ -330,9 +325,7 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
 def _driver(run: Run, device: str, step: int) -> list[int | None]:
     """Process's, used and total bytes of the driver's last report up to a step, else of its
     first."""
-    figures = run.samples.devices.get(device)
-    if figures is None:
-        return [None] * 3
+    figures = run.samples.of(device)
     columns = np.stack(
         [figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes]
     )
@@ -345,41 +338,28 @@ def _driver(run: Run, device: str, step: int) -> list[int | None]:
     )
 
 
-def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[MemorySegment]:
-    segments = [
-        MemorySegment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()
-    ]
+def _free_parts(snapshot: Snapshot, notes: list[str]) -> dict[Part, int]:
+    """The free parts of the pool."""
     pool = snapshot.pool
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
     if pool is None:
-        return segments
+        return {}
     largest, other = pool.largest_free_bytes, pool.other_free_bytes
     if largest is None or other is None:
-        return [*segments, MemorySegment("pool_free", None, None, pool.free_bytes)]
-    free = (
-        MemorySegment("free_largest", None, None, largest),
-        MemorySegment("free_other", None, None, other),
-    )
-    return [*segments, *free]
+        return {"pool_free": pool.free_bytes}
+    return {"free_largest": largest, "free_other": other}
 
 
 def _outside_pool(
     pool: int, process: int | None, used: int, total: int, notes: list[str]
-) -> list[MemorySegment]:
-    if process is not None and process >= pool and used >= process:
+) -> dict[Part, int]:
+    mine, others = 0, max(0, used - pool)
+    if process is not None and used >= process >= pool:
         mine, others = process - pool, used - process
     else:
-        mine, others = 0, max(0, used - pool)
-        why = (
-            "does not report processes"
-            if process is None
-            else ("reported less than the pool, at another time")
-        )
+        why = "reported less than the pool, at another time"
+        why = "does not report processes" if process is None else why
         notes.append(f"This process's memory outside the pool is unknown: the driver {why}.")
-    free = MemorySegment("device_free", None, None, max(0, total - pool - mine - others))
-    outside = (
-        MemorySegment("process_other", None, None, mine),
-        MemorySegment("others", None, None, others),
-    )
-    return [*outside, free]
+    free = max(0, total - pool - mine - others)
+    return {"process_other": mine, "others": others, "device_free": free}

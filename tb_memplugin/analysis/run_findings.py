@@ -6,6 +6,7 @@ itself runs again in the backward pass. Pure.
 import collections
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from tb_memplugin.schema import (
     full_device_name,
     is_gpu,
     owned,
+    sums_by,
 )
 
 LEAST_SHARE = 0.01  # of the bytes in use for a finding on what is no longer used
@@ -43,8 +45,9 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
     their own names."""
     found = []
     for worker, run in by_worker.items():
-        found += [*growth_findings(worker, run), *former_findings(run, worker)]
-        found += [*_on_devices(_tensors, run, worker), *recomputation_findings(run, worker)]
+        found += growth_findings(worker, run)
+        for find in (_former, _tensors, _recomputation):
+            found += _on_devices(find, run, worker)
     return found + [sentence for run in by_worker.values() for sentence in host_findings(run)]
 
 
@@ -57,41 +60,38 @@ def recomputation_findings(run: Run, worker: str = "") -> list[str]:
 
 
 def _on_devices(find: Callable[[Run, str], Iterator[str]], run: Run, worker: str) -> list[str]:
-    names = device_names(run)
     return [
         f"{full_device_name(worker, device)}: {text}"
-        for device in names
+        for device in device_names(run)
         for text in find(run, device)
     ]
 
 
 def _former(run: Run, device: str) -> Iterator[str]:
     snapshot = _last_breakdown(run, device)
-    sums: collections.Counter[str] = collections.Counter()
-    for row in () if snapshot is None else snapshot.ledger:
-        name = former_name(row.layer)
-        if name is not None and row.category != "rounding":
-            sums[name] += row.bytes
-    total = sum(sums.values())
-    if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
+    if snapshot is None:
+        return
+    rows = (row for row in snapshot.ledger if row.category != "rounding")
+    sums = sums_by(rows, lambda row: former_name(row.layer))
+    del sums[None]
+    total = sums.total()
+    if not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
     yield (
         f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer "
-        f"uses: {first_of(_largest(sums))}. TensorFlow keeps every function that it traced for "
-        "an optimizer. `tb_memplugin.release_unused()`, called between two trainings, frees "
-        "them."
+        f"uses: {first_of(_largest(sums))}. TensorFlow keeps every function that it traced for an "
+        "optimizer. `tb_memplugin.release_unused()`, called between two trainings, frees them."
     )
 
 
-def _largest(sums: collections.Counter[str]) -> list[str]:
+def _largest(sums: collections.Counter[Any]) -> list[str]:
     return [f"{name} ({format_bytes(size)})" for name, size in sums.most_common()]
 
 
 def _of_peak(size: int, snapshot: Snapshot) -> str:
-    step = f"{'' if snapshot.phase == 'train' else f'{snapshot.phase} '}step {snapshot.step}"
-    return (
-        f"{format_bytes(size)} ({100 * size / snapshot.in_use_bytes:.0f} % of the peak of {step})"
-    )
+    phase = "" if snapshot.phase == "train" else f"{snapshot.phase} "
+    share = f"{100 * size / snapshot.in_use_bytes:.0f} %"
+    return f"{format_bytes(size)} ({share} of the peak of {phase}step {snapshot.step})"
 
 
 def _tensors(run: Run, device: str) -> Iterator[str]:
@@ -115,29 +115,15 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
 
 _ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
 _TENSOR_FINDINGS = {
-    "data set": "{size} are the data set, which lies on the device as a "
-    "whole; "
-    "batches "
-    "take "
-    "{batches}. "
-    "Read it in batches from host memory: with a generator, `keras.utils.PyDataset` or "
-    "files{on_gpu}.",
-    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a "
-    "copy "
-    "of "
-    "each "
-    "array for "
-    "each function that uses it. Pass data as an argument, and put a large array into a "
-    "variable.",
-    "dense gradients": "{size} are dense gradients that were made "
-    "of "
-    "sparse "
-    "ones: "
-    "{names}. "
-    "Optimizers "
-    "with "
-    "slots, such as Adam, and `global_clipnorm` do this. SGD without momentum updates only "
-    "the rows of the batch.",
+    "data set": "{size} are the data set, which lies on the device as a whole; batches take "
+    "{batches}. Read it in batches from host memory: with a generator, "
+    "`keras.utils.PyDataset` or files{on_gpu}.",
+    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each "
+    "array for each function that uses it. Pass data as an argument, and put a large "
+    "array into a variable.",
+    "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. "
+    "Optimizers with slots, such as Adam, and `global_clipnorm` do this. SGD "
+    "without momentum updates only the rows of the batch.",
 }
 
 
@@ -150,11 +136,11 @@ def _kind(group: HeldTensorGroup) -> str:
 
 
 def _places(groups: Sequence[HeldTensorGroup]) -> str:
-    sums: collections.Counter[str] = collections.Counter()
-    for group in groups:
+    def place(group: HeldTensorGroup) -> str:
         name = (group.held_by or "").removesuffix(MADE_DENSE)
-        sums[name if group.line is None else f"{name} at {group.line}"] += group.bytes
-    return first_of(_largest(sums))
+        return name if group.line is None else f"{name} at {group.line}"
+
+    return first_of(_largest(sums_by(groups, place)))
 
 
 def _last_breakdown(run: Run, device: str) -> Snapshot | None:
@@ -215,16 +201,13 @@ def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
     costs = ""
     if requests.mode != "xla":
         size = int(requests.requested[_repeated_rows(requests, paths)].sum())
-        steps = [
-            one
-            for one in run.requests
-            if (one.device, one.phase) == (requests.device, requests.phase)
-        ]
-        shares = [share for one in steps if (share := _share_of_time(run, one, paths)) is not None]
+        place = requests.device, requests.phase
+        steps = [one for one in run.requests if (one.device, one.phase) == place]
+        found = (_share_of_time(run, one, paths) for one in steps)
+        shares = [share for share in found if share is not None]
         if shares:
-            costs = (
-                f"; the second run takes about {statistics.median(shares):.0%} of the step's time"
-            )
+            share = f"{statistics.median(shares):.0%}"
+            costs = f"; the second run takes about {share} of the step's time"
     elif not (size := _planned_again(run, requests, paths) or 0):
         return (
             "XLA compiled the step and may have merged both runs: compare its peak with that of "
@@ -239,7 +222,7 @@ def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> 
 
     A result's request begins its op. The second run of some layers ends when the next gradient is
     requested."""
-    line = next((one for one in run.timelines if _same_step(one, requests)), None)
+    line = _timeline_of(run, requests)
     rows = _repeated_rows(requests, paths)
     if line is None or line.duration_ns <= 0 or not rows:
         return None
@@ -256,23 +239,24 @@ def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> 
     pass a second time.
 
     Their buffers bear names of the forward pass. None if the step's passes are unknown."""
-    line = next((one for one in run.timelines if _same_step(one, requests)), None)
-    begin = (
-        None
-        if line is None
-        else next((band.start for band in line.bands if band.name == "backward"), None)
-    )
-    if line is None or begin is None:
+    line = _timeline_of(run, requests)
+    bands = () if line is None else line.bands
+    begins = [band.start for band in bands if band.name == "backward"]
+    if line is None or not begins:
         return None
     names = ("", *line.ops)
     rows = [
         row
-        for row in np.flatnonzero(line.start >= begin).tolist()
+        for row in np.flatnonzero(line.start >= begins[0]).tolist()
         if (owner := line.owners[int(line.owner[row])]).category in RESULTS
         and GRADIENT_OPS not in names[int(line.op[row]) + 1]
         and _is_inside(owner.layer, paths)
     ]
     return int((line.bytes[rows] - np.maximum(line.rounding_bytes[rows], 0)).sum())
+
+
+def _timeline_of(run: Run, requests: StepRequests) -> Timeline | None:
+    return next((one for one in run.timelines if _same_step(one, requests)), None)
 
 
 def _same_step(one: Snapshot | Timeline, requests: StepRequests) -> bool:

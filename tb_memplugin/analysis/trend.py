@@ -46,6 +46,10 @@ class Trend:
     from_bytes: int
     to_bytes: int
 
+    @property
+    def added_bytes(self) -> float:
+        return self.bytes_per_step * (self.last_step - self.since_step)
+
 
 def least_change(level: Any) -> Any:
     """The least change of one or more levels in bytes that is considerable."""
@@ -189,19 +193,14 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
         return None
     windows = np.sort(np.lib.stride_tricks.sliding_window_view(peaks, side), axis=1)
     low, high = windows[:, outliers], windows[:, side - 1 - outliers]
+    spread = high - low
     # Boundary b lies before row b + side: window b ends there, window b + side begins.
-    before_low, before_high, after_low, after_high = (
-        low[:-side],
-        high[:-side],
-        low[side:],
-        high[side:],
-    )
-    gap = np.maximum(after_low - before_high, before_low - after_high)
-    noise = (before_high - before_low) + (after_high - after_low)
+    gap = np.maximum(low[side:] - high[:-side], low[:-side] - high[side:])
+    noise = spread[:-side] + spread[side:]
     # Over the same distance, half of all pairs of sides differ by no more: growth or drift.
     middle = windows[:, side // 2]
     usual = float(np.median(np.abs(middle[side:] - middle[:-side])))
-    found = (gap > CLEARNESS * np.maximum(noise, usual)) & (gap >= least_change(before_high))
+    found = (gap > CLEARNESS * np.maximum(noise, usual)) & (gap >= least_change(high[:-side]))
     for step in not_near:
         found &= np.abs(steps[side : len(steps) - side + 1] - step) > WINDOW
     if not found.any():

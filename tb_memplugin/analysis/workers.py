@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_memplugin.analysis.answer import run_status
 from tb_memplugin.analysis.composition import phase_steps, snapshots_of
@@ -29,6 +28,7 @@ from tb_memplugin.schema import (
     Integers,
     Phase,
     Run,
+    RunStatus,
     TracedPeak,
     WorkerSummary,
     as_json,
@@ -37,9 +37,10 @@ from tb_memplugin.schema import (
     format_bytes,
     full_device_name,
     group_sums,
+    known_values,
     last_known,
     optional_values,
-    values_of,
+    record_of,
 )
 
 # Estimated bytes per step: per worker, in the combined series, and per device.
@@ -65,11 +66,7 @@ def summarize_worker(
 ) -> WorkerSummary:
     """Summarize the run of one worker; its devices have their own names."""
     samples = run.samples
-    training = (
-        np.flatnonzero(samples.phase == PHASES.index("train"))
-        if with_steps
-        else np.empty(0, np.intp)
-    )
+    training = np.flatnonzero(samples.is_of("train") & with_steps)
     # A step that was recorded twice ended when its last row says.
     steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
     devices = (
@@ -112,15 +109,9 @@ def of_sessions(worker: str, sessions: Sequence[WorkerSummary]) -> WorkerSummary
         status=next(
             (one.status for one in reversed(sessions) if one.status != "unknown"), "unknown"
         ),
-        first_step=min(
-            (one.first_step for one in sessions if one.first_step is not None), default=None
-        ),
-        last_step=max(
-            (one.last_step for one in sessions if one.last_step is not None), default=None
-        ),
-        last_wall_time=max(
-            (one.last_wall_time for one in sessions if one.last_wall_time is not None), default=None
-        ),
+        first_step=min(known_values(sessions, "first_step"), default=None),
+        last_step=max(known_values(sessions, "last_step"), default=None),
+        last_wall_time=max(known_values(sessions, "last_wall_time"), default=None),
         devices=tuple(devices.values()),
     )
 
@@ -145,12 +136,10 @@ def _summarize_device(
 ) -> DeviceSummary | None:
     """The summary, None if the peak is unknown. `steps` are those of the worker, whose array a
     device with the same steps shares; None for a summary without steps."""
-    figures = run.samples.devices.get(device)
-    if figures is not None:
-        # The same object for all that follows: its columns are widened when they are first read.
-        run = dataclasses.replace(
-            run, samples=dataclasses.replace(run.samples, devices={device: figures})
-        )
+    # The same object for all that follows: its columns are widened when they are first read.
+    figures = run.samples.of(device)
+    samples = dataclasses.replace(run.samples, devices={device: figures})
+    run = dataclasses.replace(run, samples=samples)
     ooms = [oom for oom in run.ooms if oom.device == device]
     peak = fitting_peak(run, device, phase)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
@@ -161,10 +150,6 @@ def _summarize_device(
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
-
-    def column(field: str, rows: npt.NDArray[np.intp]) -> Integers:
-        values: Integers = NO_STEPS if figures is None else getattr(figures, field)[rows]
-        return values
 
     rows = phase_steps(run, device, phase)
     shown = rows if steps is not None else rows[:0]
@@ -184,15 +169,15 @@ def _summarize_device(
         peak_bytes=size,
         peak_step=step,
         capacity_bytes=capacity_of(run, device),
-        last_in_use_bytes=last_known(column("in_use_bytes", rows)),
-        pool_bytes=last_known(column("pool_bytes", rows)),
+        last_in_use_bytes=last_known(figures.in_use_bytes[rows]),
+        pool_bytes=last_known(figures.pool_bytes[rows]),
         ooms=len(ooms),
         snapshots=sum(one.device == device and not one.at_failure for one in run.snapshots),
         traced=tuple(traced.values()),
         rows=len(rows),
         step=steps if steps is not None and np.array_equal(own_steps, steps) else own_steps,
-        step_peak_bytes=column("peak_bytes", shown),
-        step_in_use_bytes=column("in_use_bytes", shown),
+        step_peak_bytes=figures.peak_bytes[shown],
+        step_in_use_bytes=figures.in_use_bytes[shown],
     )
 
 
@@ -229,48 +214,111 @@ def early_stops(
 ) -> list[str | None]:
     """A sentence on each worker that did not say that it ended while others went on: they recorded
     later steps, and have ended or recorded until long after the worker's last record."""
-    times = [
-        worker.started if worker.last_wall_time is None else worker.last_wall_time
-        for worker in workers
-    ]
     # The time of each worker's last record, by the first worker's clock if the offset is known.
-    ends = [
-        -np.inf if at is None else at - (offset or 0.0)
-        for at, offset in zip(times, offsets, strict=True)
-    ]
-    last_step = max(
-        (worker.last_step for worker in workers if worker.last_step is not None), default=-1
-    )
+    ends = []
+    for worker, offset in zip(workers, offsets, strict=True):
+        at = worker.started if worker.last_wall_time is None else worker.last_wall_time
+        ends.append(-np.inf if at is None else at - (offset or 0.0))
+    last_step = max(known_values(workers, "last_step"), default=-1)
     all_others_ended = sum(not worker.ended for worker in workers) == 1
     latest = max(ends, default=-np.inf)
     rest = "the other went on" if len(workers) == 2 else "the others went on"
     stops: list[str | None] = []
     for worker, end in zip(workers, ends, strict=True):
-        is_behind = last_step > (-1 if worker.last_step is None else worker.last_step)
+        own, recorded = worker.last_step, f"nothing after step {worker.last_step}"
+        if own is None:
+            own, recorded = -1, "no step"
+        is_behind = own < last_step
         is_silent = all_others_ended or latest - end >= SILENT_SECONDS
-        recorded = (
-            "no step" if worker.last_step is None else (f"nothing after step {worker.last_step}")
-        )
-        sentence = (
-            f"{worker.worker or 'The worker without a name'} recorded {recorded}; {rest} to step "
-            f"{last_step}"
-        )
+        name = worker.worker or "The worker without a name"
+        sentence = f"{name} recorded {recorded}; {rest} to step {last_step}"
         stops.append(sentence if worker.ended is False and is_behind and is_silent else None)
     return stops
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerInfo:
+    """A worker beside the others: `stopped_early` is a sentence, the offset that of its clock to
+    the first worker's."""
+
+    worker: str
+    sessions: int
+    first_step: int | None
+    last_step: int | None
+    last_wall_time: float | None
+    status: RunStatus
+    ended: bool | None
+    rows: int | None
+    stopped_early: str | None
+    clock_offset_seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceRow:
+    """A device beside the others: `name` is that in its worker's run, `breakdown` that of the step
+    that all devices traced, or else of its highest traced peak."""
+
+    name: str
+    peak_bytes: int
+    peak_step: int
+    last_in_use_bytes: int | None
+    capacity_bytes: int | None
+    pool_bytes: int | None
+    rows: int | None
+    ooms: int
+    device: str
+    worker: str
+    headroom_bytes: int | None
+    breakdown: TracedPeak | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Imbalance:
+    """The devices with the highest and the lowest peak, and their difference."""
+
+    largest: str
+    smallest: str
+    bytes: int
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedSteps:
+    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes.
+    The sum is that of the bytes in use at step end, measured at the same moment of the step, and
+    unknown at steps that a device lacks."""
+
+    step: Sequence[int]
+    max_peak_bytes: Sequence[int | None]
+    min_peak_bytes: Sequence[int | None]
+    sum_in_use_bytes: Sequence[int | None] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedDevices:
+    """All devices and workers of a run side by side."""
+
+    phase: Phase
+    workers: Sequence[WorkerInfo]
+    devices: Sequence[DeviceRow]
+    most_loaded: str | None
+    imbalance: Imbalance | None
+    sum_peak_bytes: int
+    steps: ComparedSteps
 
 
 def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, Any]:
     """The devices of all workers, each with the run in which they have their own names, as a JSON
     object."""
-    return combine(
-        [summarize_worker(worker, run, [phase]) for worker, run in by_worker.items()], phase
-    )
+    workers = [summarize_worker(worker, run, [phase]) for worker, run in by_worker.items()]
+    described: dict[str, Any] = as_json(combine(workers, phase))
+    return described
 
 
 def combine(
     workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True
-) -> dict[str, Any]:
-    """The devices of summarized workers as a JSON object, without the run's name."""
+) -> ComparedDevices:
+    """Compare the devices of summarized workers."""
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
         full_device_name(worker.worker, device.name): (worker, device)
@@ -281,9 +329,7 @@ def combine(
     offsets = [
         0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)
     ]
-    peaks = {
-        name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()
-    }
+    stops = early_stops(workers, offsets)
     # The step that all devices with traced steps traced, of several the one with the highest peak.
     traced = [
         {one.step: one for one in device.traced} for _, device in devices.values() if device.traced
@@ -292,67 +338,54 @@ def combine(
     aligned = max(
         common, key=lambda step: (max(own[step].peak_bytes for own in traced), -step), default=None
     )
-    alike = [devices[name][1] for name in comparable(devices)]
 
     def breakdown(device: DeviceSummary) -> TracedPeak | None:
-        highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
-        return next((one for one in device.traced if one.step == aligned), highest)
+        return max(
+            device.traced, key=lambda one: (one.step == aligned, one.peak_bytes), default=None
+        )
 
-    return {
-        "phase": phase,
-        "workers": [
-            {
-                **values_of(worker, "worker", "sessions", "first_step", "last_step"),
-                **values_of(worker, "rows", "last_wall_time", "status"),
-                "ended": worker.ended is True,
-                "stopped_early": stop,
-                "clock_offset_seconds": offset,
-            }
-            for worker, offset, stop in zip(
-                workers, offsets, early_stops(workers, offsets), strict=True
+    alike = {name: devices[name][1] for name in comparable(devices)}
+    return ComparedDevices(
+        phase,
+        workers=[
+            record_of(
+                WorkerInfo,
+                worker,
+                ended=worker.ended is True,
+                stopped_early=stop,
+                clock_offset_seconds=offset,
             )
+            for worker, offset, stop in zip(workers, offsets, stops, strict=True)
         ],
-        "devices": [
-            {
-                "device": name,
-                "worker": worker.worker,
-                **values_of(
-                    device, "name", "capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes"
-                ),
-                **values_of(device, "headroom_bytes", "pool_bytes", "rows", "ooms"),
-                "breakdown": as_json(breakdown(device)),
-            }
+        devices=[
+            record_of(
+                DeviceRow, device, device=name, worker=worker.worker, breakdown=breakdown(device)
+            )
             for name, (worker, device) in devices.items()
         ],
-        "most_loaded": most_loaded(peaks),
-        "imbalance": _imbalance({name: peak for name, (peak, _) in peaks.items()}),
-        "sum_peak_bytes": sum(device.peak_bytes for device in alike),
-        "steps": _steps(alike if with_steps else []),
-    }
+        most_loaded=most_loaded(
+            {name: (one.peak_bytes, one.capacity_bytes) for name, (_, one) in devices.items()}
+        ),
+        imbalance=_imbalance({name: device.peak_bytes for name, device in alike.items()}),
+        sum_peak_bytes=sum(device.peak_bytes for device in alike.values()),
+        steps=_steps([*alike.values()] if with_steps else []),
+    )
 
 
-def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
-    names = comparable(peaks)
-    if len(names) < 2:
+def _imbalance(peaks: Mapping[str, int]) -> Imbalance | None:
+    if len(peaks) < 2:
         return None
-    largest, smallest = (
-        max(names, key=lambda name: peaks[name]),
-        min(names, key=lambda name: peaks[name]),
-    )
+    largest, smallest = max(peaks, key=peaks.__getitem__), min(peaks, key=peaks.__getitem__)
     difference = peaks[largest] - peaks[smallest]
-    more = f"{format_bytes(difference)} more than {smallest} at {format_bytes(peaks[smallest])}"
-    who, size = (
-        f"{largest} peaks" if difference else (f"All {len(names)} devices peak"),
-        format_bytes(peaks[largest]),
-    )
-    sentence = f"{who} at {size}, {more}" if difference else f"{who} at {size}"
-    return {"largest": largest, "smallest": smallest, "bytes": difference, "sentence": sentence}
+    highest = format_bytes(peaks[largest])
+    sentence = f"All {len(peaks)} devices peak at {highest}"
+    if difference:
+        more = f"{format_bytes(difference)} more than {smallest}"
+        sentence = f"{largest} peaks at {highest}, {more} at {format_bytes(peaks[smallest])}"
+    return Imbalance(largest, smallest, difference, sentence)
 
 
-def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
-    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes.
-    The sum is that of the bytes in use at step end, measured at the same moment of the step, and
-    unknown at steps that a device lacks."""
+def _steps(devices: Sequence[DeviceSummary]) -> ComparedSteps:
     steps = NO_STEPS
     for device in devices:
         if not np.array_equal(device.step, steps):
@@ -374,13 +407,11 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
     lowest[highest == MISSING] = MISSING
     recorded = sum(len(device.step) > 0 for device in devices)
     total[known < max(recorded, 1)] = MISSING
-    rows = (
-        extreme_rows([highest, lowest, total], MAX_POINTS) if len(steps) else np.empty(0, np.intp)
+    shown = extreme_rows([highest, lowest, total], MAX_POINTS)
+    sums = optional_values(total[shown])
+    return ComparedSteps(
+        steps[shown].tolist(),
+        optional_values(highest[shown]),
+        optional_values(lowest[shown]),
+        sums if any(size is not None for size in sums) else None,
     )
-    sums = optional_values(total[rows])
-    return {
-        "step": steps[rows].tolist(),
-        "max_peak_bytes": optional_values(highest[rows]),
-        "min_peak_bytes": optional_values(lowest[rows]),
-        "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
-    }

@@ -29,7 +29,14 @@ from tb_memplugin.schema import (
     unknown_name,
     with_layers_of,
 )
-from tb_memplugin.server import COLUMNS_TYPE, DATA_ROUTES, Handlers, StaticFiles, data_body
+from tb_memplugin.server import (
+    COLUMNS_TYPE,
+    DATA_ROUTES,
+    Lookup,
+    RunList,
+    StaticFiles,
+    data_body,
+)
 from tb_memplugin.storage import BASIC, MAPS, TIMELINES, Reader, Stream, no_records
 from tb_memplugin.storage.files import FileSource, Listing, Source
 from tb_memplugin.storage.frames import run_name
@@ -140,16 +147,14 @@ class _Collected:
         # steps of the snapshots in the report, by run and device
         self.kept: dict[tuple[str, str], list[Step]] = {}
         self.dropped: dict[str, int] = {}  # number of responses that did not fit, by route
-        self._handlers = Handlers(self.reader)
+        self._lookup = Lookup(self.reader, source, RunList())
 
     def take(self, route: str, **parameters: object) -> StoredAnswer | None:
         """Store a response; if it does not fit, store a refusal and return None."""
         given = {name: str(value) for name, value in parameters.items() if value is not None}
         status = 200
         try:
-            body, content_type = data_body(
-                DATA_ROUTES[route][1](self._handlers, self.source, given)
-            )
+            body, content_type = data_body(DATA_ROUTES[route].answer(self._lookup, given))
         except RequestError as error:  # a name that no request may have costs only its own answers
             self.refuse(route, str(error), **given)
             return None

@@ -26,9 +26,7 @@ from tb_memplugin.export.tables import (
 from tb_memplugin.export.text import (
     FORMAT,
     Selection,
-    describe_oom,
     describe_run,
-    describe_snapshot,
     failure_of,
     format_run,
     runs_table,

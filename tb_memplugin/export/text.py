@@ -20,9 +20,7 @@ from tb_memplugin.analysis import (
     PoolSpan,
     answers,
     comparable,
-    describe_answers,
     describe_devices,
-    describe_host,
     device_facts,
     device_phase,
     growth_findings,
@@ -43,7 +41,6 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.fit import demand_sentences, describe_demand, peak_demand
 from tb_memplugin.schema import (
-    LISTS,
     MISSING,
     UNKNOWN,
     HeldTensorGroup,
@@ -128,9 +125,7 @@ def describe_run(
         "layers": as_json(table.layers if table is not None else ()),
         "activations": describe_activations(run.activations),
         "snapshots": [
-            describe_snapshot(snapshot)
-            for snapshot in run.snapshots
-            if selection.includes(snapshot)
+            as_json(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)
         ],
         "oom": [
             {**describe_oom(oom), "fixes": as_json(oom.fixes)}
@@ -140,7 +135,7 @@ def describe_run(
         "pool": {device: as_json(pool_history(run, device)) for device in facts},
         "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
         "answers": {
-            device: describe_answers(run, device, selection.phase, by_worker) for device in facts
+            device: as_json(answers(run, device, selection.phase, by_worker)) for device in facts
         },
         "largest_layer": {
             device: as_json(
@@ -149,7 +144,7 @@ def describe_run(
             for device in facts
         },
         "host_memory": {
-            worker: describe_host(summary)
+            worker: as_json(summary)
             for worker, summary in host_summaries(by_worker or {"": run}).items()
         },
         "findings": list(run.findings),
@@ -171,11 +166,6 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
             {"layer": path, "steps": steps, **most, "last_bytes": int(values[known[-1]])}
         )
     return described
-
-
-def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]:
-    """All fields of a snapshot; without its `LISTS` if `ledger` is false."""
-    return dict(as_json(snapshot, () if ledger else LISTS))
 
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
@@ -653,7 +643,7 @@ def host_lines(worker: str, summary: HostSummary) -> list[str]:
             f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items()
         )
         sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {parts}")
-    sentences.append(summary.sentence())
+    sentences.append(summary.sentence)
     return [f"{worker}, host memory:" if worker else "host memory:", *_wrapped(sentences)]
 
 

@@ -53,10 +53,13 @@ from tb_memplugin.schema.fields import (
     is_cpu,
     is_gpu,
     join_rows,
+    known_values,
     last_known,
     meanings,
+    missing_rows,
     optional_column,
     optional_values,
+    record_of,
     rows_of,
     stored_fields,
     take_rows,
@@ -89,6 +92,7 @@ from tb_memplugin.schema.oom import (
     with_failed_steps,
 )
 from tb_memplugin.schema.run import (
+    NO_COUNTERS,
     NO_SAMPLES,
     NO_STEPS,
     SAMPLE_COLUMNS,
@@ -135,6 +139,7 @@ from tb_memplugin.schema.snapshot import (
     rounding_total,
     split_rounding,
     stack_order,
+    sums_by,
 )
 from tb_memplugin.schema.text import (
     NOT_RECORDING,

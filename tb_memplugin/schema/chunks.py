@@ -333,9 +333,8 @@ class Timeline:
         levels = live_sums(self.start, self.end, self.bytes, moments)
         if int(levels[self.peak]) != self.in_use_bytes or int(levels.max()) > self.in_use_bytes:
             yield (
-                f"the allocations of a timeline sum to {int(levels[self.peak])} bytes at its "
-                f"peak and to {int(levels.max())} at most, not to its {self.in_use_bytes} bytes "
-                "in use"
+                f"the allocations of a timeline sum to {int(levels[self.peak])} bytes at its peak "
+                f"and to {int(levels.max())} at most, not to its {self.in_use_bytes} bytes in use"
             )
 
     def seconds_at(self, events: Integers) -> Floats:

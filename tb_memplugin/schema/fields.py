@@ -16,7 +16,17 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +38,8 @@ Phase: TypeAlias = Literal["train", "validation", "predict"]
 PHASES: tuple[Phase, ...] = ("train", "validation", "predict")
 
 Mode: TypeAlias = Literal["graph", "eager", "xla"]
+
+Record = TypeVar("Record")
 
 MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
@@ -42,6 +54,22 @@ def values_of(record: object, *names: str) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
     }
+
+
+def record_of(kind: type[Record], *sources: object, **values: Any) -> Record:
+    """A record with these values; it has the other fields from the first of the sources that has
+    them, or by default."""
+    for source in sources:
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # records are dataclasses
+            if hasattr(source, field.name):
+                values.setdefault(field.name, getattr(source, field.name))
+    return kind(**values)
+
+
+def known_values(records: Iterable[object], name: str) -> list[Any]:
+    """The values of a field of some records, without None."""
+    values = (getattr(one, name) for one in records)
+    return [value for value in values if value is not None]
 
 
 def optional_column(values: Iterable[int | None]) -> Integers:
@@ -145,8 +173,7 @@ class IndexOf:
     unknown: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """An array of two dimensions, as long as these fields."""
 
     rows: str
@@ -205,19 +232,15 @@ class Field:
     table: Table | None = None
     most: int = MAX_ROWS
     index: IndexOf | None = None
-    matrix: tuple[str, str] | None = None
+    matrix: Matrix | None = None
     stored: bool = True
 
 
 @functools.cache
 def fields_of(record: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(record, include_extras=True)
-    fields = [
-        (_field(one.name, hints[one.name]), one.default) for one in dataclasses.fields(record)
-    ]
     return tuple(
-        dataclasses.replace(field, optional=field.optional or default is None)
-        for field, default in fields
+        _field(one.name, hints[one.name], one.default is None) for one in dataclasses.fields(record)
     )
 
 
@@ -245,42 +268,34 @@ def stored_fields(record: Any) -> Iterator[Field]:
     return (field for field in fields_of(record) if field.stored)
 
 
-def _field(name: str, hint: Any) -> Field:
+def _field(name: str, hint: Any, optional: bool) -> Field:
     marks: dict[type, Any] = {}
-    bare, optional = _bare(hint, marks)
-    known: dict[str, Any] = {
-        "optional": optional,
-        "bounds": marks.get(Bounds),
-        "table": marks.get(Table),
-        "index": marks.get(IndexOf),
-        "matrix": (marks[Matrix].rows, marks[Matrix].columns) if Matrix in marks else None,
-        "most": marks.get(Most, Most(MAX_ROWS)).items,
-        "stored": NotStored not in marks,
-    }
-    if bare in _KINDS:
-        return Field(name, _KINDS[bare], **known)
-    if get_origin(bare) is Literal:
-        return Field(name, "text", choices=get_args(bare), **known)
-    if dataclasses.is_dataclass(bare):
-        return Field(name, "record", record=bare, **known)
-    if get_origin(bare) is tuple:
-        item, known["optional"] = _bare(get_args(bare)[0], marks)
-        if dataclasses.is_dataclass(item):
-            return Field(name, "rows", record=item, **known)
-        if item is int:
-            return Field(
-                name, "sizes", **{**known, "optional": optional, "bounds": marks.get(Bounds)}
-            )
-        if item is str or get_origin(item) is Literal:
-            return Field(name, "texts", choices=() if item is str else get_args(item), **known)
-    if get_origin(bare) is Mapping:
+    bare, may_be_none = _bare(hint, marks)
+    kind, item, origin = _KINDS.get(bare), bare, get_origin(bare)
+    if origin is tuple:
+        item, items_may_be_none = _bare(get_args(bare)[0], marks)
+        kind = "rows" if dataclasses.is_dataclass(item) else "sizes" if item is int else "texts"
+        may_be_none = may_be_none if item is int else items_may_be_none
+    elif origin is Mapping:
         item = get_args(bare)[1]
-        return (
-            Field(name, "mapping", **known)
-            if item is str
-            else Field(name, "devices", record=item, **known)
-        )
-    raise TypeError(f"field {name} has a type that is not known: {hint}")
+        kind = "mapping" if item is str else "devices"
+    elif dataclasses.is_dataclass(bare) or origin is Literal:
+        kind = "text" if origin is Literal else "record"
+    if kind is None:
+        raise TypeError(f"field {name} has a type that is not known: {hint}")
+    return Field(
+        name,
+        kind,
+        optional or may_be_none,
+        record=item if dataclasses.is_dataclass(item) else None,
+        choices=get_args(item) if get_origin(item) is Literal else (),
+        bounds=marks.get(Bounds),
+        table=marks.get(Table),
+        index=marks.get(IndexOf),
+        matrix=marks.get(Matrix),
+        most=marks.get(Most, Most(MAX_ROWS)).items,
+        stored=NotStored not in marks,
+    )
 
 
 _KINDS: Mapping[Any, Kind] = {
@@ -308,7 +323,6 @@ def _bare(hint: Any, marks: dict[type, Any]) -> tuple[Any, bool]:
             return hint, optional
 
 
-Record = TypeVar("Record")
 Rows: TypeAlias = slice | Sequence[int] | npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 
 
@@ -356,19 +370,21 @@ def _joined_field(records: Sequence[Any], field: Field, devices: Collection[str]
     values = [getattr(one, field.name) for one in records]
     if field.kind != "devices":
         return joined(values)
-    names = (
-        dict.fromkeys(name for value in values for name in value) if devices is None else devices
-    )
-    unknown = [np.broadcast_to(np.int64(MISSING), len(one)) for one in records]
-    parts = [part.name for part in fields_of(field.record)]
-
-    def column(name: str, part: str) -> Any:
-        own = zip(values, unknown, strict=True)
-        return joined(
-            [getattr(value[name], part) if name in value else missing for value, missing in own]
+    names = dict.fromkeys(itertools.chain(*values)) if devices is None else devices
+    unknown = [missing_rows(field.record, len(one)) for one in records]
+    return {
+        name: join_rows(
+            [value.get(name, rows) for value, rows in zip(values, unknown, strict=True)]
         )
+        for name in names
+    }
 
-    return {name: field.record(**{part: column(name, part) for part in parts}) for name in names}
+
+def missing_rows(kind: Callable[..., Record], rows: int) -> Record:
+    """A record of columns that are `MISSING` at all rows."""
+    missing = np.broadcast_to(np.int64(MISSING), rows)
+    of: Any = kind
+    return kind(**{field.name: missing for field in _columns(of)})
 
 
 def all_columns(record: Any) -> Iterator[Any]:
@@ -377,11 +393,7 @@ def all_columns(record: Any) -> Iterator[Any]:
     for field in _columns(kind):
         value = getattr(record, field.name)
         if field.kind == "devices":
-            yield from (
-                getattr(one, part.name)
-                for one in value.values()
-                for part in fields_of(field.record)
-            )
+            yield from itertools.chain.from_iterable(map(all_columns, value.values()))
         else:
             yield value
 

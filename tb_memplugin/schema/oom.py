@@ -18,14 +18,17 @@ from tb_memplugin.schema.fields import (
     Phase,
     Size,
     Step,
-    fields_of,
+    record_of,
 )
 from tb_memplugin.schema.snapshot import (
     MAX_TENSOR_GROUPS,
     LedgerRow,
+    SavedRow,
     Snapshot,
     TensorGroup,
-    failed_snapshot,
+    pool_of,
+    rounding_total,
+    sums_by,
 )
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
@@ -159,8 +162,8 @@ class Oom:
             yield f"what a failed request holds does not sum to its {self.requested_bytes} bytes"
         if self.ledger and sum(row.bytes for row in self.ledger) != self.in_use_bytes:
             yield (
-                f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} "
-                "bytes in use"
+                f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} bytes "
+                "in use"
             )
 
     @property
@@ -229,9 +232,22 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
     for oom in sorted(ooms, key=lambda oom: oom.wall_time):
         if not oom.ledger or None in (oom.step, oom.phase, oom.in_use_bytes):
             continue
-        names = (field.name for field in fields_of(Snapshot) if hasattr(oom, field.name))
-        failed[oom.step, oom.phase, oom.device] = failed_snapshot(
-            **{name: getattr(oom, name) for name in names}
-        )
+        failed[oom.step, oom.phase, oom.device] = _failed_snapshot(oom)
     traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
     return (*traced, *failed.values())
+
+
+def _failed_snapshot(oom: Oom) -> Snapshot:
+    """The breakdown of a failed step at its failure."""
+    pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
+    activations = (row for row in oom.ledger if row.category == "activations")
+    saved = sums_by(activations, lambda row: row.layer)
+    return record_of(
+        Snapshot,
+        oom,
+        mode=None,
+        fragmentation=None if pool is None else pool.fragmentation,
+        rounding_bytes=rounding_total(oom.ledger),
+        saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
+        at_failure=True,
+    )

@@ -26,6 +26,7 @@ from tb_memplugin.schema.fields import (
     Sizes,
     Step,
     Table,
+    missing_rows,
 )
 from tb_memplugin.schema.layers import LayerTable
 from tb_memplugin.schema.oom import Oom
@@ -55,6 +56,11 @@ class DeviceSamples:
     driver_total_bytes: MaybeSizes
     pool_bytes: MaybeSizes
     largest_free_bytes: MaybeSizes
+
+    @property
+    def least_peak_bytes(self) -> Integers:
+        """Lower bounds of the peaks: if an allocator keeps none, the bytes in use at step end."""
+        return np.maximum(self.peak_bytes, self.in_use_bytes)
 
 
 _ROWS = Table("rows", 2**31)
@@ -95,6 +101,16 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def of(self, device: str) -> DeviceSamples:
+        """The figures of a device, all `MISSING` if it was not recorded."""
+        found = self.devices.get(device)
+        return missing_rows(DeviceSamples, len(self)) if found is None else found
+
+    def is_of(self, phase: Phase) -> npt.NDArray[np.bool_]:
+        """Mask of the rows of a phase."""
+        mask: npt.NDArray[np.bool_] = self.phase == PHASES.index(phase)
+        return mask
 
 
 SAMPLE_COLUMNS = tuple(
@@ -220,6 +236,9 @@ class Counters:
 
     def __len__(self) -> int:
         return len(self.step)
+
+
+NO_COUNTERS = Counters(NO_STEPS, (), (), NO_STEPS, NO_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)

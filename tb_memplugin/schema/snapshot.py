@@ -7,8 +7,8 @@ unknown, the row has allocated bytes.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -284,29 +284,11 @@ LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows
 """The fields of a `Snapshot` that hold rows."""
 
 
-def failed_snapshot(ledger: Sequence[LedgerRow], **figures: Any) -> Snapshot:
-    """The breakdown of a failed step at its failure, from its ledger and further fields of a
-    `Snapshot`."""
-    pool = pool_of(figures["pool_bytes"], figures["in_use_bytes"], figures["largest_free_bytes"])
-    saved: Counter[str | None] = Counter()
-    for row in ledger:
-        if row.category == "activations":
-            saved[row.layer] += row.bytes
-    return Snapshot(
-        **figures,
-        ledger=tuple(ledger),
-        mode=None,
-        fragmentation=None if pool is None else pool.fragmentation,
-        rounding_bytes=rounding_total(ledger),
-        saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
-        at_failure=True,
-    )
-
-
 Group: TypeAlias = tuple[Category, bool | None]
 """A category and whether its layers are trainable, None if that does not apply."""
 _SPLIT: tuple[Category, ...] = ("weights",)
 _Key: TypeAlias = tuple[str | None, Category, bool | None]
+_Kind = TypeVar("_Kind")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,15 +309,23 @@ class TracedPeak:
     parts: tuple[GroupBytes, ...]
 
 
+def sums_by(rows: Iterable[Any], key: Callable[[Any], _Kind]) -> Counter[_Kind]:
+    """Bytes of rows by a key, the rows of a ledger or groups of tensors."""
+    sums: Counter[_Kind] = Counter()
+    for row in rows:
+        sums[key(row)] += row.bytes
+    return sums
+
+
 def group_sums(
     ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT
 ) -> dict[Group, int]:
     """Bytes of the groups of a ledger, in stack order, frozen before trainable.
 
     Categories of `split` have a group for each trainability, others one group."""
-    sums: Counter[Group] = Counter()
-    for row in ledger:
-        sums[row.category, row.trainable if row.category in split else None] += row.bytes
+    sums = sums_by(
+        ledger, lambda row: (row.category, row.trainable if row.category in split else None)
+    )
     return {group: sums[group] for group in sorted(sums, key=lambda group: stack_order(*group))}
 
 

@@ -5,5 +5,7 @@ In come HTTP requests of TensorBoard, or a source and parameters without HTTP; o
 binary columns of what the analysis and predictions say of the runs read from there. The plugin,
 ``view`` and reports call it."""
 
-from tb_memplugin.server.messages import COLUMNS_TYPE, Columns, StaticFiles, Stretch, data_body
-from tb_memplugin.server.routes import DATA_ROUTES, Handlers, Server
+from tb_memplugin.server.lookup import Lookup
+from tb_memplugin.server.messages import COLUMNS_TYPE, StaticFiles, Stretch, data_body
+from tb_memplugin.server.routes import DATA_ROUTES, Server
+from tb_memplugin.server.run_list import RunList

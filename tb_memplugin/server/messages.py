@@ -28,7 +28,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.schema import MAX_STEP, MISSING, PHASES, Phase
+from tb_memplugin.schema import MAX_STEP, MISSING, PHASES, Phase, optional_values
 from tb_memplugin.storage.files import FileSource, ProviderSource, Source
 from tb_memplugin.storage.files import file_systems as files
 
@@ -171,24 +171,16 @@ ANY_BATCH_SIZE = Parameter(("capacity", "freeze", "unfreeze", "optimizer", "prec
 CONDITIONS = Parameter(("batch_size", *ANY_BATCH_SIZE.names), dict)
 
 
-class Route(NamedTuple):
-    accepted: tuple[str, ...]
-    answer: "Callable[[Any, Source, Mapping[str, str]], dict[str, Any] | Columns]"
-    object: str
+class Route:
+    """The way to an answer: its type (of columns that of their fields), and the handler, which is
+    given a `Lookup` and the values of the parameters."""
 
+    def __init__(self, kind: type, handler: Callable[..., Any], *parameters: Parameter) -> None:
+        self.kind, self.handler, self._parameters = kind, handler, parameters
+        self.accepted = [name for parameter in parameters for name in parameter.names]
 
-def route(
-    name: str, handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Parameter
-) -> Route:
-    """The route to a method of the handlers, whose answer is the object of this name in
-    `answer_types`."""
-
-    def answer(
-        handlers: Any, source: Source, values: Mapping[str, str]
-    ) -> "dict[str, Any] | Columns":
-        return handler(handlers, source, *(parameter.read(values) for parameter in parameters))
-
-    return Route(tuple(name for parameter in parameters for name in parameter.names), answer, name)
+    def answer(self, lookup: Any, values: Mapping[str, str]) -> Any:
+        return self.handler(lookup, *(parameter.read(values) for parameter in self._parameters))
 
 
 class Sources:
@@ -247,29 +239,18 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """A response of JSON fields and columns of equal length."""
+    """A response of a record and columns of equal length."""
 
-    fields: Mapping[str, Any]
+    fields: object
     columns: Mapping[str, npt.NDArray[Any]]
 
 
-class LargeAnswer(dict[str, Any]):
-    """A JSON object that is kept for later requests and encoded once, because that takes longest.
-    It never changes."""
-
-    body: bytes | None = None
-
-
-def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
-    """Content and content type of a payload; a number in JSON that is not finite raises
-    ValueError."""
+def data_body(payload: Any) -> tuple[bytes, str]:
+    """Content and content type of a record, of columns, or of a JSON object that is encoded; a
+    number in JSON that is not finite raises ValueError."""
     if isinstance(payload, Columns):
-        return pack_columns(payload.fields, payload.columns), COLUMNS_TYPE
-    if not isinstance(payload, LargeAnswer):
-        return _dump(payload), "application/json"
-    if payload.body is None:
-        payload.body = _dump(payload)
-    return payload.body, "application/json"
+        return pack_columns(vars(payload.fields), payload.columns), COLUMNS_TYPE
+    return payload if isinstance(payload, bytes) else encoded(payload), "application/json"
 
 
 def error_response(
@@ -299,7 +280,7 @@ def pack_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[An
     rows = {len(column) for column in columns.values()}
     if len(rows) > 1:
         raise ValueError(f"columns of different lengths: {sorted(rows)}")
-    head = _dump({"rows": rows.pop() if rows else 0, "columns": list(columns), **fields})
+    head = encoded({"rows": rows.pop() if rows else 0, "columns": list(columns), **fields})
     padding = -(4 + len(head)) % 8
     parts = [struct.pack("<I", len(head)), head, bytes(padding)]
     for column in columns.values():
@@ -308,8 +289,15 @@ def pack_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[An
     return b"".join(parts)
 
 
-def _dump(payload: Mapping[str, Any]) -> bytes:
-    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
+def encoded(payload: Any) -> bytes:
+    """JSON of a record, or of an object with records in it."""
+    separators = ",", ":"
+    text = json.dumps(payload, separators=separators, allow_nan=False, default=_plain)
+    return text.encode()
+
+
+def _plain(value: Any) -> Any:
+    return optional_values(value) if isinstance(value, np.ndarray) else vars(value)
 
 
 class StaticFiles:

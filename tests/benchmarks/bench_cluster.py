@@ -27,15 +27,15 @@ SERVER_MB = 300
 
 def answer(logdir: pathlib.Path) -> None:
     """Answer cold, warm, and for one worker; print the figures as JSON."""
-    from tb_memplugin.server import DATA_ROUTES, Handlers, data_body
+    from tb_memplugin.server import DATA_ROUTES, Lookup, RunList, data_body
     from tb_memplugin.storage import Reader
     from tb_memplugin.storage.files import FileSource
 
-    handlers, source = Handlers(Reader()), FileSource(logdir, live=True)
+    lookup = Lookup(Reader(), FileSource(logdir, live=True), RunList())
 
     def timed(route: str, **values: str) -> tuple[float, bytes]:
         began = time.perf_counter()
-        body, _ = data_body(DATA_ROUTES[route][1](handlers, source, {"run": "cluster", **values}))
+        body, _ = data_body(DATA_ROUTES[route].answer(lookup, {"run": "cluster", **values}))
         return time.perf_counter() - began, body
 
     processor = time.process_time()

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tb_memplugin
-from tb_memplugin.analysis import describe_answers
+from tb_memplugin.analysis import answers
 
 STEPS = 2000
 history: list[Any] = []
@@ -198,7 +198,7 @@ def main(directory: str, names: list[str]) -> None:
                 last[f"{kind} {title}" if title else kind] = count
         told[name] = {
             "findings": list(run.findings),
-            "growing": describe_answers(run, "CPU:0")[1]["sentence"],
+            "growing": answers(run, "CPU:0")[1].sentence,
             "counters": last,
             "notes": list(run.notes),
             "in_use": [

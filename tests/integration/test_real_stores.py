@@ -20,12 +20,12 @@ import pytest
 import stores
 from child import run_child
 from cluster_cases import write_cluster
+from handlers import Handlers
 from reading_cases import MIB, event_files, make_samples, write_small_run
 from servers import Server, start, view, wait_for, without_version
 from stores import Faults, Store
 from test_report import read_report
 
-from tb_memplugin.server import Handlers
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.files import file_systems as files

@@ -8,7 +8,8 @@ from child import run_child
 
 import tb_memplugin
 from tb_memplugin.schema import Run, format_bytes
-from tb_memplugin.server.run_list import RunFacts
+from tb_memplugin.server import Lookup, RunList
+from tb_memplugin.server.run_list import describe
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 
@@ -61,7 +62,7 @@ def recorded(directory: pathlib.Path, kind: str) -> tuple[Run, float, list[str]]
     (variance,) = run_child(CODE, str(directory / kind), kind)
     run = tb_memplugin.load(directory)[kind]
     source, reader = FileSource(directory), Reader()
-    told = RunFacts(reader).describe(source, reader.catalog(source)[kind])["findings"]
+    told = describe(Lookup(reader, source, RunList()), reader.catalog(source)[kind]).findings
     found = [sentence for sentence in run.findings if "again in the backward pass" in sentence]
     assert [sentence for sentence in told if "again in the backward pass" in sentence] == found
     return run, variance, found

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from child import start_child
+from handlers import Handlers
 
 from tb_memplugin.export import load
-from tb_memplugin.server import Handlers
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 

@@ -162,7 +162,7 @@ def test_a_leak_names_what_grows_since_when() -> None:
     growth = growth_of(run, DEVICE)
     since = growth.trend.since_step
     assert (
-        growing.sentence == (f"+256 KiB/step since step {since}: unattributed")
+        growing.sentence == f"+256 KiB/step since step {since}: unattributed"
         and abs(since - 40) < 10
     )
     assert (growing.status, growing.source) == ("warning", "measured")

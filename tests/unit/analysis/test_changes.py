@@ -85,7 +85,7 @@ def test_an_unfreezing_names_its_layers() -> None:
     ]
     before, after = changes_of(*tables)
     assert after.became_trainable == ("model/backbone",)
-    assert after.totals.trainable_layers - before.totals.trainable_layers == 1
+    assert after.trainable_layers - before.trainable_layers == 1
 
 
 def test_the_table_of_a_step_is_the_last_one_not_after_it() -> None:

@@ -123,7 +123,7 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
     assert "`keras.utils.PyDataset`" in data and "tf.device" not in data
     assert (
         "20.0 MiB (20 %" in constants
-        and ("constant in layer net/project at a.py:3 (20.0 MiB)") in constants
+        and "constant in layer net/project at a.py:3 (20.0 MiB)" in constants
     )
     assert "28.0 MiB (28 %" in dense and "sparse gradient of layer net/table (28.0 MiB)" in dense
     # BUT not of a small data set, and not below a tenth
@@ -222,7 +222,7 @@ def test_of_a_compiled_step_no_bytes_are_said(worker: str) -> None:
     run = recomputing(layer("net/drop", "Dropout", "resampled"), mode="xla")
     sentence = finding(run, worker)
     assert (
-        sentence is not None and ("may have merged both runs") in sentence and "MiB" not in sentence
+        sentence is not None and "may have merged both runs" in sentence and "MiB" not in sentence
     )
     assert "draws other random numbers" in sentence and sentence.startswith(
         f"{worker}/CPU:0" if worker else "CPU:0"

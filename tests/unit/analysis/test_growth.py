@@ -24,7 +24,6 @@ from reading_cases import (
 from tb_memplugin.analysis import (
     Growth,
     answers,
-    describe_answers,
     findings,
     growth_findings,
     growth_of,
@@ -32,7 +31,16 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.export import describe_run, format_run
-from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
+from tb_memplugin.schema import (
+    MISSING,
+    CounterKind,
+    Counters,
+    LedgerRow,
+    Run,
+    Samples,
+    Snapshot,
+    as_json,
+)
 from tb_memplugin.storage import join_samples, samples_of_workers
 
 STEPS = np.arange(2000)
@@ -469,9 +477,7 @@ def test_each_worker_of_a_restarted_training_has_its_own_sessions() -> None:
     run = make_run(samples, workers=("a", "b"), session_starts=starts)
     told = describe_run(run, by_worker=by_worker)
     for worker, own in by_worker.items():
-        (alone,) = [
-            answer for answer in describe_answers(own, DEVICE) if answer["name"] == "growing"
-        ]
+        alone = as_json(answers(own, DEVICE)[1])
         (growing,) = [
             answer for answer in told["answers"][f"{worker}/CPU:0"] if answer["name"] == "growing"
         ]

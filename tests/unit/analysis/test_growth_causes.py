@@ -216,7 +216,7 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
     assert host_growth(explained) is None
     # It does grow, though, and the section on host memory says so.
     summary = host_summary(explained)
-    assert summary is not None and summary.growth is not None and "grows" in summary.sentence()
+    assert summary is not None and summary.growth is not None and "grows" in summary.sentence
     growth = host_growth(host_run(LEAK + STEPS * MIB // 2, LEAK))
     assert growth.beyond_cpu.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
     assert "(50.0 MiB of it beyond the memory of CPU:0)" in growth.sentence()

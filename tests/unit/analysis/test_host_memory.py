@@ -121,8 +121,8 @@ def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
 def test_no_growth_is_said_with_its_bound_and_short_runs_are_unknown() -> None:
     healthy, short = (host_summary(run_with(one)) for one in (growing(512), growing(MIB)[:20]))
     assert healthy is not None and healthy.state is None
-    assert healthy.sentence() == "Host RSS: no growth of 6.0 MiB or more in 2,000 steps."
-    assert short is not None and short.steps == 0 and short.sentence().startswith("Unknown")
+    assert healthy.sentence == "Host RSS: no growth of 6.0 MiB or more in 2,000 steps."
+    assert short is not None and short.steps == 0 and short.sentence.startswith("Unknown")
     assert host_summary(run_with(np.full(9, MISSING))) is None
 
 

@@ -111,8 +111,8 @@ def test_growth_has_sentences_with_two_known_steps_and_a_reason() -> None:
         "The pool was 16.0 MiB at step 0.",
         "Between step 0 and step 2 the pool grew by 16.0 MiB to 32.0 MiB: the highest peak rose "
         "by 8.0 MiB.",
-        "Between step 2 and step 3 the pool grew by 16.0 MiB to 48.0 MiB: no free chunk was "
-        "large enough for a request, although the highest peak did not rise.",
+        "Between step 2 and step 3 the pool grew by 16.0 MiB to 48.0 MiB: no free chunk was large "
+        "enough for a request, although the highest peak did not rise.",
         "From step 3 to step 5 the known pool sizes are the same.",
     ]
 

@@ -43,11 +43,18 @@ def test_one_accelerator_beside_the_cpu_is_compared_with_nothing() -> None:
 def test_details_stand_below_their_answer() -> None:
     evidence = AnswerEvidence("compare")
     changed = Answer(
-        "changed", "CPU:0", "Unfroze 8", "ok", "measured", evidence, {}, ("One.", "Two " * 40)
+        QUESTIONS["changed"],
+        "changed",
+        "CPU:0",
+        "Unfroze 8",
+        "ok",
+        "measured",
+        evidence,
+        {},
+        ("One.", "Two " * 40),
     )
-    lines = answer_lines(
-        "CPU:0", [changed, dataclasses.replace(changed, name="fits", details=(), status="failed")]
-    )
+    fits = {"question": QUESTIONS["fits"], "name": "fits", "details": (), "status": "failed"}
+    lines = answer_lines("CPU:0", [changed, dataclasses.replace(changed, **fits)])
     assert lines[:3] == ["CPU:0:", "  What changed?  Unfroze 8", "                 One."]
     assert (
         all(line.startswith(17 * " ") and len(line) <= 120 for line in lines[3:-1])

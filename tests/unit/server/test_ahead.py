@@ -12,7 +12,7 @@ from reading_cases import write_small_run
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
-from tb_memplugin.server import Server, ahead
+from tb_memplugin.server import Server, ahead, predictions
 from tb_memplugin.server.ahead import Ahead
 
 PATIENCE = 60
@@ -45,23 +45,26 @@ def test_what_the_page_asks_first_of_the_worst_run_is_computed_when_it_is_listed
     requests_cases.write_run(tmp_path / "traced")
     write_small_run(tmp_path / "without")
     server = Server(Context(tmp_path))
-    handlers = server._handlers_of("files")
     computed: list[str] = []
-    once = handlers._once
-    monkeypatch.setattr(
-        handlers,
-        "_once",
-        lambda key, version, compute, *first: once(
-            key, version, lambda: (computed.append(key[0]), compute())[1], *first
-        ),
-    )
+    lookup = server._lookup(*server._sources.of(Request(EnvironBuilder().get_environ())))
+    once = predictions._once
+
+    def noting(of: Any, key: Any, loaded: Any, compute: Any, **first: bool) -> Any:
+        def noted() -> Any:
+            if of.reader is lookup.reader:  # not of another test's server
+                computed.append(getattr(key[0], "__name__", key[0]))
+            return compute()
+
+        return once(of, key, loaded, noted, **first)
+
+    monkeypatch.setattr(predictions, "_once", noting)
     # WHEN the page asks for the list, which does not wait
     listed = get(server, "runs")
     assert listed.status_code == 200
     wait_for(lambda: server._ahead._thread is None)
     # THEN what it asks next has been computed, each once, and is not computed again
     before = sorted(computed)
-    assert before == ["curve", "curve", "plan", "plan", "what_if", "what_if"]
+    assert before == ["Curve", "Curve", "WhatIf", "WhatIf", "plan", "plan"]
     for route in ("what_if", "curve", "plan"):
         assert get(server, route, run="traced", device="CPU:0").status_code == 200
     assert get(server, "runs").status_code == 200

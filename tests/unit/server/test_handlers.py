@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handlers import Handlers
 from reading_cases import (
     DEVICE,
     MIB,
@@ -24,7 +25,7 @@ from tb_memplugin.analysis import layer_changes
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export.text import summarize_run
 from tb_memplugin.schema import MISSING
-from tb_memplugin.server import DATA_ROUTES, Handlers, Stretch
+from tb_memplugin.server import Stretch
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 
@@ -44,7 +45,7 @@ def handlers() -> Handlers:
 
 def map_of(handlers: Handlers, source: FileSource, run: str, **place: object) -> Any:
     given = {name: str(value) for name, value in place.items()}
-    return DATA_ROUTES["map"].answer(handlers, source, {"run": run, **given})
+    return handlers.ask("map", source, {"run": run, **given})
 
 
 def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: Handlers) -> None:
@@ -122,7 +123,7 @@ def test_a_run_with_a_snapshot_and_no_peaks_is_answered(tmp_path: pathlib.Path) 
     )
     given = {"run": "run", "device": DEVICE, "phase": "train"}
     overview, pool, answers = (
-        DATA_ROUTES[name].answer(Handlers(Reader()), FileSource(tmp_path), given)
+        Handlers(Reader()).ask(name, FileSource(tmp_path), given)
         for name in ("overview", "pool", "answers")
     )
     expected = [MISSING] * 3 + [make_snapshot(3).in_use_bytes] + [MISSING] * 16
@@ -152,7 +153,8 @@ def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(
     computed: list[int] = []
     real = layer_changes
     monkeypatch.setattr(
-        "tb_memplugin.server.views.layer_changes", lambda *given: computed.append(1) or real(*given)
+        "tb_memplugin.server.series.layer_changes",
+        lambda *given: computed.append(1) or real(*given),
     )
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)

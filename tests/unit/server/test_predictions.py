@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import requests_cases
+from handlers import Handlers
 from reading_cases import DEVICE, MIB, make_oom, write_small_run
 
 import tb_memplugin
@@ -16,7 +17,7 @@ from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.fit import FITS, Conditions, Predictor, advice, describe_plan, describe_what_if
 from tb_memplugin.schema import format_bytes
-from tb_memplugin.server import DATA_ROUTES, Handlers, routes
+from tb_memplugin.server import DATA_ROUTES
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 
@@ -41,10 +42,11 @@ def ask(
     handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "what_if", **values: str
 ) -> dict[str, Any]:
     source = logdir if isinstance(logdir, FileSource) else FileSource(logdir)
-    accepted, answer, _ = DATA_ROUTES[route]
-    assert values.keys() <= set(accepted)
+    assert values.keys() <= set(DATA_ROUTES[route].accepted)
     given = {"run": "traced", **values}
-    found: dict[str, Any] = json.loads(json.dumps(answer(handlers, source, given), allow_nan=False))
+    found: dict[str, Any] = json.loads(
+        json.dumps(handlers.ask(route, source, given), allow_nan=False)
+    )
     return found
 
 
@@ -173,7 +175,7 @@ def test_a_verdict_does_not_wait_for_a_longer_simulation(logdir: pathlib.Path, m
     # GIVEN a curve that simulates until a verdict has been given
     handlers, source = Handlers(Reader()), FileSource(logdir)
     begun, end, order = threading.Event(), threading.Event(), list[str]()
-    real = routes.curve
+    real = fit.curve
 
     def slow(predictor: Predictor, conditions: Conditions) -> Any:
         while not end.is_set():
@@ -183,7 +185,7 @@ def test_a_verdict_does_not_wait_for_a_longer_simulation(logdir: pathlib.Path, m
         order.append("curve")
         return real(predictor, conditions)
 
-    monkeypatch.setattr(routes, "curve", slow)
+    monkeypatch.setattr("tb_memplugin.server.predictions.curve_of", slow)
     curve = threading.Thread(target=ask, args=(handlers, source, "curve"))
     curve.start()
     assert begun.wait(60)
@@ -266,7 +268,7 @@ def test_answers_are_computed_once_and_one_at_a_time(
     cached = ask(handlers, source)
     asked: list[Conditions] = []
     begun, end = threading.Event(), threading.Event()
-    real = routes.answer_of
+    real = fit.answer_of
 
     def slow(predictor: Predictor, conditions: Conditions) -> Any:
         asked.append(conditions)
@@ -274,7 +276,7 @@ def test_answers_are_computed_once_and_one_at_a_time(
         assert end.wait(60)
         return real(predictor, conditions)
 
-    monkeypatch.setattr(routes, "answer_of", slow)
+    monkeypatch.setattr("tb_memplugin.server.predictions.answer_of", slow)
     threads = [
         threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"})
         for _ in range(3)
@@ -325,7 +327,7 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
     calls = []
     real = advice
     monkeypatch.setattr(
-        "tb_memplugin.server.routes.advice", lambda *parts: calls.append(parts) or real(*parts)
+        "tb_memplugin.server.predictions.advice", lambda *parts: calls.append(parts) or real(*parts)
     )
     handlers, source = Handlers(Reader()), FileSource(logdir)
     expected = {
@@ -345,7 +347,7 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
 
 def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(logdir, monkeypatch) -> None:
     monkeypatch.setattr(
-        "tb_memplugin.server.routes.advice", lambda *parts: pytest.fail("simulated")
+        "tb_memplugin.server.predictions.advice", lambda *parts: pytest.fail("simulated")
     )
     (oom,) = ask(Handlers(Reader()), logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom

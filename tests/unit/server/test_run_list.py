@@ -2,6 +2,7 @@
 what histories say."""
 
 import concurrent.futures
+import dataclasses
 import pathlib
 import threading
 from collections import Counter
@@ -9,12 +10,12 @@ from typing import Any
 
 import pytest
 from cluster_cases import Fault, write_cluster
+from handlers import Handlers
 from reading_cases import make_samples
-from worker_runs import write_workers
 
 from tb_memplugin import load
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.server import Handlers
+from tb_memplugin.server.answers import RunInfo
 from tb_memplugin.server.run_list import RunList, being_read
 from tb_memplugin.storage import Reader, RunTags
 from tb_memplugin.storage.files import FileSource, SourceError
@@ -25,30 +26,35 @@ def catalog(**versions: str) -> dict[str, RunTags]:
     return {name: RunTags(name, version, (), ()) for name, version in versions.items()}
 
 
-def listing(errors: dict[str, Exception], patience_seconds: float | None) -> RunList:
-    """A list in which these runs cannot be described."""
-
-    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
-        if tags.name in errors:
-            raise errors[tags.name]
-        return {"run": tags.name, "steps": 7, "damage": []}
-
-    return RunList(describe, patience_seconds)
+def described(tags: RunTags) -> RunInfo:
+    return dataclasses.replace(being_read(tags), version=tags.version, steps=7)
 
 
-SOURCE: Any = None
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
+    """Runs that cannot be described; the others have 7 steps."""
+    found: dict[str, Exception] = {}
+
+    def describe(lookup: Any, tags: RunTags) -> RunInfo:
+        if tags.name in found:
+            raise found[tags.name]
+        return described(tags)
+
+    monkeypatch.setattr("tb_memplugin.server.run_list.describe", describe)
+    return found
+
+
+LOOKUP: Any = None
 """Not asked for anything."""
 
 
 @pytest.mark.parametrize("patience_seconds", [None, 5.0])
-def test_a_run_that_cannot_be_described_hides_no_other(patience_seconds: float | None) -> None:
-    errors: dict[str, Exception] = {"bad": OverflowError("a fault of this run")}
-    listed = listing(errors, patience_seconds).facts(SOURCE, catalog(a="1", bad="1", z="1"))
-    assert [run["steps"] for run in listed] == [7, 0, 7]
-    assert (
-        listed[1]["damage"] == ["run bad could not be read: OverflowError"]
-        and listed[1]["version"] == "1"
-    )
+def test_a_run_that_cannot_be_described_hides_no_other(errors, patience_seconds) -> None:
+    errors["bad"] = OverflowError("a fault of this run")
+    listed = RunList(patience_seconds).facts(LOOKUP, catalog(a="1", bad="1", z="1"))
+    assert [run.steps for run in listed] == [7, 0, 7]
+    assert listed[1].damage == ["run bad could not be read: OverflowError"]
+    assert listed[1].version == "1"
 
 
 class Patience:
@@ -72,29 +78,30 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
     return Patience(monkeypatch)
 
 
-def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience) -> None:
+def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience, monkeypatch) -> None:
     # GIVEN a run that takes long among others
-    release, described = threading.Event(), []
+    release, read = threading.Event(), []
 
-    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
-        described.append(tags.name)
+    def describe(lookup: Any, tags: RunTags) -> RunInfo:
+        read.append(tags.name)
         if tags.name == "slow":
             release.wait()
-        return {"run": tags.name, "steps": 7}
+        return described(tags)
 
-    runs = RunList(describe, patience_seconds=0.2)
+    monkeypatch.setattr("tb_memplugin.server.run_list.describe", describe)
+    runs = RunList(patience_seconds=0.2)
     patience.held = 1
-    first = runs.facts(SOURCE, catalog(a="1", slow="1", z="1"))
-    assert [run["steps"] for run in first] == [7, 0, 7]
-    assert first[1]["status"] == "reading"
+    first = runs.facts(LOOKUP, catalog(a="1", slow="1", z="1"))
+    assert [run.steps for run in first] == [7, 0, 7]
+    assert first[1].status == "reading"
     # The first one is waited for, then each of the others for the patience.
     first_wait, *others = patience.timeouts
     assert first_wait is None and all(timeout is not None and timeout <= 0.2 for timeout in others)
     # WHEN it has been read, it is there; nothing was read twice
     release.set()
     patience.held = 0
-    assert runs.facts(SOURCE, catalog(a="1", slow="1", z="1"))[1]["steps"] == 7
-    assert sorted(described) == ["a", "slow", "z"]
+    assert runs.facts(LOOKUP, catalog(a="1", slow="1", z="1"))[1].steps == 7
+    assert sorted(read) == ["a", "slow", "z"]
 
 
 def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_forgot_it(
@@ -135,34 +142,24 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
     "error", [SourceError("no such file"), FileNotFoundError("no such file"), NotFoundError("b")]
 )
 def test_a_run_that_vanishes_before_it_is_read_hides_no_other(
-    patience_seconds: float | None, error: Exception
+    errors: dict[str, Exception], patience_seconds: float | None, error: Exception
 ) -> None:
-    errors = {"b": error}
-    runs = listing(errors, patience_seconds)
-    first = runs.facts(SOURCE, catalog(a="1", b="1", c="1"))
-    assert [run["steps"] for run in first] == [7, 0, 7] and first[1]["status"] == "unknown"
-    assert (
-        first[1]["damage"] == [f"run b cannot be read now: {error}"] and first[1]["version"] != "1"
-    )
-    errors.clear()
-    assert [run["steps"] for run in runs.facts(SOURCE, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
     errors["b"] = error
-    assert [run["steps"] for run in runs.facts(SOURCE, catalog(a="1", b="2", c="1"))] == [7, 7, 7]
+    runs = RunList(patience_seconds)
+    first = runs.facts(LOOKUP, catalog(a="1", b="1", c="1"))
+    assert [run.steps for run in first] == [7, 0, 7] and first[1].status == "unknown"
+    assert first[1].damage == [f"run b cannot be read now: {error}"] and first[1].version != "1"
+    errors.clear()
+    assert [run.steps for run in runs.facts(LOOKUP, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
+    errors["b"] = error
+    assert [run.steps for run in runs.facts(LOOKUP, catalog(a="1", b="2", c="1"))] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("patience_seconds", [None, 0.1])
-def test_errors_of_all_runs_pass(patience_seconds: float | None) -> None:
+def test_errors_of_all_runs_pass(errors, patience_seconds: float | None) -> None:
+    errors |= dict.fromkeys("ab", OSError("gone"))
     with pytest.raises(OSError, match="gone"):
-        listing(dict.fromkeys("ab", OSError("gone")), patience_seconds).facts(
-            SOURCE, catalog(a="1", b="1")
-        )
-
-
-def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: pathlib.Path) -> None:
-    write_workers(tmp_path / "run", 2, 1, 20)
-    source, reader = FileSource(tmp_path), Reader()
-    (described,) = Handlers(reader).runs(source)["runs"]
-    assert being_read(reader.tags(source, "run")).keys() == described.keys() - {"rank"}
+        RunList(patience_seconds).facts(LOOKUP, catalog(a="1", b="1"))
 
 
 def listed(directory: pathlib.Path) -> dict[str, Any]:

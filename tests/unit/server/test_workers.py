@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cluster_cases import Fault, NotingSource, name_of, planted_faults, write_cluster
 from cluster_cases import findings as cluster_findings
+from handlers import Handlers
 from reading_cases import (
     DEVICE,
     MIB,
@@ -27,7 +28,7 @@ from tb_memplugin import load
 from tb_memplugin.analysis import device_facts, findings, phases, step_range
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import Selection, describe_run, format_run, predictor_of
-from tb_memplugin.server import Handlers, Stretch
+from tb_memplugin.server import Stretch
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_WORKERS, FileSource
 from tb_memplugin.storage.write import RunWriter
@@ -174,7 +175,7 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
     assert whole["damage"] == [] and len(whole["steps"]["step"]) == 400
     # GIVEN room for the figures of two of four workers
     monkeypatch.setattr(
-        "tb_memplugin.server.workers.MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16)
+        "tb_memplugin.server.devices.MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16)
     )
     reader = Reader()
     handlers = Handlers(reader)
@@ -191,7 +192,7 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
     # AND the same is said once the answer is gone from the cache
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.devices(source, "run", "train") == told
-    monkeypatch.setattr("tb_memplugin.server.workers.MAX_SERIES_BYTES", 1 << 20)
+    monkeypatch.setattr("tb_memplugin.server.devices.MAX_SERIES_BYTES", 1 << 20)
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.devices(source, "run", "train") == whole
 
@@ -274,7 +275,7 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(
 def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
-    monkeypatch.setattr("tb_memplugin.server.workers.MANY_WORKERS", 4)
+    monkeypatch.setattr("tb_memplugin.server.devices.MANY_WORKERS", 4)
     told = devices_of(FileSource(tmp_path))
     assert (whole["rolled_up"], told["rolled_up"]) == (False, True)
     for name in ("most_loaded", "imbalance", "sum_peak_bytes", "phase", "run"):
@@ -290,7 +291,7 @@ def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> N
 def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monkeypatch) -> None:
     write_cluster(tmp_path / "run", 6, 1, 100, [], flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
-    monkeypatch.setattr("tb_memplugin.server.workers.MANY_WORKERS", 4)
+    monkeypatch.setattr("tb_memplugin.server.devices.MANY_WORKERS", 4)
     (path,) = event_files(tmp_path / "run" / "memory" / name_of(3))
     data = bytearray(path.read_bytes())
     data[data.rindex(b"rollups/") + 60] ^= 1

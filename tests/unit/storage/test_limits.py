@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handlers import Handlers
 from reading_cases import (
     DEVICE,
     equal,
@@ -23,7 +24,7 @@ from worker_runs import MIB, write_workers
 
 from tb_memplugin.analysis import epochs, step_range
 from tb_memplugin.schema import MISSING, Counters, Run, take_rows
-from tb_memplugin.server import Handlers, Stretch
+from tb_memplugin.server import Stretch
 from tb_memplugin.storage import (
     ACTIVATIONS,
     ALL,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handlers import Handlers
 from hypothesis import given
 from hypothesis import strategies as st
 from reading_cases import (
@@ -46,7 +47,7 @@ from tb_memplugin.schema import (
     SessionInfo,
     with_failed_steps,
 )
-from tb_memplugin.server import Handlers, Stretch
+from tb_memplugin.server import Stretch
 from tb_memplugin.storage import (
     ACTIVATIONS,
     BASIC,
