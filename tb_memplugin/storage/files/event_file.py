@@ -2,7 +2,6 @@
 from its end."""
 
 import dataclasses
-import re
 import time
 
 from google.protobuf.message import DecodeError
@@ -10,7 +9,7 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.source import DAMAGED_ROLLUP, NO_ROLLUP, RECORDED, StoredFrame
-from tb_memplugin.storage.frames import codec, masked_crc32c, run_name, tfrecord
+from tb_memplugin.storage.frames import codec, parse_tag, run_name, tfrecord
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.version import PLUGIN_NAME
 
@@ -234,9 +233,6 @@ def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
 TAIL_BYTES = (64 << 10, 1 << 20)
 """Bytes at a file's end that are searched, the second only if the first hold no record of the
 stream."""
-_BEFORE_TAG = 64
-"""Most bytes between the begin of a record and its tag."""
-_HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 
 
@@ -247,38 +243,22 @@ def read_tail(
     being written.
 
     Or why there is none; None if nothing was recorded."""
-    pattern = re.compile(stream.encode() + rb"/[0-9A-Za-z_-]{1,64}/[0-9]{1,9}")
-    data = b""
+    mark, recorded = f"{stream}/".encode(), False
     for size in TAIL_BYTES:
         begin = max(0, length - size)
-        data = read_at(begin, length - begin)
-        for match in reversed(list(pattern.finditer(data))):
-            start = _record_before(data, match.start())
-            if start is None:
-                if begin and match.start() < _HEADER_BYTES + _BEFORE_TAG:
-                    continue  # its begin lies before these bytes
-                return DAMAGED_ROLLUP
-            end = start + _HEADER_BYTES + int.from_bytes(data[start : start + 8], "little")
-            if end + _FOOTER_BYTES > len(data):
-                continue
-            checksum = int.from_bytes(data[end : end + _FOOTER_BYTES], "little")
-            record = tfrecord.Record(begin + start, data[start + _HEADER_BYTES : end], checksum)
-            found = frame_of(record.data, 0) if record.is_intact() else None
-            if found is None or not pattern.fullmatch(found[0].encode()):
-                return DAMAGED_ROLLUP
-            return found
+        newest: tuple[str, StoredFrame] | str | None = None
+        for part in tfrecord.walk_records(read_at, begin, length):
+            if isinstance(part, tfrecord.Record):
+                recorded |= any(one in part.data for one in _RECORDED)
+                if mark in part.data:
+                    found = frame_of(part.data, 0) if part.is_intact() else None
+                    tag = None if found is None else parse_tag(found[0])
+                    newest = DAMAGED_ROLLUP if tag is None or tag.stream != stream else found
+            # The first record lies in part before these bytes, the last one is being written.
+            elif not part.at_end and (part.offset > begin or not begin):
+                newest = DAMAGED_ROLLUP if mark in read_at(part.offset, part.size) else newest
+        if newest is not None:
+            return newest
         if not begin:
-            break
-    recorded = length > len(data) or any(mark in data for mark in _RECORDED)
-    return NO_ROLLUP if recorded else None
-
-
-def _record_before(data: bytes, tag_at: int) -> int | None:
-    """Where the record begins whose tag lies at `tag_at`; None if its header is damaged."""
-    for start in range(tag_at - _HEADER_BYTES, max(-1, tag_at - _HEADER_BYTES - _BEFORE_TAG), -1):
-        # Records of this length have a header with six zero bytes, which leaves few candidates.
-        if data[start + 2 : start + 8] == bytes(6) and masked_crc32c(
-            data[start : start + 8]
-        ) == int.from_bytes(data[start + 8 : start + _HEADER_BYTES], "little"):
-            return start
-    return None
+            return NO_ROLLUP if recorded else None
+    return NO_ROLLUP
