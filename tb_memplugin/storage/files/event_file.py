@@ -43,7 +43,7 @@ class EventFile:
         self.generation = 0  # how often the file was replaced
         self.error: str | None = None  # of the last scan
         self.remaining = 0  # bytes that the last scan left for the next one
-        self._run = run
+        self.run = run
         self._name = files.printable(path.replace("\\", "/").rsplit("/", 1)[-1])
         # Only this plugin writes such files: bytes without any trace of it are damage, too.
         self._is_recorders = run_name(run)[0] != run
@@ -73,14 +73,14 @@ class EventFile:
         sentences = list(self._damage)
         if self._more_damage:
             sentences.append(
-                f"run {self._run}: {self._more_damage} more damaged ranges in {self._name}"
+                f"run {self.run}: {self._more_damage} more damaged ranges in {self._name}"
             )
         if self._tail is not None and not self._is_being_written(live):
             sentences.append(self._tail)
         if self.remaining and self.is_ours:
             length = self._state.length if self._state else 0
             sentences.append(
-                f"run {self._run}: {self._name} is still being read: {self.remaining} of {length} "
+                f"run {self.run}: {self._name} is still being read: {self.remaining} of {length} "
                 "bytes remain"
             )
         if self.unread is not None:
@@ -93,7 +93,7 @@ class EventFile:
         return (
             None
             if self.error is None
-            else (f"run {self._run}: {self._name} cannot be read: {self.error}")
+            else (f"run {self.run}: {self._name} cannot be read: {self.error}")
         )
 
     @property
@@ -140,7 +140,7 @@ class EventFile:
                     self._index(part)
             elif part.at_end:
                 self._tail = (
-                    f"run {self._run}: {self._name} ends inside a record at byte {part.offset} "
+                    f"run {self.run}: {self._name} ends inside a record at byte {part.offset} "
                     f"({part.size} bytes): the last record is lost or still being written"
                 )
             else:
@@ -194,7 +194,7 @@ class EventFile:
 
     def _add_damage(self, sentence: str) -> None:
         if len(self._damage) < MAX_SENTENCES:
-            self._damage.append(f"run {self._run}: {sentence}")
+            self._damage.append(f"run {self.run}: {sentence}")
         else:
             self._more_damage += 1
 
