@@ -23,6 +23,7 @@ from tb_memplugin.schema import (
 )
 from tb_memplugin.server.messages import LargeAnswer
 from tb_memplugin.storage import (
+    OOM,
     LoadedRun,
     Reader,
     RunTags,
@@ -92,7 +93,7 @@ class Lookup:
             return found.run
         # Identifiers are those of a session.
         own = {(oom.identifier, oom.wall_time): oom for oom in found.run.ooms}
-        everything = self._reader.ooms(source, self._reader.tags(source, name))
+        everything = self._reader.run(source, name, {OOM}).run.ooms
         ooms = [own.pop((oom.identifier, oom.wall_time), oom) for oom in everything]
         return dataclasses.replace(found.run, ooms=(*ooms, *own.values()))
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Hashable, Mapping
+import weakref
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
@@ -36,7 +38,6 @@ from tb_memplugin.storage.streams import (
     ACTIVATION_HEADS,
     ACTIVATIONS,
     BASIC,
-    OOM,
     REQUESTS,
     ROLLUPS,
     SAMPLE_FIGURES,
@@ -61,18 +62,17 @@ else."""
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun(MergedRun):
-    """A merged run at `version` of its tags, which takes `other_bytes` in memory without its
-    samples."""
+    """A merged run at `version` of its tags, and the tables that it was made of, which go on."""
 
     version: str
-    other_bytes: int
+    tables: Sequence[RunTables]
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory; the samples of several workers refer to those of each."""
         together = 0 if len(self.by_worker) == 1 else 40 * len(self.run.samples)
         samples = sum(samples_bytes(run.samples) for run in self.by_worker.values())
-        return 1000 + together + samples + self.other_bytes
+        return 1000 + together + samples + sum(one.size for one in self.tables)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +114,10 @@ class Reader:
         # Held by a run of more than `LARGE_BYTES` from then on until it has been read.
         self._large = threading.RLock()
         self.cache = ByteCache(cache_bytes)
+        # Kept by the runs that were made of them.
+        self._known: weakref.WeakValueDictionary[Hashable, RunTables] = (
+            weakref.WeakValueDictionary()
+        )
         self._catalog: Mapping[str, RunTags] = {}
         self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
         self._listed_at = -1.0
@@ -165,39 +169,35 @@ class Reader:
         key = ("run", tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
             loaded: LoadedRun | None = self.cache.get(key, tags.version)
-            if loaded is None:
-                loaded = self._loaded(source, tags, streams, all_attempts, session)
-                if SAMPLE_FIGURES not in streams or loaded.nbytes <= MAX_KEPT_FIGURES_BYTES:
-                    self.cache.put(key, tags.version, loaded, loaded.nbytes)
+            if loaded is not None:
+                return loaded
+            damage = [*tags.damage]
+            tables: list[RunTables] = []
+            try:
+                tables, left_out = self._tables(source, tags, streams, session)
+                sessions, sentences = sessions_of(tables)
+                damage += [*left_out, *self._newer(tags.name, tables)]
+                damage += [*itertools.chain(*(one.damage for one in tables)), *sentences]
+                thinning = max(one.thinning for one in tables)
+                merged = merge(tags.name, sessions, limited(damage), all_attempts, thinning)
+            except MemoryError:
+                damage.append("the run is not shown: there is not enough memory for it")
+                merged = merge(tags.name, [], damage)
+            loaded = LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, tables)
+            if SAMPLE_FIGURES not in streams or loaded.nbytes <= MAX_KEPT_FIGURES_BYTES:
+                self.cache.put(key, tags.version, loaded, loaded.nbytes)
             return loaded
 
-    def _loaded(
-        self,
-        source: Source,
-        tags: RunTags,
-        streams: frozenset[Stream],
-        all_attempts: bool,
-        session: str | None,
-    ) -> LoadedRun:
-        damage = [*tags.damage]
-        try:
-            tables, left_out = self._tables(source, tags, streams, session)
-            sessions, sentences = sessions_of(tables)
-            newer = [sentence for one in tables for sentence in one.newer]
-            if newer:
-                more = f" (and {len(newer) - 1} more tags)" if len(newer) > 1 else ""
-                left_out.append(newer[0] + more)
-                if tags.name not in self._warned:
-                    self._warned.add(tags.name)
-                    _log.warning("tb_memplugin: %s", clean(left_out[-1]))
-            damage += [*left_out, *(one for of in tables for one in of.damage), *sentences]
-            thinning = max(one.thinning for one in tables)
-            merged = merge(tags.name, sessions, limited(damage), all_attempts, thinning)
-            size = sum(one.size - one.sample_bytes for one in tables)
-        except MemoryError:
-            damage.append("the run is not shown: there is not enough memory for it")
-            merged, size = merge(tags.name, [], damage), 0
-        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, size)
+    def _newer(self, name: str, tables: Sequence[RunTables]) -> list[str]:
+        """A sentence on tags of a newer format, which is also logged once."""
+        newer = [sentence for one in tables for sentence in one.newer]
+        if not newer:
+            return []
+        more = f" (and {len(newer) - 1} more tags)" if len(newer) > 1 else ""
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning("tb_memplugin: %s", clean(newer[0] + more))
+        return [newer[0] + more]
 
     def _tables(
         self, source: Source, tags: RunTags, streams: frozenset[Stream], session: str | None = None
@@ -217,25 +217,16 @@ class Reader:
                 self.cache.clear()
 
             for part in filter(None, (basic, streams - basic - of_layers, of_layers)):
-                key = ("tables", tags.name, tags.worker, part, session)
+                key = (tags.name, tags.worker, part, session)
                 wanted = [one for one in entries if one[2].stream in {of.tag for of in part}]
-                tables: RunTables | None = self.cache.get(key, None)
+                tables = self._known.get(key)
                 if tables is None or not tables.are_part_of(wanted):
-                    tables = RunTables()
+                    self._known[key] = tables = RunTables()
                 most = MAX_ACTIVATION_BYTES if part is of_layers else room
-                try:
-                    tables.read(source, self.lock, wanted, part, most, wait_for_large)
-                finally:
-                    if SAMPLE_FIGURES not in part:
-                        self.cache.put(key, None, tables, tables.size)
+                tables.read(source, self.lock, wanted, part, most, wait_for_large)
                 room -= tables.size
                 found.append(tables)
         return found, left_out
-
-    def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
-        """The failed allocations of the run with these tags, in the order that the run has them
-        in."""
-        return self.load(source, tags, {OOM}).run.ooms
 
     def failed_session(
         self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom
@@ -274,6 +265,7 @@ class Reader:
         Reads only the heads of frames, and only of new or changed tags."""
         with self._lock_of(tags.name):
             (read,), _ = self._tables(source, tags, frozenset({ACTIVATION_HEADS}))
+            self.cache.put(("heads", tags.name, tags.worker), None, read, read.size)
             heads = [
                 head
                 for of_session in read.sessions.values()

@@ -95,7 +95,7 @@ def _with_peaks(tables: Tables) -> tuple[Samples, list[str]]:
     samples, sentence = tables.get(SAMPLES, Table(SAMPLES)).joined()
     sentences = [sentence]
     highest, _ = tables.get(PEAK, Table(PEAK)).joined()
-    only_peaks = rows_not_in(highest, samples)
+    only_peaks = rows_not_in(highest, samples) if len(highest) else np.zeros(0, np.bool_)
     if only_peaks.any():
         samples, sentence = join_samples([samples, take_rows(highest, only_peaks)])
         sentences.append(sentence)

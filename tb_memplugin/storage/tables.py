@@ -2,13 +2,14 @@
 
 Frames are added as the run grows. Samples that would take too much are thinned meanwhile."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from tb_memplugin.schema import NO_SAMPLES
 from tb_memplugin.storage.catalog import Entry
-from tb_memplugin.storage.decoding import Piece, Place, decode_tag
+from tb_memplugin.storage.decoding import DecodedTag, Piece, Place, decode_tag
 from tb_memplugin.storage.files import ByteBudget, Source, TagContent
 from tb_memplugin.storage.frames import Tag
 from tb_memplugin.storage.samples import counted_bytes, join_samples, thinned
@@ -20,6 +21,8 @@ FULL_SHARE = 3 / 4
 """Share of it from which samples are thinned; the rest holds a recorder's tag, 32,768 rows."""
 LARGE_BYTES = 32 << 20
 """Runs that take more are read one after the other."""
+FEW_ROWS = 64
+"""Rows of a table that are kept apart after thinning, times how often it halved."""
 HALVED = 0.8
 """Most rows that halving samples may leave; where it leaves more, each is a peak."""
 
@@ -78,8 +81,12 @@ class SampleTable(Table):
         self.size = counted_bytes(self._settled)
         return before - self.size
 
+    @property
+    def new_rows(self) -> int:
+        return sum(map(len, self.values.values()))
+
     def __len__(self) -> int:
-        return len(self._settled) + sum(map(len, self.values.values()))
+        return len(self._settled) + self.new_rows
 
 
 class RunTables:
@@ -87,18 +94,15 @@ class RunTables:
 
     Attributes:
         sessions: (worker, session) to its tables by stream.
-        size: Bytes in memory.
-        sample_bytes: Those of samples."""
+        size: Bytes in memory."""
 
     def __init__(self) -> None:
         self.sessions: dict[tuple[str, str], dict[Stream, Table]] = {}
         self._room = ByteBudget(0)
         self._most_bytes = 0
-        self._marks: dict[Key, Hashable] = {}
-        self._damage: dict[Key, tuple[str, ...]] = {}
-        self._newer: dict[Key, str] = {}
-        self._left_out: set[Key] = set()
-        self.sample_bytes = 0
+        # The mark of each tag, and what was said of it; None of one without room.
+        self._tags: dict[Key, tuple[Hashable, DecodedTag | None]] = {}
+        self._sample_bytes = 0
         self._recorded = 0  # rows of samples, also those that were left out again
         self._halvings = 0
         self._can_halve = True
@@ -115,20 +119,22 @@ class RunTables:
 
     @property
     def damage(self) -> list[str]:
-        sentences = [sentence for of_tag in self._damage.values() for sentence in of_tag]
-        if self._left_out:
+        read = [decoded for _, decoded in self._tags.values() if decoded is not None]
+        sentences = [sentence for decoded in read for sentence in decoded.damage]
+        left_out = len(self._tags) - len(read)
+        if left_out:
             over = "tags are not shown: the run exceeds the limits of its size"
-            sentences.append(f"{len(self._left_out)} {over}")
+            sentences.append(f"{left_out} {over}")
         return sentences
 
     @property
     def newer(self) -> list[str]:
         """Sentences on tags of a newer format."""
-        return list(self._newer.values())
+        return [one.newer for _, one in self._tags.values() if one is not None and one.newer]
 
     def are_part_of(self, wanted: Collection[Entry]) -> bool:
         """Whether all tags that were read are among the wanted ones."""
-        return self._marks.keys() <= {(run, tag) for _, run, tag, _ in wanted}
+        return self._tags.keys() <= {(run, tag) for _, run, tag, _ in wanted}
 
     def read(
         self,
@@ -147,7 +153,7 @@ class RunTables:
         missing: dict[str, dict[str, Entry]] = {}
         for entry in wanted:
             _, run, tag, mark = entry
-            if self._marks.get((run, tag)) != mark:
+            if (run, tag) not in self._tags or self._tags[run, tag][0] != mark:
                 missing.setdefault(run, {})[str(tag)] = entry
         contents = (
             source.read({run: list(tags) for run, tags in missing.items()}) if missing else iter(())
@@ -159,18 +165,18 @@ class RunTables:
             if content is None:
                 break
             worker, run, tag, mark = missing[content.event_run][content.tag]
-            self._marks[run, tag] = mark
-            if self._room.is_full:
-                self._left_out.add((run, tag))
-                continue
+            decoded = None
             if self.size > LARGE_BYTES and not is_alone:
                 is_alone = True
                 wait_for_large()
-            self._add(worker, run, tag, content, by_tag[tag.stream])
-        if not self._halvings:
-            self._settle()
+            if not self._room.is_full:
+                decoded = self._add(worker, tag, content, by_tag[tag.stream])
+            self._tags[run, tag] = mark, decoded
+        # Few rows are thinned anew with those that follow: ends of tables are thinned less.
+        self._settle(least_rows=FEW_ROWS << self._halvings if self._halvings else 0)
 
-    def _add(self, worker: str, run: str, tag: Tag, content: TagContent, stream: Stream) -> None:
+    def _add(self, worker: str, tag: Tag, content: TagContent, stream: Stream) -> DecodedTag:
+        """Add what the frames of a tag hold to its table; returns what else is known of them."""
         of_session = self.sessions.get((worker, tag.session), {})
         of_tag = OF_TAG[tag.stream]
         table = of_session.get(of_tag)
@@ -181,32 +187,30 @@ class RunTables:
         for piece in decoded.pieces:
             table.add(piece)
             self.sessions.setdefault((worker, tag.session), of_session)[of_tag] = table
-        self._damage[run, tag] = decoded.damage
-        if decoded.newer is not None:
-            self._newer[run, tag] = decoded.newer
         if isinstance(table, SampleTable):
             self._recorded += sum(len(piece.value) for piece in decoded.pieces)
-            self.sample_bytes += sum(piece.size for piece in decoded.pieces)
+            self._sample_bytes += sum(piece.size for piece in decoded.pieces)
             self._thin()
+        return dataclasses.replace(decoded, pieces=())
 
     def _thin(self) -> None:
         """Halve the samples of all sessions alike until they fit, first the new rows as often as
         the earlier ones."""
         most = FULL_SHARE * MAX_SAMPLE_BYTES
-        if self.sample_bytes <= most:
-            return
-        self._settle()
-        while self._can_halve and self.sample_bytes > most:
+        if self._can_halve and self._sample_bytes > most:
+            self._settle()
+        while self._can_halve and self._sample_bytes > most:
             before = sum(map(len, self._sample_tables()))
             self._settle(1)
             self._halvings += 1
             self._can_halve = sum(map(len, self._sample_tables())) < HALVED * before
 
-    def _settle(self, again: int = 0) -> None:
-        for table in self._sample_tables():
+    def _settle(self, again: int = 0, least_rows: int = 0) -> None:
+        tables = [one for one in self._sample_tables() if one.new_rows >= least_rows]
+        for table in tables:
             freed = table.settle(again)
             self._room.bytes += freed
-            self.sample_bytes -= freed
+            self._sample_bytes -= freed
 
     def _sample_tables(self) -> Iterator[SampleTable]:
         for of_session in self.sessions.values():

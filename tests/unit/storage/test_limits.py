@@ -36,6 +36,7 @@ from tb_memplugin.storage import (
 )
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
+from tb_memplugin.storage.write import RunWriter
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -244,6 +245,30 @@ def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     # AND further streams have the same samples
     more = Reader().run(FileSource(tmp_path), "exp", {*BASIC, MAPS}).run
     assert equal(more.samples, run.samples) and more.notes == run.notes
+
+
+@pytest.mark.parametrize("most_rows", [1 << 20, 1_050], ids=["whole", "thinned"])
+def test_a_run_that_is_read_while_it_grows_is_the_run_that_is_read_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    monkeypatch.setattr("tb_memplugin.storage.tables.MAX_SAMPLE_BYTES", most_rows * 64)
+    source, reader, writer = FileSource(tmp_path), Reader(), RunWriter(tmp_path / "exp")
+    for first in range(0, 3_000, 30):
+        steps = range(first, first + 30)
+        writer.samples(make_samples(steps, [256 * (step * 7919 % 997) for step in steps]))
+        writer.activations(make_activations(steps, ["x"], [[step] for step in steps]))
+        writer.flush()
+        grown = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
+    writer.close()
+    whole = Reader().run(FileSource(tmp_path), "exp", {*BASIC, ACTIVATIONS}).run
+    assert equal(grown.activations, whole.activations) and grown.damage == whole.damage == ()
+    if most_rows > 3_000:
+        assert equal(grown.samples, whole.samples)
+    # AND a run that is thinned stays even, and keeps its peaks
+    steps, peaks = grown.samples.step, grown.samples.devices[DEVICE].peak_bytes
+    assert (np.diff(steps) > 0).all() and steps[-1] == 2_999 and len(steps) <= most_rows
+    assert np.diff(steps).max() <= 2 * np.diff(whole.samples.step).max()
+    assert peaks.max() == 256 * 996
 
 
 def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
