@@ -25,11 +25,11 @@ _ANCHOR_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Place:
+    """Where the bytes of a frame lie, and the step of its event."""
+
     path: str
     offset: int
     size: int
-    value: int
-    """Index of the event's summary value."""
     step: int
 
 
@@ -182,11 +182,13 @@ class EventFile:
             event = event_pb2.Event.FromString(record.data)
         except DecodeError:
             return  # intact, but not an event: not written by this plugin
-        for index, value in enumerate(event.summary.value):
+        for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name != PLUGIN_NAME:
                 continue
             if _holds_one_string(value.tensor):
-                place = Place(self.path, record.offset, len(record.data), index, int(event.step))
+                frame = value.tensor.string_val[0]
+                offset = record.offset + record.data.index(frame)
+                place = Place(self.path, offset, len(frame), int(event.step))
                 self.places.setdefault(value.tag, []).append(place)
             else:
                 at = f"the event of step {event.step} at byte {record.offset} of {self._name}"
@@ -202,19 +204,6 @@ class EventFile:
         modified = None if self._state is None else self._state.modified
         quiet = modified is None or time.time() - modified / 1e9 >= _QUIET_SECONDS
         return recordings.is_live(self.path) or (live and not quiet)
-
-
-def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
-    try:
-        event = event_pb2.Event.FromString(record)
-    except DecodeError:
-        return None
-    values = event.summary.value
-    if value >= len(values) or not _holds_one_string(values[value].tensor):
-        return None
-    return values[value].tag, StoredFrame(
-        int(event.step), bytes(values[value].tensor.string_val[0])
-    )
 
 
 def _is_marked(data: bytes) -> bool:
@@ -236,6 +225,18 @@ stream."""
 _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 
 
+def _first_frame(record: bytes) -> tuple[str, StoredFrame] | None:
+    """The tag and frame of an event's first value; None if it has none."""
+    try:
+        event = event_pb2.Event.FromString(record)
+    except DecodeError:
+        return None
+    values = event.summary.value
+    if not values or not _holds_one_string(values[0].tensor):
+        return None
+    return values[0].tag, StoredFrame(int(event.step), bytes(values[0].tensor.string_val[0]))
+
+
 def read_tail(
     read_at: tfrecord.ReadAt, length: int, stream: str
 ) -> tuple[str, StoredFrame] | str | None:
@@ -251,7 +252,7 @@ def read_tail(
             if isinstance(part, tfrecord.Record):
                 recorded |= any(one in part.data for one in _RECORDED)
                 if mark in part.data:
-                    found = frame_of(part.data, 0) if part.is_intact() else None
+                    found = _first_frame(part.data) if part.is_intact() else None
                     tag = None if found is None else parse_tag(found[0])
                     newest = DAMAGED_ROLLUP if tag is None or tag.stream != stream else found
             # The first record lies in part before these bytes, the last one is being written.

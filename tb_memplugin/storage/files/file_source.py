@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of, read_tail
+from tb_memplugin.storage.files.event_file import EventFile, Place, read_tail
 from tb_memplugin.storage.files.source import (
     MAX_TAG_BYTES,
     Listing,
@@ -177,11 +177,11 @@ class FileSource:
             if more:
                 damage.append(f"{more} events are not read: the tag exceeds {MAX_TAG_BYTES} bytes")
             for place in places:
-                found = frame_of(contents.get((place.path, place.offset), b""), place.value)
-                if found is None:
-                    damage.append(f"the event of step {place.step} has changed in the file")
+                data = contents[place.path, place.offset]
+                if len(data) == place.size:
+                    frames.append(StoredFrame(place.step, data))
                 else:
-                    frames.append(StoredFrame(place.step, found[1].data))
+                    damage.append(f"the event of step {place.step} has changed in the file")
             yield TagContent(run, tag, tuple(frames), tuple(damage))
 
 

@@ -70,7 +70,7 @@ def test_stored_bytes_of_a_tag_are_limited(
     write_frames(
         tmp_path / "exp" / "memory", [("samples/s/0", at, bytes(1000)) for at in range(10)]
     )
-    monkeypatch.setattr("tb_memplugin.storage.files.file_source.MAX_TAG_BYTES", 5_000)
+    monkeypatch.setattr("tb_memplugin.storage.files.file_source.MAX_TAG_BYTES", 4_500)
     source = FileSource(tmp_path)
     (content,) = source.read({run: list(tags) for run, tags in source.listing().items()})
     assert len(content.frames) == 4 and "6 events are not read" in content.damage[0]
