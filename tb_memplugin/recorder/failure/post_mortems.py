@@ -161,13 +161,8 @@ class OomWatch:
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
             notes.append(
-                "Chunks are unknown: no memory map or dump was "
-                "taken "
-                "while "
-                "the "
-                "request "
-                "waited for "
-                "memory."
+                "Chunks are unknown: no memory map or dump was taken while the request waited "
+                "for memory."
             )
         if request.trials:
             notes.append("No algorithm for the operation got the memory that it asked for.")

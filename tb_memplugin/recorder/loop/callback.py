@@ -150,12 +150,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._other, self._other_phases = RunningCall(), 0
             self._recording.faults.stop(
                 OTHER_MODELS,
-                "this MemoryCallback records model "
-                f"{self._model_name!r}. "
-                "Received: "
-                "model "
-                f"{model.name!r}; create a "
-                "second callback with its own log_dir",
+                f"this MemoryCallback records model {self._model_name!r}. Received: model "
+                f"{model.name!r}; create a second callback with its own log_dir",
             )
             return
         with self._changing:

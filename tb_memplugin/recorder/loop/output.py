@@ -333,13 +333,8 @@ class Output:
             self.do(RunWriter.counters, counters)
         if dropped:
             self._faults.warn(
-                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier "
-                "ones "
-                "could "
-                "not "
-                "be "
-                "written in "
-                "time"
+                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be "
+                "written in time"
             )
 
     def end_epoch(self) -> None:

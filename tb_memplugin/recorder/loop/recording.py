@@ -710,14 +710,8 @@ def _write(place: tuple[str, str]) -> bool:
 def _close_all() -> None:
     unclosed = [one for one in list(_by_place.values()) if one.active]
     reason = (
-        "the memory recorder waits for up to %d s until TensorFlow gives up a "
-        "request "
-        "to "
-        "the "
-        "file "
-        "system of a "
-        "run: "
-        "the process would be aborted otherwise"
+        "the memory recorder waits for up to %d s until TensorFlow gives up a request to the "
+        "file system of a run: the process would be aborted otherwise"
     )
     try:
         for recording in unclosed:

@@ -130,12 +130,8 @@ def recording_writer(call: str) -> SummaryWriter | None:
 
     if not tf.executing_eagerly():
         raise RecordingError(
-            f"summary.{call} records plain numbers and was called inside a "
-            "tf.function: "
-            "call "
-            "it "
-            "after the step, "
-            "outside of the function"
+            f"summary.{call} records plain numbers and was called inside a tf.function: call it "
+            "after the step, outside of the function"
         )
     # there is no public name for the current writer
     from tensorflow.python.ops import summary_ops_v2

@@ -157,13 +157,8 @@ class StepTracer:
         self.schedule.only_requested()
         if self._settings.trace_steps is None:
             self._faults.warn(
-                "no step is traced: TensorFlow's profiler can crash a "
-                "process "
-                "in "
-                "which "
-                "replicas "
-                "train together. "
-                "trace_steps=[10, 100] traces these steps all the same"
+                "no step is traced: TensorFlow's profiler can crash a process in which replicas "
+                "train together. trace_steps=[10, 100] traces these steps all the same"
             )
 
     def _open(self) -> None:
