@@ -40,10 +40,8 @@ from tb_memplugin.schema import (
     TensorShape,
     Timeline,
 )
-from tb_memplugin.storage import PEAK, SAMPLES, Piece, Stream, join_with_peaks
+from tb_memplugin.storage import Piece, Place, Stream, Table, sessions
 from tb_memplugin.storage.frames import Tag, frame_summary
-from tb_memplugin.storage.samples import SamplesPart
-from tb_memplugin.storage.sessions import session_from_pieces
 from tb_memplugin.storage.write import RunWriter
 
 DEVICE = "CPU:0"
@@ -411,19 +409,8 @@ def session_of(
 ) -> tuple[Session, list[str]]:
     """The session with these contents by stream, in order and without gaps, and what the reader
     says of it."""
-    pieces = {
-        stream: [
-            Piece(
-                sequence,
-                0,
-                MAX_STEP,
-                SamplesPart(value, 0, 1) if stream in (SAMPLES, PEAK) else value,
-                0,
-            )
-            for sequence, value in enumerate(values)
-        ]
-        for stream, values in contents.items()
-    }
-    samples, left_out = join_with_peaks(pieces)
-    session, sentences = session_from_pieces(identifier, pieces, samples)
-    return session, [*left_out, *sentences]
+    tables = {stream: Table(stream) for stream in contents}
+    for stream, values in contents.items():
+        for at, value in enumerate(values):
+            tables[stream].add(Piece((Place(at, 0, MAX_STEP),), value, 0))
+    return sessions.session_of(identifier, tables)

@@ -23,7 +23,7 @@ def rollups_of(
             content.tag: content for content in source.read({run: [str(tag) for tag in parsed]})
         }
         for tag in parsed if run_name(run)[1] == worker else ():
-            decoded = decode_tag(tag, contents[str(tag)], ByteBudget(1 << 30, 1 << 30))
+            decoded = decode_tag(tag, contents[str(tag)], ByteBudget(1 << 30))
             assert not decoded.damage and decoded.newer is None
             sizes = [len(frame.data) for frame in contents[str(tag)].frames]
             found += [

@@ -83,7 +83,7 @@ def _history(lookup: Lookup, workers: WorkerRuns, worker: str, phase: Phase) -> 
 
 def _of_histories(lookup: Lookup, tags: RunTags, phase: Phase) -> DevicesAnswer:
     """The answer, without figures over steps if there is no room for those of all workers."""
-    room = ByteBudget(MAX_SERIES_BYTES, 0)
+    room = ByteBudget(MAX_SERIES_BYTES)
     workers: list[WorkerSummary] = []
     without: list[str] = []
     for own in workers_with(tags):
@@ -111,12 +111,12 @@ def _summarized(
     key = "summary", tags.name, tags.worker, phase
     # The workers of one directory, the bytes that their series need, and whether they have them.
     known: tuple[tuple[WorkerSummary, ...], int, bool] | None = reader.cache.get(key, tags.version)
-    fits = known is not None and room.reserve(known[1], 0)
+    fits = known is not None and room.reserve(known[1])
     if known is not None and fits == known[2]:
         return known[0]
     loaded = reader.load(source, tags, basic_streams(tags.worker))
     size = sum(series_bytes(run, first_steps) for run in loaded.by_worker.values())
-    fits = room.reserve(size, 0) if known is None else fits
+    fits = room.reserve(size) if known is None else fits
     workers = tuple(
         summarize_worker(worker, run, [phase], fits) for worker, run in loaded.by_worker.items()
     )

@@ -8,6 +8,7 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MemoryMap, Phase, Run, Snapshot, Timeline, full_device_name, some
 from tb_memplugin.storage import (
     BASIC,
+    OOM,
     LoadedRun,
     Reader,
     RunTags,
@@ -82,7 +83,7 @@ class Lookup(NamedTuple):
             return found.run
         # Identifiers are those of a session.
         own = {(oom.identifier, oom.wall_time): oom for oom in found.run.ooms}
-        everything = self.reader.ooms(self.source, self.tags(name))
+        everything = self.reader.run(self.source, name, {OOM}).run.ooms
         ooms = [own.pop((oom.identifier, oom.wall_time), oom) for oom in everything]
         return dataclasses.replace(found.run, ooms=(*ooms, *own.values()))
 

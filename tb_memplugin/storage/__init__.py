@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         basic_streams,
     )
 
-_MODULES = ("cache", "catalog", "run_reader", "sessions", "streams", "reading", "samples")
+_MODULES = ("cache", "catalog", "run_reader", "sessions", "streams", "decoding", "samples")
 
 
 def __getattr__(name: str) -> Any:

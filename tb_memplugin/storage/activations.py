@@ -7,8 +7,9 @@ are taken: a page shows a few thousand.
 """
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,53 +92,58 @@ class ActivationHead:
         )
 
 
-class ActivationRows:
+class RecordedActivations(LayerActivations):
     """The rows of several parts in display order, concatenated; parts without rows or layers are
-    dropped.
+    dropped. Their `bytes` are put together when they are first asked for.
 
     Args:
         order: Row of the parts for each row shown; None for all of them as they come.
-        damage: Sentences on rows that are left out."""
+
+    Attributes:
+        totals: The sum of each row's bytes."""
+
+    totals: Integers
+    parts: list[ActivationPart]
+    _order: npt.NDArray[np.intp] | None
+    _columns: Mapping[str, int]
+    _ends: Integers
 
     def __init__(
-        self,
-        parts: Sequence[ActivationPart],
-        order: npt.NDArray[np.intp] | None = None,
-        damage: Sequence[str] = (),
+        self, parts: Sequence[ActivationPart], order: npt.NDArray[np.intp] | None = None
     ) -> None:
-        self.parts = [part for part in parts if len(part) and part.layers]
-        self.damage = tuple(damage)
-        self._order = order
-        self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
-        different = dict.fromkeys(part.layers for part in self.parts)
-        self.layers = tuple(dict.fromkeys(itertools.chain(*different)))
-        self._columns = {path: at for at, path in enumerate(self.layers)}
-        every = slice(None) if order is None else order
-        none = np.empty(0, np.int64)
-        self.step: Integers = np.concatenate([none, *(part.step for part in self.parts)])[every]
-        self.wall_time: Floats = np.concatenate(
-            [np.empty(0), *(part.wall_time for part in self.parts)]
-        )[every]
-        self.totals: Integers = np.concatenate([none, *(part.totals for part in self.parts)])[every]
-        self.nbytes = sum(part.nbytes for part in self.parts) + 24 * len(self)
+        parts = [part for part in parts if len(part) and part.layers]
+        different = dict.fromkeys(part.layers for part in parts)
+        layers = tuple(dict.fromkeys(itertools.chain(*different)))
+        rows = slice(None) if order is None else order
 
-    def __len__(self) -> int:
-        return len(self.step)
+        def column(name: str, kind: type) -> Any:
+            return np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in parts)])[rows]
 
-    def with_damage(self, damage: Sequence[str]) -> "ActivationRows":
-        return ActivationRows(self.parts, self._order, damage)
-
-    def reordered(self, rows: npt.NDArray[np.intp]) -> "ActivationRows":
-        return ActivationRows(
-            self.parts, rows if self._order is None else self._order[rows], self.damage
+        # Of a frozen dataclass, whose own `__init__` needs the bytes.
+        vars(self).update(
+            step=column("step", np.int64),
+            wall_time=column("wall_time", np.float64),
+            layers=layers,
+            totals=column("totals", np.int64),
+            parts=parts,
+            _order=order,
+            _columns={path: at for at, path in enumerate(layers)},
+            _ends=np.cumsum([len(part) for part in parts], dtype=np.int64),
         )
+
+    @functools.cached_property
+    def bytes(self) -> Integers:
+        return self._bytes(np.arange(len(self)))
 
     def take(self, rows: npt.NDArray[np.intp]) -> LayerActivations:
         return LayerActivations(
-            self.step[rows], self.wall_time[rows], self.layers, self.bytes(rows)
+            self.step[rows], self.wall_time[rows], self.layers, self._bytes(rows)
         )
 
-    def bytes(self, rows: npt.NDArray[np.intp]) -> Integers:
+    def reordered(self, rows: npt.NDArray[np.intp]) -> "RecordedActivations":
+        return RecordedActivations(self.parts, rows if self._order is None else self._order[rows])
+
+    def _bytes(self, rows: npt.NDArray[np.intp]) -> Integers:
         """Values, shape [rows, layers]: eight bytes each."""
         if self._order is None:
             return self._in_order(rows)
@@ -164,33 +170,10 @@ class ActivationRows:
         return values
 
 
-class RecordedActivations(LayerActivations):
-    """A table of `ActivationRows`, whose `bytes` are put together when they are first asked for."""
-
-    rows: ActivationRows
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "bytes" or "rows" not in self.__dict__:
-            raise AttributeError(name)
-        object.__setattr__(self, "bytes", self.rows.bytes(np.arange(len(self.rows))))
-        return self.__dict__["bytes"]
-
-
-def table_of(rows: ActivationRows) -> LayerActivations:
-    table = object.__new__(RecordedActivations)
-    for name in ("step", "wall_time", "layers"):
-        object.__setattr__(table, name, getattr(rows, name))
-    object.__setattr__(table, "rows", rows)
-    return table
-
-
-def activation_rows_of(table: LayerActivations) -> ActivationRows:
-    rows = table.__dict__.get("rows")
-    return rows if isinstance(rows, ActivationRows) else ActivationRows([part_of(table)])
-
-
-def take_activations(activations: LayerActivations, rows: npt.NDArray[np.intp]) -> LayerActivations:
-    return table_of(activation_rows_of(activations).reordered(rows))
+def as_recorded(table: LayerActivations) -> RecordedActivations:
+    return (
+        table if isinstance(table, RecordedActivations) else RecordedActivations([part_of(table)])
+    )
 
 
 def _narrowed(part: ActivationPart, rows: Any, values: Integers) -> ActivationPart:
@@ -205,11 +188,11 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
     one).
 
     Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`."""
-    pieces = [piece for part in parts for piece in activation_rows_of(part).parts]
+    pieces = [piece for part in parts for piece in as_recorded(part).parts]
     layers = len({path for names in {piece.layers for piece in pieces} for path in names})
     rows, room = sum(map(len, pieces)), MAX_TABLE_BYTES // (8 * max(1, layers))
     if rows <= room:
-        return table_of(ActivationRows(pieces)), None
+        return RecordedActivations(pieces), None
     fitting, left = [], room
     for piece in pieces:
         cut = slice(0, left)
@@ -221,7 +204,7 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
         f"activations of {rows - room} of {rows} rows are not shown: all would exceed "
         f"{MAX_TABLE_BYTES} bytes"
     )
-    return table_of(ActivationRows(fitting)), sentence
+    return RecordedActivations(fitting), sentence
 
 
 def without_repeated_cells(
@@ -240,10 +223,10 @@ def without_repeated_cells(
     if not repeated.any() or common.isdisjoint(earlier.layers):
         return earlier
     parts, at = [], 0
-    for part in activation_rows_of(earlier).parts:
+    for part in as_recorded(earlier).parts:
         parts.append(_cleared(part, repeated[at : at + len(part)], common))
         at += len(part)
-    return table_of(ActivationRows([part for part in parts if part is not None]))
+    return RecordedActivations([part for part in parts if part is not None])
 
 
 def _cleared(

@@ -2,11 +2,18 @@
 
 import dataclasses
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import TypeAlias
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.storage.files import Entry
-from tb_memplugin.storage.frames import GONE, parse_tag, run_name
+from tb_memplugin.storage.files import MAX_WORKERS, Listing
+from tb_memplugin.storage.frames import GONE, Tag, parse_tag, run_name
+
+MAX_SESSIONS = 1000
+"""Most sessions shown per run, the newest."""
+
+Entry: TypeAlias = tuple[str, str, Tag, Hashable]
+"""Worker, event run, tag, mark of the tag."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +27,7 @@ class RunTags:
     worker: str | None = None
 
 
-def catalog_of(
-    listing: Mapping[str, Mapping[str, Hashable]], damage: Mapping[str, Sequence[str]]
-) -> dict[str, RunTags]:
+def catalog_of(listing: Listing, damage: Mapping[str, Sequence[str]]) -> dict[str, RunTags]:
     tags: dict[str, list[Entry]] = {}
     sentences: dict[str, list[str]] = {}
     for event_run, of_run in listing.items():
@@ -71,8 +76,29 @@ def of_session(tags: RunTags, session: str) -> RunTags:
     return dataclasses.replace(tags, tags=entries)
 
 
-def of_stream(tags: RunTags, stream: str) -> tuple[Entry, ...]:
-    return tuple(entry for entry in tags.tags if entry[2].stream == stream)
+def entries_of(tags: RunTags, streams: Collection[str]) -> tuple[list[Entry], list[str]]:
+    """The entries of some streams of the workers and sessions that are shown, and a sentence on
+    each kind of others."""
+    entries = [entry for entry in tags.tags if entry[2].stream in streams]
+    sentences = []
+    workers = sorted({entry[0] for entry in entries})
+    if len(workers) > MAX_WORKERS:
+        sentences.append(
+            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the first {MAX_WORKERS} "
+            "by name are read"
+        )
+        shown = set(workers[:MAX_WORKERS])
+        entries = [entry for entry in entries if entry[0] in shown]
+    # Identifiers of sessions sort by start time.
+    sessions = sorted({(entry[2].session, entry[0]) for entry in entries})
+    if len(sessions) > MAX_SESSIONS:
+        left_out = len(sessions) - MAX_SESSIONS
+        sentences.append(
+            f"{left_out} of {len(sessions)} sessions: only the last {MAX_SESSIONS} are read"
+        )
+        newest = set(sessions[-MAX_SESSIONS:])
+        entries = [entry for entry in entries if (entry[2].session, entry[0]) in newest]
+    return entries, sentences
 
 
 def no_records(logdir: str) -> NotFoundError:

@@ -1,69 +1,58 @@
 """Reads runs from a source, incrementally and on request."""
 
+import contextlib
 import dataclasses
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterable, Mapping
-
-import numpy as np
+import weakref
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Oom, Run, WorkerSummary, clean, unknown_name
-from tb_memplugin.storage.activations import ActivationRows, activation_rows_of
+from tb_memplugin.storage.activations import RecordedActivations, as_recorded
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import (
     RunTags,
     catalog_of,
+    entries_of,
     of_session,
-    of_stream,
     of_worker,
     version_of,
 )
+from tb_memplugin.storage.decoding import decode_tag
 from tb_memplugin.storage.files import (
     DAMAGED_ROLLUP,
+    MAX_RUN_BYTES,
     ByteBudget,
-    Entry,
     Listing,
     NewestFrames,
     Source,
-    within_limits,
 )
-from tb_memplugin.storage.frames import Tag, parse_tag, run_name
-from tb_memplugin.storage.reading import (
-    MAX_ACTIVATION_BYTES,
-    DecodedTag,
-    Reading,
-    ReadStreams,
-    decode_tag,
-    groups,
-)
-from tb_memplugin.storage.sessions import (
-    MergedRun,
-    by_session,
-    gaps,
-    limited,
-    merge,
-    session_from_pieces,
-)
+from tb_memplugin.storage.frames import parse_tag, run_name
+from tb_memplugin.storage.merging import MergedRun, merge
+from tb_memplugin.storage.samples import samples_bytes
+from tb_memplugin.storage.sessions import gaps, limited, sessions_of
 from tb_memplugin.storage.streams import (
     ACTIVATION_HEADS,
     ACTIVATIONS,
     BASIC,
-    OF_TAG,
-    OOM,
     REQUESTS,
     ROLLUPS,
     SAMPLE_FIGURES,
     TIMELINES,
     Stream,
 )
+from tb_memplugin.storage.tables import RunTables
 
 _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 160 << 20
 """Limit of all that a reader and the handlers on top of it keep: decoded frames, merged runs,
 activations, answers."""
+MAX_ACTIVATION_BYTES = 128 << 20
+"""Limit of what the activations of one run take in memory."""
 MAX_ROLLUP_BYTES = 4 << 20
 """Most bytes in memory of a stored summary; that of eight devices takes some 10 KiB."""
 MAX_KEPT_FIGURES_BYTES = 1 << 20
@@ -73,16 +62,17 @@ else."""
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun(MergedRun):
-    """A merged run at `version` of its tags, as it was read: further streams are added to that."""
+    """A merged run at `version` of its tags, and the tables that it was made of, which go on."""
 
     version: str
-    read: ReadStreams
+    tables: Sequence[RunTables]
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory; the samples of several workers refer to those of each."""
         together = 0 if len(self.by_worker) == 1 else 40 * len(self.run.samples)
-        return 1000 + together + self.read.nbytes([run.samples for run in self.by_worker.values()])
+        samples = sum(samples_bytes(run.samples) for run in self.by_worker.values())
+        return 1000 + together + samples + sum(one.size for one in self.tables)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +114,10 @@ class Reader:
         # Held by a run of more than `LARGE_BYTES` from then on until it has been read.
         self._large = threading.RLock()
         self.cache = ByteCache(cache_bytes)
+        # Kept by the runs that were made of them.
+        self._known: weakref.WeakValueDictionary[Hashable, RunTables] = (
+            weakref.WeakValueDictionary()
+        )
         self._catalog: Mapping[str, RunTags] = {}
         self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
         self._listed_at = -1.0
@@ -175,17 +169,64 @@ class Reader:
         key = ("run", tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
             loaded: LoadedRun | None = self.cache.get(key, tags.version)
-            if loaded is None:
-                known = self.load(source, tags, session=session).read if streams > BASIC else None
-                loaded = self._load(source, tags, streams, all_attempts, known)
-                if SAMPLE_FIGURES not in streams or loaded.nbytes <= MAX_KEPT_FIGURES_BYTES:
-                    self.cache.put(key, tags.version, loaded, loaded.nbytes)
+            if loaded is not None:
+                return loaded
+            damage = [*tags.damage]
+            tables: list[RunTables] = []
+            try:
+                tables, left_out = self._tables(source, tags, streams, session)
+                sessions, sentences = sessions_of(tables)
+                damage += [*left_out, *self._newer(tags.name, tables)]
+                damage += [*itertools.chain(*(one.damage for one in tables)), *sentences]
+                thinning = max(one.thinning for one in tables)
+                merged = merge(tags.name, sessions, limited(damage), all_attempts, thinning)
+            except MemoryError:
+                damage.append("the run is not shown: there is not enough memory for it")
+                merged = merge(tags.name, [], damage)
+            loaded = LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, tables)
+            if SAMPLE_FIGURES not in streams or loaded.nbytes <= MAX_KEPT_FIGURES_BYTES:
+                self.cache.put(key, tags.version, loaded, loaded.nbytes)
             return loaded
 
-    def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
-        """The failed allocations of the run with these tags, in the order that the run has them
-        in."""
-        return self.load(source, tags, {OOM}).run.ooms if of_stream(tags, OOM.tag) else ()
+    def _newer(self, name: str, tables: Sequence[RunTables]) -> list[str]:
+        """A sentence on tags of a newer format, which is also logged once."""
+        newer = [sentence for one in tables for sentence in one.newer]
+        if not newer:
+            return []
+        more = f" (and {len(newer) - 1} more tags)" if len(newer) > 1 else ""
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning("tb_memplugin: %s", clean(newer[0] + more))
+        return [newer[0] + more]
+
+    def _tables(
+        self, source: Source, tags: RunTags, streams: frozenset[Stream], session: str | None = None
+    ) -> tuple[list[RunTables], list[str]]:
+        """What was read of some streams, and sentences on workers and sessions that were not.
+
+        The basic streams are read apart, as most answers need only them, and activations within a
+        limit of their own, so that they displace nothing else."""
+        of_layers = streams & {ACTIVATIONS, ACTIVATION_HEADS}
+        basic = BASIC if streams >= BASIC else frozenset[Stream]()
+        entries, left_out = entries_of(tags, {stream.tag for stream in streams})
+        room, found = MAX_RUN_BYTES, []
+        with contextlib.ExitStack() as stack:
+
+            def wait_for_large() -> None:
+                stack.enter_context(self._large)
+                self.cache.clear()
+
+            for part in filter(None, (basic, streams - basic - of_layers, of_layers)):
+                key = (tags.name, tags.worker, part, session)
+                wanted = [one for one in entries if one[2].stream in {of.tag for of in part}]
+                tables = self._known.get(key)
+                if tables is None or not tables.are_part_of(wanted):
+                    self._known[key] = tables = RunTables()
+                most = MAX_ACTIVATION_BYTES if part is of_layers else room
+                tables.read(source, self.lock, wanted, part, most, wait_for_large)
+                room -= tables.size
+                found.append(tables)
+        return found, left_out
 
     def failed_session(
         self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom
@@ -212,49 +253,30 @@ class Reader:
             f"run {tags.name} has no session of the failed allocation in step {oom.step} any more"
         )
 
-    def activation_rows(self, source: Source, tags: RunTags) -> ActivationRows:
-        wanted = of_stream(tags, ACTIVATIONS.tag)
-        with self._lock_of(tags.name):
-            key = ("activations", tags.name, tags.worker)
-            rows: ActivationRows | None = self.cache.get(key, wanted)
-            if rows is not None:
-                return rows
-            with Reading() as reading:
-                decoded = self._decode(
-                    source, within_limits(wanted)[0], reading, frozenset({ACTIVATIONS})
-                )
-                damage = [*reading.damage, *reading.over_limit()]
-                sessions = list(by_session(wanted, decoded).values())
-                pieces = sessions[0][ACTIVATIONS] if len(sessions) == 1 else []
-                rows = ActivationRows([piece.value for piece in pieces], damage=damage)
-                if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
-                    # Several sessions, or steps out of order: the merge selects the rows.
-                    merged = self.load(source, tags, BASIC | {ACTIVATIONS})
-                    rows = activation_rows_of(merged.run.activations).with_damage(damage)
-            self.cache.put(key, wanted, rows, rows.nbytes)
-            return rows
+    def activation_rows(self, source: Source, tags: RunTags) -> RecordedActivations:
+        recorded = {(entry[0], entry[2].session) for entry in entries_of(tags, {"activations"})[0]}
+        # Which rows of several sessions are shown depends on the steps that these trained.
+        streams = {ACTIVATIONS} if len(recorded) == 1 else BASIC | {ACTIVATIONS}
+        return as_recorded(self.load(source, tags, streams).run.activations)
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
         """The number of layers with recorded activation bytes, and sentences on damage to them.
 
         Reads only the heads of frames, and only of new or changed tags."""
-        wanted, _ = within_limits(of_stream(tags, ACTIVATIONS.tag))
-        with self._lock_of(tags.name), Reading() as reading:
-            decoded = self._decode(source, wanted, reading, frozenset({ACTIVATION_HEADS}))
-        known = [decoded[run, tag] for _, run, tag, _ in wanted if (run, tag) in decoded]
-        heads = [piece.value for of_tag in known for piece in of_tag.pieces]
-        damage = [sentence for of_tag in known for sentence in of_tag.damage]
-        damage += dict.fromkeys(of_tag.newer for of_tag in known if of_tag.newer)
-        damage += reading.over_limit()
+        with self._lock_of(tags.name):
+            (read,), _ = self._tables(source, tags, frozenset({ACTIVATION_HEADS}))
+            self.cache.put(("heads", tags.name, tags.worker), None, read, read.size)
+            heads = [
+                head
+                for of_session in read.sessions.values()
+                for head in of_session[ACTIVATIONS].values.values()
+            ]
+            damage = [*read.damage, *read.newer]
+            for (_, identifier), of_session in read.sessions.items():
+                damage += gaps(identifier, ACTIVATIONS, of_session[ACTIVATIONS].places)
         if sum(head.most_bytes for head in heads) > MAX_ACTIVATION_BYTES:
             # Only the values tell how many bytes they take.
-            damage += [
-                sentence
-                for sentence in self.activation_rows(source, tags).damage
-                if sentence not in damage
-            ]
-        for (_, identifier), pieces in by_session(wanted, decoded).items():
-            damage += gaps(identifier, ACTIVATIONS, pieces[ACTIVATIONS])
+            damage = [*self.load(source, tags, {ACTIVATIONS}).run.damage]
         layers = {head.layers for head in heads}
         return len({path for paths in layers for path in paths}), tuple(limited(damage))
 
@@ -309,87 +331,6 @@ class Reader:
         with self.lock:
             return self._run_locks.setdefault(name, threading.RLock())
 
-    def _load(
-        self,
-        source: Source,
-        tags: RunTags,
-        streams: frozenset[Stream],
-        all_attempts: bool,
-        known: ReadStreams | None,
-    ) -> LoadedRun:
-        """The streams of a run; those of `BASIC` may be known."""
-        wanted, sentences = within_limits(
-            [entry for entry in tags.tags if entry[2].stream in {stream.tag for stream in streams}]
-        )
-        if known is not None:
-            wanted = [entry for entry in wanted if OF_TAG[entry[2].stream] not in BASIC]
-        damage = [*tags.damage, *sentences]
-        try:
-            with Reading(known or ReadStreams()) as reading:
-                for group in groups(wanted):
-                    decoded = self._decode(source, group, reading, streams)
-                    for key, pieces in by_session(group, decoded).items():
-                        reading.join(key, pieces)
-                read = reading.result()
-            sessions, sentences = [], []
-            for one in sorted(read.sessions, key=lambda one: one.session):
-                session, missing = session_from_pieces(one.session, one.pieces, one.samples)
-                sessions.append((one.worker, session))
-                sentences += [*one.sentences, *missing]
-            if read.newer:
-                more = f" (and {len(read.newer) - 1} more tags)" if len(read.newer) > 1 else ""
-                damage.append(read.newer[0] + more)
-                if tags.name not in self._warned:
-                    self._warned.add(tags.name)
-                    _log.warning("tb_memplugin: %s", clean(damage[-1]))
-            damage = limited([*damage, *read.damage, *sentences])
-            merged = merge(tags.name, sessions, damage, all_attempts, thinning=read.thinning)
-        except MemoryError:
-            damage.append("the run is not shown: there is not enough memory for it")
-            merged, read = merge(tags.name, [], damage), ReadStreams()
-        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, read)
-
-    def _decode(
-        self, source: Source, wanted: Iterable[Entry], reading: Reading, streams: frozenset[Stream]
-    ) -> Mapping[tuple[str, Tag], DecodedTag]:
-        """The content of the wanted tags, from the cache or the source, within the limits of a
-        run's size."""
-        by_tag = {stream.tag: stream for stream in streams}
-        reading.contents = {}
-        missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
-        for _, run, tag, mark in wanted:
-            cached: DecodedTag | None = self.cache.get(("tag", run, tag, by_tag[tag.stream]), mark)
-            if cached is not None:
-                reading.room_of(tag).reserve(cached.size, cached.rows)
-                reading.add(run, tag, cached)
-            else:
-                missing.setdefault(run, {})[str(tag)] = (tag, mark)
-        contents = (
-            source.read({run: list(tags) for run, tags in missing.items()}) if missing else iter(())
-        )
-        while True:
-            with self.lock:
-                content = next(contents, None)
-            if content is None:
-                break
-            tag, mark = missing[content.event_run][content.tag]
-            room = reading.room_of(tag)
-            if room.is_full:
-                reading.left_out += 1
-                continue
-            if reading.is_large() and not reading.is_alone:
-                reading.is_alone = True
-                reading.enter_context(self._large)
-                self.cache.clear()
-            decoded = decode_tag(tag, content, room, by_tag[tag.stream])
-            if decoded.complete and not reading.is_large() and SAMPLE_FIGURES not in streams:
-                self.cache.put(
-                    ("tag", content.event_run, tag, by_tag[tag.stream]), mark, decoded, decoded.size
-                )
-            reading.add(content.event_run, tag, decoded)
-        reading.thin_whole()
-        return reading.contents
-
 
 def _same(oom: Oom, own: Oom) -> bool:
     """Whether two records of a run and of a worker are of one failure: identifiers are those of a
@@ -404,11 +345,7 @@ def _rollups_of(newest: NewestFrames) -> WorkerRollups:
     sessions, missing = [], newest.missing
     for content in newest.contents:
         tag = parse_tag(content.tag)
-        decoded = (
-            None
-            if tag is None
-            else decode_tag(tag, content, ByteBudget(MAX_ROLLUP_BYTES, 0), ROLLUPS)
-        )
+        decoded = None if tag is None else decode_tag(tag, content, ByteBudget(MAX_ROLLUP_BYTES))
         if decoded is None or not decoded.pieces:
             missing = missing or DAMAGED_ROLLUP
         else:

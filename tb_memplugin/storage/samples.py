@@ -3,7 +3,6 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,9 @@ MAX_RUN_DEVICES = 1024
 MAX_TABLE_BYTES = 512 << 20
 """Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are
 left out."""
+ROW_BYTES = 64
+"""What each row counts as at least, as a view widens the columns of one device: a run may have
+`MAX_RUN_ROWS`."""
 MAX_COLUMN_BYTES = 2 << 30
 """Limit of the columns of all devices of several workers, which bounds the time of reading each
 once."""
@@ -52,36 +54,15 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     return join_rows(parts, names), sentence
 
 
-class SamplesPart(NamedTuple):
-    """Rows of one of several frames that were decoded together."""
-
-    whole: Samples
-    place: int
-    frames: int
-
-    @property
-    def rows(self) -> slice:
-        rows = len(self.whole) // self.frames
-        return slice(self.place * rows, (self.place + 1) * rows)
-
-
-def tables_of(parts: Sequence[SamplesPart]) -> list[Samples]:
-    """The rows of all parts, in order; those of frames that were decoded together stay together if
-    all are there."""
-    tables, at = [], 0
-    while at < len(parts):
-        part = parts[at]
-        together = [one.place for one in parts[at : at + part.frames] if one.whole is part.whole]
-        is_whole = together == list(range(part.frames))
-        tables.append(part.whole if is_whole else take_rows(part.whole, part.rows))
-        at += part.frames if is_whole else 1
-    return tables
-
-
 def samples_bytes(samples: Samples) -> int:
     return 500 + sum(
         100 + (column.nbytes if column.strides != (0,) else 0) for column in all_columns(samples)
     )
+
+
+def counted_bytes(samples: Samples) -> int:
+    """What samples count as: bytes in memory, and `ROW_BYTES` for each row at least."""
+    return max(samples_bytes(samples), ROW_BYTES * len(samples))
 
 
 def _shown_devices(
@@ -108,7 +89,11 @@ def _shown_devices(
 
 def rows_not_in(candidates: Samples, samples: Samples) -> npt.NDArray[np.bool_]:
     """Mask of the rows of `candidates` that are not in `samples`, by step, phase and time."""
-    return ~np.isin(_row_keys(candidates), _row_keys(samples))
+    keys = _row_keys(candidates)
+    # Faster than `numpy.isin`, which hashes since NumPy 2.3.
+    known = np.sort(_row_keys(samples))
+    first, end = np.searchsorted(known, keys, "left"), np.searchsorted(known, keys, "right")
+    return np.asarray(first == end)
 
 
 def _row_keys(samples: Samples) -> npt.NDArray[np.uint64]:
@@ -123,6 +108,8 @@ def thinned(samples: Samples, halvings: int = 1) -> Samples:
     of each device.
 
     The first and the last row of each phase stay."""
+    if not halvings:
+        return samples
     keep = np.zeros(len(samples), np.bool_)
     heights = [_height(figures) for figures in samples.devices.values()] or [
         samples.host_resident_bytes

@@ -20,7 +20,6 @@ from tb_memplugin.schema import (
     Oom,
     Samples,
     Session,
-    SessionInfo,
     Snapshot,
     StepRequests,
     Timeline,
@@ -31,19 +30,13 @@ from tb_memplugin.schema import (
     take_rows,
 )
 from tb_memplugin.storage.activations import (
-    ActivationRows,
+    RecordedActivations,
     join_activations,
-    part_of,
-    table_of,
-    take_activations,
     without_repeated_cells,
 )
-from tb_memplugin.storage.frames import Frame, FrameHead, object_bytes, read_frame
 from tb_memplugin.storage.samples import join_samples, samples_of_workers
 
 _TRAIN = PHASES.index("train")
-ROW_BYTES = 400
-"""One ledger row, owner or layer: an estimate, above rather than below."""
 Content: TypeAlias = Any
 """What one field of `Session` or `Run` holds."""
 Joined: TypeAlias = tuple[Content, str | None]
@@ -121,12 +114,19 @@ class Stream:
 
     Args:
         words: What sentences on lost frames call its records.
+        record: The class of its records.
         field: The field of `Session` and of `Run` that holds its content; by default its tag.
         order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of
-            each together."""
+            each together.
 
-    has_steps = False  # whether a frame holds a row for each of the steps that its header states
-    heads_only = False  # whether frames are read without their columns
+    Attributes:
+        has_steps: Whether a frame holds a row for each of the steps that its header states.
+        heads_only: Whether frames are read without their columns.
+        only: The columns of a device that are read, all if it is empty; the others are unknown."""
+
+    has_steps = False
+    heads_only = False
+    only: Collection[str] = ()
 
     def __init__(
         self,
@@ -138,28 +138,14 @@ class Stream:
         worker_by_worker: bool = False,
     ) -> None:
         self.tag, self.words, self.field = tag, words, tag if field is None else field
-        self._record, self._order, self._worker_by_worker = record, order, worker_by_worker
-        self._objects = {} if self.has_steps else object_bytes(record)
+        self.record, self._order, self._worker_by_worker = record, order, worker_by_worker
 
-    def head_bytes(self, head: FrameHead) -> int:
-        """Most bytes that a frame takes in memory once it is read, as its head states them."""
-        rows = {table: columns[0][2] for table, columns in head.tables.items() if columns}
-        return (
-            ROW_BYTES
-            + head.nbytes
-            + sum(size * rows.get(table, 0) for table, size in self._objects.items())
-        )
-
-    def is_needed(self, column: str) -> bool:
-        """Whether `read` needs a column, by its name."""
-        return True
-
-    def read(self, session: str, frame: Frame) -> Any:
-        """Read a frame of a session; raises FormatError."""
-        return read_frame(self._record, frame)
+    def needs_column(self, column: str) -> bool:
+        """Whether a column is read, by its name; those of devices are ``<column>/<device>``."""
+        return not self.only or "/" not in column or column.partition("/")[0] in self.only
 
     def of_frames(self, contents: Sequence[Any]) -> Joined:
-        """Join what `read` returned for the frames of a session, in order."""
+        """Join the records of a session's frames, in order."""
         return tuple(contents), None
 
     def without_repeats(self, content: Content, later: LaterSessions) -> Content:
@@ -186,19 +172,11 @@ def _in_order(table: Content, wanted: bool, take: Callable[..., Content]) -> Con
 
 
 class _Samples(Stream):
-    """Samples, with only some columns of their devices or all: the others are unknown."""
-
     has_steps = True
 
     def __init__(self, tag: str, words: str, only: Collection[str] = ()) -> None:
         super().__init__(tag, words, Samples, "samples")
-        self._only = only
-
-    def is_needed(self, column: str) -> bool:
-        return not self._only or "/" not in column or column.partition("/")[0] in self._only
-
-    def read(self, session: str, frame: Frame) -> Any:
-        return read_frame(Samples, frame, self._only)
+        self.only = only
 
     def of_frames(self, contents: Sequence[Any]) -> Joined:
         return join_samples(contents)
@@ -220,11 +198,8 @@ class _Activations(Stream):
         super().__init__("activations", "layer activations", LayerActivations)
         self.heads_only = heads_only
 
-    def read(self, session: str, frame: Frame) -> Any:
-        return part_of(read_frame(LayerActivations, frame))
-
     def of_frames(self, contents: Sequence[Any]) -> Joined:
-        return join_activations([table_of(ActivationRows(contents))])
+        return join_activations([RecordedActivations(contents)])
 
     def without_repeats(self, content: Content, later: LaterSessions) -> Content:
         for activations, trained in later.activations:
@@ -232,7 +207,7 @@ class _Activations(Stream):
         return content
 
     def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
-        return _in_order(join_activations(contents)[0], in_order, take_activations)
+        return _in_order(join_activations(contents)[0], in_order, RecordedActivations.reordered)
 
     def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
         return self.of_sessions(list(by_worker.values()), in_order=True), None
@@ -240,11 +215,6 @@ class _Activations(Stream):
 
 class _Meta(Stream):
     """The session's facts, which become `Session.info`, and its layer tables."""
-
-    def read(self, session: str, frame: Frame) -> Any:
-        if frame.attributes.get("kind") == "layers":
-            return read_frame(LayerTable, frame)
-        return read_frame(SessionInfo, frame, session=session)
 
     def of_frames(self, contents: Sequence[Any]) -> Joined:
         return tuple(one for one in contents if isinstance(one, LayerTable)), None
@@ -283,13 +253,6 @@ class _Counters(Stream):
         return tuple(dataclasses.replace(one, worker=worker) for worker, one in pairs), None
 
 
-class _Rollups(Stream):
-    """They repeat what the other streams say, and are read instead of these; see `rollups`."""
-
-    def read(self, session: str, frame: Frame) -> Any:
-        return read_frame(WorkerSummary, frame, worker="", sessions=1)
-
-
 FIGURES = ("in_use_bytes", "peak_bytes", "capacity_bytes", "pool_bytes")
 """The columns of a device that the list of runs and the comparison of devices need."""
 SAMPLES = _Samples("samples", "samples")
@@ -313,7 +276,8 @@ REQUESTS = Stream(
     worker_by_worker=True,
 )
 COUNTERS = _Counters("counters", "counters", Counters)
-ROLLUPS = _Rollups("rollups", "", WorkerSummary, "")
+ROLLUPS = Stream("rollups", "", WorkerSummary, "")
+"""They repeat what the other streams say, and are read instead of these; see `rollups`."""
 
 ALL = (SAMPLES, ACTIVATIONS, SNAPSHOTS, META, MAPS, OOM, TIMELINES, REQUESTS, COUNTERS, PEAK)
 """All streams, in the order in which sentences name their losses."""

@@ -9,13 +9,12 @@ import weakref
 from typing import Any
 
 import numpy as np
+from tensorboard.compat.proto import event_pb2
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.recorder.base import abandon_in_child
-from tb_memplugin.schema import MISSING, LayerActivations, SessionInfo, Snapshot
-from tb_memplugin.storage.frames import TagRotation, codec, frame_of, frame_summary, new_session_id
-from tb_memplugin.storage.write import MAX_ACTIVATION_VALUES
-from tb_memplugin.version import __version__
+from tb_memplugin.schema import MISSING, LayerActivations, Snapshot
+from tb_memplugin.storage.write import MAX_ACTIVATION_VALUES, RunWriter
 
 FLUSH_SECONDS = 5.0
 
@@ -23,14 +22,13 @@ logger = logging.getLogger("tb_memplugin")
 
 
 class SummaryWriter:
-    """The session, the tags and the buffered activations of one `tf.summary` writer. Any thread may
-    call it."""
+    """The recorder's records of one `tf.summary` writer, and its buffered activations. Any thread
+    may call it."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = weakref.ref(writer)
         self._keep_alive: Any = None
-        self._session = new_session_id()
-        self._rotations: dict[str, TagRotation] = {}
+        self._records: RunWriter | None = None
         self._pending: list[tuple[int, float, dict[str, int]]] = []
         self._pending_values = 0
         self._drained = time.monotonic()
@@ -68,7 +66,7 @@ class SummaryWriter:
 
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
         with self._lock:
-            self._write("snapshots", step, dataclasses.replace(snapshot, step=step))
+            self._opened().traced(dataclasses.replace(snapshot, step=step))
 
     def drain(self) -> None:
         with self._lock:
@@ -82,26 +80,43 @@ class SummaryWriter:
                     np.array([row[1] for row in rows]),
                 )
                 table = LayerActivations(steps, times, layers, np.asarray(values, np.int64))
-                self._write("activations", int(steps.max()), table)
+                self._opened().activations(table)
             self._keep_alive = None
 
-    def _write(self, stream: str, step: int, record: Any) -> None:
-        if stream != "meta" and "meta" not in self._rotations:
-            versions = {"tb_memplugin": __version__}
-            self._write(
-                "meta", step, SessionInfo(self._session, time.time(), "summary", versions, ())
+    def _opened(self) -> RunWriter:
+        """The writer of a session whose events go to the program's writer instead of a file."""
+        if self._records is None:
+            self._records = RunWriter(
+                "tf-summary://writer",
+                producer="summary",
+                open_file=lambda path: _Events(self._writer),
+                make_directories=lambda path: None,
             )
-        rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
-        data = codec.encode(frame_of(stream, record, rotation.sequence))
-        summary = frame_summary(rotation.next(step), data).SerializeToString()
+        return self._records
+
+
+class _Events:
+    """What `RunWriter` takes for an event file: hands events on to a `tf.summary` writer."""
+
+    def __init__(self, writer: "weakref.ref[Any]") -> None:
+        self._writer = writer
+
+    def write(self, record: bytes, /) -> None:
         import tensorflow as tf
 
+        event = event_pb2.Event.FromString(record)
         writer = self._writer()
-        if writer is not None:
-            # The rows were accepted when they were added, so the writer and condition of that time
-            # apply.
-            with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
-                tf.summary.experimental.write_raw_pb(summary, step=step)
+        if writer is None or not event.HasField("summary"):
+            return
+        # The rows were accepted when they were added, so the writer and condition of that time
+        # apply.
+        with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
+            tf.summary.experimental.write_raw_pb(event.summary.SerializeToString(), step=event.step)
+
+    def flush(self) -> None:
+        """The program flushes its writer itself."""
+
+    close = abandon = flush
 
 
 _states: "weakref.WeakKeyDictionary[Any, SummaryWriter]" = weakref.WeakKeyDictionary()

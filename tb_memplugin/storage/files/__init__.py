@@ -14,7 +14,6 @@ from tb_memplugin.storage.files.source import (
     MAX_RUN_ROWS,
     MAX_WORKERS,
     ByteBudget,
-    Entry,
     Listing,
     NewestFrames,
     ProviderSource,
@@ -22,5 +21,4 @@ from tb_memplugin.storage.files.source import (
     SourceError,
     StoredFrame,
     TagContent,
-    within_limits,
 )

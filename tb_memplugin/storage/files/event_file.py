@@ -2,7 +2,6 @@
 from its end."""
 
 import dataclasses
-import re
 import time
 
 from google.protobuf.message import DecodeError
@@ -10,7 +9,7 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.source import DAMAGED_ROLLUP, NO_ROLLUP, RECORDED, StoredFrame
-from tb_memplugin.storage.frames import codec, masked_crc32c, run_name, tfrecord
+from tb_memplugin.storage.frames import codec, parse_tag, run_name, tfrecord
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.version import PLUGIN_NAME
 
@@ -26,11 +25,11 @@ _ANCHOR_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Place:
+    """Where the bytes of a frame lie, and the step of its event."""
+
     path: str
     offset: int
     size: int
-    value: int
-    """Index of the event's summary value."""
     step: int
 
 
@@ -44,7 +43,7 @@ class EventFile:
         self.generation = 0  # how often the file was replaced
         self.error: str | None = None  # of the last scan
         self.remaining = 0  # bytes that the last scan left for the next one
-        self._run = run
+        self.run = run
         self._name = files.printable(path.replace("\\", "/").rsplit("/", 1)[-1])
         # Only this plugin writes such files: bytes without any trace of it are damage, too.
         self._is_recorders = run_name(run)[0] != run
@@ -74,15 +73,15 @@ class EventFile:
         sentences = list(self._damage)
         if self._more_damage:
             sentences.append(
-                f"run {self._run}: {self._more_damage} more damaged ranges in {self._name}"
+                f"run {self.run}: {self._more_damage} more damaged ranges in {self._name}"
             )
         if self._tail is not None and not self._is_being_written(live):
             sentences.append(self._tail)
         if self.remaining and self.is_ours:
             length = self._state.length if self._state else 0
             sentences.append(
-                f"run {self._run}: {self._name} is still being read: {self.remaining} of "
-                f"{length} bytes remain"
+                f"run {self.run}: {self._name} is still being read: {self.remaining} of {length} "
+                "bytes remain"
             )
         if self.unread is not None:
             sentences.append(self.unread)
@@ -94,7 +93,7 @@ class EventFile:
         return (
             None
             if self.error is None
-            else (f"run {self._run}: {self._name} cannot be read: {self.error}")
+            else (f"run {self.run}: {self._name} cannot be read: {self.error}")
         )
 
     @property
@@ -141,7 +140,7 @@ class EventFile:
                     self._index(part)
             elif part.at_end:
                 self._tail = (
-                    f"run {self._run}: {self._name} ends inside a record at byte {part.offset} "
+                    f"run {self.run}: {self._name} ends inside a record at byte {part.offset} "
                     f"({part.size} bytes): the last record is lost or still being written"
                 )
             else:
@@ -183,11 +182,13 @@ class EventFile:
             event = event_pb2.Event.FromString(record.data)
         except DecodeError:
             return  # intact, but not an event: not written by this plugin
-        for index, value in enumerate(event.summary.value):
+        for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name != PLUGIN_NAME:
                 continue
             if _holds_one_string(value.tensor):
-                place = Place(self.path, record.offset, len(record.data), index, int(event.step))
+                frame = value.tensor.string_val[0]
+                offset = record.offset + record.data.index(frame)
+                place = Place(self.path, offset, len(frame), int(event.step))
                 self.places.setdefault(value.tag, []).append(place)
             else:
                 at = f"the event of step {event.step} at byte {record.offset} of {self._name}"
@@ -195,7 +196,7 @@ class EventFile:
 
     def _add_damage(self, sentence: str) -> None:
         if len(self._damage) < MAX_SENTENCES:
-            self._damage.append(f"run {self._run}: {sentence}")
+            self._damage.append(f"run {self.run}: {sentence}")
         else:
             self._more_damage += 1
 
@@ -203,19 +204,6 @@ class EventFile:
         modified = None if self._state is None else self._state.modified
         quiet = modified is None or time.time() - modified / 1e9 >= _QUIET_SECONDS
         return recordings.is_live(self.path) or (live and not quiet)
-
-
-def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
-    try:
-        event = event_pb2.Event.FromString(record)
-    except DecodeError:
-        return None
-    values = event.summary.value
-    if value >= len(values) or not _holds_one_string(values[value].tensor):
-        return None
-    return values[value].tag, StoredFrame(
-        int(event.step), bytes(values[value].tensor.string_val[0])
-    )
 
 
 def _is_marked(data: bytes) -> bool:
@@ -234,10 +222,19 @@ def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
 TAIL_BYTES = (64 << 10, 1 << 20)
 """Bytes at a file's end that are searched, the second only if the first hold no record of the
 stream."""
-_BEFORE_TAG = 64
-"""Most bytes between the begin of a record and its tag."""
-_HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
+
+
+def _first_frame(record: bytes) -> tuple[str, StoredFrame] | None:
+    """The tag and frame of an event's first value; None if it has none."""
+    try:
+        event = event_pb2.Event.FromString(record)
+    except DecodeError:
+        return None
+    values = event.summary.value
+    if not values or not _holds_one_string(values[0].tensor):
+        return None
+    return values[0].tag, StoredFrame(int(event.step), bytes(values[0].tensor.string_val[0]))
 
 
 def read_tail(
@@ -247,38 +244,22 @@ def read_tail(
     being written.
 
     Or why there is none; None if nothing was recorded."""
-    pattern = re.compile(stream.encode() + rb"/[0-9A-Za-z_-]{1,64}/[0-9]{1,9}")
-    data = b""
+    mark, recorded = f"{stream}/".encode(), False
     for size in TAIL_BYTES:
         begin = max(0, length - size)
-        data = read_at(begin, length - begin)
-        for match in reversed(list(pattern.finditer(data))):
-            start = _record_before(data, match.start())
-            if start is None:
-                if begin and match.start() < _HEADER_BYTES + _BEFORE_TAG:
-                    continue  # its begin lies before these bytes
-                return DAMAGED_ROLLUP
-            end = start + _HEADER_BYTES + int.from_bytes(data[start : start + 8], "little")
-            if end + _FOOTER_BYTES > len(data):
-                continue
-            checksum = int.from_bytes(data[end : end + _FOOTER_BYTES], "little")
-            record = tfrecord.Record(begin + start, data[start + _HEADER_BYTES : end], checksum)
-            found = frame_of(record.data, 0) if record.is_intact() else None
-            if found is None or not pattern.fullmatch(found[0].encode()):
-                return DAMAGED_ROLLUP
-            return found
+        newest: tuple[str, StoredFrame] | str | None = None
+        for part in tfrecord.walk_records(read_at, begin, length):
+            if isinstance(part, tfrecord.Record):
+                recorded |= any(one in part.data for one in _RECORDED)
+                if mark in part.data:
+                    found = _first_frame(part.data) if part.is_intact() else None
+                    tag = None if found is None else parse_tag(found[0])
+                    newest = DAMAGED_ROLLUP if tag is None or tag.stream != stream else found
+            # The first record lies in part before these bytes, the last one is being written.
+            elif not part.at_end and (part.offset > begin or not begin):
+                newest = DAMAGED_ROLLUP if mark in read_at(part.offset, part.size) else newest
+        if newest is not None:
+            return newest
         if not begin:
-            break
-    recorded = length > len(data) or any(mark in data for mark in _RECORDED)
-    return NO_ROLLUP if recorded else None
-
-
-def _record_before(data: bytes, tag_at: int) -> int | None:
-    """Where the record begins whose tag lies at `tag_at`; None if its header is damaged."""
-    for start in range(tag_at - _HEADER_BYTES, max(-1, tag_at - _HEADER_BYTES - _BEFORE_TAG), -1):
-        # Records of this length have a header with six zero bytes, which leaves few candidates.
-        if data[start + 2 : start + 8] == bytes(6) and masked_crc32c(
-            data[start : start + 8]
-        ) == int.from_bytes(data[start + 8 : start + _HEADER_BYTES], "little"):
-            return start
-    return None
+            return NO_ROLLUP if recorded else None
+    return NO_ROLLUP

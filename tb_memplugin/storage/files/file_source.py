@@ -1,6 +1,5 @@
 """Frames from event files, without TensorBoard's server and without TensorFlow."""
 
-import contextlib
 import itertools
 import math
 import os
@@ -9,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of, read_tail
+from tb_memplugin.storage.files.event_file import EventFile, Place, read_tail
 from tb_memplugin.storage.files.source import (
     MAX_TAG_BYTES,
     Listing,
@@ -54,7 +53,7 @@ class FileSource:
         self._logdir = files.log_directory(os.fspath(logdir))
         self._found = found
         self._live = live
-        self._files: dict[str, dict[str, EventFile]] = {}
+        self._files: dict[str, EventFile] = {}  # by path
         self._unlisted: Mapping[str, Sequence[str]] = {}
         self._marks: Mapping[str, Mapping[str, Hashable]] = {}
         self._valid_until = -math.inf
@@ -72,13 +71,17 @@ class FileSource:
             return self._marks
         found = self._found or files.event_files(self._logdir)
         self._unlisted = found.damage
-        known = {run: list(of_run) for run, of_run in self._files.items()}
-        self._files = {run: self._files_of(run, paths) for run, paths in found.files.items()}
-        changed = self._scanned_alone or known != {
-            run: list(of_run) for run, of_run in self._files.items()
-        }
+        known, self._files = (
+            self._files,
+            {
+                path: self._files.get(path) or EventFile(run, path)
+                for run, paths in found.files.items()
+                for path in paths
+            },
+        )
+        changed = self._scanned_alone or known.keys() != self._files.keys()
         self._scanned_alone = False
-        every = [file for of_run in self._files.values() for file in of_run.values()]
+        every = self._files.values()
         # What the last listing did not finish comes last: it must not hold up the others again.
         for file in sorted(every, key=lambda file: (not file.is_ours, file.remaining > 0)):
             seconds = SCAN_SECONDS if file.is_ours else _OTHER_SECONDS
@@ -86,9 +89,7 @@ class FileSource:
                 began + seconds if self._live else math.inf, found.states.get(file.path)
             )
         if changed:
-            self._marks = {
-                run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))
-            }
+            self._marks = _marks(every)
         if self._live and not any(file.remaining for file in every):
             self._valid_until = self._rested(began)
         return self._marks
@@ -100,29 +101,25 @@ class FileSource:
         if began < self._runs_valid_until:
             return self._runs
         found = self._found or files.event_files(self._logdir)
-        runs = {run: paths for run, paths in found.files.items() if run_name(run)[0] != run}
-        unknown = [path for paths in runs.values() for path in paths if path not in found.states]
-        asked = zip(unknown, files.at_once(_state, unknown, self._logdir), strict=True)
-        states: dict[str, files.FileState | None] = {**found.states, **dict(asked)}
         self._runs = {
-            run: tuple((path, states[path]) for path in paths) for run, paths in runs.items()
+            run: tuple((path, found.states.get(path)) for path in paths)
+            for run, paths in found.files.items()
+            if run_name(run)[0] != run
         }
         if self._live:
             self._runs_valid_until = self._rested(began)
         return self._runs
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
-        runs = self.event_runs().keys() & set(event_runs)
-        for run in runs:
-            states = dict(self._runs[run])
-            self._files[run] = self._files_of(run, states)
-            for path, file in self._files[run].items():
+        wanted = []
+        for run in self.event_runs().keys() & set(event_runs):
+            for path, state in self._runs[run]:
+                file = self._files.setdefault(path, EventFile(run, path))
                 # The length of a store's listing was true a moment ago; a local file is asked for
                 # its own.
-                self._scanned_alone |= file.scan(
-                    math.inf, None if files.is_local(path) else states[path]
-                )
-        return {run: _marks(self._files[run]) for run in runs}
+                self._scanned_alone |= file.scan(math.inf, None if files.is_local(path) else state)
+                wanted.append(file)
+        return _marks(wanted)
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         self.event_runs()
@@ -133,7 +130,7 @@ class FileSource:
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         for run, tags in wanted.items():
-            of_run = self._files.get(run, {}).values()
+            of_run = [file for file in self._files.values() if file.run == run]
             batch: dict[str, Sequence[Place]] = {}
             size = 0
             for tag in dict.fromkeys(tags):
@@ -146,17 +143,12 @@ class FileSource:
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         sentences = {run: list(texts) for run, texts in self._unlisted.items()}
-        for run, of_run in self._files.items():
-            # Damage to files of other plugins is not reported.
-            ours = any(file.is_ours for file in of_run.values())
-            for file in of_run.values():
-                if ours or file.error is not None:
-                    sentences.setdefault(run, []).extend(file.damage(self._live))
+        # Damage to files of other plugins is not reported.
+        ours = {file.run for file in self._files.values() if file.is_ours}
+        for file in self._files.values():
+            if file.run in ours or file.error is not None:
+                sentences.setdefault(file.run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
-
-    def _files_of(self, run: str, paths: Iterable[str]) -> dict[str, EventFile]:
-        known = self._files.get(run, {})
-        return {path: known.get(path) or EventFile(run, path) for path in paths}
 
     def _rested(self, began: float) -> float:
         """Until when a result is valid whose making began then."""
@@ -168,7 +160,7 @@ class FileSource:
         """Sentences on files and directories that the last `listing` could not read; the next one
         may."""
         unlisted = [text for texts in self._unlisted.values() for text in texts]
-        every = [file.unread for of_run in self._files.values() for file in of_run.values()]
+        every = [file.unread for file in self._files.values()]
         return (*unlisted, *(text for text in every if text is not None))
 
     def _read_batch(self, run: str, wanted: Mapping[str, Sequence[Place]]) -> Iterator[TagContent]:
@@ -185,18 +177,12 @@ class FileSource:
             if more:
                 damage.append(f"{more} events are not read: the tag exceeds {MAX_TAG_BYTES} bytes")
             for place in places:
-                found = frame_of(contents.get((place.path, place.offset), b""), place.value)
-                if found is None:
-                    damage.append(f"the event of step {place.step} has changed in the file")
+                data = contents[place.path, place.offset]
+                if len(data) == place.size:
+                    frames.append(StoredFrame(place.step, data))
                 else:
-                    frames.append(StoredFrame(place.step, found[1].data))
+                    damage.append(f"the event of step {place.step} has changed in the file")
             yield TagContent(run, tag, tuple(frames), tuple(damage))
-
-
-def _state(path: str) -> files.FileState | None:
-    with contextlib.suppress(Exception):  # each file system raises its own
-        return files.state(path)
-    return None
 
 
 def _newest(
@@ -220,11 +206,12 @@ def _newest(
     return NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
 
 
-def _marks(of_run: Mapping[str, EventFile]) -> dict[str, Hashable]:
-    marks: dict[str, Any] = {}
-    for path, file in of_run.items():
+def _marks(every: Iterable[EventFile]) -> dict[str, dict[str, Hashable]]:
+    marks: dict[str, dict[str, Any]] = {}
+    for file in every:
         for tag, places in file.places.items():
-            marks[tag] = (*marks.get(tag, ()), (path, file.generation, len(places)))
+            of_run = marks.setdefault(file.run, {})
+            of_run[tag] = (*of_run.get(tag, ()), (file.path, file.generation, len(places)))
     return marks
 
 

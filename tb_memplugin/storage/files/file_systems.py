@@ -5,6 +5,7 @@ TensorBoard's own file layer is not used: it takes failed requests for answers, 
 each name of a directory, and its reading has no end if an object has become shorter than it was."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -270,7 +271,7 @@ def event_files(logdir: str) -> Found:
                     (behind_links if entry.is_link else below).append(inner)
                 elif EVENT_FILE_PART in entry.name:
                     found.setdefault(run, []).append(entry.path)
-                    if entry.state is not None:
-                        states[entry.path] = entry.state
+                    with contextlib.suppress(OSError):  # told when the file is read
+                        states[entry.path] = entry.state or state(entry.path)
         level = below
     return Found(dict(sorted(found.items())), damage, states)

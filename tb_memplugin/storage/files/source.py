@@ -12,7 +12,7 @@ from tensorboard import errors
 from tensorboard.data import provider as provider_lib
 
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.storage.frames import Tag, parse_tag
+from tb_memplugin.storage.frames import parse_tag
 from tb_memplugin.version import PLUGIN_NAME
 
 Listing: TypeAlias = Mapping[str, Mapping[str, Hashable]]
@@ -91,64 +91,32 @@ MAX_RUN_ROWS = 1 << 20
 device."""
 MAX_TAG_BYTES = 32 << 20
 """Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
-MAX_SESSIONS = 1000
-"""Most sessions shown per run, the newest."""
 MAX_WORKERS = 128
 """Most workers whose histories are read for a view of all of them, the first by name."""
 MANY_WORKERS = 64
 """Of runs with more workers the comparison of devices reads roll-ups only."""
 
-Entry: TypeAlias = tuple[str, str, Tag, Hashable]
-"""Worker, event run, tag, mark of the tag."""
-
 
 @dataclasses.dataclass
 class ByteBudget:
-    """What the frames of a run may still take: bytes in memory, and rows of samples or values of
-    activations.
+    """Bytes that the frames of a run may still take in memory.
 
     The first frame that does not fit is left out, and so are all after it. Equal tuples of layer
     paths are kept once.
     """
 
     bytes: int
-    rows: int
     is_full: bool = False
     layers: dict[tuple[str, ...], tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
-    def fits(self, size: int, rows: int) -> bool:
-        return not self.is_full and size <= self.bytes and rows <= self.rows
+    def fits(self, size: int) -> bool:
+        return not self.is_full and size <= self.bytes
 
-    def reserve(self, size: int, rows: int) -> bool:
-        self.is_full = not self.fits(size, rows)
-        if not self.is_full:
-            self.bytes -= size
-            self.rows -= rows
+    def reserve(self, size: int) -> bool:
+        """Take some bytes; False if they do not fit."""
+        self.is_full = not self.fits(size)
+        self.bytes -= 0 if self.is_full else size
         return not self.is_full
-
-
-def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """The entries of the workers and sessions that are shown, and a sentence on each kind of
-    others."""
-    sentences = []
-    workers = sorted({entry[0] for entry in entries})
-    if len(workers) > MAX_WORKERS:
-        sentences.append(
-            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the first "
-            f"{MAX_WORKERS} by name are read"
-        )
-        shown = set(workers[:MAX_WORKERS])
-        entries = [entry for entry in entries if entry[0] in shown]
-    # Identifiers of sessions sort by start time.
-    sessions = sorted({(entry[2].session, entry[0]) for entry in entries})
-    if len(sessions) > MAX_SESSIONS:
-        left_out = len(sessions) - MAX_SESSIONS
-        sentences.append(
-            f"{left_out} of {len(sessions)} sessions: only the last {MAX_SESSIONS} are read"
-        )
-        newest = set(sessions[-MAX_SESSIONS:])
-        entries = [entry for entry in entries if (entry[2].session, entry[0]) in newest]
-    return list(entries), sentences
 
 
 ALL = 2**31 - 1

@@ -49,7 +49,7 @@ MAX_STRING_CHARACTERS = 4096
 _PLANES: Mapping[str, int] = {"i": 8} | {f"r{planes}": planes for planes in range(1, 9)}
 """Bytes of a value of each type of integers."""
 _AT_ONCE = 4 << 20
-"""Bytes that are decoded at once; more are decoded column by column, and a long column in parts."""
+"""Bytes that are decoded at once; more are decoded column by column."""
 
 Take: TypeAlias = Callable[[int], bytes | memoryview]
 """Size to the next bytes of a frame's body."""
@@ -89,67 +89,49 @@ def decode_table(
 
     Columns of one value take no memory and are read-only. Name, type and length of each column are
     the same in all frames; those that are not needed may be left out."""
-    sizes = [length * value_bytes(kind) for _, kind, length in columns]
-    if sum(sizes) * len(takes) > _AT_ONCE:
-        # Column by column: all stored bytes would be about as large as the values.
-        groups, stored = [[at] for at in range(len(columns))], None
-    else:
-        # All columns of a type at once, which takes a fraction of the time.
-        by_kind: dict[str, list[int]] = {}
-        for at, (name, kind, _) in enumerate(columns):
-            if is_needed(name):
-                by_kind.setdefault(str(kind), []).append(at)
-        groups = list(by_kind.values())
-        stored = np.frombuffer(b"".join(take(sum(sizes)) for take in takes), np.uint8).reshape(
-            len(takes), -1
-        )
-    starts = list(itertools.accumulate(sizes, initial=0))
     table: dict[str, Any] = {}
-    for group in groups:
+    for group, stored in _stored(columns, takes, is_needed):
         _, kind, length = columns[group[0]]
-        if not isinstance(kind, str) or kind not in {"f", "s", *_PLANES}:
+        if kind == "f":
+            decoded: Sequence[Any] = _floats(stored)
+        elif isinstance(kind, str) and (kind == "s" or kind in _PLANES):
+            planes = stored.reshape(len(group), len(takes), value_bytes(kind), length)
+            decoded = _integers(planes, are_differences=kind in "is")
+        else:
             raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
-        count, width = (1, 8 * length) if kind == "f" else (_PLANES.get(kind, 8), length)
-        planes = _planes(stored, takes, [starts[at] for at in group], count, width)
-        decoded: Sequence[Any] = (
-            _floats(next(planes)) if kind == "f" else _integers(kind in "is", planes)
-        )
         if kind == "s":
             decoded = [_texts(column, strings) for column in decoded]
         table.update(zip((columns[at][0] for at in group), decoded, strict=True))
     return table
 
 
-def _planes(
-    stored: npt.NDArray[np.uint8] | None,
-    takes: Sequence[Take],
-    starts: Sequence[int],
-    planes: int,
-    length: int,
-) -> Iterator[npt.NDArray[np.uint8]]:
-    """The bytes of columns of one type, which begin at `starts`: `planes` arrays of shape [columns,
-    frames, length].
-
-    `stored` are those of all columns, shape [frames, bytes]; None if `takes` yield them for the
-    only column."""
-    if stored is None:
-        for _ in range(planes):
-            yield np.stack([np.frombuffer(take(length), np.uint8) for take in takes])[None]
+def _stored(
+    columns: Sequence[tuple[str, Any, int]], takes: Sequence[Take], is_needed: Callable[[str], bool]
+) -> Iterator[tuple[list[int], npt.NDArray[np.uint8]]]:
+    """The indices of columns of one type, and their bytes, shape [columns, frames, bytes]."""
+    sizes = [length * value_bytes(kind) for _, kind, length in columns]
+    if sum(sizes) * len(takes) > _AT_ONCE:
+        # Column by column: all stored bytes would be about as large as the values.
+        for at, size in enumerate(sizes):
+            yield [at], np.stack([np.frombuffer(take(size), np.uint8) for take in takes])[None]
         return
-    of_columns = np.empty((len(stored), len(starts), planes, length), np.uint8)
-    for at, start in enumerate(starts):
-        of_columns[:, at] = stored[:, start : start + planes * length].reshape(
-            len(stored), planes, length
-        )
-    for plane in range(planes):
-        yield of_columns[:, :, plane].transpose(1, 0, 2)
+    # All columns of a type at once, which takes a fraction of the time.
+    stored = np.frombuffer(b"".join(take(sum(sizes)) for take in takes), np.uint8)
+    stored = stored.reshape(len(takes), -1)
+    starts = list(itertools.accumulate(sizes, initial=0))
+    by_kind: dict[str, list[int]] = {}
+    for at, (name, kind, _) in enumerate(columns):
+        if is_needed(name):
+            by_kind.setdefault(str(kind), []).append(at)
+    for group in by_kind.values():
+        yield group, np.stack([stored[:, starts[at] : starts[at + 1]] for at in group])
 
 
 def _floats(stored: npt.NDArray[np.uint8]) -> list[Floats]:
-    values = np.ascontiguousarray(stored).view("<f8").astype(np.float64, copy=False)
+    values = stored.view("<f8").astype(np.float64, copy=False)
     if not np.isfinite(values).all():
         raise FormatError("frame holds a number that is not finite")
-    return list(values.reshape(len(values), values.shape[1] * values.shape[2]))
+    return list(values.reshape(len(values), -1))
 
 
 def _texts(indices: Integers, strings: Sequence[str]) -> tuple[str | None, ...]:
@@ -162,13 +144,13 @@ def _texts(indices: Integers, strings: Sequence[str]) -> tuple[str | None, ...]:
     return tuple(table[index] for part in parts for index in part)
 
 
-def _integers(are_differences: bool, planes: Iterator[npt.NDArray[np.uint8]]) -> list[Integers]:
-    """Columns from the bytes of their values, lowest first."""
-    lowest = next(planes)
-    count, frames, length = lowest.shape
+def _integers(stored: npt.NDArray[np.uint8], are_differences: bool) -> list[Integers]:
+    """Columns from the bytes of their values, lowest first, shape [columns, frames, planes,
+    length]."""
+    count, frames, planes, length = stored.shape
     values = np.zeros((count, frames, length, 8), np.uint8)
-    for at, plane in enumerate(itertools.chain([lowest], planes)):
-        values[..., at] = plane
+    for plane in range(planes):
+        values[..., plane] = stored[:, :, plane]
     integers = values.view("<i8")[..., 0].astype(np.int64, copy=False)
     if are_differences:
         np.cumsum(integers, axis=2, out=integers)

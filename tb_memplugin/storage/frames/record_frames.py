@@ -42,12 +42,9 @@ def frame_of(stream: str, record: Any, sequence: int, **attributes: Any) -> Fram
     """The frame of a record, with further `attributes`, which do not belong to the record."""
     tables: dict[str, dict[str, Any]] = {}
     own = _parts(record, "", tables)
-    steps = (
-        getattr(record, "step", 0)
-        if any(one.name == "step" for one in stored_fields(type(record)))
-        else 0
-    )
-    steps = steps if isinstance(steps, np.ndarray) else np.asarray([steps or 0])
+    has_step = any(one.name == "step" for one in stored_fields(type(record)))
+    step = record.step if has_step else None
+    steps = np.atleast_1d(0 if step is None else step)
     if not len(steps):
         raise FormatError(f"a frame of stream {stream} needs at least one row. Received: no rows")
     first, last = int(steps.min()), int(steps.max())
@@ -276,10 +273,8 @@ class _Columns:
         self._by_bounds: dict[Bounds, list[tuple[str, Integers]]] = {}
 
     def array(self, field: Field, name: str, holder: Field | None = None) -> Any:
-        column = self.of(holder or field, name)
         kind: type = np.int64 if field.kind == "integers" else np.float64
-        if not isinstance(column, np.ndarray) or column.dtype != kind:
-            raise FormatError(f"column {name!r:.80} is missing or of another type")
+        column = _of_type(kind, name, self.of(holder or field, name))
         if field.bounds and field.kind == "integers":
             self._by_bounds.setdefault(field.bounds, []).append((name, column))
         return column
@@ -311,6 +306,12 @@ class _Columns:
                 _check_bounds(name, column, bounds)
 
 
+def _of_type(kind: type, name: str, column: Any) -> Any:
+    if not isinstance(column, np.ndarray) or column.dtype != kind:
+        raise FormatError(f"column {name!r:.80} is missing or of another type")
+    return column
+
+
 def _check_bounds(name: str, column: Integers, bounds: Bounds) -> None:
     if not len(column):
         return
@@ -322,8 +323,8 @@ def _check_bounds(name: str, column: Integers, bounds: Bounds) -> None:
             return
     if least < bounds.least or most > bounds.most:
         raise FormatError(
-            f"column {name!r:.80} holds {least} to {most}, not {bounds.least:.0f} to "
-            f"{bounds.most:.0f}"
+            f"column {name!r:.80} holds {least} to {most}, not {bounds.least:.0f} "
+            f"to {bounds.most:.0f}"
         )
 
 
@@ -348,17 +349,14 @@ def _row_values(
         return [None] * count
     if field.kind == "text":
         return _texts(field, column)
-    if not isinstance(column, np.ndarray) or column.dtype != np.int64:
-        raise FormatError(f"column {name!r:.80} is missing or of another type")
+    column = _of_type(np.int64, name, column)
     bounds = {"flag": Bounds(0, 1), "sizes": _RANKS, "rows": Bounds(0, MAX_ROWS)}.get(
         field.kind, field.bounds or _ANY
     )
     _check_bounds(name, column, Bounds(bounds.least, bounds.most, field.optional))
     values: list[Any] = column.tolist()
     if field.kind == "sizes":
-        sizes = tables.get(name, {}).get("size")
-        if not isinstance(sizes, np.ndarray) or sizes.dtype != np.int64:
-            raise FormatError(f"table {name!r:.80} is missing or of another type")
+        sizes = _of_type(np.int64, name, tables.get(name, {}).get("size"))
         _check_bounds(name, sizes, field.bounds or _ANY)
         return _split(values, sizes.tolist(), name)
     if field.kind == "rows":

@@ -128,7 +128,7 @@ class LocalRecordFile:
             | getattr(os, "O_BINARY", 0)
         )
         self._path = path
-        self._descriptor: int | None = os.open(path, flags, 0o666)
+        self.descriptor: int | None = os.open(path, flags, 0o666)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
 
@@ -141,20 +141,20 @@ class LocalRecordFile:
 
     def flush(self) -> None:
         """Give the records that wait to the operating system."""
-        if self._descriptor is None:
+        if self.descriptor is None:
             return
-        if os.fstat(self._descriptor).st_nlink == 0:
+        if os.fstat(self.descriptor).st_nlink == 0:
             raise FileNotFoundError(
                 errno.ENOENT, "the event file was deleted during the run", self._path
             )
         data = memoryview(b"".join(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
-        end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        end = os.lseek(self.descriptor, 0, os.SEEK_END)
         try:
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                data = data[os.write(self.descriptor, data) :]
         except OSError:
-            os.ftruncate(self._descriptor, end)
+            os.ftruncate(self.descriptor, end)
             raise
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class LocalRecordFile:
     def abandon(self) -> None:
         """Close the file without the records that wait: in a forked child they belong to the
         parent."""
-        descriptor, self._descriptor = self._descriptor, None
+        descriptor, self.descriptor = self.descriptor, None
         self._waiting, self._waiting_bytes = [], 0
         if descriptor is not None:
             os.close(descriptor)

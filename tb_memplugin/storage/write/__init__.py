@@ -7,12 +7,12 @@ this process waits."""
 
 from tb_memplugin.storage.write import recordings
 from tb_memplugin.storage.write.recordings import EVENT_FILE_PART
+from tb_memplugin.storage.write.rollups import Summarize
 from tb_memplugin.storage.write.run_writer import (
     MAX_ACTIVATION_VALUES,
     MAX_SAMPLE_ROWS,
     PackedRecord,
     RunWriter,
-    Summarize,
     TracedRecord,
     pack,
 )

@@ -20,15 +20,6 @@ EVENT_FILE_BEGIN = "events.out.tfevents."
 """Followed by the time, the session, and the number of the file in it."""
 
 
-def hold(path: str) -> int | None:
-    """Lock an event file until the returned descriptor is closed; None if it cannot be locked."""
-    descriptor = _open(path)
-    if descriptor is None or lock(descriptor):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
 def any_live(directory: str) -> bool:
     if fcntl is None or "://" in directory or not os.path.isdir(directory):
         return False
@@ -54,23 +45,17 @@ def sessions_in(directory: str) -> int | None:
 
 
 def is_live(path: str) -> bool:
-    descriptor = _open(path)
-    if descriptor is None:
+    """Whether a process records into an event file; False where that cannot be known."""
+    if fcntl is None or "://" in path:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
         return False
     try:
         return not lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
-
-
-def _open(path: str) -> int | None:
-    """A descriptor of the file; None if it cannot be opened or its file system has no locks."""
-    if fcntl is None or "://" in path:
-        return None
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
 
 
 def lock(descriptor: int, shared: bool = False) -> bool:

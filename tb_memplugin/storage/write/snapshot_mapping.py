@@ -124,8 +124,8 @@ def check_layer(path: Any) -> str:
     """A layer path, validated."""
     if not isinstance(path, str) or not path or len(path) > MAX_STRING_CHARACTERS:
         raise RecordingError(
-            f"a layer path must be a string of 1 to {MAX_STRING_CHARACTERS} characters. "
-            f"Received: {path!r:.100}"
+            f"a layer path must be a string of 1 to {MAX_STRING_CHARACTERS} characters. Received: "
+            f"{path!r:.100}"
         )
     return path
 

@@ -37,6 +37,7 @@ from tb_memplugin.storage import (
 )
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.frames import codec, frame_of
+from tb_memplugin.storage.write import RunWriter
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -56,7 +57,7 @@ def test_a_run_over_the_limit_shows_what_fits_and_says_so(
         for at, part in enumerate(parts)
     ]
     write_frames(tmp_path / "exp" / "memory", frames)
-    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr("tb_memplugin.storage.run_reader.MAX_RUN_BYTES", 100_000)
     run = read_run(tmp_path)
     assert 0 < len(run.samples) < 4000
     assert any(
@@ -70,7 +71,7 @@ def test_stored_bytes_of_a_tag_are_limited(
     write_frames(
         tmp_path / "exp" / "memory", [("samples/s/0", at, bytes(1000)) for at in range(10)]
     )
-    monkeypatch.setattr("tb_memplugin.storage.files.file_source.MAX_TAG_BYTES", 5_000)
+    monkeypatch.setattr("tb_memplugin.storage.files.file_source.MAX_TAG_BYTES", 4_500)
     source = FileSource(tmp_path)
     (content,) = source.read({run: list(tags) for run, tags in source.listing().items()})
     assert len(content.frames) == 4 and "6 events are not read" in content.damage[0]
@@ -132,7 +133,7 @@ def test_a_lack_of_memory_is_damage_of_the_run(
         patched.setattr(codec, "decode_columns", no_memory)
         damage = read_run(tmp_path).damage
     assert damage and all("not enough memory to read it" in sentence for sentence in damage)
-    monkeypatch.setattr("tb_memplugin.storage.run_reader.session_from_pieces", no_memory)
+    monkeypatch.setattr("tb_memplugin.storage.run_reader.sessions_of", no_memory)
     assert read_run(tmp_path).damage == ("the run is not shown: there is not enough memory for it",)
 
 
@@ -163,7 +164,7 @@ def test_a_run_that_takes_long_does_not_delay_another(
     assert waited == [True]
 
 
-def test_activations_over_the_limit_are_counted_without_decoding_them(
+def test_activations_over_the_limit_are_counted_alike_in_the_list_and_in_the_run(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = (
@@ -172,7 +173,7 @@ def test_activations_over_the_limit_are_counted_without_decoding_them(
     )
     write_records(tmp_path / "exp", *parts)
     source, reader = FileSource(tmp_path), Reader()
-    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_ACTIVATION_VALUES", 3_000)
+    monkeypatch.setattr("tb_memplugin.storage.run_reader.MAX_ACTIVATION_BYTES", 53_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
     loaded = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
     assert len(loaded.activations) == 1500 and set(surveyed) == set(loaded.damage)
@@ -185,7 +186,7 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
 ) -> None:
     write_small_run(tmp_path / "exp", allocator=True)
     # GIVEN a reader for which every run is large, so that it keeps no frames
-    monkeypatch.setattr("tb_memplugin.storage.reading.LARGE_BYTES", 0)
+    monkeypatch.setattr("tb_memplugin.storage.tables.LARGE_BYTES", 0)
     source, reader = FileSource(tmp_path), Reader()
     first = reader.run(source, "exp").run
     with_maps = reader.run(source, "exp", {*BASIC, MAPS, TIMELINES}).run
@@ -217,7 +218,7 @@ def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     # GIVEN peaks in a first step, in the middle of a group, and in one of the last steps
     peaks = {0: 5_000, steps // 3: 9_000, steps - 2: 7_000}
     write_long_run(tmp_path / "exp", steps, peaks, flush)
-    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr("tb_memplugin.storage.tables.MAX_SAMPLE_BYTES", 1_050 * 64)
     loaded = Reader().run(FileSource(tmp_path), "exp")
     run, figures = loaded.run, loaded.run.samples.devices[DEVICE]
     # THEN nothing counts as damaged, and what is shown are recorded rows from all over the run
@@ -247,13 +248,37 @@ def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
     assert equal(more.samples, run.samples) and more.notes == run.notes
 
 
+@pytest.mark.parametrize("most_rows", [1 << 20, 1_050], ids=["whole", "thinned"])
+def test_a_run_that_is_read_while_it_grows_is_the_run_that_is_read_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    monkeypatch.setattr("tb_memplugin.storage.tables.MAX_SAMPLE_BYTES", most_rows * 64)
+    source, reader, writer = FileSource(tmp_path), Reader(), RunWriter(tmp_path / "exp")
+    for first in range(0, 3_000, 30):
+        steps = range(first, first + 30)
+        writer.samples(make_samples(steps, [256 * (step * 7919 % 997) for step in steps]))
+        writer.activations(make_activations(steps, ["x"], [[step] for step in steps]))
+        writer.flush()
+        grown = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
+    writer.close()
+    whole = Reader().run(FileSource(tmp_path), "exp", {*BASIC, ACTIVATIONS}).run
+    assert equal(grown.activations, whole.activations) and grown.damage == whole.damage == ()
+    if most_rows > 3_000:
+        assert equal(grown.samples, whole.samples)
+    # AND a run that is thinned stays even, and keeps its peaks
+    steps, peaks = grown.samples.step, grown.samples.devices[DEVICE].peak_bytes
+    assert (np.diff(steps) > 0).all() and steps[-1] == 2_999 and len(steps) <= most_rows
+    assert np.diff(steps).max() <= 2 * np.diff(whole.samples.step).max()
+    assert peaks.max() == 256 * 996
+
+
 def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for worker in range(70):
         samples = make_samples(range(100), [worker + 1] * 50 + [1000 + worker] + [1] * 49)
         write_records(tmp_path / "exp", samples, worker=f"w{worker:02}")
-    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr("tb_memplugin.storage.tables.MAX_SAMPLE_BYTES", 1_050 * 64)
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert not run.damage and len(run.workers) == 70 and len(run.samples) <= 1_050
     for worker in range(70):
@@ -277,7 +302,7 @@ def test_many_devices_are_limited_by_their_bytes(
     }
     write_records(tmp_path / "exp", dataclasses.replace(part, devices=devices))
     everything = read_run(tmp_path)
-    monkeypatch.setattr("tb_memplugin.storage.reading.MAX_SAMPLE_BYTES", 100_000)
+    monkeypatch.setattr("tb_memplugin.storage.tables.MAX_SAMPLE_BYTES", 100_000)
     run = read_run(tmp_path)
     assert not run.damage and run.thinning > 1 and samples_bytes(run.samples) <= 100_000
     for name, figures in everything.samples.devices.items():
@@ -294,12 +319,11 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
         for at, part in enumerate(values)
     )
     write_records(tmp_path / "exp", *parts)
-    for module in ("run_reader", "reading"):
-        monkeypatch.setattr(f"tb_memplugin.storage.{module}.MAX_ACTIVATION_BYTES", 8_000)
+    monkeypatch.setattr("tb_memplugin.storage.run_reader.MAX_ACTIVATION_BYTES", 8_000)
     source, reader = FileSource(tmp_path), Reader()
     _, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
-    rows = reader.activation_rows(source, reader.tags(source, "exp"))
-    assert 0 < len(rows) < 2000 and rows.damage and set(rows.damage) == set(damage)
+    run = reader.run(source, "exp", {ACTIVATIONS}).run
+    assert 0 < len(run.activations) < 2000 and run.damage and set(run.damage) == set(damage)
 
 
 def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken() -> None:
@@ -345,7 +369,7 @@ def test_counters_count_against_the_limit(
     write_records(tmp_path / "exp", make_samples(range(10), range(10)), *counters)
     # WHEN a run may take less than they do, THEN the first frames are shown and the others counted
     for most, whole in ((96 << 20, True), (300_000, False)):
-        monkeypatch.setattr("tb_memplugin.storage.reading.MAX_RUN_BYTES", most)
+        monkeypatch.setattr("tb_memplugin.storage.run_reader.MAX_RUN_BYTES", most)
         run = read_run(tmp_path)
         assert len(run.counters[0]) == 4000 if whole else 0 < len(run.counters[0]) < 4000
         assert ("not shown" in " ".join(run.damage)) is not whole

@@ -321,7 +321,7 @@ def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
     tag = Tag("s", "samples", 0)
     content = TagContent("run", str(tag), (StoredFrame(0, data),))
     for stream in (None, ACTIVATION_HEADS):
-        result = decode_tag(tag, content, ByteBudget(1 << 20, 1 << 20), stream)
+        result = decode_tag(tag, content, ByteBudget(1 << 20), stream)
         assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
 
 

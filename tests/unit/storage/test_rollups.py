@@ -124,7 +124,7 @@ def test_it_is_the_last_one_of_the_file(tmp_path: pathlib.Path, rollups: int, af
     assert len(content.frames) == 1 and tail.missing is None
     tag = parse_tag(content.tag)
     assert tag is not None
-    decoded = decode_tag(tag, content, ByteBudget(1 << 30, 0))
+    decoded = decode_tag(tag, content, ByteBudget(1 << 30))
     (*_, (session, _, expected)) = rollups_of(tmp_path)
     assert equal(decoded.pieces[0].value, expected) and expected.last_step == 10 * rollups - 1
     assert tag.session == session and content.frames[0].step == expected.last_step

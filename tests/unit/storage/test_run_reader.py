@@ -199,8 +199,8 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
             ],
             [0, 2],
             [
-                "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its "
-                "checksum does not match",
+                "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its checksum "
+                "does not match",
                 "session s, samples: step 1 is missing (1 record lost)",
             ],
         ),

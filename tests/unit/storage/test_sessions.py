@@ -5,7 +5,7 @@ import json
 import pathlib
 import tracemalloc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,6 @@ from tb_memplugin.storage import (
     join_samples,
     samples,
     streams,
-    tables_of,
 )
 from tb_memplugin.storage.activations import row_sums
 from tb_memplugin.storage.files import ByteBudget, FileSource, StoredFrame, TagContent
@@ -78,7 +77,7 @@ from tb_memplugin.storage.frames import (
     start_of,
     tfrecord,
 )
-from tb_memplugin.storage.sessions import merge
+from tb_memplugin.storage.merging import merge
 
 FAILED = 12
 LEDGER = (
@@ -600,15 +599,17 @@ def frame(at: int, rows: int = 10) -> bytes:
     return codec.encode(frame_of("samples", table(at, rows), at))
 
 
-def decoded(frames: Sequence[bytes], room: ByteBudget | None = None) -> DecodedTag:
+def decoded(
+    frames: Sequence[bytes], room: ByteBudget | None = None, known: Container[int] = ()
+) -> DecodedTag:
     content = TagContent(
         "run", str(TAG), tuple(StoredFrame(at, data) for at, data in enumerate(frames))
     )
-    return decode_tag(TAG, content, room or ByteBudget(1 << 30, 1 << 20))
+    return decode_tag(TAG, content, room or ByteBudget(1 << 30), known=known)
 
 
 def rows_of(tag: DecodedTag) -> Samples:
-    return join_samples(tables_of([piece.value for piece in tag.pieces]))[0]
+    return join_samples([piece.value for piece in tag.pieces])[0]
 
 
 def test_frames_that_are_decoded_together_hold_what_each_holds_alone() -> None:
@@ -616,13 +617,13 @@ def test_frames_that_are_decoded_together_hold_what_each_holds_alone() -> None:
     frames = [frame(0), frame(1), frame(2), frame(3, rows=7), frame(4), frame(5)]
     tag = decoded(frames)
     alone = [read_frame(Samples, codec.decode(data)) for data in frames]
-    # THEN the frames together, any of them, and all of them joined are those of the frames alone
-    assert [piece.value.frames for piece in tag.pieces] == [3, 3, 3, 1, 2, 2]
-    for piece, own in zip(tag.pieces, alone, strict=True):
-        assert equal(*tables_of([piece.value]), own)
+    # THEN together they hold what the frames hold alone
+    assert [len(piece.places) for piece in tag.pieces] == [3, 1, 2]
     assert equal(rows_of(tag), join_samples(alone)[0])
-    some = [tag.pieces[at].value for at in (1, 2, 4)]
-    assert equal(join_samples(tables_of(some))[0], join_samples([alone[at] for at in (1, 2, 4)])[0])
+    # AND those that are known are left out
+    assert equal(
+        rows_of(decoded(frames, known={0, 3, 5})), join_samples([alone[at] for at in (1, 2, 4)])[0]
+    )
 
 
 @pytest.mark.parametrize("broken", [0, 1, 3])
@@ -632,7 +633,8 @@ def test_a_damaged_frame_among_equal_ones_costs_only_itself(broken: int) -> None
     part = frame_of("samples", table(broken), broken)
     frames[broken] = codec.encode(dataclasses.replace(part, last_step=part.last_step + 1))
     tag = decoded(frames)
-    assert [piece.sequence for piece in tag.pieces] == [at for at in range(4) if at != broken]
+    places = [place.sequence for piece in tag.pieces for place in piece.places]
+    assert places == [at for at in range(4) if at != broken]
     (sentence,) = tag.damage
     assert f"event of step {broken}: " in sentence and "does not hold these steps" in sentence
 
@@ -656,7 +658,7 @@ def test_a_frame_that_states_too_much_is_refused_before_memory_is_taken() -> Non
     assert len(data) < 100_000
     tracemalloc.start()
     try:
-        tag = decoded([data, frame(1)], ByteBudget(96 << 20, 1 << 20))
+        tag = decoded([data, frame(1)], ByteBudget(96 << 20))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
