@@ -106,12 +106,12 @@ os.rmdir(place + "/gone")
 first.close()
 try: tb_memplugin.MemoryRecorder(".")
 except tb_memplugin.RecordingError as error: refused = str(error)
-from tb_memplugin.recorder.loop import recording
+from tb_memplugin.recorder.loop import session
 ended = []
-recording.end_foreign_calls = ended.append
-second._recording._sampler.host.close = None  # one recording that cannot close a file of its own
+session.end_foreign_calls = ended.append
+second._recording.sender.steps.sampler.host.close = None  # one recording that cannot close a file of its own
 third._recording.layers.remove = None  # and one that cannot end
-recording._close_all()
+session._close_all()
 answer({"refused": refused, "ended": len(ended), "warnings": taken()})
 """
 

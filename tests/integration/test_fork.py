@@ -36,8 +36,8 @@ def look(read_end, write_end, how):
 def fork(how):
     background.wait()
     background._thread.due.clear()  # so that only a child could write meanwhile
-    before, window = run_files(), recorder._recording.tracer._window
-    directories = [os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])] + ([window._directory.path] if window else [])
+    before, window = run_files(), recorder._recording.sender.steps.windows._window
+    directories = [os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])] + ([window.profiler._directory.path] if window else [])
     read_end, write_end = os.pipe()
     if how == "process":
         child = multiprocessing.get_context("fork").Process(target=look, args=(read_end, write_end, how))

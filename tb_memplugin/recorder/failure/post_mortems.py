@@ -41,8 +41,11 @@ class Place(NamedTuple):
     during: FailedDuring
 
 
-Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], OwnedMap | None]
-"""Finds the owners at the failure of a traced step, from device, map, request and facts of now."""
+Replay: TypeAlias = Callable[
+    [str, MemoryMap | None, Request, TraceFacts, BatchFacts | None], OwnedMap | None
+]
+"""Finds the owners at the failure of a traced step, from device, map, request, facts of now and the
+step's batch."""
 
 
 class OomWatch:
@@ -157,7 +160,11 @@ class OomWatch:
             batch_notes.failed = dataclasses.replace(
                 failed, size=batch_in(sizes, failed.components)
             )
-        owned = None if replay is None else replay(device, memory_map, request, facts)
+        owned = (
+            None
+            if replay is None
+            else replay(device, memory_map, request, facts, batch_notes.failed)
+        )
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
             notes.append(

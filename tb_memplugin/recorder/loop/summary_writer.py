@@ -9,28 +9,54 @@ import weakref
 from typing import Any
 
 import numpy as np
+from tensorboard.compat.proto import event_pb2
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.recorder.base import abandon_in_child
-from tb_memplugin.schema import MISSING, LayerActivations, SessionInfo, Snapshot
-from tb_memplugin.storage.frames import TagRotation, codec, frame_of, frame_summary, new_session_id
-from tb_memplugin.storage.write import MAX_ACTIVATION_VALUES
-from tb_memplugin.version import __version__
+from tb_memplugin.schema import MISSING, LayerActivations, Snapshot
+from tb_memplugin.storage.write import MAX_ACTIVATION_VALUES, RunWriter
 
 FLUSH_SECONDS = 5.0
 
 logger = logging.getLogger("tb_memplugin")
 
 
-class SummaryWriter:
-    """The session, the tags and the buffered activations of one `tf.summary` writer. Any thread may
-    call it."""
+class _Events:
+    """Stands in for an event file: its summaries go to a `tf.summary` writer, whose file it is."""
 
     def __init__(self, writer: Any) -> None:
-        self._writer = weakref.ref(writer)
+        self.writer = weakref.ref(writer)
+
+    def write(self, record: bytes, /) -> None:
+        import tensorflow as tf
+
+        event, writer = event_pb2.Event.FromString(record), self.writer()
+        if writer is None or not event.HasField("summary"):
+            return
+        summary = event.summary.SerializeToString()
+        # The rows were accepted when they were added, so the writer and condition of that time
+        # apply.
+        with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
+            tf.summary.experimental.write_raw_pb(summary, step=event.step)
+
+    def flush(self) -> None: ...
+
+    close = abandon = flush
+
+
+class SummaryWriter:
+    """The session and the buffered activations of one `tf.summary` writer. Any thread may call
+    it."""
+
+    def __init__(self, writer: Any) -> None:
+        self._events = events = _Events(writer)
+        self._session = RunWriter(
+            "summary://writer",  # a URL: nothing of it is looked for on the disk
+            producer="summary",
+            open_file=lambda path: events,
+            make_directories=lambda path: None,
+        )
         self._keep_alive: Any = None
-        self._session = new_session_id()
-        self._rotations: dict[str, TagRotation] = {}
         self._pending: list[tuple[int, float, dict[str, int]]] = []
         self._pending_values = 0
         self._drained = time.monotonic()
@@ -50,7 +76,7 @@ class SummaryWriter:
         """Forget the buffered activations in a forked child: the parent writes them."""
         self._lock = threading.RLock()
         self._pending, self._pending_values, self._keep_alive = [], 0, None
-        writer = self._writer()
+        writer = self._events.writer()
         if writer is not None:
             _states.pop(writer, None)  # so that nothing is flushed when the child exits
 
@@ -59,7 +85,7 @@ class SummaryWriter:
             self._pending.append((step, time.time(), sizes))
             self._pending_values += len(sizes)
             # so that a writer dropped without close() gets its last rows at exit
-            self._keep_alive = self._writer()
+            self._keep_alive = self._events.writer()
             if (
                 time.monotonic() - self._drained >= FLUSH_SECONDS
                 or self._pending_values >= MAX_ACTIVATION_VALUES // 2
@@ -68,40 +94,21 @@ class SummaryWriter:
 
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
         with self._lock:
-            self._write("snapshots", step, dataclasses.replace(snapshot, step=step))
+            self._session.traced(dataclasses.replace(snapshot, step=step))
 
     def drain(self) -> None:
         with self._lock:
             rows, self._pending, self._pending_values = self._pending, [], 0
             self._drained = time.monotonic()
             if rows:
-                layers = tuple(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
-                values = [[sizes.get(path, MISSING) for path in layers] for _, _, sizes in rows]
-                steps, times = (
-                    np.array([row[0] for row in rows], np.int64),
-                    np.array([row[1] for row in rows]),
+                steps, times, sizes = zip(*rows, strict=True)
+                layers = tuple(dict.fromkeys(path for one in sizes for path in one))
+                values = [[one.get(path, MISSING) for path in layers] for one in sizes]
+                table = LayerActivations(
+                    np.array(steps, np.int64), np.array(times), layers, np.array(values, np.int64)
                 )
-                table = LayerActivations(steps, times, layers, np.asarray(values, np.int64))
-                self._write("activations", int(steps.max()), table)
+                self._session.activations(table)
             self._keep_alive = None
-
-    def _write(self, stream: str, step: int, record: Any) -> None:
-        if stream != "meta" and "meta" not in self._rotations:
-            versions = {"tb_memplugin": __version__}
-            self._write(
-                "meta", step, SessionInfo(self._session, time.time(), "summary", versions, ())
-            )
-        rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
-        data = codec.encode(frame_of(stream, record, rotation.sequence))
-        summary = frame_summary(rotation.next(step), data).SerializeToString()
-        import tensorflow as tf
-
-        writer = self._writer()
-        if writer is not None:
-            # The rows were accepted when they were added, so the writer and condition of that time
-            # apply.
-            with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
-                tf.summary.experimental.write_raw_pb(summary, step=step)
 
 
 _states: "weakref.WeakKeyDictionary[Any, SummaryWriter]" = weakref.WeakKeyDictionary()
@@ -115,12 +122,8 @@ def recording_writer(call: str) -> SummaryWriter | None:
 
     if not tf.executing_eagerly():
         raise RecordingError(
-            f"summary.{call} records plain numbers and was called inside a "
-            "tf.function: "
-            "call "
-            "it "
-            "after the step, "
-            "outside of the function"
+            f"summary.{call} records plain numbers and was called inside a tf.function: call it "
+            "after the step, outside of the function"
         )
     # there is no public name for the current writer
     from tensorflow.python.ops import summary_ops_v2
