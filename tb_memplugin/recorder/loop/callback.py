@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 
@@ -23,6 +23,8 @@ from tb_memplugin.recorder.loop.guards import OtherModel, guard, unguard
 from tb_memplugin.recorder.loop.session import Session
 from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks
 from tb_memplugin.schema import PHASES, RECORDING, Phase
+
+Logs: TypeAlias = Mapping[str, Any] | None
 
 OTHER_MODELS = "recording of other models"
 _FUNCTIONS = dict(zip(PHASES, STEP_FUNCTIONS, strict=True))
@@ -246,10 +248,10 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             hook = _FUNCTIONS[phase].replace("_function", "_batch_begin")
             timing._hook_times.setdefault(f"on_{hook}", []).append(began - time.perf_counter())
 
-    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._phase_begins("train")
 
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         if self._is_other():
             return
         self._recording.end_step()
@@ -258,32 +260,32 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recording.set_epoch(epoch)
         self._recording.check_layers()
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if not self._is_other():
             self._recording.end_step()
 
-    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         self._begin("train")
 
-    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         self._phase_ends("train")
 
-    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs = None) -> None:
         self._phase_begins("validation")
 
-    def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
         self._begin("validation")
 
-    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_test_end(self, logs: Logs = None) -> None:
         self._phase_ends("validation")
 
-    def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_predict_begin(self, logs: Logs = None) -> None:
         self._phase_begins("predict")
 
-    def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_predict_batch_begin(self, batch: int, logs: Logs = None) -> None:
         self._begin("predict")
 
-    def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_predict_end(self, logs: Logs = None) -> None:
         self._phase_ends("predict")
 
 

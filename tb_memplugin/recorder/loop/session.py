@@ -12,8 +12,8 @@ import shlex
 import sys
 import threading
 import weakref
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 from tb_memplugin.environment import shown
 from tb_memplugin.recorder.base import (
@@ -43,6 +43,8 @@ from tb_memplugin.schema import MISSING, RECORDING, Oom, Phase, format_bytes
 from tb_memplugin.storage.write import recordings
 
 logger = logging.getLogger("tb_memplugin")
+
+_R = TypeVar("_R")
 
 MAX_PAUSED = 3  # most paused sessions that keep their helper process, the last ones
 
@@ -152,42 +154,34 @@ class Session:
         self.layers.watch(model, optimizer, unused)
         self.check_layers()
 
+    def _on_steps(self, method: Callable[..., _R], *given: Any) -> _R | None:
+        """Call a method of the steps, between start and close."""
+        sender = self.sender
+        return None if sender is None else self.faults.run(RECORDING, method, sender.steps, *given)
+
     def check_layers(self) -> None:
         """Check whether the layer table changed, as is done every few seconds."""
-        sender = self.sender
-        if sender is not None:
-            self.faults.run(RECORDING, sender.steps.check_table)
+        self._on_steps(Steps.check_table)
 
     def before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the
         phase."""
-        sender = self.sender
-        if sender is not None:
-            self.faults.run(RECORDING, sender.steps.windows.before_data, phase)
+        self._on_steps(Steps.before_data, phase)
 
     def set_epoch(self, epoch: Any) -> None:
         checked = self.faults.run(RECORDING, checked_epoch, self.faults, epoch)
         self._epoch = MISSING if checked is None else checked
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
-        self.faults.run(RECORDING, self._begin_step, step, phase, batch_size)
-
-    def _begin_step(self, step: int, phase: Phase, batch_size: int | None) -> None:
         self.start()
-        self._resume()
-        self._end_step()
-        sender = self.sender
-        if sender is not None:
-            sender.steps.begin(step, phase, self._epoch, batch_size)
+        self.faults.run(RECORDING, self._resume)
+        self.end_step()
+        self._on_steps(Steps.begin, step, phase, self._epoch, batch_size)
 
     def end_step(self) -> None:
-        self.faults.run(RECORDING, self._end_step)
-
-    def _end_step(self) -> None:
-        sender = self.sender
-        traced = None if sender is None else sender.steps.end()
-        if sender is not None and traced is not None:
-            submit(sender.analyze, traced)
+        traced = self._on_steps(Steps.end)
+        if traced is not None and self._sender is not None:
+            submit(self._sender.analyze, traced)
 
     def drain(self) -> bool:
         """Wait until everything recorded so far is written; False if that takes too long."""

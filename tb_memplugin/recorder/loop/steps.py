@@ -24,7 +24,7 @@ from tb_memplugin.recorder.failure import FailureMaps, OomWatch
 from tb_memplugin.recorder.helper import Dumps, TracedStep
 from tb_memplugin.recorder.loop.counts import ProgramCounts
 from tb_memplugin.recorder.loop.run_file import RunFile
-from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, Windows
+from tb_memplugin.recorder.tracing import Measurements, Windows
 from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, program_counters
 from tb_memplugin.schema import (
     MISSING,
@@ -43,7 +43,6 @@ POOLS = "measuring the pool"
 POST_MORTEMS = "post-mortems of failed allocations"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
-HOST_BUFFERS = "buffers in host memory"
 _NUMBERS = "must be integers from 0 to 2**53 - 1"
 
 
@@ -96,8 +95,7 @@ class Steps:
         self.failure_maps = FailureMaps(devices, maps)
         self.oom = OomWatch(layers, self.failure_maps, self.windows.helper, file.write_oom)
         spend = self.windows.schedule.add_cost
-        self._step_ends = StepEnds(maps, sampler.buffer, settings.overhead, spend)
-        self._host_buffers = HostBuffers(maps, settings.overhead, spend)
+        self._measurements = Measurements(maps, sampler.buffer, settings.overhead, spend, faults)
         for read in (sampler.driver.open, sampler.driver.read):
             faults.run(DRIVER, read)
         recording_now.add(self)
@@ -110,6 +108,9 @@ class Steps:
         if table is not None:
             self.windows.schedule.changed()
             self._file.send(RunWriter.layer_table, table)
+
+    def before_data(self, phase: Phase) -> None:
+        self.windows.before_data(phase)
 
     def begin(self, step: int, phase: Phase, epoch: int, batch_size: int | None) -> None:
         """Begin a step, unless its number or phase is none."""
@@ -161,8 +162,7 @@ class Steps:
         seconds = min(
             LOOK_SECONDS,
             program_counters.due_in(),
-            self._host_buffers.due_in(),
-            self._step_ends.due_in(),
+            self._measurements.due_in(),
             self._next_look - time.monotonic() if opened.phase == "train" else math.inf,
             traced.seconds,
         )
@@ -215,20 +215,20 @@ class Steps:
         return traced
 
     def _sample_step(self, opened: OpenStep, step: int, wall_time: float, tracing: bool) -> Sample:
-        buffers = None
-        # reading tf.data's runs an operation
-        if self._host_buffers.due_in() <= 0.0 and not tracing:
-            buffers = self._faults.run(HOST_BUFFERS, self._host_buffers.read)
-        measures = self._step_ends.due_in() <= 0.0 and not tracing
-        waits = measures or tracing
+        read = None
+        # reading tf.data's buffers runs an operation
+        if not tracing and self._measurements.due_in() <= 0.0:
+            read = self._faults.run(POOLS, self._measurements.read)
+        buffers = None if read is None else read.host_buffers
+        waits = tracing or read is not None
         sample = self.sampler.sample(wall_time, step, opened.phase, opened.epoch, buffers, waits)
-        if measures:
-            self._measure(sample, None)
+        if read is not None:
+            self._measure(sample, read.dumps)
         return sample
 
-    def _measure(self, sample: Sample, dumps: Dumps | None) -> None:
+    def _measure(self, sample: Sample, dumps: Dumps) -> None:
         """Add the figures of the pool to a sample, which waits for them."""
-        self._faults.run(POOLS, self._step_ends.measure, sample, dumps)
+        self._faults.run(POOLS, self._measurements.fill, sample, dumps)
         self.sampler.buffer.release(sample.number)
 
     def interrupt(self, opened: OpenStep) -> TracedStep | None:

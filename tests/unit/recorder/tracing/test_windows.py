@@ -18,16 +18,16 @@ from tb_memplugin.recorder.base import Due, Faults, checked_settings
 from tb_memplugin.recorder.devices import Device, PassedSteps, Sample
 from tb_memplugin.recorder.devices import memory_maps as framework
 from tb_memplugin.recorder.helper import TRACING
-from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, Windows, measurements, profiler
+from tb_memplugin.recorder.tracing import Windows, measurements, profiler
 from tb_memplugin.recorder.tracing import windows as module
-from tb_memplugin.recorder.tracing.measurements import SHARE
+from tb_memplugin.recorder.tracing.measurements import READ_SECONDS, SHARE, Measurements
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, QuietLog
 from tb_memplugin.recorder.tracing.schedule import (
     EARLY_SECONDS,
     EARLY_SHARE,
     TraceSchedule,
 )
-from tb_memplugin.schema import PHASES, TraceFacts
+from tb_memplugin.schema import MISSING, PHASES, TraceFacts
 
 FACTS = TraceFacts(mode="xla")
 MIB = 1 << 20
@@ -580,8 +580,8 @@ class Buffer:
         self.rows.append((row, device))
 
 
-def make(buffer: Any, overhead: float = 0.005, spend: Any = lambda seconds: None) -> StepEnds:
-    return StepEnds(ReadableMaps(), buffer, overhead, spend)  # type: ignore[arg-type]
+def make(buffer: Any, overhead: float = 0.005, spend: Any = lambda seconds: None) -> Measurements:
+    return Measurements(ReadableMaps(), buffer, overhead, spend, Faults())  # type: ignore[arg-type]
 
 
 def sampled(number: int, in_use: int = 1536) -> Sample:
@@ -590,40 +590,18 @@ def sampled(number: int, in_use: int = 1536) -> Sample:
 
 def test_a_map_of_the_samples_moment_becomes_its_figures() -> None:
     buffer = Buffer()
-    ends = make(buffer)
-    ends.measure(sampled(7))
+    made = make(buffer)
+    dumps = made.read().dumps
+    assert dumps == {"GPU:0": DUMP}
+    made.fill(sampled(7), dumps)
     # AND those of another moment and unread ones are ignored
-    ends.measure(sampled(8, 1537))
-    ends.measure(sampled(9), {"GPU:0": None})
-    ends.measure(sampled(10), {"GPU:0": DUMP})
-    assert buffer.rows == [(7, "GPU:0"), (10, "GPU:0")]
+    made.fill(sampled(8, 1537), dumps)
+    made.fill(sampled(9), {"GPU:0": None})
+    assert buffer.rows == [(7, "GPU:0")]
 
 
-def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(measurements.time, "perf_counter", lambda: now[0])
-    spent: list[float] = []
-    ends = make(Buffer(), spend=spent.append)
-    assert ends.due_in() == 0
-    ends.count(100.0 - 0.002)
-    assert spent == [pytest.approx(0.002)]
-    assert ends.due_in() == pytest.approx(0.002 / (SHARE * 0.005))
-    now[0] += 3
-    assert ends.due_in() < 0
-
-
-def test_without_maps_or_budget_none_is_due() -> None:
-    assert make(Buffer(), overhead=0).due_in() == math.inf
-    buffer = Buffer()
-    buffer.devices = ("CPU:0",)  # type: ignore[assignment]
-    assert make(buffer).due_in() == math.inf
-
-
-def test_buffers_in_host_memory_are_read_as_the_budget_allows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [100.0]
-    spent: list[float] = []
+def test_measurements_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, spent = [100.0], list[float]()
     monkeypatch.setattr(measurements.time, "perf_counter", lambda: now[0])
 
     def buffered() -> int:
@@ -631,12 +609,19 @@ def test_buffers_in_host_memory_are_read_as_the_budget_allows(
         return 7
 
     monkeypatch.setattr(measurements.data_pipelines, "buffered_bytes", buffered)
-    buffers = HostBuffers(ReadableMaps(), 0.005, spent.append)  # type: ignore[arg-type]
-    assert buffers.due_in() == 0
-    assert buffers.read() == (7, summarize_dump(DUMP).pool_bytes) and spent == [pytest.approx(0.01)]
-    assert buffers.due_in() == pytest.approx(0.01 / (SHARE * 0.005) - 0.01)
-    # Fast ones are not read more often than this.
-    fast = HostBuffers(ReadableMaps(), 100.0, spent.append)  # type: ignore[arg-type]
+    made = make(Buffer(), spend=spent.append)
+    assert made.due_in() == 0
+    assert made.read().host_buffers == (7, summarize_dump(DUMP).pool_bytes)
+    assert spent == [pytest.approx(0.01)]
+    assert made.due_in() == pytest.approx(0.01 / (SHARE * 0.005) - 0.01)
+    # Fast ones are not made more often than this.
+    fast = make(Buffer(), 100.0)
     fast.read()
-    assert fast.due_in() == pytest.approx(measurements.HOST_SECONDS - 0.01)
-    assert HostBuffers(ReadableMaps(), 0, spent.append).due_in() == math.inf  # type: ignore[arg-type]
+    assert fast.due_in() == pytest.approx(READ_SECONDS - 0.01)
+    assert make(Buffer(), 0.0).due_in() == math.inf
+
+
+def test_a_fault_of_the_buffers_costs_only_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurements.data_pipelines, "buffered_bytes", lambda: 1 // 0)
+    read = make(Buffer()).read()
+    assert read.host_buffers[0] == MISSING and read.dumps == {"GPU:0": DUMP}
