@@ -17,8 +17,8 @@ from tb_memplugin.importers import Request
 from tb_memplugin.recorder.failure import memory_request, raised_now
 from tb_memplugin.recorder.failure import raised as module
 from tb_memplugin.recorder.failure.dumps import VARIABLE, DumpFile, DumpFiles
-from tb_memplugin.recorder.failure.raised import RaisedErrors
 from tb_memplugin.recorder.failure.post_mortems import fact_of
+from tb_memplugin.recorder.failure.raised import RaisedErrors
 from tb_memplugin.recorder.helper.recent_steps import is_forward
 from tb_memplugin.schema import GraphFacts, OpFact
 
