@@ -19,7 +19,7 @@ from tb_memplugin.recorder.base import (
 )
 from tb_memplugin.recorder.devices import FastPath
 from tb_memplugin.recorder.heap import RunningCall
-from tb_memplugin.recorder.loop.guards import OtherModel, guard, unguard
+from tb_memplugin.recorder.loop.guards import Calls, guard, unguard
 from tb_memplugin.recorder.loop.session import Session
 from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks
 from tb_memplugin.schema import PHASES, RECORDING, Phase
@@ -107,9 +107,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         # Weak: a callback that is kept must not keep its model.
         self._model_reference: Callable[[], Any] = lambda: None
         self._model_name: str | None = None
-        self._call: RunningCall | None = None
+        self._calls = Calls()
         self._changing = threading.RLock()
-        self._other = OtherModel()
         self._fitting = False
         self._trains = False
         self._next: int | None = None  # step
@@ -147,9 +146,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._ordinary = None if session.sender is None else session.sender.steps.ordinary
             abandon_in_child(self)
         self._timing_list = _timing_list(frame)
-        self._other.ends()
+        self._calls.other = None
         if self.model is not model:
-            self._other.begins()
+            self._calls.other_begins()
             session.faults.stop(
                 OTHER_MODELS,
                 f"this MemoryCallback records model {self._model_name!r}. Received: model "
@@ -158,15 +157,12 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             return
         with self._changing:
             # otherwise it evaluates inside a recorded `fit`
-            if self._call is None or not self._call.is_running():
-                self._call = RunningCall(weakly(self._call_is_gone))
+            if self._calls.own is None or not self._calls.own.is_running():
+                self._calls.own = RunningCall(weakly(self._call_is_gone))
                 self._fitting = False  # an interrupted training did not call on_train_end
             session.observe()
         if session.settings.traces and not session.closed:
             session.layers.find_unseen_functions(model)
-
-    def _is_other(self, phases: int = 0) -> bool:
-        return self._other.is_called(phases, self._call)
 
     def _failed(self) -> None:
         self._recording.end_step()
@@ -179,7 +175,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         a notebook the last traceback keeps the frame, so the background thread looks whether it
         still runs."""
         session = self._recording
-        is_current = call is self._call and session.sender is not None and not session.paused
+        is_current = call is self._calls.own and session.sender is not None and not session.paused
         if not is_current or not call.has_ended():
             return
         unguard(self)
@@ -189,9 +185,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _check_call(self) -> None:
         with self._changing:
-            call = self._call
+            call = self._calls.own
             if call is not None and not self._recording.paused and call.has_ended():
-                self._call = None
+                self._calls.own = None
                 self._failed()
 
     def _abandon(self) -> None:
@@ -204,7 +200,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recording.close()
 
     def _phase_begins(self, phase: Phase) -> None:
-        if self._is_other(1):
+        if self._calls.is_other(1):
             return
         guard(self, _FUNCTIONS[phase])
         self._recording.end_step()
@@ -217,7 +213,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recording.before_data(phase)
 
     def _phase_ends(self, phase: Phase) -> None:
-        if self._is_other(-1):
+        if self._calls.is_other(-1):
             return
         unguard(self, [_FUNCTIONS[phase]])
         self._recording.end_step()
@@ -230,7 +226,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _begin(self, phase: Phase) -> None:
         """Begin a step. Without training it has the number of the last training step, or of the
         batch while nothing was trained."""
-        if self._is_other():
+        if self._calls.is_other():
             return
         step = self._next or 0
         if phase == "train" or not self._trains:
@@ -252,7 +248,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._phase_begins("train")
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        if self._is_other():
+        if self._calls.is_other():
             return
         self._recording.end_step()
         if self._fitting:
@@ -261,7 +257,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recording.check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        if not self._is_other():
+        if not self._calls.is_other():
             self._recording.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:

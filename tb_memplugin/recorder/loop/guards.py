@@ -1,6 +1,5 @@
 """What `MemoryCallback` learns beside the hooks of Keras, which calls none for an exception: guards
-around a model's step functions, and calls of other models (`OtherModel`). All on the training's
-thread."""
+around a model's step functions, and which call runs (`Calls`). All on the training's thread."""
 
 import functools
 import weakref
@@ -19,32 +18,29 @@ if TYPE_CHECKING:
 _END_OF_DATA = (StopIteration, tf.errors.OutOfRangeError)
 
 
-class OtherModel:
-    """Whether Keras calls the hooks of a callback for another model than the recorded one. Inside a
-    `fit` of the recorded model, Keras does not call `set_model` when the other model's call has
-    ended."""
+class Calls:
+    """The call of the recorded model that runs, and whether Keras calls hooks for another one.
+    Inside a `fit` of the recorded model, Keras does not call `set_model` when the other model's
+    call has ended."""
 
     def __init__(self) -> None:
-        self._call: RunningCall | None = None
-        self._phases = 0  # that began and did not end
+        self.own: RunningCall | None = None
+        self.other: RunningCall | None = None
+        self._phases = 0  # of the other one, that began and did not end
 
-    def begins(self) -> None:
-        self._call, self._phases = RunningCall(), 0
+    def other_begins(self) -> None:
+        self.other, self._phases = RunningCall(), 0
 
-    def ends(self) -> None:
-        self._call = None
-
-    def is_called(self, phases: int, own: RunningCall | None) -> bool:
-        """Whether a hook is the other model's, which begins (1) or ends (-1) a phase; `own` is the
-        call of the recorded model."""
-        if self._call is None:
+    def is_other(self, phases: int = 0) -> bool:
+        """Whether a hook is the other model's, which begins (1) or ends (-1) a phase."""
+        if self.other is None:
             return False
-        if self._call.has_ended():  # by an exception that the program caught
-            self.ends()
+        if self.other.has_ended():  # by an exception that the program caught
+            self.other = None
             return False
         self._phases += phases
-        if phases < 0 and self._phases == 0 and own is not None and own.is_running():
-            self.ends()
+        if phases < 0 and self._phases == 0 and self.own is not None and self.own.is_running():
+            self.other = None
         return True
 
 

@@ -253,28 +253,10 @@ class Session:
     def tell(self) -> None:
         """Say once, on standard error, where the run is and what it shows, unless the package's
         warnings are off."""
-        told, self.told = self.told, True
-        if not told:
-            self.faults.clean_up("the last line", self._tell)
-
-    def _tell(self) -> None:
-        run, fatal = self.settings.log_dir, self.fatal
-        peak = None if self._sender is None else self._sender.file.peak_bytes
-        if (
-            is_private(run)
-            or (peak is None and fatal is None)
-            or not logger.isEnabledFor(logging.WARNING)
-        ):
-            return
-        run = shown(run)
-        if fatal is None:
-            see = f"tensorboard --logdir {shlex.quote(os.path.dirname(run) or '.')}"
-            line = f"Memory recorded in {run}: peak {format_bytes(peak)}. {see}"
-        else:
-            where = " ".join(filter(None, ["Out of memory", fatal.place]))
-            line = f"{where}: {fatal.reason.rstrip('.')}. tb-memplugin inspect {shlex.quote(run)}"
-        with contextlib.suppress(Exception):
-            print(line, file=sys.stderr, flush=True)
+        sender, told, self.told = self._sender, self.told, True
+        if sender is not None and not told:
+            peak, fatal = sender.file.peak_bytes, self.fatal
+            self.faults.run("the last line", _tell, self.settings.log_dir, peak, fatal)
 
     def __del__(self) -> None:
         # Runs on any thread, between any two statements, so it only submits a job; the job keeps
@@ -303,6 +285,22 @@ class Session:
             self._sender.steps.abandon()
             self._sender.file.abandon()
             self._sender = None
+
+
+def _tell(run: str, peak: int | None, fatal: Oom | None) -> None:
+    if is_private(run) or not logger.isEnabledFor(logging.WARNING):
+        return
+    run = shown(run)
+    if fatal is not None:
+        where = " ".join(filter(None, ["Out of memory", fatal.place]))
+        line = f"{where}: {fatal.reason.rstrip('.')}. tb-memplugin inspect {shlex.quote(run)}"
+    elif peak is not None:
+        see = f"tensorboard --logdir {shlex.quote(os.path.dirname(run) or '.')}"
+        line = f"Memory recorded in {run}: peak {format_bytes(peak)}. {see}"
+    else:
+        return
+    with contextlib.suppress(Exception):
+        print(line, file=sys.stderr, flush=True)
 
 
 def is_recording(except_into: Collection[str]) -> bool:
