@@ -4,7 +4,7 @@ and the chunks of traced steps come in; `Oom` records go out. Called by the reco
 `tracing` and, for the request alone, by probes."""
 
 from tb_memplugin.recorder.failure.dumps import POLL_SECONDS, FailureMaps, dump_files
-from tb_memplugin.recorder.failure.post_mortems import OomWatch, Place
+from tb_memplugin.recorder.failure.post_mortems import OomWatch, Place, Replay
 from tb_memplugin.recorder.failure.raised import (
     RaisedError,
     causes,

@@ -226,7 +226,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _begin(self, phase: Phase) -> None:
         """Begin a step. Without training it has the number of the last training step, or of the
         batch while nothing was trained."""
-        if self._calls.is_other():
+        # one comparison, and no call, at nearly every step
+        if self._calls.other is not None and self._calls.is_other():
             return
         step = self._next or 0
         if phase == "train" or not self._trains:

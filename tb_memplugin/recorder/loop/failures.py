@@ -1,15 +1,14 @@
 """`Failures`: takes the allocations that fail during a session, on the thread on which TensorFlow
 makes the exception, and has their post-mortems written."""
 
-import dataclasses
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import submit
-from tb_memplugin.recorder.failure import Place, RaisedError, raised_now
-from tb_memplugin.recorder.helper import OwnedMap
+from tb_memplugin.recorder.failure import Place, RaisedError, Replay, raised_now
+from tb_memplugin.recorder.helper import Helper, TracedStep
 from tb_memplugin.recorder.loop.steps import POST_MORTEMS
 from tb_memplugin.schema import FailedDuring
 
@@ -84,26 +83,25 @@ class Failures:
         if sender is None:
             return
         steps, opened = sender.steps, sender.steps.open
+        failed = None
         if opened is None or not in_step:
             last = session.layers.last_step if opened is None else steps.ordinary.step
             during: FailedDuring = "building" if raised.builds else "between_steps"
             place = Place(None if last < 0 else last, None, during)
-            session.faults.run(POST_MORTEMS, steps.oom.on_error, raised, place)
-            return
-        traced = steps.interrupt(opened)
-        place = Place(steps.ordinary.step, opened.phase, "step")
-        if traced is None:
-            session.faults.run(POST_MORTEMS, steps.oom.on_error, raised, place)
-            return
-        failed = dataclasses.replace(traced, interrupted=True)
+        else:
+            failed = steps.interrupt(opened)
+            place = Place(steps.ordinary.step, opened.phase, "step")
 
-        def replay(*about: Any) -> OwnedMap | None:
-            return session.faults.run(REPLAYS, steps.windows.helper.failed_step, failed, *about)
+        replay = None
+        if failed is not None and session.drain():  # the chunks of earlier steps
+            replay = self._replay_of(failed, steps.windows.helper)
+        session.faults.run(POST_MORTEMS, steps.oom.on_error, raised, place, replay)
+        if failed is not None:
+            submit(sender.analyze, failed)
 
-        analyzed = session.drain()  # the chunks of earlier steps
-        on_error = steps.oom.on_error
-        session.faults.run(POST_MORTEMS, on_error, raised, place, replay if analyzed else None)
-        submit(sender.analyze, failed)
+    def _replay_of(self, failed: TracedStep, helper: Helper) -> Replay:
+        faults = self._session.faults
+        return lambda *about: faults.run(REPLAYS, helper.failed_step, failed, *about)
 
     def on_uncaught(self, error: BaseException) -> None:
         """Handle an exception that nobody caught and that ends the program, or a cell of

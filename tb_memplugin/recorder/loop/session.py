@@ -166,7 +166,7 @@ class Session:
     def before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the
         phase."""
-        self._on_steps(Steps.before_data, phase)
+        self._on_steps(lambda steps: steps.windows.before_data(phase))
 
     def set_epoch(self, epoch: Any) -> None:
         checked = self.faults.run(RECORDING, checked_epoch, self.faults, epoch)

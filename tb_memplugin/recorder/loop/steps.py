@@ -109,9 +109,6 @@ class Steps:
             self.windows.schedule.changed()
             self._file.send(RunWriter.layer_table, table)
 
-    def before_data(self, phase: Phase) -> None:
-        self.windows.before_data(phase)
-
     def begin(self, step: int, phase: Phase, epoch: int, batch_size: int | None) -> None:
         """Begin a step, unless its number or phase is none."""
         if not is_step(step):
@@ -238,7 +235,8 @@ class Steps:
         if not self.windows.tracing:
             return None
         seconds = time.perf_counter() - opened.began
-        return self.windows.end(step, opened.phase, self.sampler.clock.now(), seconds, 0)
+        traced = self.windows.end(step, opened.phase, self.sampler.clock.now(), seconds, 0)
+        return None if traced is None else dataclasses.replace(traced, interrupted=True)
 
     def rest(self) -> None:
         """Keep no file open until `wake`."""
