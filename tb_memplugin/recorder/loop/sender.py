@@ -108,6 +108,7 @@ class Sender:
 
     def _write_and_rest(self, ends: bool) -> None:
         try:
+            self.steps.sampler.buffer.release()  # of a step in which a fault was met
             self._tick()
             self.file.end_epoch()
             self.file.do(RunWriter.end if ends else RunWriter.roll_up)

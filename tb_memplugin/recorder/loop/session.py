@@ -37,9 +37,9 @@ from tb_memplugin.recorder.loop.counts import ProgramCounts
 from tb_memplugin.recorder.loop.failures import Failures
 from tb_memplugin.recorder.loop.run_file import RunFile, versions
 from tb_memplugin.recorder.loop.sender import Sender
-from tb_memplugin.recorder.loop.steps import POST_MORTEMS, Steps, checked_epoch, recording_now
+from tb_memplugin.recorder.loop.steps import POST_MORTEMS, Steps, recording_now
 from tb_memplugin.recorder.watch import LayerWatch
-from tb_memplugin.schema import MISSING, RECORDING, Oom, Phase, format_bytes
+from tb_memplugin.schema import RECORDING, Oom, Phase, format_bytes
 from tb_memplugin.storage.write import recordings
 
 logger = logging.getLogger("tb_memplugin")
@@ -79,7 +79,7 @@ class Session:
         self._look = look or (lambda: None)
         self._started = False
         self._sender: Sender | None = None  # after the start
-        self._epoch = MISSING
+        self._epoch: Any = None  # of the following steps
         self._pausing = threading.RLock()
         self._notes: collections.deque[str] = collections.deque()
         self.faults = Faults(self._notes.append)
@@ -169,8 +169,7 @@ class Session:
         self._on_steps(lambda steps: steps.windows.before_data(phase))
 
     def set_epoch(self, epoch: Any) -> None:
-        checked = self.faults.run(RECORDING, checked_epoch, self.faults, epoch)
-        self._epoch = MISSING if checked is None else checked
+        self._epoch = epoch
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
         self.start()

@@ -109,19 +109,26 @@ class Steps:
             self.windows.schedule.changed()
             self._file.send(RunWriter.layer_table, table)
 
-    def begin(self, step: int, phase: Phase, epoch: int, batch_size: int | None) -> None:
+    def _refuse(self, part: str, rule: str, **received: Any) -> None:
+        ((name, value),) = received.items()
+        self._faults.stop(part, f"{rule}; others are not recorded. Received: {name}={value!r}")
+
+    def begin(self, step: int, phase: Phase, epoch: Any, batch_size: int | None) -> None:
         """Begin a step, unless its number or phase is none."""
         if not is_step(step):
-            refuse(self._faults, WRONG_NUMBERS, f"steps {_NUMBERS}", step=step)
+            self._refuse(WRONG_NUMBERS, f"steps {_NUMBERS}", step=step)
             return
         if phase not in PHASES:
-            refuse(self._faults, WRONG_PHASES, f"phases are {', '.join(PHASES)}", phase=phase)
+            self._refuse(WRONG_PHASES, f"phases are {', '.join(PHASES)}", phase=phase)
             return
+        if epoch is not None and not is_step(epoch):
+            self._refuse("epochs with a wrong number", f"epochs {_NUMBERS}", epoch=epoch)
+            epoch = None
         if batch_size is None and phase == "train":
             batch_size = self._batch_size
         if batch_size is not None and not is_batch_size(batch_size):
             part, rule = "batch sizes with a wrong number", "batch sizes are integers from 1 on"
-            refuse(self._faults, part, rule, batch_size=batch_size)
+            self._refuse(part, rule, batch_size=batch_size)
             batch_size = None
         self._layers.step_batch_size = None if batch_size is None else int(batch_size)
 
@@ -129,6 +136,7 @@ class Steps:
         if time.monotonic() >= self._next_look and phase == "train":
             self.check_table(step)
         self.ordinary.begin(step, self.sampler.clock.now())
+        epoch = MISSING if epoch is None else int(epoch)
         self.open = opened = OpenStep(phase, epoch, time.perf_counter())
         batches = self.windows.first_batches()
         if batches is not None:
@@ -257,17 +265,3 @@ class Steps:
         recording_now.discard(self)
         self.ordinary.disarm()
         self.sampler.host.close()
-
-
-def checked_epoch(faults: Faults, epoch: Any) -> int:
-    """The epoch, `MISSING` for None and for what is none."""
-    if is_step(epoch):
-        return int(epoch)
-    if epoch is not None:
-        refuse(faults, "epochs with a wrong number", f"epochs {_NUMBERS}", epoch=epoch)
-    return MISSING
-
-
-def refuse(faults: Faults, part: str, rule: str, **received: Any) -> None:
-    ((name, value),) = received.items()
-    faults.stop(part, f"{rule}; others are not recorded. Received: {name}={value!r}")
