@@ -63,12 +63,7 @@ def why_unrecorded(environment: Mapping[str, str] = os.environ) -> str | None:
     if name == "tensorflow":
         return None
     return (
-        f"Keras runs on {name}: so far, nothing can be recorded "
-        "or "
-        "measured "
-        "with "
-        "this "
-        "backend, "
+        f"Keras runs on {name}: so far, nothing can be recorded or measured with this backend, "
         "only with tensorflow"
     )
 

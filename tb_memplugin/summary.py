@@ -134,12 +134,7 @@ def _step(step: Any) -> int:
         step = tf.summary.experimental.get_step()
     if step is None:
         raise RecordingError(
-            "the step is unknown: pass "
-            "the "
-            "`step` "
-            "argument "
-            "or "
-            "call "
+            "the step is unknown: pass the `step` argument or call "
             "tf.summary.experimental.set_step()"
         )
     try:

@@ -200,13 +200,8 @@ def findings(faults: Sequence[Fault], steps: int) -> set[tuple[str, str]]:
             found.add((worker, "failed"))
         if fault.stops is not None:
             sentence = (
-                f"{worker} recorded nothing after step "
-                f"{fault.stops - 1}; "
-                "the "
-                "others "
-                "went "
-                "on to step "
-                f"{steps - 1}"
+                f"{worker} recorded nothing after step {fault.stops - 1}; the others went on to "
+                f"step {steps - 1}"
             )
             found.add((worker, sentence))
     return found

@@ -84,11 +84,7 @@ def make_log(
         ]
     elif version in ("2.8", "2.21"):
         lines += [
-            "Total size in pool: 24.0KiB memory_limit_: "
-            "24.0KiB "
-            "available "
-            "size: "
-            "0B "
+            "Total size in pool: 24.0KiB memory_limit_: 24.0KiB available size: 0B "
             "curr_region_allocation_bytes_: 1"
         ]
     limit = "24576" if version in (*EARLY, "1.15", "2.3") else "24.0KiB"
@@ -109,15 +105,9 @@ def make_log(
 
 
 MESSAGE = (
-    "W tensorflow/core/framework/op_kernel.cc:1] OP_REQUIRES failed at x.cc:1 : "
-    "Resource "
-    "exhausted: "
-    "OOM "
-    "when "
-    "allocating tensor with shape[10,151] and type float "
-    "on "
-    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator "
-    "GPU_0_bfc"
+    "W tensorflow/core/framework/op_kernel.cc:1] OP_REQUIRES failed at x.cc:1 : Resource "
+    "exhausted: OOM when allocating tensor with shape[10,151] and type float on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"
 )
 
 _NODE = (
@@ -131,26 +121,13 @@ _NODE = (
     "conv1/weights/read)]]"
 )
 EARLY_MESSAGE = [
-    "W tensorflow/core/framework/op_kernel.cc:993] Resource "
-    "exhausted: "
-    "OOM "
-    "when "
-    "allocating "
-    "tensor "
-    "with shape[10,151]",
+    "W tensorflow/core/framework/op_kernel.cc:993] Resource exhausted: OOM when allocating "
+    "tensor with shape[10,151]",
     "Traceback (most recent call last):",
-    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: "
-    "OOM "
-    "when "
-    "allocating "
-    "tensor "
+    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor "
     "with shape[10,151]",
     _NODE,
-    "ResourceExhaustedError (see above for traceback): OOM "
-    "when "
-    "allocating "
-    "tensor "
-    "with "
+    "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with "
     "shape[10,151]",
     _NODE,
 ]

@@ -85,14 +85,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use `tf.function`: eager mode keeps more activations.”"],
             verdict="not true",
-            because="Both keep the same results for the backward pass. What else "
-            "exists "
-            "at "
-            "the "
-            "peak depends "
-            "on "
-            "the "
-            "order of the operations, which in graph mode the executor chooses.",
+            because="Both keep the same results for the backward pass. What else exists at the peak "
+            "depends on the order of the operations, which in graph mode the executor "
+            "chooses.",
             comparisons=[
                 Comparison(
                     "eager",
@@ -109,14 +104,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Delete a persistent tape after use: it keeps the activations alive.”"],
             verdict="true",
-            because="A kept tape keeps the results of its step until the next "
-            "tape "
-            "replaces "
-            "it, "
-            "so that those "
-            "of "
-            "two "
-            "steps exist at the peak. The older ones count as held tensors.",
+            because="A kept tape keeps the results of its step until the next tape replaces it, so "
+            "that those of two steps exist at the peak. The older ones count as held tensors.",
             comparisons=[
                 Comparison(
                     "tape_kept",

@@ -169,14 +169,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Frozen layers store no activations for the backward pass.”"],
             verdict="true only if",
-            because="no trainable layer comes before them. "
-            "Otherwise "
-            "gradients "
-            "pass "
-            "through "
-            "them, "
-            "and the backward "
-            "pass of their neighbours still reads the results on both sides.",
+            because="no trainable layer comes before them. Otherwise gradients pass through them, "
+            "and the backward pass of their neighbours still reads the results on both sides.",
             comparisons=[
                 Comparison(
                     *IN_THE_MIDDLE,
@@ -210,13 +204,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Frozen layers cost no memory.”"],
             verdict="not true",
-            because="Their weights stay on the device, and in the "
-            "forward "
-            "pass "
-            "their "
-            "results "
-            "exist one after "
-            "another.",
+            because="Their weights stay on the device, and in the forward pass their results exist "
+            "one after another.",
             comparisons=[
                 Comparison(
                     *BEFORE_ALL_OTHERS,

@@ -139,13 +139,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Allocate the cache of keys and values once, at full size, to save memory.”"],
             verdict="true only if",
-            because="the cache is updated in place, as in a loop that TensorFlow runs. A "
-            "call "
-            "that takes "
-            "the "
-            "cache "
-            "and "
-            "returns it holds the old one and the new one, whether it grows or not.",
+            because="the cache is updated in place, as in a loop that TensorFlow runs. A call that "
+            "takes the cache and returns it holds the old one and the new one, whether it "
+            "grows or not.",
             comparisons=[
                 compared_with(
                     "full_size_cache", "Passed to each call", BETWEEN, "weights and the cache"

@@ -168,12 +168,7 @@ SCENARIO = Scenario(
     advice=[
         Advice(
             words=[
-                "“Use gradient checkpointing: it saves only "
-                "some "
-                "activations "
-                "and "
-                "computes "
-                "the "
+                "“Use gradient checkpointing: it saves only some activations and computes the "
                 "others again.”"
             ],
             verdict="true",
@@ -205,16 +200,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Gradient checkpointing trains the same.”"],
             verdict="true only if",
-            because="the second run of a layer changes "
-            "nothing. "
-            "`tf.recompute_grad` "
-            "and "
-            "`RematScope` "
-            "update "
-            "the "
-            "statistics of a batch normalization in both runs, and draw another mask for a "
-            "dropout. "
-            "`tb_memplugin.remat` does not.",
+            because="the second run of a layer changes nothing. `tf.recompute_grad` and `RematScope` "
+            "update the statistics of a batch normalization in both runs, and draw another "
+            "mask for a dropout. `tb_memplugin.remat` does not.",
             comparisons=[
                 Comparison(
                     "normalized",
@@ -234,21 +222,10 @@ SCENARIO = Scenario(
         Advice(
             words=["“Put your model into a `RematScope`.”"],
             verdict="not true",
-            because="In graph mode Keras fails with a `ValueError` at the "
-            "first "
-            "step: "
-            "it "
-            "passes "
-            "keyword arguments "
-            "such "
-            "as `training` to the recomputed call, which "
-            "TensorFlow's "
-            "`custom_gradient` "
-            "does "
-            "not "
-            "accept. Layers "
-            "whose "
-            "`call` takes inputs alone work, such as the blocks above.",
+            because="In graph mode Keras fails with a `ValueError` at the first step: it passes "
+            "keyword arguments such as `training` to the recomputed call, which TensorFlow's "
+            "`custom_gradient` does not accept. Layers whose `call` takes inputs alone work, "
+            "such as the blocks above.",
             comparisons=[
                 Comparison(
                     "remat_scope",

@@ -99,13 +99,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“A model that trains on a GPU also fits for inference, with room to spare.”"],
             verdict="true",
-            because="There are no gradients and no optimizer state, and the result of a "
-            "layer "
-            "is "
-            "freed when "
-            "the "
-            "next "
-            "layer has read it.",
+            because="There are no gradients and no optimizer state, and the result of a layer is "
+            "freed when the next layer has read it.",
             comparisons=[
                 Comparison(
                     "fit",
@@ -138,23 +133,13 @@ SCENARIO = Scenario(
         ),
         Advice(
             words=[
-                "“`predict` works in batches, so its memory does not "
-                "depend "
-                "on "
-                "the "
-                "number "
-                "of "
+                "“`predict` works in batches, so its memory does not depend on the number of "
                 "examples.”"
             ],
             verdict="not true",
-            because="Keras 3 collects the outputs of all batches in a list of "
-            "tensors, "
-            "and "
-            "makes "
-            "NumPy arrays "
-            "of "
-            "them "
-            "at the end. `predict_on_batch` in a loop returns each batch as a NumPy array.",
+            because="Keras 3 collects the outputs of all batches in a list of tensors, and makes "
+            "NumPy arrays of them at the end. `predict_on_batch` in a loop returns each "
+            "batch as a NumPy array.",
             comparisons=[
                 Comparison(
                     "predict_on_batch",

@@ -115,13 +115,8 @@ SCENARIO = Scenario(
             words=["“`prefetch`, `cache` and `shuffle` hold their buffers in memory.”"],
             verdict="true",
             because="On the CPU the buffers are in the memory that is measured here.",
-            on_gpu="`tf.data` runs on the host and keeps its buffers there. "
-            "The "
-            "GPU "
-            "holds "
-            "the "
-            "step's batch "
-            "alone.",
+            on_gpu="`tf.data` runs on the host and keeps its buffers there. The GPU holds the "
+            "step's batch alone.",
             comparisons=[
                 Comparison(
                     "unbuffered",
@@ -146,14 +141,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“`prefetch_to_device` takes the GPU's memory.”"],
             verdict="true",
-            because="The prefetched batches are on the GPU, also between the "
-            "steps. "
-            "Those "
-            "that "
-            "were copied "
-            "before "
-            "the "
-            "first traced step are unattributed.",
+            because="The prefetched batches are on the GPU, also between the steps. Those that were "
+            "copied before the first traced step are unattributed.",
             # Not `inputs`, which are unattributed in part. Not the peak, where they can take the
             # place of rounding.
             comparisons=[

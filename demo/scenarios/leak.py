@@ -99,25 +99,15 @@ SCENARIO = Scenario(
         Advice(
             words=["“Memory grows from step to step? Call gc.collect().”"],
             verdict="not true",
-            because="The list still refers to the tensors, "
-            "and "
-            "Python's "
-            "garbage "
-            "collector "
-            "frees "
-            "only what nothing "
-            "refers to.",
+            because="The list still refers to the tensors, and Python's garbage collector frees only "
+            "what nothing refers to.",
             comparisons=[compared_with("gc_collect", STEPS - 1)],
         ),
         Advice(
             words=["“Keep `.numpy()` of a tensor, not the tensor.”"],
             verdict="true",
-            because="A NumPy copy lies in host memory, and the tensor is freed. On a "
-            "CPU "
-            "`numpy()` may "
-            "share "
-            "the "
-            "tensor's memory; `np.array` copies.",
+            because="A NumPy copy lies in host memory, and the tensor is freed. On a CPU `numpy()` "
+            "may share the tensor's memory; `np.array` copies.",
             comparisons=[compared_with("numpy_arrays", 0)],
         ),
     ],

@@ -111,14 +111,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Mixed precision stores activations in half the memory.”"],
             verdict="true",
-            because="Of what is saved for the backward pass, only the "
-            "16-bit "
-            "copies "
-            "of "
-            "the "
-            "kernels are new. On a "
-            "GPU "
-            "the batch in float32 counts as inputs, its 16-bit copy as saved.",
+            because="Of what is saved for the backward pass, only the 16-bit copies of the kernels "
+            "are new. On a GPU the batch in float32 counts as inputs, its 16-bit copy as "
+            "saved.",
             comparisons=[
                 Comparison(
                     "deep_float32",
@@ -169,14 +164,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use mixed precision to save memory.”"],
             verdict="true only if",
-            because="activations are most of it, and the kernels for 16 bits "
-            "need "
-            "no "
-            "more "
-            "scratch "
-            "space. Those "
-            "of "
-            "float16 convolutions on the CPU do.",
+            because="activations are most of it, and the kernels for 16 bits need no more scratch "
+            "space. Those of float16 convolutions on the CPU do.",
             comparisons=[
                 Comparison("deep_float32", "deep_mixed_float16", title="Mostly activations"),
                 Comparison("deep_float32", "deep_mixed_bfloat16", title="Mostly activations"),
@@ -187,13 +176,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Mixed precision halves memory.”"],
             verdict="not true",
-            because="Weights, slots and data in float32 remain, and each step adds "
-            "copies "
-            "of "
-            "the "
-            "weights in "
-            "16 "
-            "bits.",
+            because="Weights, slots and data in float32 remain, and each step adds copies of the "
+            "weights in 16 bits.",
             comparisons=[
                 Comparison(
                     "wide_float32", "wide_mixed_float16", title="Mostly weights", claim=TO_HALF

@@ -164,10 +164,7 @@ SCENARIO = Scenario(
             words=["“Creating a model already takes the memory of its weights, before any data.”"],
             verdict="true only if",
             because="its layers are built. A functional or sequential model with an `Input` is; a "
-            "subclassed "
-            "model "
-            "has "
-            "no weights until it is called for the first time.",
+            "subclassed model has no weights until it is called for the first time.",
             comparisons=[
                 created("no_model", "small_cnn", "A small CNN, float32", 4 * SMALL_PARAMETERS),
                 created(
@@ -185,12 +182,7 @@ SCENARIO = Scenario(
         Advice(
             words=["“`compile` allocates the optimizer's state.”"],
             verdict="not true",
-            because="An optimizer creates its slots when it is built, at "
-            "the "
-            "latest "
-            "in "
-            "the "
-            "first "
+            because="An optimizer creates its slots when it is built, at the latest in the first "
             "training step.",
             comparisons=[
                 Comparison(

@@ -128,21 +128,10 @@ SCENARIO = Scenario(
         Advice(
             words=["“The profiler's Memory Profile shows what uses the memory.”"],
             verdict="true only if",
-            because="the question is how much is used, or what one step "
-            "allocates. "
-            "Both "
-            "read "
-            "the "
-            "same peak. "
-            "The "
-            "profile has no event for what was allocated before it "
-            "began: "
-            "weights, "
-            "optimizer "
-            "state and batches "
-            "are "
-            "one "
-            "row without an operation. The recorder knows them by their addresses.",
+            because="the question is how much is used, or what one step allocates. Both read the "
+            "same peak. The profile has no event for what was allocated before it began: "
+            "weights, optimizer state and batches are one row without an operation. The "
+            "recorder knows them by their addresses.",
             comparisons=[
                 Comparison("recorder", "profiler", title="The peak", claim=IS_READ, figure="peak"),
                 Comparison(
@@ -166,14 +155,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Only one profiler can run, so the recorder spoils my own profiles.”"],
             verdict="not true",
-            because="A step that you profile is not traced by the recorder, which "
-            "says "
-            "so "
-            "in "
-            "the "
-            "run. Your profile "
-            "is "
-            "the same as without traced steps.",
+            because="A step that you profile is not traced by the recorder, which says so in the "
+            "run. Your profile is the same as without traced steps.",
             comparisons=[
                 Comparison("profiler", "recorder", claim=SPOILED, figure="requests_of_layers"),
             ],

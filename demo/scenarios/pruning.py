@@ -90,20 +90,9 @@ SCENARIO = Scenario(
         Advice(
             words=["“Prune 80 % of the weights, and the model needs a fifth of the memory.”"],
             verdict="not true",
-            because="TensorFlow stores zeros like any other number, "
-            "in "
-            "weights, "
-            "gradients "
-            "and "
-            "optimizer state. "
-            "The "
-            "masks are as large as the kernels. Pruning pays off in "
-            "compressed "
-            "files, "
-            "or "
-            "if "
-            "whole "
-            "units are removed.",
+            because="TensorFlow stores zeros like any other number, in weights, gradients and "
+            "optimizer state. The masks are as large as the kernels. Pruning pays off in "
+            "compressed files, or if whole units are removed.",
             comparisons=[
                 Comparison(
                     "dense",

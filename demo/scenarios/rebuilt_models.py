@@ -107,36 +107,19 @@ SCENARIO = Scenario(
     advice=[
         Advice(
             words=[
-                "“Call keras.backend.clear_session() before you build "
-                "the "
-                "next "
-                "model, "
-                "and "
-                "its "
+                "“Call keras.backend.clear_session() before you build the next model, and its "
                 "memory is freed.”"
             ],
             verdict="not true",
-            because="Python drops the old models, but TensorFlow does not free "
-            "the "
-            "variables "
-            "of "
-            "models that "
-            "`fit` "
-            "has "
-            "trained. `clear_session` resets Keras's names and graphs.",
+            because="Python drops the old models, but TensorFlow does not free the variables of "
+            "models that `fit` has trained. `clear_session` resets Keras's names and graphs.",
             comparisons=[compared_with("clear_session", MODELS)],
         ),
         Advice(
             words=["“Build the model once and set its weights back.”"],
             verdict="true",
-            because="No new variables and no new functions are made. A process of its "
-            "own "
-            "for "
-            "each model "
-            "frees "
-            "all "
-            "of "
-            "its memory, too.",
+            because="No new variables and no new functions are made. A process of its own for each "
+            "model frees all of its memory, too.",
             comparisons=[compared_with("one_model", 1)],
         ),
     ],

@@ -162,13 +162,8 @@ def reference() -> str:
 def _types() -> Iterator[str]:
     """What the names of types stand for in the lists of fields."""
     yield (
-        "`Integers` and `Floats` are NumPy arrays of `int64` "
-        "and "
-        "`float64`. "
-        "In "
-        "`Integers`, "
-        "`MISSING` is "
-        "−2⁶³."
+        "`Integers` and `Floats` are NumPy arrays of `int64` and `float64`. In `Integers`, "
+        "`MISSING` is −2⁶³."
     )
     for name, value in sorted(vars(tb_memplugin.schema).items()):
         if typing.get_origin(value) is typing.Literal:

@@ -168,9 +168,7 @@ def draw_step(step: Step, scheme: str) -> str:
         (step.forward_end, events, "backward pass and update"),
     ):
         parts.append(
-            f"<path d='M{x(start) + 2:.0f} "
-            f"{TOP - 14}H{x(end) - 2:.0f}' "
-            f"stroke='{ink['faint']}' "
+            f"<path d='M{x(start) + 2:.0f} {TOP - 14}H{x(end) - 2:.0f}' stroke='{ink['faint']}' "
             "stroke-width='3'/>"
         )
         parts.append(words((x(start) + x(end)) / 2, TOP - 22, name, ink["faint"], 13, "middle"))

@@ -93,26 +93,15 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     refused = unreserved >= rounded
     usable = pool.free_bytes + (0 if refused else unreserved)
     figures = (
-        f"{format_bytes(requested)} requested; {format_bytes(pool.free_bytes)} "
-        "free "
-        "in "
-        "the "
-        "pool, "
-        "the largest "
-        "chunk "
-        f"{format_bytes(pool.largest_free_bytes or 0)}"
+        f"{format_bytes(requested)} requested; {format_bytes(pool.free_bytes)} free in the pool, "
+        f"the largest chunk {format_bytes(pool.largest_free_bytes or 0)}"
     )
     if unreserved and not refused:
         figures += f"; {format_bytes(unreserved)} unreserved"
     if refused:
         figures += (
-            f". The limit leaves {format_bytes(unreserved)}, but the "
-            "device "
-            "refused: "
-            "another "
-            "process holds "
-            "that "
-            "memory"
+            f". The limit leaves {format_bytes(unreserved)}, but the device refused: another "
+            "process holds that memory"
         )
     return ("fragmentation" if usable >= rounded else "capacity"), figures + "."
 

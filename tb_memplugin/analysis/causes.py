@@ -162,12 +162,8 @@ def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
     for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
         if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
             text = (
-                f"{name} keeps "
-                f"{counted(count, 'NumPy array')} "
-                f"({format_bytes(added)}) "
-                "more "
-                "than at step "
-                f"{since}"
+                f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than "
+                f"at step {since}"
             )
             return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
     return None
@@ -178,13 +174,8 @@ def _kept_iterators(counters: Counters | None) -> Cause | None:
     for name, since, _, count, _ in _by_holder(counters, "kept_iterators"):
         if count >= MIN_ITERATORS:
             text = (
-                f"{name} keeps {count} iterators over data sets more "
-                "than "
-                "at "
-                "step "
-                f"{since}, "
-                "each with its "
-                "buffers"
+                f"{name} keeps {count} iterators over data sets more than at step {since}, each "
+                "with its buffers"
             )
             return Cause("kept_iterators", text, f"iterators in {name}", count, None)
     return None
@@ -238,8 +229,7 @@ def _models(
         if kind == "models_unreachable":
             short = "wait for Python's garbage collector"
             text = (
-                "that can no longer be reached but "
-                f"{short}; "
+                f"that can no longer be reached but {short}; "
                 f"{what_collecting_frees(own, in_use_bytes)}"
             )
         elif kind == "models_gone":

@@ -115,11 +115,8 @@ class Growth:
             text += "".join(f", {part}" for part in self.origin())
         if self.full is not None:
             text += (
-                "; at this rate memory runs out by "
-                "step "
-                f"{self.full.capacity_step}, "
-                "earlier "
-                "with fragmentation"
+                f"; at this rate memory runs out by step {self.full.capacity_step}, earlier with "
+                "fragmentation"
             )
         return with_cause(text, self.cause)
 
@@ -141,14 +138,8 @@ class Growth:
 
 def rate_and_levels(trend: Trend, jumps: Sequence[tuple[int, int]]) -> str:
     return (
-        f"grows by {format_bytes(round(100 * trend.bytes_per_step))} "
-        "every "
-        "100 "
-        "steps "
-        "since "
-        "step "
-        f"{trend.since_step}, "
-        f"from {levels_text(trend, jumps)}"
+        f"grows by {format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step "
+        f"{trend.since_step}, from {levels_text(trend, jumps)}"
     )
 
 
@@ -160,10 +151,7 @@ def levels_text(trend: Trend, jumps: Iterable[tuple[int, int]]) -> str:
         else ""
     )
     return (
-        f"{format_bytes(trend.from_bytes)} to "
-        f"{format_bytes(trend.to_bytes)} "
-        "at "
-        "step "
+        f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step "
         f"{trend.last_step}{including}"
     )
 
@@ -366,32 +354,17 @@ class SessionGrowth:
 
     def short(self) -> str:
         return (
-            f"+{format_bytes(round(self.bytes_per_session))} "
-            "per "
-            "training "
-            "since "
-            "the "
+            f"+{format_bytes(round(self.bytes_per_session))} per training since the "
             f"{_ordinal(self.first)}"
         )
 
     def sentence(self) -> str:
         return with_cause(
             f"{self.device}: memory in use grows by "
-            f"{format_bytes(round(self.bytes_per_session))} "
-            "from one training "
-            "of "
-            "this process to the next, from "
-            f"{format_bytes(self.from_bytes)} "
-            "after "
-            "the "
-            f"{_ordinal(self.first)} "
-            "to "
-            f"{format_bytes(self.to_bytes)} after the "
-            f"{_ordinal(self.sessions)}, "
-            "each "
-            "without "
-            "its "
-            "own model",
+            f"{format_bytes(round(self.bytes_per_session))} from one training of this process to "
+            f"the next, from {format_bytes(self.from_bytes)} after the {_ordinal(self.first)} to "
+            f"{format_bytes(self.to_bytes)} after the {_ordinal(self.sessions)}, each without "
+            "its own model",
             self.cause,
         )
 
@@ -460,15 +433,8 @@ def _collector_finding(run: Run, device: str, name: str) -> list[str]:
         return []
     models = counted(int(counters.count[row]), "model")
     return [
-        f"{name}: {models} ({format_bytes(size)}) could no longer be "
-        "reached "
-        "at "
-        "step "
-        f"{step}, "
-        "but "
-        "wait for Python's "
-        "garbage collector. Called after a model is "
-        "dropped, "
+        f"{name}: {models} ({format_bytes(size)}) could no longer be reached at step {step}, but "
+        "wait for Python's garbage collector. Called after a model is dropped, "
         f"{what_collecting_frees(size, in_use)}."
     ]
 

@@ -138,13 +138,8 @@ class HostGrowth:
         largest = max(self.parts, key=lambda name: self.parts[name], default=None)
         if largest is not None and self.parts[largest] > 0:
             text += (
-                "; largest growth from step "
-                f"{self.first_step} "
-                "to "
-                "step "
-                f"{self.last_step}: "
-                f"{PART_NAMES[largest]}, "
-                f"{format_bytes(self.parts[largest])}"
+                f"; largest growth from step {self.first_step} to step {self.last_step}: "
+                f"{PART_NAMES[largest]}, {format_bytes(self.parts[largest])}"
             )
         return with_cause(text, self.cause)
 
@@ -169,12 +164,7 @@ class HostSummary:
         if not self.steps:
             return "Unknown whether host RSS grows: too few steps."
         return (
-            "Host RSS: no growth of "
-            f"{format_bytes(self.bound_bytes)} "
-            "or "
-            "more "
-            "in "
-            f"{self.steps:,} "
+            f"Host RSS: no growth of {format_bytes(self.bound_bytes)} or more in {self.steps:,} "
             "steps."
         )
 

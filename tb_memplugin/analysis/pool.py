@@ -58,18 +58,11 @@ class PoolGrowth:
             why = f": the highest peak rose by {format_bytes(rise)}"
         elif rise is not None:
             why = (
-                ": no free chunk was large enough for a request, "
-                "although "
-                "the "
-                "highest "
-                "peak "
-                "did "
+                ": no free chunk was large enough for a request, although the highest peak did "
                 "not rise"
             )
         return (
-            f"{when} the pool {way} by "
-            f"{format_bytes(abs(self.bytes))} "
-            "to "
+            f"{when} the pool {way} by {format_bytes(abs(self.bytes))} to "
             f"{format_bytes(self.pool_bytes)}{why}."
         )
 
@@ -130,13 +123,8 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
         sentences += [growth.sentence() for growth in growths]
         if growths and growths[-1].by_step < step[-1]:
             sentences.append(
-                f"From step {growths[-1].by_step} to step "
-                f"{step[-1]} "
-                "the "
-                "known "
-                "pool "
-                "sizes are the "
-                "same."
+                f"From step {growths[-1].by_step} to step {step[-1]} the known pool sizes are "
+                "the same."
             )
     left_out = len(sentences) - MAX_SENTENCES
     if left_out > 0:
@@ -331,13 +319,8 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
             segments.append(MemorySegment(remaining, None, None, length - pool))
     if length is None or sum(segment.bytes for segment in segments) != length:
         notes.append(
-            "Division of device memory unknown: its parts were "
-            "measured "
-            "at "
-            "different "
-            "times and do "
-            "not "
-            "fit."
+            "Division of device memory unknown: its parts were measured at different times and "
+            "do not fit."
         )
         segments = []
     kept = tuple(segment for segment in segments if segment.bytes)

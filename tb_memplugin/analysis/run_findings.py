@@ -76,21 +76,10 @@ def _former(run: Run, device: str) -> Iterator[str]:
     if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return
     yield (
-        f"{_of_peak(total, snapshot)} belong to optimizers and models "
-        "that "
-        "the "
-        "program "
-        "no "
-        "longer "
-        "uses: "
-        f"{first_of(_largest(sums))}. "
-        "TensorFlow keeps every function that it traced "
-        "for "
-        "an "
-        "optimizer. "
-        "`tb_memplugin.release_unused()`, "
-        "called "
-        "between two trainings, frees them."
+        f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer "
+        f"uses: {first_of(_largest(sums))}. TensorFlow keeps every function that it traced for "
+        "an optimizer. `tb_memplugin.release_unused()`, called between two trainings, frees "
+        "them."
     )
 
 
@@ -126,35 +115,15 @@ def _tensors(run: Run, device: str) -> Iterator[str]:
 
 _ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
 _TENSOR_FINDINGS = {
-    "data set": "{size} are the data set, which lies on the device as a whole; "
-    "batches "
-    "take "
-    "{batches}. "
-    "Read "
-    "it "
-    "in "
-    "batches from host memory: with a generator, `keras.utils.PyDataset` or files{on_gpu}.",
-    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a "
-    "copy "
-    "of "
-    "each "
-    "array for each "
-    "function "
-    "that uses it. Pass data as an argument, and put a large array into a variable.",
-    "dense gradients": "{size} are dense gradients that were made of sparse "
-    "ones: "
-    "{names}. "
-    "Optimizers "
-    "with "
-    "slots, "
-    "such "
-    "as Adam, and `global_clipnorm` do this. SGD without momentum updates "
-    "only "
-    "the "
-    "rows "
-    "of "
-    "the "
-    "batch.",
+    "data set": "{size} are the data set, which lies on the device as a whole; batches take {batches}. "
+    "Read it in batches from host memory: with a generator, `keras.utils.PyDataset` or "
+    "files{on_gpu}.",
+    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each array for "
+    "each function that uses it. Pass data as an argument, and put a large array into a "
+    "variable.",
+    "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. Optimizers with "
+    "slots, such as Adam, and `global_clipnorm` do this. SGD without momentum updates only "
+    "the rows of the batch.",
 }
 
 
@@ -218,20 +187,9 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     layers = counted(len(outermost), "layer")
     if kept:
         first = (
-            f"{layers} should run again in the backward "
-            "pass "
-            f"({first_of(outermost)}), "
-            "but "
-            "XLA "
-            "merged both "
-            "runs: "
-            f"{format_bytes(kept)} of their activations are kept "
-            "until "
-            "then. "
-            "Compile "
-            "the "
-            "model "
-            "with jit_compile=False."
+            f"{layers} should run again in the backward pass ({first_of(outermost)}), but XLA "
+            f"merged both runs: {format_bytes(kept)} of their activations are kept until then. "
+            "Compile the model with jit_compile=False."
         )
     else:
         runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
@@ -255,13 +213,8 @@ def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
             )
     elif not (size := _planned_again(run, requests, paths) or 0):
         return (
-            "XLA compiled the step and may have merged both runs: compare "
-            "its "
-            "peak "
-            "with "
-            "that "
-            "of the plain "
-            "model."
+            "XLA compiled the step and may have merged both runs: compare its peak with that of "
+            "the plain model."
         )
     return f"{format_bytes(size)} of activations are not kept until then{costs}."
 
@@ -335,12 +288,7 @@ def _differences(resampled: Sequence[Layer]) -> list[str]:
         sentences.append(f"Each step updates the moving statistics of {first_of(norms)} twice.")
     if drawing:
         sentences.append(
-            f"The second run of {first_of(drawing)} draws "
-            "other "
-            "random "
-            "numbers, "
-            "so "
-            "gradients are "
+            f"The second run of {first_of(drawing)} draws other random numbers, so gradients are "
             "wrong."
         )
     if sentences:

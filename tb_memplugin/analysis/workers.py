@@ -252,11 +252,8 @@ def early_stops(
             "no step" if worker.last_step is None else (f"nothing after step {worker.last_step}")
         )
         sentence = (
-            f"{worker.worker or 'The worker without a name'} "
-            "recorded "
-            f"{recorded}; "
-            f"{rest} "
-            f"to step {last_step}"
+            f"{worker.worker or 'The worker without a name'} recorded {recorded}; {rest} to step "
+            f"{last_step}"
         )
         stops.append(sentence if worker.ended is False and is_behind and is_silent else None)
     return stops

@@ -396,13 +396,8 @@ def post_mortem(
         scaled = f", scaled from batch size {module.of_batch}" if module.of_batch else ""
         notes = (
             *notes,
-            "What the running compiled module holds is "
-            "inferred: "
-            "its "
-            "buffers "
-            "at "
-            "its "
-            f"own peak{scaled}.",
+            "What the running compiled module holds is inferred: its buffers at its own "
+            f"peak{scaled}.",
         )
     return Oom(
         **{name: getattr(event, name) for name in _SAME},
@@ -427,13 +422,8 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
     notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
     if event.compiled and not event.request_ledger:
         notes.append(
-            "The request's layer is unknown: a compiled module requests the "
-            "memory "
-            "of "
-            "all "
-            "its "
-            "layers in one "
-            "piece."
+            "The request's layer is unknown: a compiled module requests the memory of all its "
+            "layers in one piece."
         )
     if event.uncertain_bytes:
         notes.append(
@@ -448,12 +438,7 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
 def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
     if event.requested_bytes is None:
         return None, (
-            "The verdict is unknown: so is the size "
-            "of "
-            "the "
-            "request, "
-            "with "
-            f"{format_bytes(free)} "
+            f"The verdict is unknown: so is the size of the request, with {format_bytes(free)} "
             "free."
         )
     figures = f"{format_bytes(event.requested_bytes)} requested; {format_bytes(free)} free."
@@ -473,22 +458,11 @@ def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, st
     largest = int(sizes.max(initial=0))
     if memory_map.complete and largest == int(sizes.sum()) and not unreserved_bytes(memory_map):
         return "capacity", (
-            "The size of the request is unknown, but more "
-            "than "
-            "the "
-            f"{format_bytes(largest)} "
-            "free, "
-            "which are a "
-            "single "
-            "chunk."
+            f"The size of the request is unknown, but more than the {format_bytes(largest)} "
+            "free, which are a single chunk."
         )
     return None, (
-        "The verdict is unknown: so is the size of the request, but it is "
-        "more "
-        "than "
-        "the "
-        "largest "
-        "free chunk "
-        "of "
-        f"{format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in total."
+        "The verdict is unknown: so is the size of the request, but it is more than the largest "
+        f"free chunk of {format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in "
+        "total."
     )

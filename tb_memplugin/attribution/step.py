@@ -189,14 +189,8 @@ class AttributedStep:
         faults = trace.missed + classifier.chunks.unmatched_frees
         if faults:
             notes.append(
-                "The layers of what the step allocated are unknown: the trace "
-                "misses "
-                "events "
-                "and "
-                "contradicts "
-                "itself "
-                "in "
-                f"{faults} places."
+                "The layers of what the step allocated are unknown: the trace misses events and "
+                f"contradicts itself in {faults} places."
             )
         ledger = split_rounding(
             _closed(_rows(classifier, peak, only_old=bool(faults)), in_use, notes)
@@ -230,35 +224,18 @@ class AttributedStep:
 def _notes(compiled: int, check: Replay | None) -> Iterator[str]:
     if compiled:
         yield (
-            "Sizes inside compiled modules are not measured: XLA "
-            "allocates "
-            "their "
-            f"{compiled} "
-            "bytes at once, "
-            "and "
-            "the "
-            "breakdown of these is the compiler's plan at its own peak."
+            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} "
+            "bytes at once, and the breakdown of these is the compiler's plan at its own peak."
         )
     if check is not None and check.chunks < check.of_chunks:
         yield (
-            f"The replay reproduces {check.chunks} of {check.of_chunks} "
-            "chunks "
-            "at "
-            "the "
-            "step's "
-            "end: "
-            "the trace misses "
-            "events."
+            f"The replay reproduces {check.chunks} of {check.of_chunks} chunks at the step's "
+            "end: the trace misses events."
         )
     if check is not None and check.addresses < check.of_addresses:
         yield (
-            f"The replay reproduces {check.addresses} of "
-            f"{check.of_addresses} "
-            "addresses: "
-            "this "
-            "TensorFlow's "
-            "allocator "
-            "may follow other rules."
+            f"The replay reproduces {check.addresses} of {check.of_addresses} addresses: this "
+            "TensorFlow's allocator may follow other rules."
         )
 
 
@@ -282,13 +259,8 @@ def _closed(rows: list[LedgerRow], in_use: int, notes: list[str]) -> list[Ledger
     left = in_use - sum(row.bytes for row in rows)
     if left < 0:
         notes.append(
-            "The owners are unknown: variables and tensors known to Python "
-            "have "
-            f"{-left} "
-            "bytes "
-            "more than are "
-            "in "
-            "use."
+            f"The owners are unknown: variables and tensors known to Python have {-left} bytes "
+            "more than are in use."
         )
         rows, left = [], in_use
     return [*rows, LedgerRow(None, "unattributed", None, left, None)]

@@ -27,12 +27,7 @@ SMALL_BYTES = 1024
 """Smaller tensors are in no group."""
 
 _NAMES = (
-    "float32 float64 int32 uint8 int16 int8 string complex64 "
-    "int64 "
-    "bool "
-    "qint8 "
-    "quint8 "
-    "qint32 "
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 "
     "bfloat16 qint16"
 )
 _LATER = {16: "quint16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}

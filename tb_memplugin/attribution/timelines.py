@@ -109,23 +109,12 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
     if len(small):
         largest = format_bytes(int(rows.bytes[small].max()))
         sentences.append(
-            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest "
-            "(up "
-            "to "
-            f"{largest}) "
-            "are "
-            "merged "
-            "by "
-            "layer and category."
+            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest (up to "
+            f"{largest}) are merged by layer and category."
         )
     if kept < moments:
         sentences.append(
-            f"Of the step's {moments} moments, {kept} are kept: the "
-            "highest "
-            "and "
-            "lowest "
-            "of "
-            "their "
+            f"Of the step's {moments} moments, {kept} are kept: the highest and lowest of their "
             "neighbors."
         )
     return sentences
@@ -318,25 +307,13 @@ def _chunk_rows(
 def _notes(moments: Moments) -> Iterator[str]:
     if moments.compiled:
         yield (
-            "Times inside compiled modules are unknown: XLA allocates all buffers "
-            "at "
-            "once, "
-            "so "
-            "their order "
-            "is "
-            "the "
-            "compiler's plan, spread evenly over the module's run."
+            "Times inside compiled modules are unknown: XLA allocates all buffers at once, so "
+            "their order is the compiler's plan, spread evenly over the module's run."
         )
     if not moments.bands:
         yield (
-            "The ends of the forward and backward pass are unknown: the trace "
-            "shows "
-            "no "
-            "layer's "
-            "ops in both, "
-            "or "
-            "more "
-            f"than {MAX_STEPS} steps."
+            "The ends of the forward and backward pass are unknown: the trace shows no layer's "
+            f"ops in both, or more than {MAX_STEPS} steps."
         )
 
 

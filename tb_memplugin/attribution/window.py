@@ -45,14 +45,8 @@ _OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/
 _REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
 
 NOTE = (
-    "Layer paths are unknown: the profile was made without "
-    "the "
-    "recorder. "
-    "TensorFlow's "
-    "name "
-    "scopes "
-    "are shown instead; "
-    "they can bear another layer's name."
+    "Layer paths are unknown: the profile was made without the recorder. TensorFlow's name "
+    "scopes are shown instead; they can bear another layer's name."
 )
 _CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 _GRADIENT = re.compile(r"(?:^|/)gradient(?:_tape|s)/")

@@ -327,14 +327,8 @@ def _doubts(found: Measured, highest: Peak) -> list[str]:
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Compares the highest peak of each device of each run with a "
-        "budget, "
-        "or "
-        "the "
-        "bytes "
-        "that "
-        "are live at "
-        "once in a recorded step. A run that ran out of memory violates any budget.",
+        "Compares the highest peak of each device of each run with a budget, or the bytes that "
+        "are live at once in a recorded step. A run that ran out of memory violates any budget.",
         more="Sizes have a unit: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
         examples=(
             "tb-memplugin check runs --max-peak 10GiB",
@@ -363,13 +357,8 @@ def add_arguments(parser: CommandParser) -> None:
     ):
         parser.add_argument(f"--{name}", metavar=unit, help=limit)
     of = (
-        "the allocator's peak (default), or the bytes that are live at "
-        "once, "
-        "which "
-        "vary "
-        "less "
-        "from run to "
-        "run"
+        "the allocator's peak (default), or the bytes that are live at once, which vary less "
+        "from run to run"
     )
     parser.add_argument("--of", choices=("peak", "live"), default="peak", help=of)
     several: dict[str, Any] = {"action": "append", "default": []}

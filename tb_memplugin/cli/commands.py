@@ -88,14 +88,8 @@ def parser_for(arguments: Sequence[str]) -> "CommandParser":
 
     parser = CommandParser(prog="tb-memplugin")
     parser.describe(
-        "Shows the device memory of TensorFlow training runs "
-        "by "
-        "layer "
-        "and "
-        "category. "
-        "tb-memplugin "
-        "COMMAND --help "
-        "describes a command.",
+        "Shows the device memory of TensorFlow training runs by layer and category. tb-memplugin "
+        "COMMAND --help describes a command.",
         examples=(
             "tb-memplugin inspect runs",
             "tb-memplugin what-if runs --batch-size 64 --capacity 24GiB",

@@ -28,21 +28,9 @@ _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Checks TensorFlow, the allocator, the memory map, the "
-        "GPU, "
-        "its "
-        "driver "
-        "and "
-        "TensorBoard's "
-        "plugin, records a "
-        "small training for two seconds and compares the run with Keras's "
-        "own "
-        "count. "
-        "Each "
-        "line "
-        "is "
-        "`ok`, or "
-        "says what to do.",
+        "Checks TensorFlow, the allocator, the memory map, the GPU, its driver and TensorBoard's "
+        "plugin, records a small training for two seconds and compares the run with Keras's own "
+        "count. Each line is `ok`, or says what to do.",
         examples=("tb-memplugin doctor",),
         exit_codes={0: "every line is ok", 1: "a line says what to do"},
     )
@@ -153,13 +141,8 @@ def _memory_map() -> tuple[bool, str]:
     if notes or unread:
         return False, " ".join(notes) or f"the map of {', '.join(unread)} could not be read"
     return True, (
-        f"{', '.join(names)}: can be read, and agrees with the "
-        "statistics "
-        "and "
-        "with "
-        "tensors of "
-        "known "
-        "sizes"
+        f"{', '.join(names)}: can be read, and agrees with the statistics and with tensors of "
+        "known sizes"
     )
 
 

@@ -43,14 +43,8 @@ class _Collected:
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Imports files that TensorFlow wrote into a run: memory "
-        "dumps "
-        "(TF_BFC_MEMORY_DUMP), "
-        "logs "
-        "of jobs that "
-        "ran "
-        "out "
-        "of memory, profiles (*.xplane.pb).",
+        "Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs "
+        "of jobs that ran out of memory, profiles (*.xplane.pb).",
         examples=(
             "tb-memplugin import job.log --logdir runs",
             "tb-memplugin import /tmp/dump.* --logdir runs --run failed",

@@ -19,12 +19,7 @@ LOGDIR = "runs"  # where runs are recorded and read if nothing else is said
 def default_logdir() -> str:
     if not os.path.isdir(LOGDIR):
         raise NotFoundError(
-            f"no directory {LOGDIR} here. Pass the directory of "
-            "the "
-            "runs, "
-            "as "
-            "for "
-            "tensorboard "
+            f"no directory {LOGDIR} here. Pass the directory of the runs, as for tensorboard "
             "--logdir"
         )
     return LOGDIR

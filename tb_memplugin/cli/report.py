@@ -78,14 +78,8 @@ _Record: TypeAlias = Snapshot | MemoryMap | Timeline
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Writes the Memory tab with the data of the selected runs into one "
-        "HTML "
-        "file "
-        "that "
-        "opens "
-        "without TensorBoard "
-        "or "
-        "network.",
+        "Writes the Memory tab with the data of the selected runs into one HTML file that opens "
+        "without TensorBoard or network.",
         examples=(
             "tb-memplugin report runs -o memory.html",
             "tb-memplugin report runs -o memory.html --run exp1 --run exp2",
@@ -236,11 +230,8 @@ def _check_output(path: str) -> None:
     it."""
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
         raise RequestError(
-            f"the report cannot be written to {path}: it is a link, a device or a "
-            "directory; "
-            "pass "
-            "the name of a "
-            "file"
+            f"the report cannot be written to {path}: it is a link, a device or a directory; "
+            "pass the name of a file"
         )
 
 
@@ -250,13 +241,8 @@ def render(contents: Contents, script: str) -> str:
     data = json.dumps(report_data(contents), separators=(",", ":"), allow_nan=False)
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode()
     policy = (
-        "default-src 'none'; script-src "
-        f"'sha256-{digest}'; "
-        "style-src "
-        "'unsafe-inline'; "
-        "img-src "
-        "data: blob:; "
-        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src "
+        "data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
     return _PAGE.format(
         policy=html.escape(policy, quote=True).replace("&#x27;", "'"),
@@ -311,12 +297,7 @@ def collect(
     listed = collected.take("runs")
     if listed is None:
         raise RequestError(
-            "the list of runs exceeds the report's "
-            "limit "
-            "of "
-            f"{max_data_bytes} "
-            "bytes; pass "
-            "fewer "
+            f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer "
             "--run"
         )
     runs = listed.fields()["runs"]
@@ -326,14 +307,8 @@ def collect(
         more = f" and {len(others) - NAMED_RUNS} more" if len(others) > NAMED_RUNS else ""
         verb = "is" if len(others) == 1 else "are"
         absent.append(
-            f"{', '.join(others[:NAMED_RUNS])}{more} {verb} not in this "
-            "report: "
-            "without "
-            "--run "
-            "it "
-            "contains the "
-            "newest "
-            f"{MAX_RUNS} runs."
+            f"{', '.join(others[:NAMED_RUNS])}{more} {verb} not in this report: without --run it "
+            f"contains the newest {MAX_RUNS} runs."
         )
     with Progress("report", len(PARTS) * len(runs)) as progress:
         for part, info in itertools.product(PARTS, runs):
@@ -408,14 +383,8 @@ def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
                     collected.take(route, **place, points=most, session=session)
     if reduced:
         yield (
-            f"This report contains about {2 * POINTS} of the "
-            f"{reduced} "
-            "steps "
-            "of "
-            f"{run}, "
-            "including "
-            "the extremes; "
-            "zooming shows no more steps."
+            f"This report contains about {2 * POINTS} of the {reduced} steps of {run}, including "
+            "the extremes; zooming shows no more steps."
         )
 
 
@@ -525,13 +494,8 @@ def _of_steps(
         if len(kept) < len(steps):
             left_out = f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run} on {device}"
             yield (
-                f"{left_out} are not in this report: it contains the last "
-                f"{limit} "
-                "and "
-                "that "
-                "of "
-                "the highest "
-                "peak."
+                f"{left_out} are not in this report: it contains the last {limit} and that of "
+                "the highest peak."
             )
 
 

@@ -29,31 +29,15 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 DEFAULT_LOGDIR = "runs"
 NOTHING = (
-    "Nothing was recorded: the program called no `fit`, "
-    "`evaluate`, "
-    "`predict` "
-    "or "
-    "`train_on_batch` "
-    "of a Keras "
-    "model, "
-    "and no `tf.function` that takes gradients and updates variables."
+    "Nothing was recorded: the program called no `fit`, `evaluate`, `predict` or "
+    "`train_on_batch` of a Keras model, and no `tf.function` that takes gradients and updates "
+    "variables."
 )
 _DESCRIPTION = (
-    "Runs a Python program and records the memory of every fit, evaluate and "
-    "predict "
-    "of "
-    "Keras, "
-    "of "
-    "train_on_batch, "
-    "and "
-    "of custom loops that call a tf.function which takes gradients and "
-    "updates "
-    "variables. "
-    "The "
-    "program needs "
-    "no "
-    "change. "
-    "At its end, the summary of `tb-memplugin inspect` is printed on standard error."
+    "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, "
+    "of train_on_batch, and of custom loops that call a tf.function which takes gradients and "
+    "updates variables. The program needs no change. At its end, the summary of `tb-memplugin "
+    "inspect` is printed on standard error."
 )
 _EPILOG = """\
 examples:

@@ -43,13 +43,8 @@ TABLES, PERFETTO = "parquet", "perfetto"
 
 def add_inspect(parser: CommandParser) -> None:
     parser.describe(
-        "Summarizes a run in at most 20 lines. Of several runs, prints a line each "
-        "and "
-        "the "
-        "summary of "
-        "the "
-        "worst "
-        "one.",
+        "Summarizes a run in at most 20 lines. Of several runs, prints a line each and the "
+        "summary of the worst one.",
         examples=(
             "tb-memplugin inspect runs",
             "tb-memplugin inspect runs --run exp1 --step 1",
@@ -139,14 +134,8 @@ def _step(text: str) -> int:
 
 def add_compare(parser: CommandParser) -> None:
     parser.describe(
-        "Compares an earlier run with a later one, by category and by layer: the memory "
-        "at "
-        "the "
-        "failure, or "
-        "else "
-        "at "
-        "the "
-        "highest recorded peak.",
+        "Compares an earlier run with a later one, by category and by layer: the memory at the "
+        "failure, or else at the highest recorded peak.",
         examples=(
             "tb-memplugin compare exp1 exp2",
             "tb-memplugin compare runs/exp1 other/exp1 --format json",
@@ -193,14 +182,8 @@ def _run_at(name: str, logdir: str) -> Run:
 
 def add_what_if(parser: CommandParser) -> None:
     parser.describe(
-        "Predicts the peak of a recorded run with another batch size, capacity, "
-        "optimizer "
-        "or "
-        "precision, "
-        "or "
-        "with "
-        "other "
-        "layers frozen.",
+        "Predicts the peak of a recorded run with another batch size, capacity, optimizer or "
+        "precision, or with other layers frozen.",
         examples=(
             "tb-memplugin what-if runs --run exp1 --batch-size 64 --capacity 24GiB",
             "tb-memplugin what-if runs --unfreeze '*/block5_*' --optimizer sgd",
@@ -211,13 +194,8 @@ def add_what_if(parser: CommandParser) -> None:
     _add_question(parser, "examples in a batch")
     parser.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
     globs = (
-        "layers whose path matches, e.g. '*/block1_*' (* also matches /); "
-        "repeat "
-        "it, "
-        "or "
-        "separate globs "
-        "by "
-        "commas"
+        "layers whose path matches, e.g. '*/block1_*' (* also matches /); repeat it, or separate "
+        "globs by commas"
     )
     for name in ("freeze", "unfreeze"):
         parser.add_argument(
@@ -232,14 +210,9 @@ def add_what_if(parser: CommandParser) -> None:
 
 def add_plan(parser: CommandParser) -> None:
     parser.describe(
-        "Finds the cheapest change with which a recorded run fits into a "
-        "budget, "
-        "such "
-        "as "
-        "activations "
-        "recomputed "
-        "or "
-        "gradients accumulated. Each change is simulated with a recorded step.",
+        "Finds the cheapest change with which a recorded run fits into a budget, such as "
+        "activations recomputed or gradients accumulated. Each change is simulated with a "
+        "recorded step.",
         examples=(
             "tb-memplugin plan --budget 60%",
             "tb-memplugin plan runs --run exp1 --budget 8GiB --format json",
@@ -304,14 +277,8 @@ def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
 
 def add_export(parser: CommandParser) -> None:
     parser.describe(
-        "Writes all runs as Parquet tables, or one traced step for Perfetto. A "
-        "second "
-        "export "
-        "of "
-        "tables reads "
-        "only "
-        "what "
-        "has changed.",
+        "Writes all runs as Parquet tables, or one traced step for Perfetto. A second export of "
+        "tables reads only what has changed.",
         examples=(
             "tb-memplugin export runs --to tables",
             "tb-memplugin export runs --run exp1 --step 1 --format perfetto --to step.json",

@@ -42,14 +42,8 @@ _START = f'import {{ render }} from "./data/plugin/{PLUGIN_NAME}/index.js";\nren
 
 def add_arguments(parser: CommandParser) -> None:
     parser.describe(
-        "Serves the page of the Memory tab alone; press Ctrl+C to stop. "
-        "It "
-        "reads "
-        "the "
-        "log "
-        "directory as "
-        "TensorBoard "
-        "does, and shows new data as it arrives.",
+        "Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log "
+        "directory as TensorBoard does, and shows new data as it arrives.",
         examples=(
             "tb-memplugin view runs --open",
             "tb-memplugin view runs --port 0 --host 0.0.0.0",

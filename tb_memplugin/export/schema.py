@@ -143,12 +143,9 @@ TABLES: Mapping[str, TableSchema] = {
         *_DEVICE,
         *_fields(
             Oom,
-            "step phase during time status verdict reason "
-            "requested_bytes "
-            "in_use_bytes "
-            "free_bytes "
-            "largest_free_bytes "
-            "pool_bytes capacity_bytes op layer shape line batch_size",
+            "step phase during time status verdict reason requested_bytes in_use_bytes "
+            "free_bytes largest_free_bytes pool_bytes capacity_bytes op layer shape line "
+            "batch_size",
             step="imported from a file, before the first step",
             phase="imported from a file, outside of steps",
             during="imported from a file",

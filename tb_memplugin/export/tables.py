@@ -352,10 +352,7 @@ class Exported:
     def __str__(self) -> str:
         rows = ", ".join(f"{table} {number:,}" for table, number in self.rows.items() if number)
         lines = [
-            f"{self.directory}: "
-            f"{counted(self.written, 'worker')} "
-            "exported, "
-            f"{self.unchanged} "
+            f"{self.directory}: {counted(self.written, 'worker')} exported, {self.unchanged} "
             "unchanged",
             f"rows written: {rows or 'none'}",
         ]
@@ -391,12 +388,7 @@ def export_parquet(
     pyarrow()
     if "://" in to:
         raise RequestError(
-            f"cannot write to {to}: pass a local directory, "
-            "or "
-            "use "
-            "tb_memplugin.beam "
-            "for "
-            "object "
+            f"cannot write to {to}: pass a local directory, or use tb_memplugin.beam for object "
             "stores"
         )
     recordings.write_under(logdir)

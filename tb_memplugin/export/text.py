@@ -308,13 +308,8 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     which, when = ("failed", "failed allocation") if snapshot.at_failure else ("traced", "peak")
     size = snapshot.in_use_bytes
     lines = [
-        f"{shown_name(snapshot.device)}, {which} step "
-        f"{step}: "
-        f"{format_bytes(size)} "
-        "in "
-        "use "
-        "at "
-        f"the {when}"
+        f"{shown_name(snapshot.device)}, {which} step {step}: {format_bytes(size)} in use at the "
+        f"{when}"
     ]
     lines += _pool_text(snapshot)
     if (replay := snapshot.replay) is not None:
@@ -347,11 +342,7 @@ def _pool_text(snapshot: Snapshot) -> Iterator[str]:
         if largest is not None and other is not None and free:
             chunks = f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(other)}"
         yield (
-            f"  pool {format_bytes(pool.pool_bytes)}, "
-            f"{share} "
-            "in "
-            "use, "
-            f"{format_bytes(free)} "
+            f"  pool {format_bytes(pool.pool_bytes)}, {share} in use, {format_bytes(free)} "
             f"free{chunks}"
         )
         known = (

@@ -214,11 +214,7 @@ class _Planner:
             found = f"{format_bytes(least.peak_bytes)}, at most {format_bytes(least.high_bytes)}"
             sentences.insert(
                 0,
-                "The smallest peak that "
-                "was "
-                "found "
-                "is "
-                f"{found} "
+                f"The smallest peak that was found is {found} "
                 f"({least.sentence}){_holding(ledger)}.",
             )
         return Plan(
@@ -511,13 +507,8 @@ def advice(session: Run, oom: Oom) -> Advice:
     if oom.phase is None:
         return Advice(
             (),
-            "No fix could be simulated: memory ran out "
-            "outside "
-            "of "
-            "steps, "
-            "and "
-            "only "
-            "steps are simulated.",
+            "No fix could be simulated: memory ran out outside of steps, and only steps are "
+            "simulated.",
         )
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = recorded_program(before, oom.device, oom.phase)
@@ -565,9 +556,7 @@ def _bound(until: StepRequests, layers: Sequence[Layer], failed: int, capacity: 
 
     possible = bisected(0, failed, lambda batch: least(batch) <= capacity)
     alone = (
-        "Its requests until the failure alone need "
-        f"{format_bytes(least(failed))} "
-        "of "
+        f"Its requests until the failure alone need {format_bytes(least(failed))} of "
         f"{format_bytes(capacity)}"
     )
     if not possible:
@@ -595,13 +584,8 @@ def simulated_fixes(
         return Advice((), "No fix could be simulated. " + " ".join(here.assumptions))
     if here.fits is not False:
         passes = (
-            f"{'passes' if here.fits else 'may pass'}, so "
-            "the "
-            "simulation "
-            "does "
-            "not "
-            "reproduce "
-            "the failure."
+            f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the "
+            "failure."
         )
         return Advice((), f"No fix could be simulated: in the simulation, the failed step {passes}")
     finder = _Finder(predictor.bounded_by(evidence), oom, units)
@@ -744,10 +728,7 @@ class _Finder:
         )
         change = "Free memory in one piece"
         size = (
-            f"{format_bytes(needed)} of "
-            f"{format_bytes(capacity)}, "
-            "which "
-            "is "
+            f"{format_bytes(needed)} of {format_bytes(capacity)}, which is "
             f"{'enough' if enough else 'not enough'}"
         )
         sentence = f"{change}. {how}Simulated without fragmentation: peak {size}."
@@ -796,12 +777,8 @@ def recomputing_fix(predictor: Predictor, units: Units, batch: int, capacity: in
     change, peak = f"{what[0].upper()}{what[1:]}", found.parts.peak
     size = f"{format_bytes(peak.typical_bytes)} of {format_bytes(capacity)}"
     sentence = (
-        f"{change} in the backward pass. Simulated "
-        "peak: "
-        f"{size}, "
-        "about "
-        f"{format_time(found.extra_time)} "
-        "time."
+        f"{change} in the backward pass. Simulated peak: {size}, about "
+        f"{format_time(found.extra_time)} time."
     )
     return Fix(
         "recompute",

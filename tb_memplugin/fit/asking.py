@@ -17,14 +17,8 @@ for minutes."""
 MOST_ASKED = 3
 """Batch sizes that are asked about to find the largest one that fits."""
 COMPILED = (
-    "XLA compiled the recorded step, and what it needs for recomputed layers "
-    "follows "
-    "from "
-    "no "
-    "recording. "
-    "Ask "
-    "with "
-    "tb_memplugin.plan(model, data, budget=...)."
+    "XLA compiled the recorded step, and what it needs for recomputed layers follows from no "
+    "recording. Ask with tb_memplugin.plan(model, data, budget=...)."
 )
 
 
@@ -51,12 +45,8 @@ class Measured:
         if self.peak is None:
             return f"not trained: {self.reason}."
         return (
-            "trained, peak "
-            f"{format_bytes(self.peak.typical_bytes)}, "
-            f"{1000 * (self.seconds or 0):.0f} "
-            "ms "
-            "an "
-            "update."
+            f"trained, peak {format_bytes(self.peak.typical_bytes)}, "
+            f"{1000 * (self.seconds or 0):.0f} ms an update."
         )
 
 

@@ -97,12 +97,7 @@ def make_case(
             else ""
         )
         sentences.append(
-            f"{known}XLA may choose other kernels and buffers for "
-            "another "
-            "batch "
-            "size. "
-            "The "
-            "range "
+            f"{known}XLA may choose other kernels and buffers for another batch size. The range "
             "covers that."
         )
     if change.copied_bytes:
@@ -115,25 +110,14 @@ def make_case(
         total = max(total, int(step.requests.requested.sum()))
     if scratch > UNCERTAIN_SHARE * total:
         sentences.append(
-            f"{format_bytes(scratch)} of the recorded requests are scratch "
-            "space "
-            "of "
-            "the "
-            "GPU's "
-            "kernels. It "
-            "usually "
-            "follows the batch size; the range covers other algorithms."
+            f"{format_bytes(scratch)} of the recorded requests are scratch space of the GPU's "
+            "kernels. It usually follows the batch size; the range covers other algorithms."
         )
     if between > UNCERTAIN_SHARE * total:
         sentences.append(
-            f"Unknown for {format_bytes(unknown)} of the recorded requests: "
-            "whether "
-            "they "
-            "grow "
-            "with the batch "
-            "size. "
-            "The "
-            "range covers both. A second recorded batch size makes them known."
+            f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow "
+            "with the batch size. The range covers both. A second recorded batch size makes "
+            "them known."
         )
     if sentences or (between and method == "replay"):
         method = "estimate"

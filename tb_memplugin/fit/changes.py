@@ -453,14 +453,8 @@ def _freezing(
         layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in named
     }
     sentence = (
-        "Optimizer state and weight gradients of "
-        f"{counted(len(frozen), 'layer')} "
-        "are "
-        "removed. "
-        "Layers before "
-        "the "
-        "first "
-        "trained one may save no activations; the range covers both."
+        f"Optimizer state and weight gradients of {counted(len(frozen), 'layer')} are removed. "
+        "Layers before the first trained one may save no activations; the range covers both."
         if frozen
         else f"No trainable layer matches {globs!r:.80}, so nothing is frozen."
     )
@@ -481,14 +475,8 @@ def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) ->
     largest = max((layer.trainable_weight_bytes for layer in kept), default=0)
     return _extended(
         change,
-        f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. "
-        "The "
-        "range "
-        "covers "
-        "temporaries "
-        "of "
-        "its "
-        "update.",
+        f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers "
+        "temporaries of its update.",
         ((_slot(layer.path), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)),
         Interval(0, 0, largest if slots > _slots(layers) else 0),
         without_slots=True,
@@ -506,20 +494,9 @@ def _unfreezing(
         )
     sizes = {layer.path: unfreezing_bytes(layer) for layer in thawed}
     sentence = (
-        f"Weights of {counted(len(thawed), 'layer')} become "
-        "trainable, "
-        "with "
-        f"{counted(slots, 'slot')} "
-        "for "
-        "each. "
-        "Layers "
-        "from the first of these on may save their activations; the "
-        "range "
-        "covers "
-        "both, "
-        "and "
-        "the "
-        "weight gradients."
+        f"Weights of {counted(len(thawed), 'layer')} become trainable, with "
+        f"{counted(slots, 'slot')} for each. Layers from the first of these on may save their "
+        "activations; the range covers both, and the weight gradients."
     )
     added = ((_slot(path), size) for path, size in sizes.items() if size for _ in range(slots))
     before = _before_first_trained(layers, _trained(layers))
@@ -599,14 +576,8 @@ def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) ->
     last = {segment[-1] for segment in segments}
     return _extended(
         change,
-        f"{counted(len(segments), 'segment')} of layers run again in the "
-        "backward "
-        "pass. "
-        "Their "
-        "operations "
-        "may "
-        "overlap: "
-        "the range covers some more of their results.",
+        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their "
+        "operations may overlap: the range covers some more of their results.",
         recompute=segments,
         outputs={
             one.path: size
@@ -623,35 +594,19 @@ def _other_precision(change: Change, before: str, after: str, layers: Sequence[L
     if before == "float32":
         added = Interval(0, copies // 2, copies)
         sentence = (
-            f"{after}: activations, their gradients and workspace take between "
-            "half "
-            "and "
-            "all "
-            "of "
-            "their recorded "
-            "bytes, "
-            "plus copies of weights. Weights and optimizer state stay in float32."
+            f"{after}: activations, their gradients and workspace take between half and all of "
+            "their recorded bytes, plus copies of weights. Weights and optimizer state stay in "
+            "float32."
         )
     elif after == "float32":
         sentence = (
-            f"{after}: activations, their gradients and workspace take between "
-            "all "
-            "and "
-            "twice "
-            "of "
-            "their recorded "
-            "bytes, "
-            "without copies of weights."
+            f"{after}: activations, their gradients and workspace take between all and twice of "
+            "their recorded bytes, without copies of weights."
         )
     if after == "mixed_float16":
         sentence += (
-            " Loss scaling tests all gradients before it applies one, so "
-            "all "
-            "of "
-            "them "
-            "are "
-            "in memory at "
-            "once."
+            " Loss scaling tests all gradients before it applies one, so all of them are in "
+            "memory at once."
         )
     elif before == "mixed_float16":
         sentence += (

@@ -135,14 +135,8 @@ def refuse_unmatched(conditions: Conditions, layers: Sequence[Layer]) -> None:
             if paths and not matching(layers, one):
                 raise RequestError(
                     f"{name}: no layer with weights has a path like {one!r:.80}; the nearest is "
-                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches "
-                    "the "
-                    "whole "
-                    "path, "
-                    "and "
-                    "* matches any "
-                    "part "
-                    "of it",
+                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, "
+                    "and * matches any part of it",
                     name,
                 )
 

@@ -285,18 +285,9 @@ def recorded_evidence(
             else f" ({', '.join((grown.owner[1].replace('_', ' '), *grown.origin()))})"
         )
         growth = (
-            "Unknown: memory grows by "
-            f"{format_bytes(round(trend.bytes_per_step))} "
-            "in "
-            "each "
-            "step. "
-            "It rose from "
-            f"{format_bytes(trend.from_bytes)} to "
-            f"{format_bytes(trend.to_bytes)} "
-            "so "
-            f"far{owner}. "
-            "Fix the leak "
-            "first."
+            f"Unknown: memory grows by {format_bytes(round(trend.bytes_per_step))} in each step. "
+            f"It rose from {format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so "
+            f"far{owner}. Fix the leak first."
         )
     if not typical:
         return Evidence(failures=failed, growth=growth)
@@ -447,17 +438,8 @@ def peak_demand(run: Run, device: str) -> Demand | None:
 def demand_sentences(demand: Demand) -> tuple[str, ...]:
     parts = (
         f"Of the peak of step {demand.step} ({demand.phase}), {format_bytes(demand.peak_bytes)}, "
-        f"{format_bytes(demand.demand_bytes)} is live at once: no "
-        "allocator "
-        "needs "
-        "less. "
-        "Rounding "
-        "to 256 bytes "
-        "adds "
-        f"{format_bytes(demand.rounding_bytes)}, unsplit "
-        "remainders "
-        "of "
-        "chunks "
+        f"{format_bytes(demand.demand_bytes)} is live at once: no allocator needs less. Rounding "
+        f"to 256 bytes adds {format_bytes(demand.rounding_bytes)}, unsplit remainders of chunks "
         f"{format_bytes(demand.unsplit_bytes)}."
     )
     pool = f"The pool has {format_bytes(demand.pool_bytes)}"
@@ -466,10 +448,7 @@ def demand_sentences(demand: Demand) -> tuple[str, ...]:
     whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
     return parts, (
         f"{pool}. Replayed in an empty pool, the step needs {whole} if that is reserved as a "
-        "whole, and "
-        f"{growing} "
-        "if "
-        "it grows by regions."
+        f"whole, and {growing} if it grows by regions."
     )
 
 

@@ -149,11 +149,8 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {clean(self.device)}: "
-            f"{counted(len(self.segments), 'segment')}, batch size "
-            f"{self.batch_size}, peak "
-            f"{format_bytes(self.peak_bytes)} "
-            "of "
-            f"{format_bytes(self.budget_bytes)}, "
+            f"{counted(len(self.segments), 'segment')}, batch size {self.batch_size}, peak "
+            f"{format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}, "
             f"fits={self.fits}>"
         )
 
@@ -244,13 +241,8 @@ def code_of(
     if compiling or "optimizer" in kinds:
         inner = ".inner_optimizer" if optimizer == "LossScaleOptimizer" else ""
         lines.append(
-            f"loss, optimizer = model.loss, model.optimizer{inner}  # "
-            "of "
-            "the "
-            "model "
-            "as "
-            "it "
-            "was compiled"
+            f"loss, optimizer = model.loss, model.optimizer{inner}  # of the model as it was "
+            "compiled"
         )
     lines += (
         _freezing(option.frozen, {layer.path: layer.type for layer in layers})
@@ -279,11 +271,8 @@ def code_of(
         )
     if compiling or "optimizer" in kinds:
         lines.append(
-            f"model.compile(optimizer, loss, jit_compile={is_xla})  # "
-            "add "
-            "metrics "
-            "and "
-            "others as before"
+            f"model.compile(optimizer, loss, jit_compile={is_xla})  # add metrics and others as "
+            "before"
         )
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}  # of the data set, or of fit")
@@ -299,12 +288,7 @@ def besides_memory(option: PlanOption, layers: Sequence[Layer]) -> list[str]:
         said.append(f"One update follows {parts} batches, with the mean of their gradients.")
     elif "batch_size" in option.kind:
         said.append(
-            "A smaller batch changes the training: more updates "
-            "in "
-            "an "
-            "epoch, "
-            "with "
-            "noisier "
+            "A smaller batch changes the training: more updates in an epoch, with noisier "
             "gradients."
         )
     if (parts > 1 or "batch_size" in option.kind) and any(

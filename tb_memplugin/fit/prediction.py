@@ -242,13 +242,8 @@ def why_not(prediction: Prediction, enough: Enough | None) -> str:
         return reason
     passes = format_bytes(enough.without_reserve_bytes)
     return (
-        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} "
-        "with "
-        "free "
-        "memory "
-        "in "
-        "pieces, and a "
-        "reserve"
+        f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in "
+        "pieces, and a reserve"
     )
 
 

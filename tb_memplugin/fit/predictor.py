@@ -109,22 +109,12 @@ _RECURRENT = ("RNN", "LSTM", "GRU")
 """Parts of the types of recurrent layers."""
 
 NO_BATCH_SIZE = (
-    "Unknown: the recorded steps do not show their batch size. Name "
-    "it "
-    "with "
-    "`batch_size=` "
-    "of "
-    "`MemoryRecorder`, "
-    "its "
-    "`step`, or `MemoryCallback`."
+    "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of "
+    "`MemoryRecorder`, its `step`, or `MemoryCallback`."
 )
 OTHER_SIZES_UNKNOWN = (
-    "Unknown: the step is compiled, and only one batch size was recorded. Record a "
-    "second "
-    "one, "
-    "for example "
-    "with "
-    "tb_memplugin.probe."
+    "Unknown: the step is compiled, and only one batch size was recorded. Record a second one, "
+    "for example with tb_memplugin.probe."
 )
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
 """Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest
@@ -722,42 +712,24 @@ class Predictor:
         """Why nothing can be predicted from the recorded steps, as a sentence."""
         if not self._steps:
             return self._absent or (
-                "Unknown: the run has no traced training step "
-                "with "
-                "its "
-                "requests. "
-                "Imported "
-                "profiles and "
-                "runs "
-                "without memory maps have none."
+                "Unknown: the run has no traced training step with its requests. Imported "
+                "profiles and runs without memory maps have none."
             )
         if self._evidence.growth is not None:
             return self._evidence.growth
         if not self.reproduced.whole:
             return (
-                "Unknown: the replay reproduced "
-                f"{self.reproduced.addresses:,} "
-                "of "
-                f"{self.reproduced.of:,} "
-                "addresses, "
-                "so "
-                "the simulation does not follow this allocator."
+                f"Unknown: the replay reproduced {self.reproduced.addresses:,} of "
+                f"{self.reproduced.of:,} addresses, so the simulation does not follow this "
+                "allocator."
             )
         if self.rules is None:
             return "Unknown: the allocator's capacity is unknown."
         if self.deviation is not None and abs(self.deviation) > MOST_DEVIATION:
             return (
-                "Unknown: the simulation of the recorded "
-                "steps "
-                "peaks "
-                f"{100 * abs(self.deviation):.0f} % "
-                f"{'above' if self.deviation > 0 else 'below'} the "
-                "median "
-                "of "
-                "the "
-                "run's "
-                "steps. "
-                f"{self._untypical}"
+                "Unknown: the simulation of the recorded steps peaks "
+                f"{100 * abs(self.deviation):.0f} % {'above' if self.deviation > 0 else 'below'} "
+                f"the median of the run's steps. {self._untypical}"
             )
         return None
 
@@ -769,13 +741,8 @@ class Predictor:
             sizes = f"{format_bytes(min(sums))} to {format_bytes(max(sums))}"
             return f"The traced steps request {sizes}, so tensors have other shapes in other steps."
         because = (
-            "for example because its operations run in very "
-            "different "
-            "orders, "
-            "or "
-            "on "
-            "tensors "
-            "of other shapes"
+            "for example because its operations run in very different orders, or on tensors of "
+            "other shapes"
         )
         return f"The traced steps are not typical of this run, {because}."
 
@@ -787,26 +754,15 @@ class Predictor:
         recorded = recorded_precision(self.layers)
         if conditions.precision not in (None, recorded) and recorded not in (None, *PRECISIONS):
             return (
-                f"Unknown: the run was recorded in {recorded}. Which of "
-                "its "
-                "tensors "
-                "would "
-                "take "
-                "more bytes "
-                "in "
-                f"{conditions.precision} is unknown. Record a few steps in {conditions.precision}."
+                f"Unknown: the run was recorded in {recorded}. Which of its tensors would take "
+                f"more bytes in {conditions.precision} is unknown. Record a few steps in "
+                f"{conditions.precision}."
             )
         recurrent = any(name in layer.type for layer in self.layers for name in _RECURRENT)
         if recurrent and conditions.precision not in (None, recorded or "float32"):
             return (
-                "Unknown: recurrent layers may copy their weights to half "
-                "precision "
-                "in "
-                "every "
-                "time "
-                "step. Record a "
-                "few "
-                f"steps in {conditions.precision}."
+                "Unknown: recurrent layers may copy their weights to half precision in every "
+                f"time step. Record a few steps in {conditions.precision}."
             )
         if conditions.recompute and self._steps[-1].mode == "xla":
             is_asked = conditions.batch_size in self._asked(conditions)
@@ -815,9 +771,7 @@ class Predictor:
             return None
         if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
             return (
-                "Unknown: a batch size is 1 to "
-                f"{MAX_BATCH_SIZE:,}. "
-                "Received: "
+                f"Unknown: a batch size is 1 to {MAX_BATCH_SIZE:,}. Received: "
                 f"{conditions.batch_size:,}."
             )
         return None if self.knows_other_batch_sizes else OTHER_SIZES_UNKNOWN
@@ -857,25 +811,15 @@ def _without_steps(run: Run, device: str) -> str | None:
     others = phases(run)
     if others and _TRAIN not in others:
         return (
-            "Unknown: predictions come from training steps, and "
-            "this "
-            "run "
-            "has "
-            "only "
-            f"{' and '.join(others)} "
-            "steps."
+            "Unknown: predictions come from training steps, and this run has only "
+            f"{' and '.join(others)} steps."
         )
     if not any(one.device == device and one.phase == _TRAIN for one in run.requests):
         return None
     because = retracing_of(run, device)
     reason = (
-        "Unknown: each traced training step is the first one after a "
-        "change "
-        "of "
-        "the "
-        "program, "
-        "and so not "
-        "typical."
+        "Unknown: each traced training step is the first one after a change of the program, and "
+        "so not typical."
     )
     return f"{reason} {because}" if because else reason
 

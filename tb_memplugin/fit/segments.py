@@ -317,13 +317,8 @@ def units_of(
     held = [float(requests.requested[part.saved].sum()) for _, part in found]
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
     sentence = (
-        "The time is an estimate: a forward pass takes a third of a step, "
-        "and "
-        "each "
-        "layer "
-        "its share of "
-        "the "
-        "bytes."
+        "The time is an estimate: a forward pass takes a third of a step, and each layer its "
+        "share of the bytes."
     )
     return Units(found, shares, 1.0, "estimated", (sentence,))
 

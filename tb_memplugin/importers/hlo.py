@@ -14,28 +14,19 @@ from tb_memplugin.schema import Buffer, BufferAllocation, Module, TensorShape, t
 _MESSAGES = {
     "OpMetadata": "op_name 2 bytes",
     "Shape": "element_type 2 int64, dimensions 3 int64[], tuple_shapes 4 Shape[]",
-    "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 "
-    "OpMetadata, "
-    "tuple_index "
-    "13 "
-    "int64, "
-    "id 35 int64, operand_ids 36 int64[], called_computation_ids 38 int64[]",
+    "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 OpMetadata, tuple_index 13 "
+    "int64, id 35 int64, operand_ids 36 int64[], called_computation_ids 38 int64[]",
     "HloComputation": "name 1 bytes, instructions 2 HloInstruction[], id 5 int64, root_id 6 int64",
     "InstructionSequence": "instruction_ids 1 int64[]",
     "SequenceEntry": "key 1 int64, value 2 InstructionSequence",
     "HloSchedule": "sequences 1 SequenceEntry[]",
-    "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 "
-    "int64, "
-    "schedule 7 "
+    "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 int64, schedule 7 "
     "HloSchedule",
     "Location": "shape_index 3 int64[], instruction_id 4 int64",
     "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location",
     "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
-    "BufferAllocation": "index 1 int64, size 2 int64, is_thread_local 3 "
-    "bool, "
-    "is_entry_computation_parameter 5 "
-    "bool, "
-    "maybe_live_out 7 bool, assigned 9 Assigned[], is_constant 12 bool",
+    "BufferAllocation": "index 1 int64, size 2 int64, is_thread_local 3 bool, is_entry_computation_parameter 5 "
+    "bool, maybe_live_out 7 bool, assigned 9 Assigned[], is_constant 12 bool",
     "BufferAssignment": "logical_buffers 1 LogicalBuffer[], buffer_allocations 3 "
     "BufferAllocation[]",
     "HloProto": "hlo_module 1 HloModule, buffer_assignment 3 BufferAssignment",

@@ -203,14 +203,8 @@ class LogDump:
         unknown."""
         if self.mixed:
             return None, [
-                "The chunks are unknown: the log mixes the dumps of two "
-                "allocators, "
-                "and "
-                "its "
-                "lines "
-                "do not name "
-                "their "
-                "threads."
+                "The chunks are unknown: the log mixes the dumps of two allocators, and its "
+                "lines do not name their threads."
             ]
         if not any(chunks for _, chunks in self._regions):
             return None, ["The chunks are unknown: the log lists none for this failure."]

@@ -20,8 +20,7 @@ MAX_DUMP_BYTES = 256 << 20
 # Of tsl/protobuf/bfc_memory_map.proto; chunks stay serialized for `_read_chunks`.
 _MESSAGES = {
     "MemAllocatorStats": "num_allocs 1 int64, bytes_in_use 2 int64, peak_bytes_in_use 3 int64",
-    "BinSummary": "total_bytes_in_use 2 int64, total_bytes_in_bin 3 int64, total_chunks_in_use 4 "
-    "int64, "
+    "BinSummary": "total_bytes_in_use 2 int64, total_bytes_in_bin 3 int64, total_chunks_in_use 4 int64, "
     "total_chunks_in_bin 5 int64",
     "MemoryDump": "allocator_name 1 bytes, bin_summary 2 BinSummary[], chunk 3 bytes[], stats 5 "
     "MemAllocatorStats",
@@ -268,14 +267,8 @@ def _rows(regions: Regions) -> tuple[Integers, ...]:
     if len(wrong):
         at = wrong[0]
         raise FormatError(
-            "the chunks are inconsistent: the chunk at "
-            f"{int(address[at]) % 2**64:#x} of {size[at]} bytes begins "
-            "before "
-            f"{int(earliest[at]):#x} "
-            "or "
-            "has "
-            "no "
-            "size"
+            f"the chunks are inconsistent: the chunk at {int(address[at]) % 2**64:#x} of "
+            f"{size[at]} bytes begins before {int(earliest[at]):#x} or has no size"
         )
     number = np.repeat(np.arange(len(regions.first)), np.diff(regions.first, append=len(address)))
     rows = (

@@ -123,13 +123,8 @@ _XLA_BYTES = re.compile(
 
 
 _COPY_NOTE = (
-    f"A tensor was to be copied to the device: TensorFlow says {_COPY!r} "
-    "if "
-    "there "
-    "is "
-    "no "
-    "memory for "
-    "it."
+    f"A tensor was to be copied to the device: TensorFlow says {_COPY!r} if there is no memory "
+    "for it."
 )
 
 
@@ -267,16 +262,10 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
     if not failures:
         tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
         raise FormatError(
-            f"the log of {len(text)} characters has no "
-            "failed "
-            f"allocation{tolerated}{reader.hint()}: expected lines "
-            "such as 'Allocator (GPU_0_bfc) ran out of memory trying to "
-            "allocate "
-            "…' "
-            "or "
-            "'OOM "
-            "when "
-            "allocating tensor …'"
+            f"the log of {len(text)} characters has no failed "
+            f"allocation{tolerated}{reader.hint()}: expected lines such as 'Allocator "
+            "(GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor "
+            "…'"
         )
     return failures
 
@@ -370,11 +359,7 @@ class _LogReader:
             else (f", here {format_bytes(size)} for {tensor.shape}")
         )
         return (
-            f", but {_PROTO!r}: there may have been no memory for a "
-            "constant "
-            "or "
-            "an "
-            "initial "
+            f", but {_PROTO!r}: there may have been no memory for a constant or an initial "
             f"value{needed}"
         )
 

@@ -81,14 +81,8 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
     ]
     if len(with_memory) > 1:
         raise FormatError(
-            f"the profile has memory events of {len(with_memory)} hosts, "
-            "which "
-            "cannot "
-            "be "
-            "told "
-            "apart: import "
-            "each "
-            "host's profile separately"
+            f"the profile has memory events of {len(with_memory)} hosts, which cannot be told "
+            "apart: import each host's profile separately"
         )
     traces = [trace for reader in with_memory for trace in reader.traces()]
     modules = tuple(
@@ -224,12 +218,7 @@ class _PlaneReader:
         bad = int((rows[3:8] < 0).any(axis=0).sum())
         if bad:
             raise FormatError(
-                f"{bad} of the profile's {len(memory)} memory events "
-                "lack "
-                "their "
-                "address, "
-                "size "
-                "or "
+                f"{bad} of the profile's {len(memory)} memory events lack their address, size or "
                 "bytes in use"
             )
         strings = tuple(_decoded(text) for text in list(self._strings)[2:])

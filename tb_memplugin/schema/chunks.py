@@ -203,10 +203,8 @@ class StepRequests:
         of_events = np.concatenate([birth[birth >= 0], death[death < events]])
         if len(of_events) != events or len(np.unique(of_events)) != events:
             yield (
-                f"{len(of_events)} allocations and deallocations do not match a "
-                "step "
-                "of "
-                f"{events} events"
+                f"{len(of_events)} allocations and deallocations do not match a step of {events} "
+                "events"
             )
         if any(moment.chunk >= len(self) for moment in self.module_moments):
             yield "a moment of a compiled module is one of a chunk that the step does not have"
@@ -335,14 +333,9 @@ class Timeline:
         levels = live_sums(self.start, self.end, self.bytes, moments)
         if int(levels[self.peak]) != self.in_use_bytes or int(levels.max()) > self.in_use_bytes:
             yield (
-                "the allocations of a timeline sum to "
-                f"{int(levels[self.peak])} "
-                "bytes "
-                "at "
-                "its "
-                "peak "
-                "and to "
-                f"{int(levels.max())} at most, not to its {self.in_use_bytes} bytes in use"
+                f"the allocations of a timeline sum to {int(levels[self.peak])} bytes at its "
+                f"peak and to {int(levels.max())} at most, not to its {self.in_use_bytes} bytes "
+                "in use"
             )
 
     def seconds_at(self, events: Integers) -> Floats:

@@ -159,12 +159,7 @@ class Oom:
             yield f"what a failed request holds does not sum to its {self.requested_bytes} bytes"
         if self.ledger and sum(row.bytes for row in self.ledger) != self.in_use_bytes:
             yield (
-                "the ledger of a failed allocation does "
-                "not "
-                "sum "
-                "to "
-                "its "
-                f"{self.in_use_bytes} "
+                f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} "
                 "bytes in use"
             )
 

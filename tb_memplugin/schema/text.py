@@ -195,12 +195,7 @@ def thinned_note(samples: int) -> str:
     """The note on a run with too many samples to show all of them; `samples` are as many as one is
     shown of."""
     return (
-        f"Too many samples to show all: of about {samples} in a row, "
-        "the "
-        "one "
-        "with "
-        "the "
-        "highest "
+        f"Too many samples to show all: of about {samples} in a row, the one with the highest "
         "peak is shown."
     )
 

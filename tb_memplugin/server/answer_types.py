@@ -357,11 +357,7 @@ def _check(hint: Any) -> str:
 def typescript() -> str:
     """The types and checks of all objects; each comes after those that it consists of."""
     lines = [
-        "/** The server's answers and their checks, "
-        "made "
-        "by "
-        "`python "
-        "-m "
+        "/** The server's answers and their checks, made by `python -m "
         "tb_memplugin.server.answer_types`. */",
         "",
     ]

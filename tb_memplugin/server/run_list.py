@@ -226,12 +226,7 @@ class RunFacts(Lookup):
         sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
         if len(every) > MAX_STEPS:
             sentences.append(
-                f"steps after step {int(every[MAX_STEPS - 1])} "
-                "are "
-                "not "
-                "counted: "
-                "only "
-                f"{MAX_STEPS} "
+                f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} "
                 "are"
             )
         damage = tuple(

@@ -198,11 +198,8 @@ class Views(Lookup):
         table = table_at(found.run.layer_tables, step)
         if table is None:
             raise NotFoundError(
-                f"run {run} has no layer table: it was recorded without a "
-                "model, "
-                "or the table "
-                "was "
-                "lost"
+                f"run {run} has no layer table: it was recorded without a model, or the table "
+                "was lost"
             )
         return {
             "run": run,
@@ -282,12 +279,7 @@ class Views(Lookup):
         if place.oom is None:
             maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
             missing = (
-                "no memory map of step "
-                f"{place.step} "
-                "in "
-                "phase "
-                f"{place.phase} "
-                "on "
+                f"no memory map of step {place.step} in phase {place.phase} on "
                 f"{place.device!r:.200}"
             )
             memory_map = at_step(maps, place.device, place.step, place.phase, missing)[-1]

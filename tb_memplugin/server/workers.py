@@ -261,12 +261,7 @@ def _damage(reasons: Mapping[str, str]) -> list[str]:
     hidden = len(reasons) - len(shown)
     if hidden:
         sentences.append(
-            f"{hidden} workers without a roll-up are "
-            "not "
-            "shown: "
-            "only "
-            f"{MAX_WORKERS} "
-            "histories are "
+            f"{hidden} workers without a roll-up are not shown: only {MAX_WORKERS} histories are "
             "read"
         )
     return sentences

@@ -218,13 +218,8 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
         if not left:
             break
     sentence = (
-        f"activations of {rows - room} of {rows} rows are not "
-        "shown: "
-        "all "
-        "would "
-        "exceed "
-        f"{MAX_TABLE_BYTES} "
-        "bytes"
+        f"activations of {rows - room} of {rows} rows are not shown: all would exceed "
+        f"{MAX_TABLE_BYTES} bytes"
     )
     return table_of(ActivationRows(fitting)), sentence
 

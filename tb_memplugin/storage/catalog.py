@@ -77,9 +77,6 @@ def of_stream(tags: RunTags, stream: str) -> tuple[Entry, ...]:
 
 def no_records(logdir: str) -> NotFoundError:
     return NotFoundError(
-        f"no memory records under {logdir}; record a run "
-        "with "
-        "tb_memplugin.MemoryCallback "
-        "or "
+        f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or "
         "MemoryRecorder"
     )

@@ -114,12 +114,7 @@ def decode_tag(
     left_out = len(content.frames) - len(pieces) - report.frames
     if left_out:
         report.damage.append(
-            f"{report.place}: {left_out} frames are not shown: "
-            "the "
-            "run "
-            "exceeds "
-            "the limit of "
-            "its "
+            f"{report.place}: {left_out} frames are not shown: the run exceeds the limit of its "
             "size"
         )
     decoded = DecodedTag((), tuple(report.damage), report.newer, 0, complete=not left_out)
@@ -226,12 +221,7 @@ def _decode(
                 or int(steps.max()) != frame.last_step
             ):
                 raise FormatError(
-                    "frame of steps "
-                    f"{frame.first_step} "
-                    "to "
-                    f"{frame.last_step} "
-                    "does "
-                    "not hold these "
+                    f"frame of steps {frame.first_step} to {frame.last_step} does not hold these "
                     "steps"
                 )
         pieces.append(

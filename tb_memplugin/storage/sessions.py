@@ -138,13 +138,8 @@ def session_from_pieces(
         ]
         named = start_of(identifier)
         note = (
-            f"the start time and versions of session {identifier} could "
-            "not "
-            "be "
-            "read; "
-            "its "
-            "data "
-            "is shown"
+            f"the start time and versions of session {identifier} could not be read; its data is "
+            "shown"
         )
         started = min(times, default=0.0) if named is None else named
         info = SessionInfo(identifier, started, "recorder", {}, (note,))
@@ -316,14 +311,8 @@ def _hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]
         if hidden:
             steps = f"steps {first} to {last}" if first < last else f"step {first}"
             sentences.append(
-                f"session {session.info.session}: nothing is shown "
-                "for "
-                f"{steps}, "
-                "which "
-                "it "
-                "repeated "
-                "and whose samples "
-                f"are lost; session {hidden[-1]} recorded them before"
+                f"session {session.info.session}: nothing is shown for {steps}, which it "
+                f"repeated and whose samples are lost; session {hidden[-1]} recorded them before"
             )
     return sentences
 

@@ -40,13 +40,8 @@ from tb_memplugin.training.saved_state import restored, saved_variables
 
 _MOST = sys.maxsize  # examples
 _KINDS = (
-    "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, "
-    "sample_weight) "
-    "of "
-    "arrays, or a "
-    "batch "
-    "of "
-    "inputs"
+    "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, sample_weight) of "
+    "arrays, or a batch of inputs"
 )
 
 
@@ -63,12 +58,7 @@ class Examples:
                     batches: Iterator[Any] = iter(copied(data))
             except (tf.errors.OpError, ValueError, RuntimeError) as error:
                 why = (
-                    "data cannot be copied, and iterating over it "
-                    "would "
-                    "change "
-                    "what "
-                    "it "
-                    "yields "
+                    "data cannot be copied, and iterating over it would change what it yields "
                     f"later ({error!s:.200})"
                 )
                 raise RecordingError(f"{why}. Pass a batch of arrays instead.") from error
@@ -335,12 +325,7 @@ def _refuse_freed(model: Any, dumps: Iterable[bytes | None]) -> None:
         offset = addresses - chunks.address[place]
         if np.any((offset >= 0) & (offset < chunks.bytes[place]) & (chunks.state[place] == FREE)):
             lost = (
-                f"Model {model.name!r} is lost: a compiled step of it "
-                "ran "
-                "out "
-                "of "
-                "memory "
-                "and "
+                f"Model {model.name!r} is lost: a compiled step of it ran out of memory and "
                 "freed variables"
             )
             raise RecordingError(
@@ -382,13 +367,8 @@ def record(
                 train(model, examples, size, each, callback, guarded)
         except OutOfMemoryError as error:
             advice = (
-                f"Pass smaller batch_sizes than {tuple(sizes)}, or "
-                "free "
-                "memory "
-                "first. "
-                "The "
-                "model is as "
-                "before."
+                f"Pass smaller batch_sizes than {tuple(sizes)}, or free memory first. The model "
+                "is as before."
             )
             raise RecordingError(
                 f"Memory ran out in the probe's steps with batch size {size}. {advice}"
@@ -414,13 +394,8 @@ def refusal(planned: Asked, recorded_bytes: int, size: int) -> str | None:
     if abs(planned.temporary_bytes - recorded_bytes) <= MOST_DIFFERENT * recorded_bytes:
         return None
     both = (
-        f"{format_bytes(planned.temporary_bytes)} at "
-        "batch "
-        "size "
-        f"{size:,}, "
-        "of "
-        f"{format_bytes(recorded_bytes)} "
-        "recorded"
+        f"{format_bytes(planned.temporary_bytes)} at batch size {size:,}, of "
+        f"{format_bytes(recorded_bytes)} recorded"
     )
     return f"XLA is not asked: it plans {both}, so the trained step is another one."
 
@@ -526,11 +501,8 @@ class BatchSizeAnswer:
     def __repr__(self) -> str:
         peak = format_bytes(self.peak_bytes)
         return (
-            f"<{type(self).__name__} "
-            f"batch_size={self.batch_size}, "
-            f"verified={self.verified}, "
-            "measured peak "
-            f"{peak}>"
+            f"<{type(self).__name__} batch_size={self.batch_size}, verified={self.verified}, "
+            f"measured peak {peak}>"
         )
 
     def _repr_html_(self) -> str:
@@ -651,9 +623,7 @@ def largest_of(
             predictor.what_if(Conditions(larger, limit)),
         )
         sentences.append(
-            f"Batch size {size:,} is larger in proportion, and verified: a "
-            "peak "
-            "of "
+            f"Batch size {size:,} is larger in proportion, and verified: a peak of "
             f"{format_bytes(peak)}."
         )
     return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))

@@ -57,13 +57,8 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
     for prefix in sorted({path.rpartition("/")[0] for segment in segments for path in segment}):
         if prefix and f"{prefix}/" not in graphs:
             why = (
-                f"{prefix} is not a functional or sequential model in "
-                f"{model.name}, "
-                "so "
-                "its "
-                "layers cannot "
-                "be "
-                "segments"
+                f"{prefix} is not a functional or sequential model in {model.name}, so its "
+                "layers cannot be segments"
             )
             raise RecomputationError(f"{why}. Name {prefix} itself to recompute it as a whole.")
     refusals: list[str] = []
@@ -307,8 +302,7 @@ def _subclassed(model: Any, segments: Segments) -> Any:
         if len(segment) > 1:
             why = (
                 f"{segment[0]} and {segment[1]} are one segment, but {model.name} is a "
-                "subclassed "
-                "model"
+                "subclassed model"
             )
             reason = (
                 "its `call` may use what lies between them. Make each layer a segment by itself."

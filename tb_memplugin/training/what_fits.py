@@ -72,12 +72,7 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
     gc.collect()
     if call is None:
         step = (
-            "the failed step is none of `fit` or `train_on_batch`, so "
-            "its "
-            "model "
-            "and "
-            "data "
-            "are "
+            "the failed step is none of `fit` or `train_on_batch`, so its model and data are "
             "unknown"
         )
         raise RecordingError(
@@ -98,12 +93,7 @@ def _measure(error: BaseException, run: RecordedRun, oom: Oom, until: float) -> 
         )
     if model.jit_compile and not run.requests and not (oom.requests and oom.requests.planned):
         step = (
-            "the compiled step's requests are unknown: most often, memory "
-            "ran "
-            "out "
-            "as "
-            "its "
-            "batch "
+            "the compiled step's requests are unknown: most often, memory ran out as its batch "
             "was made"
         )
         raise RecordingError(

@@ -179,28 +179,13 @@ def of_plans(cells: Sequence[Planned]) -> str:
         if cell.time is not None
     ]
     summary = (
-        f"Peaks: median error {statistics.median(errors):.1f} "
-        "%, "
-        "worst "
-        f"{max(errors):.1f} "
-        "%; "
-        f"{inside} of "
-        f"{len(every)} "
-        f"trainings in the predicted range; of {len(fitting)} trainings said "
-        "to "
-        "fit, "
-        f"{above} "
-        "had "
-        "a step above "
-        "the "
-        "budget."
+        f"Peaks: median error {statistics.median(errors):.1f} %, worst {max(errors):.1f} %; "
+        f"{inside} of {len(every)} trainings in the predicted range; of {len(fitting)} trainings "
+        f"said to fit, {above} had a step above the budget."
     )
     if apart:
         summary += (
-            " Times of a step: median error "
-            f"{statistics.median(apart):.0f} "
-            "%, "
-            "worst "
+            f" Times of a step: median error {statistics.median(apart):.0f} %, worst "
             f"{max(apart):.0f} %."
         )
     return "\n".join(textwrap.wrap(summary, 120)) + "\n"
@@ -221,14 +206,8 @@ def _row(cell: Planned) -> str:
     )
     trains = {None: "–", True: "bit-identical", False: differs}[cell.same]
     return (
-        f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | "
-        f"{peak} "
-        f"({low} "
-        f"to {high}) | "
-        f"{'yes' if option.fits else 'no'} | "
-        f"{format_bytes(cell.measured)} "
-        f"({format_bytes(cell.each[0])} "
-        "to "
-        f"{format_bytes(cell.each[-1])}) | {100 * cell.error:+.1f} % | {times[0]} | {times[1]} | "
-        f"{trains} |"
+        f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | {peak} ({low} "
+        f"to {high}) | {'yes' if option.fits else 'no'} | {format_bytes(cell.measured)} "
+        f"({format_bytes(cell.each[0])} to {format_bytes(cell.each[-1])}) | "
+        f"{100 * cell.error:+.1f} % | {times[0]} | {times[1]} | {trains} |"
     )

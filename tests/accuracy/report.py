@@ -53,14 +53,8 @@ def _steady(cells: Sequence[Any]) -> str:
         return ""
     close = np.mean([abs(cell.error) < ALIKE for cell in steady]) * 100
     sentence = (
-        f"Of the {len(steady)} predictions for trainings whose steps "
-        "differ "
-        "by "
-        "less "
-        "than "
-        f"{100 * ALIKE:.0f} "
-        "%, "
-        f"{close:.0f} % are within {100 * ALIKE:.0f} %."
+        f"Of the {len(steady)} predictions for trainings whose steps differ by less than "
+        f"{100 * ALIKE:.0f} %, {close:.0f} % are within {100 * ALIKE:.0f} %."
     )
     return "\n".join(["", *textwrap.wrap(sentence, WIDTH), ""])
 
@@ -69,16 +63,10 @@ def _outside(cells: Sequence[Any]) -> str:
     """A list of the predictions whose range does not contain the measured peak; nothing without
     any."""
     sentences = [
-        f"- {cell.model}, {cell.kind}, batch size "
-        f"{cell.batch}: "
-        f"{format_bytes(cell.low)} "
-        "to "
-        f"{format_bytes(cell.high)} "
-        f"predicted, {format_bytes(cell.measured)} measured (steps ± "
-        f"{100 * cell.spread:.1f} "
-        "%); "
-        "rounding: "
-        f"{format_bytes(cell.rounding[0])} predicted, {format_bytes(cell.rounding[1])} measured"
+        f"- {cell.model}, {cell.kind}, batch size {cell.batch}: {format_bytes(cell.low)} to "
+        f"{format_bytes(cell.high)} predicted, {format_bytes(cell.measured)} measured (steps ± "
+        f"{100 * cell.spread:.1f} %); rounding: {format_bytes(cell.rounding[0])} predicted, "
+        f"{format_bytes(cell.rounding[1])} measured"
         for cell in cells
         if cell.error is not None and not cell.low <= cell.measured <= cell.high
     ]
@@ -116,6 +104,5 @@ def _figures(cells: Sequence[Any]) -> str:
     worst = max(known, key=lambda cell: abs(cell.error)).error * 100
     return (
         f"{len(cells)} | {np.median(errors):.1f} % | {np.percentile(errors, 90):.1f} % | "
-        f"{worst:+.1f} % | "
-        f"{inside:.0f} % | {len(cells) - len(known)} | {spread}"
+        f"{worst:+.1f} % | {inside:.0f} % | {len(cells) - len(known)} | {spread}"
     )

@@ -87,9 +87,7 @@ def main() -> None:
             )
         size = sum(path.stat().st_size for path in logdir.rglob("*") if path.is_file())
         print(
-            f"{options.workers} workers x {options.devices} devices x "
-            f"{options.steps} "
-            "steps: "
+            f"{options.workers} workers x {options.devices} devices x {options.steps} steps: "
             f"{size / 1e6:.0f} MB"
         )
         command = [sys.executable, __file__, "--answer", str(logdir)]

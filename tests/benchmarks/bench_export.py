@@ -40,9 +40,7 @@ def main() -> None:
         rows = options.workers // RUNS * RUNS * options.devices * options.steps
         size = sum(path.stat().st_size for path in to.rglob("*.parquet"))
         print(
-            f"{exported.written} workers, {rows:,} samples: {seconds:.1f} s "
-            f"({processor:.1f} "
-            "of "
+            f"{exported.written} workers, {rows:,} samples: {seconds:.1f} s ({processor:.1f} of "
             "the processor)"
         )
         print(f"  {size / 1e6:.0f} MB of Parquet")

@@ -308,13 +308,8 @@ def main() -> None:
         with harness.tensorboard(directory, samples) as address:
             browser = harness.launch(playwright)
             print(
-                f"{arguments.layers} layers x "
-                f"{arguments.steps} "
-                "steps, "
-                f"{LINES} "
-                "lines; "
-                "medians "
-                f"of {arguments.rounds}"
+                f"{arguments.layers} layers x {arguments.steps} steps, {LINES} lines; medians of "
+                f"{arguments.rounds}"
             )
             print(f"{'':24}{'first paint':>14}{'a move':>12}{'payload':>14}")
             for view, data in list(VIEWS.items())[:: 3 if arguments.smallest else 1]:

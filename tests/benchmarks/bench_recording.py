@@ -120,13 +120,8 @@ def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> N
     step_ms = 1000 * statistics.median(plain) / steps
     ratios = show_ratios("time added", overhead, recorded, plain)
     print(
-        f"  with / without, {pairs} pairs of {steps} steps "
-        "of "
-        f"{step_ms:.1f} "
-        "ms, "
-        f"{snapshots} "
-        "snapshots: "
-        f"{ratios}"
+        f"  with / without, {pairs} pairs of {steps} steps of {step_ms:.1f} ms, {snapshots} "
+        f"snapshots: {ratios}"
     )
 
 
@@ -198,19 +193,10 @@ def measure_short_fits(overhead: float, fits: int, seconds: float, batch: int, s
     begins, median = spent["on_train_batch_begin"], statistics.median(plain)
     ratios = show_ratios("time added to short fits", overhead, recorded, plain)
     print(
-        f"  with / without, {fits} pairs of fits of {median:.2f} "
-        "s, "
-        f"{steps} "
-        "steps "
-        "each: "
-        f"{ratios}; "
-        "in the callback's "
-        f"hooks {100 * share:.3f} %, ms a fit: "
+        f"  with / without, {fits} pairs of fits of {median:.2f} s, {steps} steps each: "
+        f"{ratios}; in the callback's hooks {100 * share:.3f} %, ms a fit: "
         f"{', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in total.items())}; "
-        "on_train_batch_begin, "
-        f"median of {len(begins)} steps of "
-        f"{1000 * median / steps:.1f} "
-        "ms: "
+        f"on_train_batch_begin, median of {len(begins)} steps of {1000 * median / steps:.1f} ms: "
         f"{1e6 * statistics.median(begins):.1f} µs",
         flush=True,
     )

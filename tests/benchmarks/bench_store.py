@@ -220,11 +220,7 @@ def main() -> None:
         wrote = time.perf_counter() - began
         size = sum(path.stat().st_size for path in logdir.rglob("*") if path.is_file())
         print(
-            f"{options.steps} steps x {layers} layers: "
-            f"{size / 1e6:.1f} "
-            "MB, "
-            "written "
-            "in "
+            f"{options.steps} steps x {layers} layers: {size / 1e6:.1f} MB, written in "
             f"{wrote:.1f} s"
         )
         print_limit(

@@ -165,12 +165,7 @@ def main() -> None:
             print(f"{path}: {size / 1e6:.2f} MB")
             if size > LARGEST_BYTES:
                 raise SystemExit(
-                    f"{path} is larger than {LARGEST_BYTES / 1e6} "
-                    "MB: "
-                    "show "
-                    "less, "
-                    "or "
-                    "at a smaller "
+                    f"{path} is larger than {LARGEST_BYTES / 1e6} MB: show less, or at a smaller "
                     "scale"
                 )
         browser.close()

@@ -213,11 +213,7 @@ def settled(frame: FrameLocator) -> None:
     """Returns once what the page did upon the last event is painted: after two frames, and then
     idle."""
     frame.locator("body").evaluate(
-        "() => new Promise((done) => "
-        "requestAnimationFrame(() "
-        "=> "
-        "requestAnimationFrame(() "
-        "=> "
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => "
         "done(null))))"
     )
     idle(frame)

@@ -175,11 +175,8 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
     largest = (pool - in_use) * (70 - step % 31) // 100 // 256 * 256
     free = pool - in_use
     reason = (
-        "The allocator's map is not available, "
-        "because "
-        "TF_GPU_ALLOCATOR=cuda_malloc_async "
-        "does not report "
-        "it."
+        "The allocator's map is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does "
+        "not report it."
     )
     return Snapshot(
         step=step,

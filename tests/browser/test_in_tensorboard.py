@@ -119,11 +119,7 @@ def test_back_undoes_every_change_of_the_view(page, request, server, place) -> N
     frame: Any = harness.open_tab(page, request.getfixturevalue(server), urlencode(place))
 
     ways = (
-        "Layers|3|Step|1|Frozen weights "
-        "take|Overview|(a "
-        "layer)|← "
-        "All "
-        "layers|Overview|Largest "
+        "Layers|3|Step|1|Frozen weights take|Overview|(a layer)|← All layers|Overview|Largest "
         "layers|Fragmentation|1"
     )
 
@@ -208,11 +204,8 @@ def test_in_nested_frames(page: Page, tensorboard: str, inspected: dict[str, Any
     """As in a notebook: TensorBoard inside a frame of another page."""
     page.goto(f"{tensorboard}/data/environment")
     page.evaluate(
-        "url => { document.body.innerHTML = ''; const f = "
-        "document.createElement('iframe'); "
-        "f.src "
-        "= url;"
-        "f.width = 1200; f.height = 800; document.body.append(f); }",
+        "url => { document.body.innerHTML = ''; const f = document.createElement('iframe'); "
+        "f.src = url;f.width = 1200; f.height = 800; document.body.append(f); }",
         harness.tab_url(tensorboard),
     )
     frame = page.frame_locator("iframe").frame_locator("iframe[src*='tb_memplugin']")

@@ -52,9 +52,7 @@ def test_the_columns_of_layers_fit(
     cut = frame.locator(
         "[data-testid='layers'] :is(td, th, .layer-name > *), .cell-name"
     ).evaluate_all(
-        "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + "
-        "1).map(cell "
-        "=> "
+        "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => "
         "cell.textContent)"
     )
     assert cut == []

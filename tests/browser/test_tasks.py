@@ -85,11 +85,7 @@ def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(
     harness.idle(frame)
     causes = text_of(frame, "[data-testid='causes']")
     assert (
-        "Mainly optimizer state +57.0 (and 56.0 of the "
-        "earlier "
-        "optimizer "
-        "stayed), "
-        "activations "
+        "Mainly optimizer state +57.0 (and 56.0 of the earlier optimizer stayed), activations "
         "+131 MiB."
     ) in causes
     assert "tb_memplugin.release_unused()" in causes

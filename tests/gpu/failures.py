@@ -109,10 +109,7 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
     oom, categories = run.ooms[0], by_category(run.ooms[0].ledger)
     bar = device_memory(run, oom.device)
     names = (
-        "status step phase verdict reason op layer "
-        "requested_bytes "
-        "free_bytes "
-        "largest_free_bytes "
+        "status step phase verdict reason op layer requested_bytes free_bytes largest_free_bytes "
         "in_use_bytes"
     )
     columns = ("address", "bytes", "state")

@@ -116,11 +116,7 @@ def main() -> None:
         return answer(measure_one(arguments))
     size, batch = arguments.image, arguments.batch
     print(
-        f"images {size} × {size}, batch {batch}, "
-        f"{arguments.pairs} "
-        "pairs "
-        "of "
-        f"{arguments.steps} "
+        f"images {size} × {size}, batch {batch}, {arguments.pairs} pairs of {arguments.steps} "
         f"steps\n{HEAD}",
         end="",
     )

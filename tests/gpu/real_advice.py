@@ -156,9 +156,8 @@ def failures(root: pathlib.Path, names: list[str], modes: list[str], jobs: int) 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         rows = list(pool.map(lambda case: failure(root, *case), cases))
     titles = (
-        "model | step | fails in | verdict | request | layer or largest layers inside | "
-        "fix "
-        "| followed"
+        "model | step | fails in | verdict | request | layer or largest layers inside | fix | "
+        "followed"
     )
     return "\n".join(
         [

@@ -219,9 +219,7 @@ def main() -> None:
 def asked_table(names: list[str], measured: dict[tuple[str, int], Any]) -> str:
     """What XLA answered beside the measured peaks."""
     lines = [
-        "| model | batch | method | asked MB | measured MB | error | seconds | "
-        "device "
-        "memory "
+        "| model | batch | method | asked MB | measured MB | error | seconds | device memory "
         "taken MB |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
@@ -248,8 +246,7 @@ def table(root: pathlib.Path, measured: dict[tuple[str, int], dict[str, Any]]) -
     from tb_memplugin.fit import Conditions, Predictor
 
     lines = [
-        "| model | step | recorded | asked | predicted MB | range MB | measured MB | error | "
-        "in "
+        "| model | step | recorded | asked | predicted MB | range MB | measured MB | error | in "
         "range |",
         "|---|---|---:|---:|---:|---|---:|---:|---|",
     ]

@@ -86,12 +86,7 @@ def row(name: str, mode: str) -> str:
     if plain["losses"] != remat["losses"]:
         again = measured(name, "plain", mode)
         losses = (
-            f"differ by {apart(plain, remat):.1e}, those "
-            "of "
-            "two "
-            "plain "
-            "trainings "
-            "by "
+            f"differ by {apart(plain, remat):.1e}, those of two plain trainings by "
             f"{apart(plain, again):.1e}"
         )
     return f"| {name} | {mode} | {peaks} | {times} | {losses} |"

@@ -233,64 +233,36 @@ def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
 PLACE = f"run=frozen&device={DEVICE}"
 BAD = {
     "runs": "x=1 run=frozen",
-    "overview": f"- run=frozen device={DEVICE} "
-    "run=&device=x "
-    "run=frozen&device= "
-    f"run=frozen&{PLACE} "
-    f"{PLACE}&phase=test"
-    f" {PLACE}&phase=train&phase=train "
-    f"{PLACE}&first_step=-1 "
-    f"{PLACE}&first_step=1e3 "
-    f"{PLACE}&last_step={'9' * 5000}"
-    f" {PLACE}&first_step=5&last_step=4 {PLACE}&points=9 "
-    f"{PLACE}&points=10001 "
-    f"{PLACE}&points= "
-    f"{PLACE}&stpe=1"
-    f" run={'x' * 100_000}&device={DEVICE}",
+    "overview": f"- run=frozen device={DEVICE} run=&device=x run=frozen&device= run=frozen&{PLACE} "
+    f"{PLACE}&phase=test {PLACE}&phase=train&phase=train {PLACE}&first_step=-1 "
+    f"{PLACE}&first_step=1e3 {PLACE}&last_step={'9' * 5000} {PLACE}&first_step=5&last_step=4 "
+    f"{PLACE}&points=9 {PLACE}&points=10001 {PLACE}&points= {PLACE}&stpe=1 "
+    f"run={'x' * 100_000}&device={DEVICE}",
     "pool": f"- run=frozen device={DEVICE} {PLACE}&points=9",
     "snapshots": "- run= run=frozen&device= run=frozen&run=frozen run=frozen&step=1",
-    "snapshot": f"{PLACE} run=frozen&step=1 "
-    "device=CPU:0&step=1 "
-    f"{PLACE}&step=a "
-    f"{PLACE}&step=1&step=2"
-    f" {PLACE}&step=3&phase=",
+    "snapshot": f"{PLACE} run=frozen&step=1 device=CPU:0&step=1 {PLACE}&step=a {PLACE}&step=1&step=2 "
+    f"{PLACE}&step=3&phase=",
     "timelines": "- run= run=frozen&device= run=frozen&step=1",
-    "timeline": f"{PLACE} run=frozen&step=3 "
-    f"{PLACE}&step=-3 "
-    f"{PLACE}&step=3&phase=lunch "
+    "timeline": f"{PLACE} run=frozen&step=3 {PLACE}&step=-3 {PLACE}&step=3&phase=lunch "
     f"{PLACE}&step=3&points=10",
-    "layers": "- run=frozen&step=x run=frozen&step=-0 "
-    "run=frozen&step=%F3%A0 "
-    "run=frozen&phase=train",
-    "activations": "- run=frozen&points=0 "
-    "run=frozen&points=%00 "
-    "run=frozen&first_step=x "
-    "run=frozen&phase=train"
-    " run=frozen&first_step=5&last_step=4",
-    "what_if": "- run=requests&device= "
-    "run=requests&batch_size= "
-    "run=requests&batch_size=4.5 "
-    "run=requests&step=3"
-    " run=requests&batch_size=4&batch_size=4 run=requests&capacity= run=requests&capacity=-1"
-    f" run=requests&freeze=nothing run=requests&freeze={'*a' * 480} run=requests&unfreeze=*,nothing"
-    " run=requests&optimizer=none run=requests&precision=float8",
-    "curve": "- run=requests&device= "
-    "run=requests&batch_size=4 "
-    "run=requests&freeze=nothing "
+    "layers": "- run=frozen&step=x run=frozen&step=-0 run=frozen&step=%F3%A0 run=frozen&phase=train",
+    "activations": "- run=frozen&points=0 run=frozen&points=%00 run=frozen&first_step=x "
+    "run=frozen&phase=train run=frozen&first_step=5&last_step=4",
+    "what_if": "- run=requests&device= run=requests&batch_size= run=requests&batch_size=4.5 "
+    "run=requests&step=3 run=requests&batch_size=4&batch_size=4 run=requests&capacity= "
+    f"run=requests&capacity=-1 run=requests&freeze=nothing run=requests&freeze={'*a' * 480} "
+    "run=requests&unfreeze=*,nothing run=requests&optimizer=none "
+    "run=requests&precision=float8",
+    "curve": "- run=requests&device= run=requests&batch_size=4 run=requests&freeze=nothing "
     "run=requests&capacity=-1",
     "batch_limit": "- run=requests&device= run=requests&batch_size=4 run=requests&freeze=nothing"
     " run=requests&capacity= run=requests&optimizer=none",
     "demand": "- run=requests&device= run=requests&step=3",
-    "plan": "- run=requests&device= run=requests&budget= "
-    "run=requests&budget=much "
-    "run=requests&budget=2PiB"
-    " run=requests&step=3",
+    "plan": "- run=requests&device= run=requests&budget= run=requests&budget=much "
+    "run=requests&budget=2PiB run=requests&step=3",
     "answers": f"- run= run=frozen&device= run=frozen&phase=test {PLACE}&step=3",
-    "ledger_totals": f"- run=frozen device={DEVICE} "
-    f"{PLACE}&phase=test "
-    f"{PLACE}&layer= "
-    f"{PLACE}&layer={'x' * 5000}"
-    f" {PLACE}&session= {PLACE}&step=3",
+    "ledger_totals": f"- run=frozen device={DEVICE} {PLACE}&phase=test {PLACE}&layer= "
+    f"{PLACE}&layer={'x' * 5000} {PLACE}&session= {PLACE}&step=3",
 }
 """Route to wrong queries; a dash for none."""
 

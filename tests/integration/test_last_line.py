@@ -42,10 +42,8 @@ def test_one_line_says_where_the_run_is(tmp_path: pathlib.Path, batch: int, how:
         (oom,) = run.ooms
         assert done.returncode == 1
         assert told == [
-            "Out of memory at step 0 (train): "
-            f"{oom.reason.rstrip('.')}. "
-            "tb-memplugin "
-            "inspect runs/exp1"
+            f"Out of memory at step 0 (train): {oom.reason.rstrip('.')}. tb-memplugin inspect "
+            "runs/exp1"
         ]
     else:
         peak = max(int(one.peak_bytes.max()) for one in run.samples.devices.values())

@@ -78,9 +78,7 @@ def differences(directory: pathlib.Path, seeds: range) -> list[str]:
     if recorded.code != plain.code:
         reached = [seed for seed in seeds if seed not in recorded.answers][:1]
         found.append(
-            f"{reached or seeds}: exit code "
-            f"{recorded.code}, "
-            "not "
+            f"{reached or seeds}: exit code {recorded.code}, not "
             f"{plain.code}\n{recorded.errors[-3000:]}"
         )
     elif recorded.printed != plain.printed:

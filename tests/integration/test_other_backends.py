@@ -14,13 +14,8 @@ import pytest
 from child import ANSWER, PRELUDE, WARNINGS, child_environment
 
 SENTENCE = (
-    "Keras runs on numpy: so far, nothing can be recorded "
-    "or "
-    "measured "
-    "with "
-    "this "
-    "backend, "
-    "only with tensorflow."
+    "Keras runs on numpy: so far, nothing can be recorded or measured with this backend, only "
+    "with tensorflow."
 )
 
 MODEL = """

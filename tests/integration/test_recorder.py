@@ -197,13 +197,8 @@ answer({"warnings": warnings, "fits": fits})
     runs = tb_memplugin.load(tmp_path)
     missing = "Not recording GPU:0: this process has only CPU:0."
     limit = (
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number "
-        "of "
-        "MiB: "
-        "TensorFlow "
-        "takes "
-        "'512MB' "
-        "as 512 MiB."
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number of MiB: TensorFlow takes '512MB' as "
+        "512 MiB."
     )
     # of 300 and 600 MiB: the allocator's limit is the one that is said
     assert told["fits"] == [True, False]
@@ -344,11 +339,7 @@ FAULTS = {
     "attribution": "import tb_memplugin.recorder.helper.process as m; m.Helper.records = broken",
     "allocator": "import tb_memplugin.recorder.devices.statistics as m; m.memory_info = broken",
     "reset": "import tb_memplugin.recorder.devices.statistics as m; m.reset_peak = broken",
-    "layer table": "import tb_memplugin.recorder.watch.observer "
-    "as "
-    "m; "
-    "m.layers.build_layer_table "
-    "= broken",
+    "layer table": "import tb_memplugin.recorder.watch.observer as m; m.layers.build_layer_table = broken",
     "signature": "import tb_memplugin.recorder.watch.observer as m; m.layers.signature = broken",
     "observer": "import tb_memplugin.recorder.watch.observer as m; m.LayerWatch.begin_window = "
     "broken",

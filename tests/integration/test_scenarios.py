@@ -40,13 +40,8 @@ def test_the_measured_effect_is_the_expected_one(
     except RuntimeError as error:
         if PROFILER_CRASHED in str(error):
             pytest.xfail(
-                "TensorFlow's profiler crashes processes "
-                "that "
-                "train "
-                "together "
-                "now "
-                "and "
-                "then, see docs/limits.md"
+                "TensorFlow's profiler crashes processes that train together now and then, see "
+                "docs/limits.md"
             )
         raise
     on_cpu, figures = result["device"] == "CPU", result["runs"]

@@ -132,9 +132,7 @@ def test_no_link_of_the_description_leads_nowhere_without_a_repository(
 
 def test_the_links_and_pictures_of_the_description_lead_into_the_published_repository() -> None:
     code = (
-        "import runpy, setuptools, json; setuptools.setup = "
-        "lambda "
-        "**given: "
+        "import runpy, setuptools, json; setuptools.setup = lambda **given: "
         "print(json.dumps(given))\n"
     )
     done = subprocess.run(

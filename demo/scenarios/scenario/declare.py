@@ -59,11 +59,7 @@ class Expected:
         """A sentence for each of the two runs whose figure is not the expected one."""
         largest = max(value for value in (self.before, self.after, 0) if value is not None)
         return [
-            f"{self.figure} {side}: "
-            f"{figures[self.figure]:,} "
-            "measured, "
-            f"{value:,} "
-            "expected "
+            f"{self.figure} {side}: {figures[self.figure]:,} measured, {value:,} expected "
             f"({self.formula})"
             for side, figures, value in (
                 ("before", before, self.before),

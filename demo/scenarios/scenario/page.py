@@ -54,11 +54,8 @@ def topic(scenario: Scenario, results: Results) -> str:
         results: Its results by device.
     """
     measured = "; ".join(
-        f"{_device(result['device'])} with TensorFlow "
-        f"{result['tensorflow']}, "
-        "Keras "
-        f"{result['keras']}, "
-        f"{result['date']}"
+        f"{_device(result['device'])} with TensorFlow {result['tensorflow']}, Keras "
+        f"{result['keras']}, {result['date']}"
         for result in results.values()
     )
     lines = [
@@ -66,13 +63,8 @@ def topic(scenario: Scenario, results: Results) -> str:
         "",
         scenario.description.split("\n\n")[0].strip(),
         "",
-        f"Run `python demo/scenarios/{scenario.name}.py`, then "
-        "`tb-memplugin "
-        "view "
-        "runs/scenarios` "
-        "to compare "
-        "the "
-        "runs.",
+        f"Run `python demo/scenarios/{scenario.name}.py`, then `tb-memplugin view "
+        "runs/scenarios` to compare the runs.",
         f"Measured on {measured}.",
     ]
     seen: set[tuple[str, str]] = set()

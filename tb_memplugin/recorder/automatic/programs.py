@@ -104,27 +104,15 @@ class AutomaticRecording:
         if self.ready_lists:
             yield (
                 f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a "
-                "`CallbackList` "
-                "of "
-                "the "
-                "program's own: add tb_memplugin.MemoryCallback to that list."
+                "`CallbackList` of the program's own: add tb_memplugin.MemoryCallback to that "
+                "list."
             )
         if self.unseen:
             yield (
-                f"{counted(self.unseen, 'call')} of "
-                "GradientTape.gradient "
-                "not "
-                "recorded: "
-                "outside "
-                "of `fit` and of a "
-                "`tf.function` that also updates the variables. Where such a "
-                "step "
-                "begins "
-                "and "
-                "ends "
-                "cannot be seen "
-                "from "
-                "outside: record it with `with recorder.step(n)` of tb_memplugin.MemoryRecorder."
+                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside "
+                "of `fit` and of a `tf.function` that also updates the variables. Where such a "
+                "step begins and ends cannot be seen from outside: record it with `with "
+                "recorder.step(n)` of tb_memplugin.MemoryRecorder."
             )
 
     @property

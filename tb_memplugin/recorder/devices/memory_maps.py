@@ -379,8 +379,7 @@ def self_check(read: Callable[[], bytes], device: str) -> None:
         left = _sizes(read())
         wrong = [
             f"it shows {used.get(address, 'no')} requested bytes in use at the address of a "
-            f"tensor of {size} "
-            "bytes"
+            f"tensor of {size} bytes"
             for address, size in zip(addresses, PROBE_BYTES, strict=True)
             if used.get(address) != size
         ] + [
@@ -499,13 +498,8 @@ class MemoryMaps:
         )
         named = ", ".join(device for device in turned_off if device != PINNED)
         sentence = (
-            f"Not reading the memory map of {named}: "
-            f"{reason}. "
-            "Chunk "
-            "sizes "
-            "are "
-            "rounded "
-            "requests instead."
+            f"Not reading the memory map of {named}: {reason}. Chunk sizes are rounded requests "
+            "instead."
         )
         with contextlib.suppress(Exception):  # a failing report must not stop training
             if turned_off:

@@ -22,14 +22,9 @@ allocator's statistics."""
 _CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _CPU_DEFAULT_MIB = 1 << 16
 _MADE_BEFORE = (
-    "TensorFlow had made its plain CPU allocator, which keeps "
-    "no "
-    "statistics, "
-    "before "
-    "tb_memplugin "
-    "was imported. "
-    "Put "
-    "`import tb_memplugin` above the first line that makes a model, a tensor or a variable."
+    "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin "
+    "was imported. Put `import tb_memplugin` above the first line that makes a model, a tensor "
+    "or a variable."
 )
 _PLAIN = (
     "TensorFlow's plain CPU allocator keeps no statistics. Set TF_CPU_ALLOCATOR_USE_BFC=1 (and "
@@ -93,14 +88,8 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
                 sentences.append(
-                    "Layers, pool, free chunks and memory maps "
-                    "of "
-                    f"{name} "
-                    "are "
-                    "unknown: "
-                    "the "
-                    "allocator of "
-                    "TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations."
+                    f"Layers, pool, free chunks and memory maps of {name} are unknown: the "
+                    "allocator of TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations."
                 )
             capacity, bus = details.get(name, (None, None))
             devices.append(Device(name, capacity, bus))

@@ -140,12 +140,7 @@ def release_unused() -> int | None:
         print(f"{device}: {freed} freed, {format_bytes(now)} still allocated; released {many}.")
     if not devices:
         print(
-            f"Released {many}. How much memory that freed is "
-            "unknown: "
-            "the "
-            "allocator "
-            "keeps "
-            "no "
+            f"Released {many}. How much memory that freed is unknown: the allocator keeps no "
             "statistics."
         )
     return sum(before) - sum(after) if devices else None

@@ -165,12 +165,7 @@ class Helper:
                     self._local = StepAnalysis(*self._settings, self._faults)
                     self._prepared = None, []
                     self._faults.warn(
-                        "steps are analyzed in the training's process: "
-                        "no "
-                        "other "
-                        "one "
-                        "could "
-                        "be "
+                        "steps are analyzed in the training's process: no other one could be "
                         f"started ({error})"
                     )
             if self._process is None:

@@ -37,14 +37,8 @@ TIMELINES = "step timelines"
 REQUESTS = "requests of traced steps"
 RECORDS = "records of traced steps"
 _MISSED_EVENTS = (
-    "The memory map of this step is unknown: the trace misses events, so it does "
-    "not "
-    "lead "
-    "from "
-    "the map at "
-    "step "
-    "start "
-    "to the map at step end."
+    "The memory map of this step is unknown: the trace misses events, so it does not lead from "
+    "the map at step start to the map at step end."
 )
 
 # device to its serialized memory map, None if it cannot be read

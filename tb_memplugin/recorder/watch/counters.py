@@ -290,9 +290,7 @@ def _difference(name: str, before: Any, after: Any) -> str | None:
     )
     if shapes[0] != shapes[1]:
         return (
-            f"the shape of {argument} changed from "
-            f"{_shape_text(shapes[0])} "
-            "to "
+            f"the shape of {argument} changed from {_shape_text(shapes[0])} to "
             f"{_shape_text(shapes[1])}"
         )
     if dtypes[0] != dtypes[1]:
@@ -438,10 +436,7 @@ def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
             and all(type(size) is int for size in itertools.chain(*shapes))
         ):
             return (
-                f"the shape of argument {at} changed "
-                "from "
-                f"{_shape_text(shapes[0])} "
-                "to "
+                f"the shape of argument {at} changed from {_shape_text(shapes[0])} to "
                 f"{_shape_text(shapes[1])}"
             )
     return None

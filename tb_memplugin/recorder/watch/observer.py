@@ -243,12 +243,7 @@ class LayerWatch:
             layers.is_module(model) and layers.variables_of(model, "weights")
         ):
             self._faults.warn(
-                f"Model {layers.name_of(model)!r} has no "
-                "layers: "
-                "only "
-                "totals "
-                "per "
-                "device are "
+                f"Model {layers.name_of(model)!r} has no layers: only totals per device are "
                 "recorded."
             )
 

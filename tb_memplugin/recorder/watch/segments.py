@@ -130,13 +130,8 @@ def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:
     for cut in cuts:
         if times[cut] != 1:
             raise RecomputationError(
-                f"Layer {cut} is called {times[cut]} times, so it marks "
-                "no "
-                "single "
-                "place. "
-                "Cut "
-                "after another "
-                "layer."
+                f"Layer {cut} is called {times[cut]} times, so it marks no single place. Cut "
+                "after another layer."
                 if times[cut]
                 else f"The model has no layer {cut}. cut_points(model) lists where it can be cut."
             )
@@ -167,21 +162,14 @@ def _of_pairs(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
             or not all(isinstance(name, str) for name in pair)
         ):
             raise RecomputationError(
-                "A segment is a pair of names, its first "
-                "and "
-                "its "
-                "last "
-                "layer. "
-                "Received: "
+                "A segment is a pair of names, its first and its last layer. Received: "
                 f"{pair!r:.80}"
             )
         first, last = pair
         if first != last and not is_graph(model):
             raise RecomputationError(
-                f"Layers {first} and {last} are one segment, but {model.name} is a "
-                "subclassed "
-                "model. Make each layer a "
-                f"segment by itself: ({first!r}, {first!r})."
+                f"Layers {first} and {last} are one segment, but {model.name} is a subclassed "
+                f"model. Make each layer a segment by itself: ({first!r}, {first!r})."
             )
     return (
         _segments(model, pairs, True) if is_graph(model) else tuple((first,) for first, _ in pairs)

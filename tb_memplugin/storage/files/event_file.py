@@ -81,13 +81,8 @@ class EventFile:
         if self.remaining and self.is_ours:
             length = self._state.length if self._state else 0
             sentences.append(
-                f"run {self._run}: {self._name} is still "
-                "being "
-                "read: "
-                f"{self.remaining} "
-                "of "
-                f"{length} "
-                "bytes remain"
+                f"run {self._run}: {self._name} is still being read: {self.remaining} of "
+                f"{length} bytes remain"
             )
         if self.unread is not None:
             sentences.append(self.unread)
@@ -146,14 +141,8 @@ class EventFile:
                     self._index(part)
             elif part.at_end:
                 self._tail = (
-                    f"run {self._run}: {self._name} ends inside a "
-                    "record "
-                    "at "
-                    "byte "
-                    f"{part.offset} "
-                    f"({part.size} "
-                    "bytes): "
-                    "the last record is lost or still being written"
+                    f"run {self._run}: {self._name} ends inside a record at byte {part.offset} "
+                    f"({part.size} bytes): the last record is lost or still being written"
                 )
             else:
                 self._scanned = part.offset + part.size

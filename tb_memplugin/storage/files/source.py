@@ -134,13 +134,8 @@ def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     workers = sorted({entry[0] for entry in entries})
     if len(workers) > MAX_WORKERS:
         sentences.append(
-            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the "
-            "first "
-            f"{MAX_WORKERS} "
-            "by "
-            "name "
-            "are "
-            "read"
+            f"{len(workers) - MAX_WORKERS} of {len(workers)} workers: only the first "
+            f"{MAX_WORKERS} by name are read"
         )
         shown = set(workers[:MAX_WORKERS])
         entries = [entry for entry in entries if entry[0] in shown]

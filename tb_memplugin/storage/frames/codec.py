@@ -273,14 +273,8 @@ class OpenFrame:
         head_bytes = int.from_bytes(prefix, "little")
         if len(prefix) < 4 or 4 + head_bytes > self.body_bytes or head_bytes > MAX_HEAD_BYTES:
             raise FormatError(
-                f"frame's head of {head_bytes} bytes is over its "
-                "body "
-                "of "
-                f"{self.body_bytes} "
-                "bytes "
-                "or the limit "
-                "of "
-                f"{MAX_HEAD_BYTES}"
+                f"frame's head of {head_bytes} bytes is over its body of {self.body_bytes} bytes "
+                f"or the limit of {MAX_HEAD_BYTES}"
             )
         self.text = body.take(head_bytes)
 
@@ -386,14 +380,8 @@ def pack(frame: Frame, level: int = 1) -> PackedFrame:
     packed = zlib.compress(body, level)
     if len(body) > MAX_BODY_BYTES or len(packed) + _HEADER.size > MAX_FRAME_BYTES:
         raise FormatError(
-            f"frame of {len(body)} bytes ({len(packed)} compressed) "
-            "is "
-            "over "
-            "the "
-            "limit "
-            "of "
-            f"{MAX_BODY_BYTES} "
-            f"({MAX_FRAME_BYTES} compressed); write fewer rows per frame"
+            f"frame of {len(body)} bytes ({len(packed)} compressed) is over the limit of "
+            f"{MAX_BODY_BYTES} ({MAX_FRAME_BYTES} compressed); write fewer rows per frame"
         )
     return PackedFrame(
         frame.stream, frame.first_step, frame.last_step, frame.rows, len(body), packed
@@ -442,11 +430,7 @@ def _check_header(data: bytes) -> tuple[int, int, int, int, int, int]:
         raise FormatError(f"not a frame: it starts with {bytes(magic)!r}, expected {MAGIC!r}")
     if version > FORMAT_VERSION:
         raise NewerFormatError(
-            f"frame of format {version}; this version "
-            "reads "
-            "format "
-            f"{FORMAT_VERSION}: "
-            "upgrade "
+            f"frame of format {version}; this version reads format {FORMAT_VERSION}: upgrade "
             "tb_memplugin"
         )
     if version < FORMAT_VERSION:
@@ -525,12 +509,7 @@ def _check_tables(described: dict[str, Any], size: int) -> dict[str, list[tuple[
                 and type(column[2]) is int
             ):
                 raise FormatError(
-                    f"table {table_name!r} needs columns "
-                    "of "
-                    "[name, "
-                    "type, "
-                    "length]. "
-                    "Received: "
+                    f"table {table_name!r} needs columns of [name, type, length]. Received: "
                     f"{column!r:.80}"
                 )
             name, kind, length = column

@@ -248,9 +248,7 @@ def _devices(
     valid = isinstance(names, list) and len(names) <= field.most
     if not valid or not all(_is_text(name) and name for name in names):
         raise FormatError(
-            f"{field.name} must be at most {field.most} names of 1 "
-            "to "
-            f"{MAX_STRING_CHARACTERS} "
+            f"{field.name} must be at most {field.most} names of 1 to {MAX_STRING_CHARACTERS} "
             "characters"
         )
     parts = fields_of(field.record)
@@ -324,13 +322,8 @@ def _check_bounds(name: str, column: Integers, bounds: Bounds) -> None:
             return
     if least < bounds.least or most > bounds.most:
         raise FormatError(
-            f"column {name!r:.80} holds "
-            f"{least} "
-            "to "
-            f"{most}, "
-            "not "
-            f"{bounds.least:.0f} "
-            f"to {bounds.most:.0f}"
+            f"column {name!r:.80} holds {least} to {most}, not {bounds.least:.0f} to "
+            f"{bounds.most:.0f}"
         )
 
 

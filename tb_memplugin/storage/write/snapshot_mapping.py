@@ -32,9 +32,7 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
     unknown = sorted(set(map(str, fields)) - known)
     if unknown:
         raise RecordingError(
-            "an allocator snapshot has the fields "
-            f"{', '.join(sorted(known))}. "
-            "Received: "
+            f"an allocator snapshot has the fields {', '.join(sorted(known))}. Received: "
             f"{', '.join(unknown)}"
         )
     described = {"phase": "train", "mode": "graph", **fields}
@@ -126,11 +124,8 @@ def check_layer(path: Any) -> str:
     """A layer path, validated."""
     if not isinstance(path, str) or not path or len(path) > MAX_STRING_CHARACTERS:
         raise RecordingError(
-            "a layer path must be a string of 1 to "
-            f"{MAX_STRING_CHARACTERS} "
-            "characters. "
-            "Received: "
-            f"{path!r:.100}"
+            f"a layer path must be a string of 1 to {MAX_STRING_CHARACTERS} characters. "
+            f"Received: {path!r:.100}"
         )
     return path
 

@@ -164,20 +164,9 @@ def test_inner_layers_count_once_and_what_differs_is_named() -> None:
     ]
     sentence = finding(recomputing(*layers))
     assert sentence == (
-        "CPU:0: 1 layer runs again in the backward pass (net/block). 3.0 "
-        "MiB "
-        "of "
-        "activations "
-        "are "
-        "not kept until "
-        "then. "
-        "Each step updates the moving statistics of "
-        "net/block/norm "
-        "twice. "
-        "`tb_memplugin.remat` "
-        "recomputes "
-        "layers "
-        "without that."
+        "CPU:0: 1 layer runs again in the backward pass (net/block). 3.0 MiB of activations are "
+        "not kept until then. Each step updates the moving statistics of net/block/norm twice. "
+        "`tb_memplugin.remat` recomputes layers without that."
     )
 
 
@@ -210,13 +199,8 @@ def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> N
     for timelines, said in (
         (
             (line,),
-            "3.0 MiB of activations are not kept until then; the second "
-            "run "
-            "takes "
-            "about "
-            "15% "
-            "of the step's "
-            "time.",
+            "3.0 MiB of activations are not kept until then; the second run takes about 15% of "
+            "the step's time.",
         ),
         ((), "3.0 MiB of activations are not kept until then."),
         ((dataclasses.replace(line, step=2),), "3.0 MiB of activations are not kept until then."),
@@ -275,27 +259,17 @@ def compiled(
 
 def test_a_compiled_step_says_what_its_buffers_show() -> None:
     merged = (
-        "CPU:0: 1 layer should run again in the backward pass (net/block), but "
-        "XLA "
-        "merged "
-        "both "
-        "runs: 5.0 MiB "
-        "of "
-        "their "
-        "activations are kept until then. Compile the model with jit_compile=False."
+        "CPU:0: 1 layer should run again in the backward pass (net/block), but XLA merged both "
+        "runs: 5.0 MiB of their activations are kept until then. Compile the model with "
+        "jit_compile=False."
     )
     backward, forward = "gradient_tape/net/block/dense/MatMul", "dense/BiasAdd"
     kinds: tuple[Recomputed, ...] = ("exact", "resampled")
     for kind in kinds:
         assert finding(compiled(kind, backward)) == merged
     again = (
-        "CPU:0: 1 layer runs again in the backward pass (net/block). 2.0 "
-        "MiB "
-        "of "
-        "activations "
-        "are "
-        "not kept until "
-        "then."
+        "CPU:0: 1 layer runs again in the backward pass (net/block). 2.0 MiB of activations are "
+        "not kept until then."
     )
     assert finding(compiled("resampled", forward)) == again
     assert finding(compiled("exact", forward)) is None

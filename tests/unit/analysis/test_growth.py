@@ -260,12 +260,7 @@ def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
     )
     (sentence,) = findings({"": make_run(samples, snapshots=(taken(15_000), taken(45_000)))})
     assert (
-        "largest growth from step 15000 to step 45000: held tensors, 117 "
-        "KiB "
-        "and "
-        "7.2 "
-        "MiB "
-        "of "
+        "largest growth from step 15000 to step 45000: held tensors, 117 KiB and 7.2 MiB of "
         "rounding"
     ) in sentence
 
@@ -345,14 +340,8 @@ def test_memory_that_rises_from_training_to_training_is_growth_though_each_has_t
     assert growing.figures == {"steps": 3, "sessions": 16, **sizes} and growing.source == "measured"
     # The first training, which takes memory once, does not count.
     finding = (
-        "CPU:0: memory in use grows by 4.0 MiB from one training of this process "
-        "to "
-        "the "
-        "next, "
-        "from 14.0 MiB "
-        "after "
-        "the "
-        "2nd to 70.0 MiB after the 16th, each without its own model."
+        "CPU:0: memory in use grows by 4.0 MiB from one training of this process to the next, "
+        "from 14.0 MiB after the 2nd to 70.0 MiB after the 16th, each without its own model."
     )
     assert growing.details == (finding,) and growth_findings("", run_after(*STEADY)) == [finding]
 

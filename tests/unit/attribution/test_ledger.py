@@ -252,13 +252,8 @@ def test_all_that_a_pass_over_another_one_reads_is_saved_though_never_in_use_at_
     step = Recorder()
     for _ in range(2):  # two steps in one window
         step.runs(
-            "layer +1000:512, outer +2000:256 -1000, inner "
-            "+3000:1024, "
-            "layer "
-            "+1000:512, "
-            "outer -1000 "
-            "-2000 "
-            "-3000"
+            "layer +1000:512, outer +2000:256 -1000, inner +3000:1024, layer +1000:512, outer "
+            "-1000 -2000 -3000"
         )
     saved = ledger_of(step.trace(), facts).saved_for_backward
     # The first result is freed before the second one is there; the third one outlives neither.
@@ -738,13 +733,8 @@ def test_what_an_early_op_of_the_backward_pass_made_waits_for_it_also_if_the_for
     facts = dataclasses.replace(SOURCE, interrupted=True, before_backward=True)
     failed = "moved +9000:8192, a +1000:4096"
     before = (
-        "moved +8000:512, a +2000:256, da +20000:16384 "
-        "-2000, "
-        "product "
-        "+30000:512 "
-        "-8000 "
-        "-20000, dw "
-        "-30000, "
+        "moved +8000:512, a +2000:256, da +20000:16384 -2000, product +30000:512 -8000 -20000, "
+        "dw -30000, "
     )
     # GIVEN a step that failed, alone in its trace or after a whole one THEN both results are for
     # the backward pass
@@ -778,13 +768,8 @@ def unseen_step() -> Recorder:
     step.run(RELAYOUT, [(0x80000, 2048)])
     step.runs(
         "a +1000:4096, b +9000:8192, a -9000, da +20000:16384, "
-        "da-1-TransposeNHWCToNCHW-LayoutOptimizer +50000:512 -50000, "
-        "dw "
-        "+30000:1000 "
-        "-1000 "
-        "-80000:2048 "
-        "-20000 "
-        "-30000"
+        "da-1-TransposeNHWCToNCHW-LayoutOptimizer +50000:512 -50000, dw +30000:1000 -1000 "
+        "-80000:2048 -20000 -30000"
     )
     return step
 

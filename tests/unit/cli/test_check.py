@@ -91,12 +91,7 @@ def test_runs_are_compared_with_the_baselines_run_of_their_name(
     assert check(*compare, "10%")[0] == 0
     code, lines = check(*compare, "5%")
     assert code == 1 and lines[1] == (
-        "violated: large, GPU:0: peak 1.1 GiB at step 1 (train), "
-        "allowed "
-        "1.0 "
-        "GiB "
-        "(baseline "
-        "1000 "
+        "violated: large, GPU:0: peak 1.1 GiB at step 1 (train), allowed 1.0 GiB (baseline 1000 "
         "MiB + 5%)"
     )
     assert check(*compare, "100MiB")[0] == 0 and check(*compare, "99MiB")[0] == 1
@@ -233,12 +228,7 @@ def test_json_holds_every_check(logdir: pathlib.Path, check: Check) -> None:
         ([], "nothing to check: pass --max-peak, or --max-regression with --baseline"),
         (
             ["--max-peak", "ten"],
-            "a limit, unless a share such as 5%, is a size with its unit, "
-            "such "
-            "as "
-            "24GiB, "
-            "at "
-            "most "
+            "a limit, unless a share such as 5%, is a size with its unit, such as 24GiB, at most "
             "1 PiB",
         ),
         (["--max-peak", "ten"], "Received: 'ten'"),

@@ -91,22 +91,12 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(logdir, capsys) -> None
         ),
         (
             ["--step", 500],
-            "CPU:0: step 500 has no breakdown, it was not "
-            "recorded. "
-            "The "
-            "nearest "
-            "is "
-            "that of step "
+            "CPU:0: step 500 has no breakdown, it was not recorded. The nearest is that of step "
             "41.",
         ),
         (
             ["--step", 3, "--phase", "validation"],
-            "CPU:0: step 3 has no breakdown, it was not traced. No "
-            "step "
-            "of "
-            "phase "
-            "validation "
-            "has "
+            "CPU:0: step 3 has no breakdown, it was not traced. No step of phase validation has "
             "one.",
         ),
     ],
@@ -195,13 +185,8 @@ def test_free_memory_outside_the_pool_is_told_at_a_failure() -> None:
     }
     oom = dataclasses.replace(run.ooms[0], **sizes, pool_bytes=286 * mib, capacity_bytes=300 * mib)
     pieces = (
-        "Free memory is in pieces: 33.0 MiB, at most 30.0 MiB in "
-        "one, "
-        "and "
-        "14.0 "
-        "MiB "
-        "outside "
-        "the pool."
+        "Free memory is in pieces: 33.0 MiB, at most 30.0 MiB in one, and 14.0 MiB outside the "
+        "pool."
     )
     unknown = dataclasses.replace(oom, requested_bytes=None, verdict=None)
     for failure, said in (
@@ -397,32 +382,18 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         (
             ["plan"],
-            "tb-memplugin plan: the following arguments are "
-            "required: "
-            "--budget "
-            "(see "
-            "tb-memplugin "
-            "plan "
-            "--help)",
+            "tb-memplugin plan: the following arguments are required: --budget (see tb-memplugin "
+            "plan --help)",
         ),
         (["inspect", "x", "--step", "-1"], "step must be an integer >= 0"),
         (
             ["inspct", "x"],
-            "tb-memplugin: unknown command 'inspct'; "
-            "did "
-            "you "
-            "mean "
-            "'inspect'? "
-            "Choose "
-            "from run, inspect, ",
+            "tb-memplugin: unknown command 'inspct'; did you mean 'inspect'? Choose from run, "
+            "inspect, ",
         ),
         (
             ["inspect", "x", "--stepp", "3"],
-            "inspect: unknown option --stepp; did you mean "
-            "'--step'? "
-            "(see "
-            "tb-memplugin "
-            "inspect "
+            "inspect: unknown option --stepp; did you mean '--step'? (see tb-memplugin inspect "
             "--help)\n",
         ),
         (

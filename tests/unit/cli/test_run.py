@@ -121,12 +121,7 @@ def test_the_end_says_that_nothing_was_recorded_on_stderr_only(tmp_path: pathlib
 
 def test_with_the_switch_nothing_is_added(tmp_path: pathlib.Path) -> None:
     (tmp_path / "program.py").write_text(
-        "import sys; print([name for name in sys.modules if 'automatic' "
-        "in "
-        "name "
-        "or "
-        "name "
-        "== "
+        "import sys; print([name for name in sys.modules if 'automatic' in name or name == "
         "'numpy'], sys.meta_path)"
     )
     plain = run(tmp_path, [sys.executable, "program.py"])
@@ -191,13 +186,8 @@ def test_a_killed_program_gets_one_line_with_its_run(
     assert code == -signal
     assert told.split("\n")[1:] == (
         [
-            "The program was killed, or ended by os._exit. "
-            "What "
-            "was "
-            "recorded: "
-            "tb-memplugin "
-            "inspect "
-            "logs/mine",
+            "The program was killed, or ended by os._exit. What was recorded: tb-memplugin "
+            "inspect logs/mine",
             "",
         ]
         if recorded

@@ -340,14 +340,8 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     )
     assert after.method == "estimate"
     assert after.assumptions == (
-        "Optimizer state and weight gradients of 1 layer are removed. Layers before "
-        "the "
-        "first "
-        "trained one "
-        "may "
-        "save "
-        "no "
-        "activations; the range covers both.",
+        "Optimizer state and weight gradients of 1 layer are removed. Layers before the first "
+        "trained one may save no activations; the range covers both.",
     )
     assert before.peak_bytes - after.peak_bytes >= 8 * trained["net/conv2"]
     assert state(Conditions(optimizer="momentum")) == 4 * sum(trained.values())

@@ -204,13 +204,8 @@ def test_steps_that_were_each_traced_again_are_the_reason(run: Run) -> None:
         run, requests=tuple(dataclasses.replace(one, first=True) for one in run.requests)
     )
     reason = (
-        "Unknown: each traced training step is the first one after a "
-        "change "
-        "of "
-        "the "
-        "program, "
-        "and so not "
-        "typical."
+        "Unknown: each traced training step is the first one after a change of the program, and "
+        "so not typical."
     )
     assert tb_memplugin.what_if(anew).prediction.assumptions == (reason,)
     unknown = np.full(4, MISSING)
@@ -250,12 +245,8 @@ def test_the_figures_that_people_look_for_are_on_the_answer_and_in_one_short_lin
     assert (unknown.fits, unknown.peak_bytes) == (None, None)
     answer = tb_memplugin.what_if(run, batch_size=8)
     assert repr(answer) == (
-        "<WhatIf CPU:0: <Prediction batch size 8, peak "
-        f"{format_bytes(answer.peak_bytes)} "
-        "of "
-        "256 "
-        "MiB, "
-        f"fits=True, method={answer.prediction.method}>>"
+        f"<WhatIf CPU:0: <Prediction batch size 8, peak {format_bytes(answer.peak_bytes)} of 256 "
+        f"MiB, fits=True, method={answer.prediction.method}>>"
     )
 
 
@@ -289,31 +280,14 @@ def said(enough: Enough | None = None, **values: object) -> str:
         ({"capacity_bytes": None}, "Fits: 484 MiB"),
         (
             {"fits": False, "fails_at": IN_PIECES, "enough": Enough(700 * MIB, 650 * MIB)},
-            "Does not fit: 484 MiB of 512 MiB would be enough in one piece. "
-            "No "
-            "free "
-            "chunk "
-            "holds "
-            "the 61.0 MiB "
-            "requested "
-            "by Relu, layer net/conv1. At 700 MiB it fits: 650 MiB "
-            "with "
-            "free "
-            "memory "
-            "in "
-            "pieces, "
-            "and a reserve",
+            "Does not fit: 484 MiB of 512 MiB would be enough in one piece. No free chunk holds "
+            "the 61.0 MiB requested by Relu, layer net/conv1. At 700 MiB it fits: 650 MiB with "
+            "free memory in pieces, and a reserve",
         ),
         (
             {"fits": False, "fails_at": IN_PIECES, "capacity_bytes": 400 * MIB},
-            "Does not fit: 484 MiB needed, 400 MiB available. No free chunk "
-            "holds "
-            "the "
-            "61.0 "
-            "MiB "
-            "requested by "
-            "Relu, "
-            "layer net/conv1",
+            "Does not fit: 484 MiB needed, 400 MiB available. No free chunk holds the 61.0 MiB "
+            "requested by Relu, layer net/conv1",
         ),
         (
             {
@@ -322,14 +296,9 @@ def said(enough: Enough | None = None, **values: object) -> str:
                 "capacity_bytes": 400 * MIB,
                 "enough": Enough(600 * MIB, 550 * MIB),
             },
-            "Does not fit: 484 MiB needed, 400 MiB available. 61.0 MiB requested "
-            "by "
-            "Relu, "
-            "layer "
-            "net/conv1, "
-            "60.0 "
-            "MiB "
-            "free. At 600 MiB it fits: 550 MiB with free memory in pieces, and a reserve",
+            "Does not fit: 484 MiB needed, 400 MiB available. 61.0 MiB requested by Relu, layer "
+            "net/conv1, 60.0 MiB free. At 600 MiB it fits: 550 MiB with free memory in pieces, "
+            "and a reserve",
         ),
         # A recorded failure that the simulation does not show.
         (

@@ -107,31 +107,16 @@ def test_interleaved_dumps_are_separated_by_thread_and_unknown_without() -> None
 
 def test_a_tolerated_failure_is_skipped_and_a_device_that_refuses_memory_is_named() -> None:
     line = (
-        "Allocator (GPU_0_bfc) ran out of memory trying to "
-        "allocate "
-        "1.25GiB "
-        "with "
-        "freed_by_count=0. "
-        "The "
-        "caller "
-        "indicates that this is not a failure, but may mean that "
-        "there "
-        "could "
-        "be "
-        "performance "
-        "gains "
-        "if more memory "
-        "were available."
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with "
+        "freed_by_count=0. The caller indicates that this is not a failure, but may mean that "
+        "there could be performance gains if more memory were available."
     )
     with pytest.raises(FormatError, match="but 1 that TensorFlow tolerated"):
         read_log(line, 5.0)
     assert len(read_log("\n".join([line, *make_log("2.3"), line]), 5.0)) == 1
     line = (
-        "failed to allocate 3.90G (4187593216 bytes) "
-        "from "
-        "device: "
-        "CUDA_ERROR_OUT_OF_MEMORY: "
-        "out of memory"
+        "failed to allocate 3.90G (4187593216 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out "
+        "of memory"
     )
     with pytest.raises(
         FormatError, match="but that the device refused memory, which other processes may hold"
@@ -156,19 +141,9 @@ def test_a_tolerated_failure_is_skipped_and_a_device_that_refuses_memory_is_name
             Request(256, "a/b", "[16,8] half", "GPU:1", "GPU_1_bfc"),
         ),
         (
-            "{{function_node __wrapped__Fill_device_/job:x}} OOM when "
-            "allocating "
-            "tensor "
-            "with "
-            "shape[3] and "
-            "type "
-            "double "
-            "on /job:localhost/replica:0/task:0/device:CPU:0 "
-            "by "
-            "allocator "
-            "bfc_cpu_allocator_for_gpu "
-            "[Op:Fill] "
-            "name: ",
+            "{{function_node __wrapped__Fill_device_/job:x}} OOM when allocating tensor with "
+            "shape[3] and type double on /job:localhost/replica:0/task:0/device:CPU:0 by "
+            "allocator bfc_cpu_allocator_for_gpu [Op:Fill] name: ",
             Request(24, "Fill", "[3] double", "CPU:0", "bfc_cpu_allocator_for_gpu", eager=True),
         ),
         (
@@ -340,12 +315,7 @@ def test_the_type_of_a_message_without_one_is_its_nodes(
     kind: str, attributes: str, name: str, size: int
 ) -> None:
     message = (
-        "ResourceExhaustedError (see above for traceback): "
-        "OOM "
-        "when "
-        "allocating "
-        "tensor "
-        "with "
+        "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with "
         "shape[16,9]"
     )
     failure = only(f"{message}\n\t {node('a/b', kind, attributes)}")
@@ -425,12 +395,7 @@ def test_a_tensor_that_cannot_be_copied_is_a_failure() -> None:
     message = (
         "InternalError: Failed copying input tensor from "
         "/job:localhost/replica:0/task:0/device:CPU:0 to "
-        "/job:localhost/replica:0/task:0/device:GPU:1 in order to "
-        "run "
-        "_EagerConst: "
-        "Dst "
-        "tensor "
-        "is "
+        "/job:localhost/replica:0/task:0/device:GPU:1 in order to run _EagerConst: Dst tensor is "
         "not initialized."
     )
     failure = only(f"1 Chunks of size 189 totalling 189B\n{pool}\n{message}")
@@ -470,13 +435,8 @@ def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
         r"float",
     ):
         read_log(
-            text + "E tensorflow/x.cc:643] Executor failed: "
-            "Cannot "
-            "parse "
-            "tensor "
-            "from "
-            "proto: "
-            "dtype: DT_FLOAT",
+            text + "E tensorflow/x.cc:643] Executor failed: Cannot parse tensor from proto: dtype: "
+            "DT_FLOAT",
             0.0,
         )
     with pytest.raises(FormatError, match="no memory for a constant or an initial value: expected"):

@@ -302,12 +302,7 @@ def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monke
     ]
     assert source.asked == {name_of(3)}
     assert told["damage"] == [
-        "the history of 1 worker was read instead of a roll-up "
-        "(its "
-        "newest "
-        "roll-up "
-        "is "
-        "damaged): "
+        "the history of 1 worker was read instead of a roll-up (its newest roll-up is damaged): "
         "stage_3_worker_0"
     ]
 

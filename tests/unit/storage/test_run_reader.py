@@ -162,12 +162,7 @@ def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib
     source, reader = FileSource(tmp_path), Reader()
     layers, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
     assert layers == 2 and damage == (
-        "run exp/memory, tag activations/s/0, event of step 1: "
-        "frame "
-        "is "
-        "damaged: "
-        "its "
-        "checksum "
+        "run exp/memory, tag activations/s/0, event of step 1: frame is damaged: its checksum "
         "does not match",
         "session s, layer activations: steps 1 to 2 are missing (2 records lost)",
     )
@@ -204,13 +199,8 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
             ],
             [0, 2],
             [
-                "run exp/memory, tag samples/s/0, event of step 1: "
-                "frame "
-                "is "
-                "damaged: "
-                "its "
-                "checksum "
-                "does not match",
+                "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its "
+                "checksum does not match",
                 "session s, samples: step 1 is missing (1 record lost)",
             ],
         ),

@@ -341,14 +341,8 @@ def test_lost_steps_of_a_later_session_do_not_bring_back_superseded_ones() -> No
     assert run.samples.step.tolist() == [0, 1, 2, 3, 4, 5, 9, 10, 11, 14]
     assert run.snapshots == ()
     assert run.damage == tuple(
-        f"session b: nothing is shown for steps {steps}, which it "
-        "repeated "
-        "and "
-        "whose "
-        "samples "
-        "are "
-        "lost; session a "
-        "recorded them before"
+        f"session b: nothing is shown for steps {steps}, which it repeated and whose samples are "
+        "lost; session a recorded them before"
         for steps in ("6 to 8", "12 to 13")
     )
     # AND all attempts show them

@@ -350,10 +350,6 @@ def test_only_dense_tensors_are_taken() -> None:
     with pytest.raises(RecomputationError) as raised:
         segment.recompute(lambda tensors, after: tensors, [tf.ragged.constant([[1.0], [2.0]])])
     assert str(raised.value) == (
-        "Layer dense cannot be recomputed exactly: it takes a "
-        "RaggedTensor. "
-        "Only "
-        "dense "
-        "tensors "
+        "Layer dense cannot be recomputed exactly: it takes a RaggedTensor. Only dense tensors "
         "can be."
     )

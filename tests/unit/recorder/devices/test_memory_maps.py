@@ -80,14 +80,8 @@ def test_repeated_disagreement_turns_it_off_once(make: Any, warnings: list[str])
     assert [maps.read(DEVICE) for _ in range(10)] == [None] * 10
     assert not maps.available(DEVICE) and library.reads == MAX_DISAGREEMENTS
     assert warnings == [
-        "Not reading the memory map of GPU:0: its chunks in use sum to "
-        "1536 "
-        "bytes, "
-        "but "
-        "TensorFlow's "
-        "statistics "
-        "say "
-        "1792. Chunk sizes are rounded requests instead."
+        "Not reading the memory map of GPU:0: its chunks in use sum to 1536 bytes, but "
+        "TensorFlow's statistics say 1792. Chunk sizes are rounded requests instead."
     ]
 
 

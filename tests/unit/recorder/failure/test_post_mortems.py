@@ -49,13 +49,9 @@ from tb_memplugin.schema import (
 
 OP = "model/head/MatMul"
 MESSAGE = (
-    "OOM when allocating tensor with shape[16,8,8,4] and "
-    "type "
-    "float "
-    "on "
-    "/job:localhost/replica:0/task:0/device:GPU:0 "
-    "by "
-    "allocator GPU_0_bfc\n\t [[{{node model/head/MatMul}}]]"
+    "OOM when allocating tensor with shape[16,8,8,4] and type float on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc\n\t [[{{node "
+    "model/head/MatMul}}]]"
 )
 COMPILED = (
     "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]"

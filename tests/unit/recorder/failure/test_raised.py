@@ -23,20 +23,12 @@ from tb_memplugin.recorder.helper.recent_steps import is_forward
 from tb_memplugin.schema import GraphFacts, OpFact
 
 OOM = (
-    "OOM when allocating tensor with shape[16,64] and type "
-    "float "
-    "on "
-    "/job:localhost/replica:0/task:0/device:GPU:0 "
-    "by "
-    "allocator GPU_0_bfc\n\t [[{{node net/dense/MatMul}}]]"
+    "OOM when allocating tensor with shape[16,64] and type float on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc\n\t [[{{node "
+    "net/dense/MatMul}}]]"
 )
 HINT = (
-    "Hint: If you want to see a list of allocated "
-    "tensors "
-    "when "
-    "OOM "
-    "happens, "
-    "add "
+    "Hint: If you want to see a list of allocated tensors when OOM happens, add "
     "report_tensor_allocations_upon_oom"
 )
 NO_ALGORITHM = (
@@ -230,12 +222,7 @@ def test_the_layers_that_run_are_found_on_the_stack_the_innermost_first() -> Non
 
 
 MESSAGE = (
-    "OOM when allocating tensor with shape[1024] and type float "
-    "on "
-    "CPU:0 "
-    "by "
-    "allocator "
-    "cpu "
+    "OOM when allocating tensor with shape[1024] and type float on CPU:0 by allocator cpu "
     "[Op:Fill] name: "
 )
 

@@ -567,9 +567,7 @@ LAYER = Named("f")
 
 RUN = "F a Relu, F b Relu, B d_a ReluGrad a, B d_b ReluGrad b"
 STEP = (
-    "O x Placeholder, F relu Relu x, F add AddV2 relu x, B d_add ReluGrad relu, B "
-    "d_x "
-    "MatMul "
+    "O x Placeholder, F relu Relu x, F add AddV2 relu x, B d_add ReluGrad relu, B d_x MatMul "
     "d_add x"
 )
 LOOP = "O list Placeholder, O value Relu, O push TensorListPushBack list value"
@@ -653,9 +651,7 @@ def test_a_gradient_is_that_of_a_variable_with_an_owner() -> None:
         # forward pass's.
         (
             "F x Relu, B half MatMul x, B cast Cast half, B shared MatMul, B reads Neg shared, B "
-            "sum AddN cast "
-            "shared "
-            "x, B last Reshape sum",
+            "sum AddN cast shared x, B last Reshape sum",
             ("last", "sum", "cast", "half"),
         ),
         # The search ends at products of gradients and at placeholders.
@@ -678,9 +674,8 @@ def test_gradients_that_a_function_returns_are_its_callers(index: int, found: An
 
 
 TAPE = (
-    "F x Relu, B one Fill, B mask Cast x, B zeros ZerosLike x, B d Mul one mask, B "
-    "kernel "
-    "MatMul d x"
+    "F x Relu, B one Fill, B mask Cast x, B zeros ZerosLike x, B d Mul one mask, B kernel MatMul "
+    "d x"
 )
 OTHER = ", B other MatMul mask, U update MatMul mask"
 
@@ -721,11 +716,8 @@ def test_a_sparse_gradient_that_the_optimizer_makes_dense_is_a_gradient(
     between: str, dense: set[str]
 ) -> None:
     ops = (
-        f"B values Reshape, B rows Reshape, U clipped {between} values, U "
-        "sum "
-        "UnsortedSegmentSum "
-        "clipped "
-        "rows"
+        f"B values Reshape, B rows Reshape, U clipped {between} values, U sum UnsortedSegmentSum "
+        "clipped rows"
     )
     noted = (("values", 0, "kernel_a"), ("rows", 0, "kernel_a"))
     facts = Graph(
@@ -753,16 +745,9 @@ SOURCES = (
         # Gradients that are concatenated, summed over the workers, and split again: the parts are
         # their readers'.
         (
-            "U concat Mul grad_b grad_a, U reduced Mul concat, U split Mul reduced, U "
-            "part_a "
-            "Mul "
-            "split, U square_a "
-            "Mul "
-            "part_a, U new_a Mul kernel_a square_a, U part_b Mul split, U "
-            "new_b "
-            "Mul "
-            "part_b "
-            "kernel_b",
+            "U concat Mul grad_b grad_a, U reduced Mul concat, U split Mul reduced, U part_a Mul "
+            "split, U square_a Mul part_a, U new_a Mul kernel_a square_a, U part_b Mul split, U "
+            "new_b Mul part_b kernel_b",
             {
                 **dict.fromkeys(("concat", "reduced", "split")),
                 **dict.fromkeys(("part_a", "square_a", "new_a"), "net/a"),
